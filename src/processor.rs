@@ -105,6 +105,20 @@ pub(crate) struct Compiling<'c> {
 }
 
 impl RunOn {
+    /// Does something while the GPU is opened that a program is wanted to run on: that takes longer than to read and to compile most
+    /// programs. Who needs the device is told if it cannot be opened.
+    pub(crate) fn opening_device<T>(self, registry: &Registry<'_>, work: impl FnOnce() -> T) -> T {
+        let gpu = registry.backend(GPU).filter(|_| self == RunOn::Vulkan);
+        std::thread::scope(|scope| {
+            if let Some(gpu) = gpu {
+                // Without a thread, it is opened when it is needed.
+                let open = move || drop(gpu.is_available());
+                let _ = std::thread::Builder::new().spawn_scoped(scope, open);
+            }
+            work()
+        })
+    }
+
     /// Makes of a program what methods are loaded from.
     pub(crate) fn prepare(
         self,

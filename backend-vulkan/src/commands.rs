@@ -113,7 +113,7 @@ impl Compiled {
         let of_tensor = |name: &str, position: usize, id: Option<&TensorId>| {
             let tensor = id.and_then(|id| self.state.tensor(*id).ok());
             let sizes = tensor.map(|tensor| format!("{:?}", tensor.sizes)).unwrap_or_default();
-            Label { name: name.to_owned(), id: position as u32, detail: sizes }
+            Label { name: name.to_owned(), id: position as u32, detail: sizes, call: None }
         };
         match purpose {
             Purpose::Parameters => of_tensor("parameters (copy)", 0, None),
@@ -132,7 +132,10 @@ impl Compiled {
                 let written = step.accesses.iter().find(|access| access.written);
                 let name = format!("{operator} ({})", step.key.module.name);
                 let id = node.map_or(0, |node| node.id);
-                Label { id, ..of_tensor(&name, 0, written.map(|access| &access.tensor)) }
+                let label = of_tensor(&name, 0, written.map(|access| &access.tensor));
+                let ways = self.state.choices.names(step.node);
+                let detail = ways.fold(label.detail, |detail, way| format!("{detail}, {way}"));
+                Label { id, detail, call: Some(step.node), ..label }
             }
         }
     }

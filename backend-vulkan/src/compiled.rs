@@ -1,13 +1,14 @@
 //! A compiled graph: memory, a recording, and staging for inputs and outputs.
 
 use crate::cells::Cell;
+use crate::choices::Choices;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::{encode, encode_again};
 use crate::error::Error;
 use crate::memory_plan::{Places, plan_memory};
-use crate::replay::{Replay, varying_calls};
+use crate::replay::Replay;
 use crate::state::{State, Storage};
 use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
@@ -74,12 +75,26 @@ impl Compiled {
     ) -> Result<Self, Error> {
         report_missing(&graph)?;
         crate::passes::run(&mut graph);
+        crate::tuning::tune(context, &graph, parallel)?;
+        watch.lap("measure");
+        let known = || Choices::known(context.found.all());
+        let choices = context.way.map_or_else(known, Choices::trying);
+        Self::choosing(context, graph, cells, choices, traced, parallel, watch)
+    }
+
+    /// The graph, whose calls make these choices.
+    pub(crate) fn choosing(
+        context: &Arc<Context>,
+        graph: Graph<'_>,
+        cells: Vec<Cell>,
+        choices: Choices,
+        traced: bool,
+        parallel: &dyn Parallel,
+        watch: &mut Stopwatch,
+    ) -> Result<Self, Error> {
         let buffers = Buffers::of(&graph)?;
-        let mut state = State::new(&graph, buffers.changing().into_iter().collect())?;
-        state.busy = context.busy;
-        state.features = context.features.clone();
-        state.limits = context.limits.clone();
-        state.varying = varying_calls(&graph);
+        let mut state = State::on(context, &graph, buffers.changing().into_iter().collect())?;
+        state.choices = choices;
         let mut replay = Replay::new(state.varying.clone());
         let (steps, reads) = encode(&graph, &mut state, true)?;
         replay.reads = Some(reads);

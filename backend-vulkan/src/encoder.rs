@@ -11,6 +11,7 @@ pub(crate) use cells::Reads;
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
 
+use crate::choices::Choices;
 use crate::derived::{Derived, Source};
 use crate::device::{DeviceFeatures, MOST_INVOCATIONS, PipelineKey};
 use crate::error::Error;
@@ -32,6 +33,7 @@ pub(crate) struct Encoder<'e, 'p> {
     bound: HashSet<TensorId>,
     node: usize,
     added: usize,
+    chosen: usize,
     /// What is to be done to the result of the current call, until it takes it.
     epilogue: Option<Epilogue>,
     /// Whether the shapes are those that memory is planned for: then tensors and constants may be added.
@@ -58,6 +60,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             bound: HashSet::new(),
             node: 0,
             added: 0,
+            chosen: 0,
             epilogue: None,
             planning: false,
             reads,
@@ -67,7 +70,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Goes on to the call at this position of the graph, which it tells.
     pub(crate) fn begin(&mut self, node: usize) -> Option<&'e Node> {
         self.node = node;
-        self.added = 0;
+        (self.added, self.chosen) = (0, 0);
         self.epilogue = None;
         self.graph.nodes.get(node)
     }
@@ -75,6 +78,13 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// What was encoded, and who reads what.
     pub(crate) fn finish(self) -> (Vec<Step>, Reads) {
         (self.steps, self.reads)
+    }
+
+    /// The place of the current call's next choice, and the choices of all.
+    pub(crate) fn next_choice(&mut self) -> ((usize, usize), &mut Choices, bool) {
+        let place = (self.node, self.chosen);
+        self.chosen += 1;
+        (place, &mut self.state.choices, self.planning)
     }
 
     /// Whether the current call reads integers that can change from one run to the next: then its dispatches should differ in parameters

@@ -13,6 +13,7 @@
 
 mod bounds;
 mod cells;
+mod choices;
 mod commands;
 mod compiled;
 mod constants;
@@ -34,11 +35,12 @@ mod target;
 mod tensors;
 mod trace;
 mod transfer;
+mod tuning;
 
 pub use device::{
     CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
     DeviceInfo, DeviceKind, MEMORY_LIMIT_VARIABLE, MatrixElement, PIPELINE_CACHE_VARIABLE,
-    TIMEOUT_VARIABLE, devices, user_cache_folder,
+    TIMEOUT_VARIABLE, TUNE_VARIABLE, devices, user_cache_folder,
 };
 pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
@@ -49,7 +51,7 @@ use device::{Context, Options};
 use error::Error;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
@@ -125,6 +127,16 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Measures programs when they are loaded, each for as long as this, roughly: calls that can be computed in several ways run in
+    /// each, and go the fastest from then on. What is found is kept beside the [pipelines](Self::pipeline_cache) and serves whatever
+    /// program asks the same, also where nothing is measured. Unless it is set here or, in seconds, by the environment variable
+    /// `TORCHLET_VULKAN_TUNE`, nothing is measured. State and outputs are not touched; the device needs memory for the program twice
+    /// over, else kernels are chosen as without.
+    pub fn tune(mut self, longest: Duration) -> Self {
+        self.options.tune = Some(longest);
+        self
+    }
+
     /// Folds dispatches of more workgroups along a dimension than this, as if the device took no more. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
@@ -136,6 +148,13 @@ impl VulkanBackendBuilder {
     #[doc(hidden)]
     pub fn busy_invocations(mut self, count: usize) -> Self {
         self.options.busy = Some(count);
+        self
+    }
+
+    /// Computes each call in the way of this number, where it has so many; 0 is the usual one. For tests.
+    #[doc(hidden)]
+    pub fn go_way(mut self, way: u8) -> Self {
+        self.options.way = Some(way);
         self
     }
 
@@ -211,7 +230,13 @@ impl Backend for VulkanBackend {
     }
 
     fn rates(&self) -> Option<Rates> {
-        let open = lock(&self.contexts).get(&None).map(|context| context.info.kind);
+        // A device that is being opened is not waited for: its kind is known before.
+        let contexts = match self.contexts.try_lock() {
+            Ok(contexts) => Some(contexts),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.kind));
         let kind = open.or_else(|| Some(device::chosen(&self.options).ok()?.kind));
         kind.map(rates::of)
     }

@@ -1,9 +1,11 @@
 //! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers, tensors that operators added.
 
 use crate::bounds;
+use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{DeviceFeatures, Limits, PipelineKey};
+use crate::device::{Context, DeviceFeatures, Limits, PipelineKey};
 use crate::error::Error;
+use crate::replay::varying_calls;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
 use std::collections::{HashMap, HashSet};
@@ -97,6 +99,8 @@ pub(crate) struct State {
     pub(crate) others: Vec<PipelineKey>,
     /// What calls leave to those who take it: which call it is, and which of its outputs. Decided when memory is planned.
     pub(crate) left: HashMap<ValueId, (usize, usize)>,
+    /// Which ways calls go.
+    pub(crate) choices: Choices,
 }
 
 impl State {
@@ -146,6 +150,22 @@ impl State {
             reserved: Vec::new(),
             others: Vec::new(),
             left: HashMap::new(),
+            choices: Choices::default(),
+        })
+    }
+
+    /// The same for this device, with the calls that integers of the graph make vary.
+    pub(crate) fn on(
+        context: &Context,
+        graph: &Graph<'_>,
+        changing: HashSet<ValueId>,
+    ) -> Result<Self, Error> {
+        Ok(State {
+            busy: context.busy,
+            features: context.features.clone(),
+            limits: context.limits.clone(),
+            varying: varying_calls(graph),
+            ..State::new(graph, changing)?
         })
     }
 

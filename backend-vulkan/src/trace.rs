@@ -11,8 +11,10 @@ pub(crate) struct Label {
     pub(crate) name: String,
     /// The number of the operator's call in the blob, or the position of the input or output.
     pub(crate) id: u32,
-    /// The shape of what it makes.
+    /// The shape of what it makes, and the ways that it goes where there were several.
     pub(crate) detail: String,
+    /// The call that it is part of: its position in the graph.
+    pub(crate) call: Option<usize>,
 }
 
 /// Tells of the commands of a recording: `times` are those before the first command and after each, `first` is when the first was

@@ -134,7 +134,11 @@ Examples:
 GET / is a page, /health says ok, /metrics has numbers for Prometheus.")]
     Serve(crate::language::ServeArguments),
     /// Shows what programs can run on here.
-    Devices,
+    Devices {
+        /// As JSON, with all that is known of each device.
+        #[arg(long)]
+        json: bool,
+    },
     /// Writes completions for a shell to standard output.
     #[command(after_help = "Examples:
   torchlet completions bash > ~/.local/share/bash-completion/completions/torchlet
@@ -202,6 +206,10 @@ pub(crate) struct ModelOptions {
     /// Where compiled GPU pipelines are remembered, or `off` [default: the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) pipeline_cache: Option<PathBuf>,
+    /// Measure for about so long which kernels the GPU runs fastest, when a program is loaded for the first time; what is found is kept with
+    /// the pipelines [default: 0, not at all, or $TORCHLET_VULKAN_TUNE]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) tune: Option<u64>,
     /// Where compiled programs are kept, or `off` [default: the user's cache folder, or $TORCHLET_COMPILE_CACHE]
     #[arg(long, value_name = "DIR")]
     pub(crate) compile_cache: Option<PathBuf>,

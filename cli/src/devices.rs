@@ -1,17 +1,59 @@
 //! `torchlet devices`.
 
 use crate::terminal::{FAINT, NAME, count, paint};
+use serde_json::{Value, json};
 use std::thread::available_parallelism;
 use torchlet::portable::compute::simd::Tier;
 
 /// Shows what programs can run on here.
-pub(crate) fn devices() {
+pub(crate) fn devices(json: bool) {
     let threads = available_parallelism().map_or(1, usize::from);
+    if json {
+        let tiers: Vec<&str> = Tier::available().map(Tier::name).collect();
+        let architecture = std::env::consts::ARCH;
+        let portable = json!({ "architecture": architecture, "tiers": tiers, "threads": threads });
+        println!("{:#}", json!({ "portable": portable, "vulkan": vulkan_as_json() }));
+        return;
+    }
     let architecture = std::env::consts::ARCH;
     let tier = Tier::detect().name();
     let threads = count(threads, "thread");
     anstream::println!("{}  {architecture}, {tier}, {threads}", paint(NAME, "portable"));
     vulkan();
+}
+
+/// The GPUs, or why there are none.
+#[cfg(feature = "vulkan")]
+fn vulkan_as_json() -> Value {
+    let found = match torchlet::vulkan::devices() {
+        Ok(found) => found,
+        Err(error) => return json!({ "error": error.to_string() }),
+    };
+    let device = |device: torchlet::vulkan::DeviceInfo| {
+        let (major, minor, patch) = device.version;
+        let matrices = device.features.cooperative_matrices.iter().map(|it| {
+            let element = |element| format!("{element:?}").to_lowercase();
+            let [a, b, c, result] = [it.a, it.b, it.c, it.result].map(element);
+            json!({ "m": it.m, "n": it.n, "k": it.k, "a": a, "b": b, "c": c, "result": result })
+        });
+        json!({
+            "index": device.index,
+            "name": device.name,
+            "kind": format!("{:?}", device.kind).to_lowercase(),
+            "version": format!("{major}.{minor}.{patch}"),
+            "memory": device.memory,
+            "features": device.features.iter().map(|feature| feature.name()).collect::<Vec<_>>(),
+            "subgroup_size": device.features.subgroup_size,
+            "cooperative_matrices": matrices.collect::<Vec<_>>(),
+            "unusable": device.unusable,
+        })
+    };
+    json!({ "devices": found.into_iter().map(device).collect::<Vec<_>>() })
+}
+
+#[cfg(not(feature = "vulkan"))]
+fn vulkan_as_json() -> Value {
+    json!({ "error": "built without Vulkan" })
 }
 
 #[cfg(not(feature = "vulkan"))]

@@ -77,8 +77,8 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::BenchLlm(arguments) => language::bench(arguments),
         #[cfg(feature = "serve")]
         Command::Serve(arguments) => language::serve(arguments),
-        Command::Devices => {
-            devices::devices();
+        Command::Devices { json } => {
+            devices::devices(*json);
             Ok(())
         }
         Command::Completions { shell } => {

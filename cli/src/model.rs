@@ -87,10 +87,25 @@ pub(crate) fn gpu_rates() -> Option<Rates> {
 fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     use std::sync::Arc;
     let backend = BACKEND.get_or_init(|| Arc::new(vulkan_backend(options))).clone();
-    if options.backend == Backend::Vulkan {
+    // A device that is there is opened while the program is read.
+    if options.backend == Backend::Vulkan && backend.rates().is_none() {
         backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
     }
     Ok(builder.backend(backend))
+}
+
+/// Opens the device that is wanted, if one is, before anything needs it.
+#[cfg(feature = "vulkan")]
+pub(crate) fn open_device(options: &ModelOptions) -> Result<(), Failure> {
+    match BACKEND.get().filter(|_| options.backend == Backend::Vulkan) {
+        Some(backend) => backend.is_available().map_err(|error| Failure::new(error.to_string())),
+        None => Ok(()),
+    }
+}
+
+#[cfg(not(feature = "vulkan"))]
+pub(crate) fn open_device(_: &ModelOptions) -> Result<(), Failure> {
+    Ok(())
 }
 
 /// Does to a delegate's graph what its backend does before it runs it.
@@ -118,6 +133,9 @@ fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {
     });
     if let Some(folder) = folder {
         backend = backend.pipeline_cache(folder);
+    }
+    if let Some(seconds) = options.tune {
+        backend = backend.tune(std::time::Duration::from_secs(seconds));
     }
     backend.build()
 }

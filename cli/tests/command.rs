@@ -67,6 +67,8 @@ fn help_has_examples() {
     assert!(stdout(&["--version"]).starts_with("torchlet "));
     assert!(stdout(&["completions", "bash"]).contains("_torchlet"));
     assert!(stdout(&["devices"]).contains("portable"));
+    let devices: serde_json::Value = serde_json::from_str(&stdout(&["devices", "--json"])).unwrap();
+    assert!(devices["portable"]["threads"].as_u64() > Some(0), "{devices}");
     assert_eq!(torchlet(&["run"]).status.code(), Some(2));
 }
 

@@ -254,7 +254,6 @@ impl ModuleBuilder {
             backends.extend(others);
         }
         let registry = OwnedRegistry::of(Capabilities { kernels, backends })?;
-        let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
         let threads = self
             .parallel
             .map_or_else(OnceLock::new, |parallel| OnceLock::from(Threads::from(parallel)));
@@ -269,7 +268,10 @@ impl ModuleBuilder {
             access: self.access,
             parallel: &|| threads.get_or_init(|| Threads::start(self.threads)).parallel().clone(),
         };
-        let program = self.run_on.prepare(open, &compiling)?;
+        let program = self.run_on.opening_device(registry.borrow_dependent(), || {
+            let open = OpenProgram::open(source, &self.data, self.access, &self.limits)?;
+            self.run_on.prepare(open, &compiling)
+        })?;
         let environment = Environment {
             program,
             registry,

@@ -14,7 +14,7 @@ pub(crate) fn delegated() -> Vec<Fixture> {
 }
 
 /// How many cases of the fixtures give PyTorch's numbers; all have to.
-fn check_delegated(backend: VulkanBackend, wanted: fn(&Fixture) -> bool) -> usize {
+pub(crate) fn check_delegated(backend: VulkanBackend, wanted: fn(&Fixture) -> bool) -> usize {
     let mut fixtures = delegated();
     assert!(fixtures.len() > 400, "the manifest lists {} files for Vulkan", fixtures.len());
     fixtures.retain(wanted);

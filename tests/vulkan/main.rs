@@ -20,3 +20,4 @@ mod rewritten;
 mod shapes;
 mod sharing;
 mod state;
+mod tuning;

@@ -1,6 +1,6 @@
-//! The file in which pipelines are remembered between runs.
+//! The files in which pipelines, and what was measured, are remembered between runs.
 //!
-//! What is in the file goes to the driver, which trusts it. So the file says which device and driver it is of, and its
+//! What is in the file of pipelines goes to the driver, which trusts it. So a file says which device and driver it is of, and its
 //! checksum must be right; a file of which anything is amiss counts as none. It is replaced as a whole, by
 //! renaming: other processes see the old one or the new one.
 
@@ -8,7 +8,31 @@ use ash::vk;
 use std::io;
 use std::path::{Path, PathBuf};
 
-const MAGIC: &[u8; 8] = b"TORCHLPC";
+/// What a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// The driver's data.
+    Pipelines,
+    /// Which ways of computing something were measured to be the fastest.
+    Choices,
+}
+
+impl Holds {
+    fn magic(self) -> &'static [u8; 8] {
+        match self {
+            Holds::Pipelines => b"TORCHLPC",
+            Holds::Choices => b"TORCHLCH",
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Holds::Pipelines => "pipelines",
+            Holds::Choices => "choices",
+        }
+    }
+}
+
 const VERSION: u32 = 1;
 /// Magic, version, vendor, device, driver version, UUID, length, checksum.
 const HEADER: usize = 8 + 4 * 4 + vk::UUID_SIZE + 8 + 8;
@@ -37,9 +61,9 @@ impl CacheKey {
     }
 
     /// The name of its file: a device of another driver has another.
-    fn file_name(&self) -> String {
+    fn file_name(&self, holds: Holds) -> String {
         let uuid: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("vulkan-{:04x}-{:04x}-{uuid}.pipelines", self.vendor, self.device)
+        format!("vulkan-{:04x}-{:04x}-{uuid}.{}", self.vendor, self.device, holds.extension())
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -58,27 +82,33 @@ impl CacheKey {
     }
 }
 
-/// A file that pipelines of one device are remembered in.
+/// A file for one device.
 #[derive(Debug, Clone)]
 pub(crate) struct CacheFile {
     path: PathBuf,
     key: CacheKey,
+    holds: Holds,
 }
 
 impl CacheFile {
     /// The file of a device in a folder.
-    pub(crate) fn new(folder: &Path, key: CacheKey) -> Self {
-        CacheFile { path: folder.join(key.file_name()), key }
+    pub(crate) fn new(folder: &Path, key: CacheKey, holds: Holds) -> Self {
+        CacheFile { path: folder.join(key.file_name(holds)), key, holds }
     }
 
-    /// The driver's data, if there is a file and all of it is right.
+    /// Whether data may be in the file: the driver's own says which device it is of.
+    fn may_hold(&self, data: &[u8]) -> bool {
+        self.holds != Holds::Pipelines || self.key.matches(data)
+    }
+
+    /// The data, if there is a file and all of it is right.
     pub(crate) fn read(&self) -> Option<Vec<u8>> {
         if std::fs::metadata(&self.path).ok()?.len() > LARGEST {
             return None;
         }
         let mut file = std::fs::read(&self.path).ok()?;
         let data = file.get(HEADER..)?;
-        if file.get(..HEADER) != Some(&self.header(data)) || !self.key.matches(data) {
+        if file.get(..HEADER) != Some(&self.header(data)) || !self.may_hold(data) {
             return None;
         }
         file.drain(..HEADER);
@@ -87,7 +117,7 @@ impl CacheFile {
 
     /// Replaces the file.
     pub(crate) fn write(&self, data: &[u8]) -> io::Result<()> {
-        if !self.key.matches(data) || data.len() as u64 > LARGEST - HEADER as u64 {
+        if !self.may_hold(data) || data.len() as u64 > LARGEST - HEADER as u64 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         if let Some(folder) = self.path.parent() {
@@ -108,7 +138,7 @@ impl CacheFile {
 
     fn header(&self, data: &[u8]) -> Vec<u8> {
         let mut header = Vec::with_capacity(HEADER);
-        header.extend_from_slice(MAGIC);
+        header.extend_from_slice(self.holds.magic());
         header.extend_from_slice(&VERSION.to_le_bytes());
         header.extend_from_slice(&self.key.bytes());
         header.extend_from_slice(&(data.len() as u64).to_le_bytes());
@@ -160,7 +190,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let folder = Folder::new("written");
-        let file = CacheFile::new(&folder.0.join("deep"), KEY);
+        let file = CacheFile::new(&folder.0.join("deep"), KEY, Holds::Pipelines);
         assert_eq!(file.read(), None);
         let data = driver_data(&KEY);
         file.write(&data).unwrap();
@@ -174,7 +204,7 @@ mod tests {
     #[test]
     fn what_is_damaged_or_foreign_is_not_read() {
         let folder = Folder::new("damaged");
-        let file = CacheFile::new(&folder.0, KEY);
+        let file = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
         let data = driver_data(&KEY);
         file.write(&data).unwrap();
         let whole = std::fs::read(&file.path).unwrap();
@@ -191,14 +221,25 @@ mod tests {
         std::fs::write(&file.path, &whole).unwrap();
         assert_eq!(file.read(), Some(data));
         // The same place, another driver.
-        let other = CacheFile { path: file.path.clone(), key: CacheKey { driver: 10, ..KEY } };
+        let other = CacheFile { key: CacheKey { driver: 10, ..KEY }, ..file.clone() };
         assert_eq!(other.read(), None);
+    }
+
+    #[test]
+    fn files_hold_what_they_are_for() {
+        let folder = Folder::new("kinds");
+        let choices = CacheFile::new(&folder.0, KEY, Holds::Choices);
+        choices.write(b"any").unwrap();
+        assert_eq!(choices.read().as_deref(), Some(&b"any"[..]));
+        let pipelines = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
+        std::fs::copy(&choices.path, &pipelines.path).unwrap();
+        assert_eq!(pipelines.read(), None);
     }
 
     #[test]
     fn data_of_another_device_is_not_written() {
         let folder = Folder::new("other");
-        let file = CacheFile::new(&folder.0, KEY);
+        let file = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
         assert!(file.write(&driver_data(&CacheKey { device: 8, ..KEY })).is_err());
         assert!(file.write(&[]).is_err());
         assert_eq!(file.read(), None);
@@ -213,7 +254,7 @@ mod tests {
                 let (folder, data) = (&folder.0, &data);
                 scope.spawn(move || {
                     let data = [data.as_slice(), &vec![thread; 1 << 12]].concat();
-                    let file = CacheFile::new(folder, KEY);
+                    let file = CacheFile::new(folder, KEY, Holds::Pipelines);
                     for _ in 0..20 {
                         file.write(&data).unwrap();
                         assert_eq!(file.read().map(|found| found.len()), Some(data.len()));

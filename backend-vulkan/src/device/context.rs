@@ -1,8 +1,9 @@
 //! A logical device with its queue, memory and pipelines, shared by all modules that run on it.
 
 use super::buffer::MemoryKind;
-use super::cache_file::{CacheFile, CacheKey};
+use super::cache_file::{CacheFile, CacheKey, Holds};
 use super::features::{DeviceFeature, DeviceFeatures, make_device};
+use super::found::Found;
 use super::instance::{DeviceInfo, DeviceKind, Instance};
 use super::limits::Limits;
 use super::memory::Meter;
@@ -46,6 +47,12 @@ pub(crate) struct Context {
     pub(crate) polls: bool,
     /// The longest that a submission may take.
     pub(crate) timeout: Duration,
+    /// How long a program may be measured when it is loaded.
+    pub(crate) tune: Duration,
+    /// The way that calls go wherever they have so many, whatever was found.
+    pub(crate) way: Option<u8>,
+    /// What was found when programs were measured.
+    pub(crate) found: Found,
     /// The memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
@@ -112,9 +119,9 @@ impl Context {
             unsafe { raw.destroy_device(None) };
             Error::OutOfMemory(error.to_string())
         })?;
-        let file = options.pipeline_cache.as_deref();
-        let file = file.map(|folder| CacheFile::new(folder, CacheKey::of(&properties)));
-        let pipelines = Pipelines::new(raw.clone(), file);
+        let folder = options.pipeline_cache.as_deref();
+        let file = |holds| Some(CacheFile::new(folder?, CacheKey::of(&properties), holds));
+        let pipelines = Pipelines::new(raw.clone(), file(Holds::Pipelines));
         watch.lap("read pipeline cache");
         let calibration = (clock.is_some() && features.has(DeviceFeature::CalibratedTimestamps))
             .then(|| Calibration::new(&instance, device, &raw));
@@ -158,6 +165,9 @@ impl Context {
             timeline,
             polls,
             timeout,
+            tune: options.tune.unwrap_or_default(),
+            way: options.way,
+            found: Found::new(file(Holds::Choices)),
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),
             instance,

@@ -5,6 +5,7 @@ mod cache_file;
 mod completion;
 mod context;
 mod features;
+mod found;
 mod instance;
 mod limits;
 mod memory;
@@ -19,12 +20,13 @@ mod validation;
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::{Context, chosen};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
+pub(crate) use found::{Best, Question};
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub(crate) use limits::{Limits, MOST_INVOCATIONS};
 pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MEMORY_LIMIT_VARIABLE, PIPELINE_CACHE_VARIABLE,
-    TIMEOUT_VARIABLE, user_cache_folder,
+    TIMEOUT_VARIABLE, TUNE_VARIABLE, user_cache_folder,
 };
 pub(crate) use pipeline::PipelineKey;
 pub(crate) use recording::{Binding, Command, Recording};

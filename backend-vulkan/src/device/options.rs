@@ -17,6 +17,9 @@ pub const MEMORY_LIMIT_VARIABLE: &str = "TORCHLET_VULKAN_MEMORY_LIMIT";
 /// The environment variable that limits the time of one run, in seconds; 0 for no limit.
 pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 
+/// The environment variable that says how long programs may be measured when they are loaded, in seconds; 0 for not at all.
+pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
+
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -30,6 +33,10 @@ pub(crate) struct Options {
     pub(crate) memory_limit: Option<u64>,
     /// The longest that a run may take; zero for no limit.
     pub(crate) timeout: Option<Duration>,
+    /// How long a program may be measured when it is loaded; zero for not at all.
+    pub(crate) tune: Option<Duration>,
+    /// The way that calls go wherever they have so many.
+    pub(crate) way: Option<u8>,
     /// The workgroups along a dimension from which on work goes on in the next.
     pub(crate) fold_at: Option<u32>,
     /// The invocations that keep the device busy.
@@ -70,6 +77,7 @@ impl Options {
             device: self.device.or_else(|| variable(DEVICE_VARIABLE)),
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
             disabled,
+            way: self.way,
             fold_at: self.fold_at,
             busy: self.busy,
             largest_allocation: self.largest_allocation,
@@ -80,6 +88,10 @@ impl Options {
             timeout: match self.timeout {
                 Some(timeout) => Some(timeout),
                 None => number(TIMEOUT_VARIABLE)?.map(Duration::from_secs),
+            },
+            tune: match self.tune {
+                Some(time) => Some(time),
+                None => number(TUNE_VARIABLE)?.map(Duration::from_secs),
             },
         })
     }

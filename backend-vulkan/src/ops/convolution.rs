@@ -304,6 +304,11 @@ impl Shape {
         // Sums are shared by input channels.
         let terms = self.in_channels * (x.kernel * y.kernel).clamp(1, 8) as usize;
         let shares = share(e.busy(), across * down * images, terms, SHARES);
+        let question = ("direct", weights.element, self.sizes(), self.window);
+        let shares = e.choose(question, shares, |usual| {
+            let others = [1, 4, 16, 64].into_iter().filter(|shares| shares != usual);
+            others.filter(|shares| terms >= *shares).collect()
+        });
         let workgroup = workgroup(across, down, shares);
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
@@ -352,6 +357,8 @@ impl Shape {
         let planes = self.batch * self.groups * self.out_channels;
         // Two rows share what they read, where there is enough to do.
         let rows = if self.bound * planes / 8 >= e.busy() { 2 } else { 1 };
+        let question = ("depthwise", self.sizes(), self.window);
+        let rows = e.choose(question, rows, |rows| vec![3 - rows]);
         let pipeline = ConvolutionDepthwise {
             input: self.input.element,
             weight: self.weight.element,

@@ -89,6 +89,66 @@ macro_rules! push {
     };
 }
 
+/// How a product is computed.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    Tiles(Tiling),
+    Plain(Plain),
+}
+
+impl Way {
+    /// Other ways for the same product.
+    fn others(&self, bound: Shape, shared: u32) -> Vec<Self> {
+        // Kernels of shapes that change from run to run are chosen for the largest; what is right for that may not be for others.
+        if bound.varies {
+            return Vec::new();
+        }
+        match self {
+            Way::Tiles(tiling) => {
+                tiling.others(bound, shared).into_iter().map(Way::Tiles).collect()
+            }
+            Way::Plain(plain) => plain.others(bound).into_iter().map(Way::Plain).collect(),
+        }
+    }
+}
+
+/// How invocations that read their factors from memory divide a product.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Plain {
+    /// The rows of an invocation.
+    rows: usize,
+    /// How many invocations share a sum.
+    shares: usize,
+}
+
+impl Plain {
+    fn of(bound: Shape, busy: usize) -> Self {
+        let rows: usize = match bound.m {
+            1 => 1,
+            2 => 2,
+            3 | 4 | 9..=12 => 4,
+            _ => 8,
+        };
+        let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
+        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more of these.
+        let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
+        let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
+        Plain { rows, shares: share(busy, invocations, bound.k, choices) }
+    }
+
+    /// Others for the same product: with other rows, or other shares.
+    fn others(&self, bound: Shape) -> Vec<Self> {
+        let rows = [1, 2, 4, 8].map(|rows| Plain { rows, ..*self });
+        let shares = [1, 4, 16, 32, 64].map(|shares| Plain { shares, ..*self });
+        let fits = |plain: &Self| {
+            plain != self
+                && plain.rows < 2 * bound.m
+                && (plain.shares == 1 || bound.k >= plain.shares * LEAST_TERMS)
+        };
+        rows.into_iter().chain(shares).filter(fits).collect()
+    }
+}
+
 /// The push constants that all kernels of products have.
 struct Common {
     m: u32,
@@ -158,12 +218,18 @@ impl Product {
         let varies = e.is_dynamic(&self.out);
         let bound = Shape { batches, m, n, k, windows, octets, varies };
         let factors = [self.a.element, self.b.element];
-        match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
-            Some(tiling) => self.tiled(e, &epilogue, &tiling),
-            None if self.windows.is_some() => {
-                Err(Error::unsupported("a convolution without tiles as a product"))
+        let way = match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
+            Some(tiling) => Way::Tiles(tiling),
+            None if windows => {
+                return Err(Error::unsupported("a convolution without tiles as a product"));
             }
-            None => self.plain(e, &epilogue, bound),
+            None => Way::Plain(Plain::of(bound, e.busy())),
+        };
+        let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
+        let shared = e.shared_memory();
+        match e.choose(question, way, |way| way.others(bound, shared)) {
+            Way::Tiles(tiling) => self.tiled(e, &epilogue, &tiling),
+            Way::Plain(plain) => self.plain(e, &epilogue, bound, plain),
         }
     }
 
@@ -217,18 +283,10 @@ impl Product {
         e: &mut Encoder<'_, '_>,
         epilogue: &Epilogue,
         bound: Shape,
+        Plain { rows, shares }: Plain,
     ) -> Result<(), Error> {
         let (pitches, common) = (self.pitches(), self.common(epilogue)?);
-        let rows: usize = match bound.m {
-            1 => 1,
-            2 => 2,
-            3 | 4 | 9..=12 => 4,
-            _ => 8,
-        };
         let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more of these.
-        let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
-        let shares = share(e.busy(), columns * tiles * bound.batches, self.k, choices);
         let workgroup = workgroup(columns, tiles, shares);
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };

@@ -48,7 +48,7 @@ pub(super) struct Shape {
 }
 
 /// How a product is cut into tiles.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
     /// Rows and columns.
     pub(super) tile: [usize; 2],
@@ -140,6 +140,47 @@ impl Tiling {
         };
         Some(Tiling { tile, splits: splits(tiles(tile), terms), cooperative, terms })
     }
+
+    /// Others for the same product, for devices to be measured with: each differs in the tile, in how many workgroups share the sums of
+    /// one, or in how many terms they bring at a time.
+    pub(super) fn others(&self, shape: Shape, shared: u32) -> Vec<Self> {
+        let Shape { batches, m, n, k, windows, octets, .. } = shape;
+        let needed = |tiling: &Self| match tiling.cooperative {
+            true => cooperative_shared(tiling.tile, tiling.terms),
+            false => LARGE_SHARED,
+        };
+        let fits = |tiling: &Self| {
+            let is_large = tiling.tile == [LARGE_SIDE; 2];
+            tiling != self
+                && (!is_large || (!windows && m.min(n) >= LARGE_SIDE))
+                && ((!is_large && !tiling.cooperative) || needed(tiling) <= shared as usize)
+                && (1..=MOST_SPLITS.min(k.div_ceil(tiling.terms))).contains(&tiling.splits)
+        };
+        let tiles = |[height, width]: [usize; 2]| {
+            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
+        };
+        let in_tiles = |tile: [usize; 2]| {
+            // About as many workgroups as now.
+            let splits = self.splits.saturating_mul(tiles(self.tile)) / tiles(tile).max(1);
+            let terms = if tile == [LARGE_SIDE; 2] { self.terms.min(32) } else { self.terms };
+            Tiling { tile, splits: splits.clamp(1, MOST_SPLITS), terms, ..*self }
+        };
+        let sides = [[64, 64], [32, 64], [64, 32], [LARGE_SIDE; 2]].map(in_tiles);
+        let shares = [self.splits * 2, self.splits / 2, self.splits * 4]
+            .map(|splits| Tiling { splits, ..*self });
+        let eights = self.cooperative && octets && !windows && self.tile != [LARGE_SIDE; 2];
+        let terms = [32, 64, 128]
+            .into_iter()
+            .filter(|terms| eights && (*terms == 32 || *terms < 2 * k))
+            .map(|terms| Tiling { terms, ..*self });
+        // Some drivers compute with matrices what devices have no units for.
+        let apart = self.cooperative.then(|| Tiling {
+            cooperative: false,
+            terms: PLAIN_TERMS,
+            ..in_tiles(if self.tile == [LARGE_SIDE; 2] { [64, 64] } else { self.tile })
+        });
+        sides.into_iter().chain(shares).chain(terms).chain(apart).filter(fits).collect()
+    }
 }
 
 /// Bytes of shared memory that tiles of halves take.
@@ -227,6 +268,34 @@ mod tests {
         assert_eq!(tile(1024), Some([64, 64]));
         assert_eq!(tile(2048), Some([64, 64]));
         assert_eq!(tile(8192), Some([128, 128]));
+    }
+
+    #[test]
+    fn other_tiles_fit_and_differ() {
+        let features = DeviceFeatures::multiplying_halves();
+        let busy = DeviceKind::Discrete.busy_invocations();
+        for (m, windows, octets) in
+            [(197, false, true), (8192, false, true), (512, true, true), (40, false, false)]
+        {
+            let shape = Shape { batches: 1, m, n: 4096, k: 768, windows, octets, varies: false };
+            for shared in [32 << 10, 48 << 10] {
+                let first = Tiling::of(shape, [Element::F16; 2], busy, &features, shared).unwrap();
+                let others = first.others(shape, shared);
+                assert!(others.len() > 3, "{others:?}");
+                assert!(others.iter().any(|other| !other.cooperative));
+                for (at, other) in others.iter().enumerate() {
+                    assert!(*other != first && !others[..at].contains(other), "{other:?}");
+                    assert!((1..=MOST_SPLITS).contains(&other.splits));
+                    assert!(
+                        !other.cooperative
+                            || cooperative_shared(other.tile, other.terms) <= shared as usize
+                    );
+                    let is_large = other.tile == [LARGE_SIDE; 2];
+                    assert!(!is_large || (!windows && m >= LARGE_SIDE && other.terms <= 32));
+                    assert!(octets || !other.cooperative || other.terms == 32, "{other:?}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -105,6 +105,7 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
         backend: if way == Way::Vulkan { Backend::Vulkan } else { Backend::Cpu },
         device: arguments.device.clone(),
         pipeline_cache: None,
+        tune: None,
         compile_cache: Some("off".into()),
         memory_limit: arguments.memory_limit,
     };

@@ -34,6 +34,9 @@ pub(crate) struct VulkanOptions {
     /// Inferences of each in a turn
     #[arg(long, default_value_t = 100)]
     iterations: u32,
+    /// Also with the kernels that are found to be the fastest in so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    tune: Option<u32>,
     /// Leaves out the peers
     #[arg(long)]
     alone: bool,
@@ -86,6 +89,8 @@ struct Bench<'o> {
 #[derive(Default)]
 struct Row {
     inference: Vec<f64>,
+    /// With the kernels that were found to be the fastest.
+    tuned: Vec<f64>,
     /// Inferences without the compiler: each delegate of the file by itself.
     as_exported: Vec<f64>,
     on_device: Vec<f64>,
@@ -199,22 +204,37 @@ impl<'o> Bench<'o> {
     /// A load with no pipelines kept, then one with them, and the inferences.
     fn turn(&self, file: &Path, row: &mut Row) -> Result<()> {
         let _ = std::fs::remove_dir_all(&self.cache);
-        row.cold.push(number(&self.bench("vulkan", file, 1)?, "load_ms")?);
-        let result = self.bench("vulkan", file, self.options.iterations)?;
+        row.cold.push(number(&self.bench("vulkan", file, 1, None)?, "load_ms")?);
+        let result = self.bench("vulkan", file, self.options.iterations, None)?;
         row.warm.push(number(&result, "load_ms")?);
         row.inference.push(number(&result, "median_ms")?);
         row.open_device.push(number(&result, "open_device_ms")?);
         row.on_device.extend(result["on_device_ms"].as_f64());
-        let as_exported = self.bench("as-exported", file, self.options.iterations)?;
+        let as_exported = self.bench("as-exported", file, self.options.iterations, None)?;
         row.as_exported.push(number(&as_exported, "median_ms")?);
+        if let Some(seconds) = self.options.tune {
+            // What is found counts from the next load on, as it does for users.
+            self.bench("vulkan", file, 1, Some(seconds))?;
+            let tuned = self.bench("vulkan", file, self.options.iterations, None)?;
+            row.tuned.push(number(&tuned, "median_ms")?);
+        }
         Ok(())
     }
 
-    fn bench(&self, backend: &str, file: &Path, iterations: u32) -> Result<Value> {
+    fn bench(
+        &self,
+        backend: &str,
+        file: &Path,
+        iterations: u32,
+        tune: Option<u32>,
+    ) -> Result<Value> {
         let iterations = iterations.to_string();
         let arguments = ["bench", "--device-time", "--iterations", &iterations];
         let mut bench = self.torchlet(backend, &arguments);
         bench.arg("--pipeline-cache").arg(&self.cache).arg(file);
+        if let Some(seconds) = tune {
+            bench.args(["--tune", &seconds.to_string()]);
+        }
         json(bench)
     }
 
@@ -248,16 +268,16 @@ impl<'o> Bench<'o> {
     fn print_header(&self) {
         let peers: String = self.peers().map(|(_, label)| format!(" {label} |")).collect();
         println!(
-            "| model | precision | torchlet | as exported | on the GPU | load, cold | load, warm |{peers}\n{}|",
-            "|---".repeat(7 + self.peers().count())
+            "| model | precision | torchlet | tuned | as exported | on the GPU | load, cold | load, warm |{peers}\n{}|",
+            "|---".repeat(8 + self.peers().count())
         );
     }
 
     /// Rows are written as they are measured, so that a run that is stopped has not been for nothing.
     fn print_row(&self, label: &str, precision: &str, mut row: Row, open_device: &mut Vec<f64>) {
         open_device.append(&mut row.open_device);
-        let Row { inference, as_exported, on_device, cold, warm, .. } = &mut row;
-        let times = [inference, as_exported, on_device, cold, warm];
+        let Row { inference, tuned, as_exported, on_device, cold, warm, .. } = &mut row;
+        let times = [inference, tuned, as_exported, on_device, cold, warm];
         let mut cells: Vec<String> = times.into_iter().map(|times| cell(times)).collect();
         for (name, _) in self.peers() {
             cells.push(cell(row.peers.get_mut(name).unwrap_or(&mut Vec::new())));
