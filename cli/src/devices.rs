@@ -45,6 +45,7 @@ fn vulkan_as_json() -> Value {
             "features": device.features.iter().map(|feature| feature.name()).collect::<Vec<_>>(),
             "subgroup_size": device.features.subgroup_size,
             "cooperative_matrices": matrices.collect::<Vec<_>>(),
+            "workarounds": device.workarounds,
             "unusable": device.unusable,
         })
     };
@@ -86,6 +87,10 @@ fn vulkan() {
         if !features.is_empty() {
             let (features, size) = (features.join(", "), device.features.subgroup_size);
             let line = format!("           {features}; subgroups of {size}");
+            anstream::println!("{}", paint(FAINT, line));
+        }
+        if !device.workarounds.is_empty() {
+            let line = format!("           does without {}", device.workarounds.join(", "));
             anstream::println!("{}", paint(FAINT, line));
         }
     }

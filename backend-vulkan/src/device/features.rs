@@ -1,6 +1,7 @@
 //! What a device can do beyond Vulkan 1.1: asked for when it is opened, used where it is there.
 
 use super::instance::Instance;
+use super::workarounds::{Driver, is_avoided};
 use ash::{khr, vk};
 use std::ffi::CStr;
 use torchlet_shaders::Feature;
@@ -280,15 +281,21 @@ fn chained<R>(
     result
 }
 
-/// What a device has.
-pub(crate) fn probe(instance: &Instance, device: vk::PhysicalDevice) -> DeviceFeatures {
+/// What a device has, but for what its driver gets wrong.
+pub(crate) fn probe(
+    instance: &Instance,
+    device: vk::PhysicalDevice,
+    driver: &Driver,
+) -> DeviceFeatures {
     // SAFETY: the device was enumerated from this instance.
     let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
     let known = known.unwrap_or_default();
     let listed = |feature: DeviceFeature| {
-        extensions(feature).iter().all(|name| {
-            known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
-        })
+        let mut names = extensions(feature).iter();
+        !is_avoided(driver, feature)
+            && names.all(|name| {
+                known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
+            })
     };
     let mut found = Structures::default();
     chained(&mut found, listed, |chain| {
@@ -324,7 +331,7 @@ pub(crate) fn probe(instance: &Instance, device: vk::PhysicalDevice) -> DeviceFe
         (DeviceFeature::MemoryBudget, listed(DeviceFeature::MemoryBudget)),
         (DeviceFeature::CalibratedTimestamps, listed(DeviceFeature::CalibratedTimestamps)),
     ] {
-        features.set(feature, present);
+        features.set(feature, present && !is_avoided(driver, feature));
     }
     if matrix {
         features.cooperative_matrices = instance.cooperative_matrices(device);

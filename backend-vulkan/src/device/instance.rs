@@ -2,6 +2,7 @@
 
 use super::features::{self, CooperativeMatrix, DeviceFeatures};
 use super::limits;
+use super::workarounds::{Driver, workarounds};
 use crate::error::Error;
 use ash::{khr, vk};
 use std::ffi::CStr;
@@ -52,6 +53,8 @@ pub struct DeviceInfo {
     pub features: DeviceFeatures,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
+    /// What is done without because its driver gets it wrong.
+    pub workarounds: Vec<&'static str>,
 }
 
 /// The loader and an instance.
@@ -153,6 +156,14 @@ impl Instance {
         } else {
             limits::lacking(&properties.limits)
         };
+        let kind = match properties.device_type {
+            vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,
+            vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceKind::Integrated,
+            vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::Virtual,
+            vk::PhysicalDeviceType::CPU => DeviceKind::Cpu,
+            _ => DeviceKind::Other,
+        };
+        let driver = Driver { vendor: properties.vendor_id, kind, on_windows: cfg!(windows) };
         DeviceInfo {
             index,
             name: properties
@@ -160,13 +171,7 @@ impl Instance {
                 .map(CStr::to_string_lossy)
                 .unwrap_or_default()
                 .into_owned(),
-            kind: match properties.device_type {
-                vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,
-                vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceKind::Integrated,
-                vk::PhysicalDeviceType::VIRTUAL_GPU => DeviceKind::Virtual,
-                vk::PhysicalDeviceType::CPU => DeviceKind::Cpu,
-                _ => DeviceKind::Other,
-            },
+            kind,
             version: (
                 vk::api_version_major(version),
                 vk::api_version_minor(version),
@@ -174,10 +179,11 @@ impl Instance {
             ),
             features: match version < vk::API_VERSION_1_1 {
                 true => DeviceFeatures::default(),
-                false => features::probe(self, device),
+                false => features::probe(self, device, &driver),
             },
             memory: local.map(|heap| heap.size).max().unwrap_or(0),
             unusable,
+            workarounds: workarounds(&driver).map(|workaround| workaround.name).collect(),
         }
     }
 

@@ -16,6 +16,7 @@ mod recording;
 mod timestamps;
 #[cfg(test)]
 mod validation;
+mod workarounds;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::{Context, chosen};

@@ -1,0 +1,82 @@
+//! What some drivers get wrong, by device: what is done without on them, why, and until when.
+//!
+//! Not in the table, since they cost nothing elsewhere, are:
+//! - One instance for the whole process (`instance.rs`): a driver of NVIDIA's refuses the thirty-first.
+//! - Comparisons with what is not a number, and conversions of what does not fit, are spelled out in shaders (`shaders/glsl`): NVIDIA's compiler
+//!   takes `a > b ? a : b` for a maximum that forgets what is not a number.
+//! - Loaders and portability subsets of drivers that translate to another API (`instance.rs`, `features.rs`).
+//! - Software devices and devices on batteries are not polled (`completion.rs`, `power.rs`).
+
+use super::features::DeviceFeature;
+use super::instance::DeviceKind;
+
+/// What is known of a device before it is asked for its features.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Driver {
+    /// The number of its vendor, by PCI's registry or Khronos's.
+    pub(crate) vendor: u32,
+    pub(crate) kind: DeviceKind,
+    pub(crate) on_windows: bool,
+}
+
+/// What is done without on some devices.
+pub(crate) struct Workaround {
+    pub(crate) name: &'static str,
+    /// Features that count as missing: the driver is not even asked for what goes with them.
+    without: &'static [DeviceFeature],
+    applies: fn(&Driver) -> bool,
+}
+
+const AMD: u32 = 0x1002;
+
+/// All of them. An entry says what it was seen on and where that is written down; once drivers without the fault are common, it goes.
+const TABLE: &[Workaround] = &[
+    // The driver of Radeon 860M (AMDVLK 2.0.388, Adrenalin 26.3.1) ends the process when it is asked which matrices it multiplies:
+    // GPUOpen-Drivers/AMDVLK issue 422, ggml-org/llama.cpp pull request 22750, 2026-05.
+    Workaround {
+        name: "matrices of integrated AMD GPUs on Windows",
+        without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
+        applies: |driver| {
+            driver.vendor == AMD && driver.kind == DeviceKind::Integrated && driver.on_windows
+        },
+    },
+    // Software multiplies matrices of a subgroup element by element, which takes longer than tiles of vectors: as long as there is no
+    // processor whose driver uses matrix units of its own.
+    Workaround {
+        name: "matrices in software",
+        without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
+        applies: |driver| driver.kind == DeviceKind::Cpu,
+    },
+];
+
+/// Those for a device.
+pub(crate) fn workarounds(driver: &Driver) -> impl Iterator<Item = &'static Workaround> {
+    TABLE.iter().filter(move |workaround| (workaround.applies)(driver))
+}
+
+/// Whether a device does without a feature.
+pub(crate) fn is_avoided(driver: &Driver, feature: DeviceFeature) -> bool {
+    workarounds(driver).any(|workaround| workaround.without.contains(&feature))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_go_without_what_their_drivers_get_wrong() {
+        let driver = Driver { vendor: AMD, kind: DeviceKind::Integrated, on_windows: true };
+        assert!(is_avoided(&driver, DeviceFeature::CooperativeMatrix));
+        assert!(!is_avoided(&driver, DeviceFeature::HalfArithmetic));
+        for other in [
+            Driver { on_windows: false, ..driver },
+            Driver { kind: DeviceKind::Discrete, ..driver },
+            Driver { vendor: 0x10de, ..driver },
+        ] {
+            assert_eq!(workarounds(&other).count(), 0, "{other:?}");
+        }
+        let software = Driver { vendor: 0x1_0005, kind: DeviceKind::Cpu, on_windows: false };
+        let names: Vec<&str> = workarounds(&software).map(|it| it.name).collect();
+        assert_eq!(names, ["matrices in software"]);
+    }
+}
