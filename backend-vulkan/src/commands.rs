@@ -3,10 +3,12 @@
 use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, Limits, PipelineKey};
 use crate::error::Error;
+use crate::memory_plan::Memory;
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::Label;
+use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
@@ -29,8 +31,12 @@ impl Compiled {
         let rest = rest.ok_or_else(|| {
             Error::invalid("a tensor exceeds the bound that it was exported with")
         })?;
-        let buffers = if place.constant { &self.constants } else { &self.tensors };
-        let buffer = buffers.get(place.buffer).ok_or_else(missing)?.raw;
+        let buffer = match place.memory {
+            Memory::Tensors => self.tensors.get(place.buffer),
+            Memory::Constants => self.constants.get(place.buffer),
+            Memory::Weights => self.weights.get(place.buffer).map(Arc::as_ref),
+        };
+        let buffer = buffer.ok_or_else(missing)?.raw;
         // Parts of one tensor do not wait for each other.
         let in_one_piece = self.state.is_part(id) && !self.state.strided.contains_key(&id);
         let size = if in_one_piece { needed } else { rest };

@@ -7,14 +7,15 @@ use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::{encode, encode_again};
 use crate::error::Error;
-use crate::memory_plan::{Places, plan_memory};
+use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
 use crate::replay::Replay;
 use crate::state::{State, Storage};
 use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{from_staging, to_staging};
-use std::collections::HashSet;
+use crate::weights;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
 use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
@@ -29,6 +30,17 @@ pub(crate) struct Staging {
     pub(crate) bytes: u64,
 }
 
+/// What graphs are compiled with.
+#[derive(Clone, Copy)]
+pub(crate) struct Build<'b> {
+    pub(crate) context: &'b Arc<Context>,
+    /// Whether somebody is told of runs from the first one on.
+    pub(crate) traced: bool,
+    pub(crate) parallel: &'b dyn Parallel,
+    /// Whether what the graph borrows lasts as long as what is made of it.
+    pub(crate) lasts: bool,
+}
+
 /// A graph that is ready to run.
 pub(crate) struct Compiled {
     pub(crate) graph: Graph<'static>,
@@ -36,6 +48,8 @@ pub(crate) struct Compiled {
     pub(crate) places: Places,
     pub(crate) tensors: Vec<Buffer>,
     pub(crate) constants: Vec<Buffer>,
+    /// Those that never change, also of others.
+    pub(crate) weights: Vec<Arc<Buffer>>,
     /// Where the host writes inputs, and where it reads outputs.
     pub(crate) input_staging: Buffer,
     pub(crate) output_staging: Buffer,
@@ -66,32 +80,30 @@ pub(crate) struct Compiled {
 
 impl Compiled {
     pub(crate) fn new(
-        context: &Arc<Context>,
+        build: Build<'_>,
         mut graph: Graph<'_>,
         cells: Vec<Cell>,
-        traced: bool,
-        parallel: &dyn Parallel,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
+        let context = build.context;
         report_missing(&graph)?;
         crate::passes::run(&mut graph);
-        crate::tuning::tune(context, &graph, parallel)?;
+        crate::tuning::tune(build, &graph)?;
         watch.lap("measure");
         let known = || Choices::known(context.found.all());
         let choices = context.way.map_or_else(known, Choices::trying);
-        Self::choosing(context, graph, cells, choices, traced, parallel, watch)
+        Self::choosing(build, graph, cells, choices, watch)
     }
 
     /// The graph, whose calls make these choices.
     pub(crate) fn choosing(
-        context: &Arc<Context>,
+        build: Build<'_>,
         graph: Graph<'_>,
         cells: Vec<Cell>,
         choices: Choices,
-        traced: bool,
-        parallel: &dyn Parallel,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
+        let Build { context, traced, parallel, lasts } = build;
         let buffers = Buffers::of(&graph)?;
         let mut state = State::on(context, &graph, buffers.changing().into_iter().collect())?;
         state.choices = choices;
@@ -99,9 +111,17 @@ impl Compiled {
         let (steps, reads) = encode(&graph, &mut state, true)?;
         replay.reads = Some(reads);
         watch.lap("encode");
-        let align = context.align;
-        let plan = plan_memory(&graph, &state, &steps, align, context.largest_allocation)?;
-        let places = plan.places;
+        let changing = changing(&graph, &state, &steps)?;
+        let shared = if lasts { weights::of(&graph, &state, &changing) } else { HashMap::new() };
+        let found = context.weights.find(&shared);
+        let kind = |id| match (found.get(&id), shared.contains_key(&id)) {
+            (Some(found), _) => Kind::There(found.bytes),
+            (None, true) => Kind::Weight,
+            (None, false) => Kind::Own,
+        };
+        let (align, largest) = (context.align, context.largest_allocation);
+        let plan = plan_memory(&graph, &state, &steps, align, largest, kind)?;
+        let mut places = plan.places;
         watch.lap("plan memory");
         let (inputs, input_bytes) = stage(&graph, &graph.inputs, align)?;
         let (outputs, output_bytes) = stage(&graph, &graph.outputs, align)?;
@@ -110,25 +130,38 @@ impl Compiled {
         };
         let tensors = memory(plan.tensors, MemoryKind::Device)?;
         let mut constants = memory(plan.constants, MemoryKind::Constants)?;
+        let mut own_weights = memory(plan.weights, MemoryKind::Constants)?;
         let input_staging = Buffer::new(context, input_bytes, MemoryKind::Upload)?;
         let output_staging = Buffer::new(context, output_bytes, MemoryKind::Download)?;
         watch.lap("allocate memory");
 
-        let contents = ConstantWrites::of(&graph, &state, &places, |_| true)?;
+        let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
+        let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
         let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&state.others);
         let mut keys: Vec<&PipelineKey> = keys.collect::<HashSet<_>>().into_iter().collect();
         // The longest first, so that none is left alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
-        let made = format!("{} pipelines, {} bytes", keys.len(), contents.bytes());
+        let made = {
+            let bytes = contents.bytes() + of_weights.bytes();
+            format!("{} pipelines, {bytes} bytes, {} weights there", keys.len(), plan.there.len())
+        };
         let pipelines = keys
             .into_iter()
             .map(|key| -> Task<'_> { Box::new(|| context.pipelines.get(key).map(drop)) });
         let pipelines = pipelines.collect();
-        contents.run(context, &mut constants, parallel, pipelines)?;
+        of_weights.run(context, &mut own_weights, parallel, pipelines)?;
+        contents.run(context, &mut constants, parallel, Vec::new())?;
         watch.lap_of("make pipelines and write constants", made);
 
-        let changing = changing(&graph, &state, &steps)?;
+        let mut weights: Vec<Arc<Buffer>> = own_weights.into_iter().map(Arc::new).collect();
+        context.weights.keep(&shared, &places, &weights);
+        for id in plan.there {
+            let Some(found) = found.get(&id) else { continue };
+            let (offset, bytes) = (found.offset, found.bytes);
+            let buffer = found.among(&mut weights);
+            places.insert(id, Place { memory: Memory::Weights, buffer, offset, bytes });
+        }
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = crate::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
@@ -138,6 +171,7 @@ impl Compiled {
             layout: None,
             tensors,
             constants,
+            weights,
             input_staging,
             output_staging,
             graph,
@@ -335,7 +369,9 @@ impl Compiled {
     /// Gives buffers their initial contents again.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let changing = |id| self.changing.contains(&id);
-        let contents = ConstantWrites::of(&self.graph, &self.state, &self.places, changing)?;
+        let memory = Memory::Constants;
+        let contents =
+            ConstantWrites::of(&self.graph, &self.state, &self.places, memory, changing)?;
         contents.run(&self.context, &mut self.constants, &Serial, Vec::new())
     }
 }

@@ -3,7 +3,7 @@
 use crate::derived::Derived;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;
-use crate::memory_plan::Place;
+use crate::memory_plan::{Memory, Place};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::collections::HashMap;
@@ -73,15 +73,18 @@ pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result
 }
 
 impl<'c> ConstantWrites<'c> {
-    /// The constants that have a place and for which `wanted` says so.
+    /// The constants that have a place in this memory and for which `wanted` says so.
     pub(crate) fn of(
         graph: &'c Graph<'_>,
         state: &'c State,
         places: &HashMap<TensorId, Place>,
+        memory: Memory,
         wanted: impl Fn(TensorId) -> bool,
     ) -> Result<Self, Error> {
         let mut constants = Vec::new();
-        for (id, place) in places.iter().filter(|(id, place)| place.constant && wanted(**id)) {
+        for (id, place) in
+            places.iter().filter(|(id, place)| place.memory == memory && wanted(**id))
+        {
             let Storage::Constant(contents) = &state.tensor(*id)?.storage else { continue };
             let (origin, bytes) = match contents {
                 Contents::Derived(derived) => {
@@ -296,7 +299,8 @@ mod tests {
 
     #[test]
     fn what_starts_as_zeros_has_them_everywhere() {
-        let place = Place { constant: true, buffer: 0, offset: 64, bytes: 2 * CHUNK + 16 };
+        let place =
+            Place { memory: Memory::Constants, buffer: 0, offset: 64, bytes: 2 * CHUNK + 16 };
         let mut all = ConstantWrites { constants: Vec::new() };
         zeros(&place, &mut all.constants);
         assert_eq!(all.bytes(), place.bytes);

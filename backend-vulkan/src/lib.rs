@@ -36,6 +36,7 @@ mod tensors;
 mod trace;
 mod transfer;
 mod tuning;
+mod weights;
 
 pub use device::{
     CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
@@ -46,7 +47,7 @@ pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
 
-use compiled::Compiled;
+use compiled::{Build, Compiled};
 use device::{Context, Options};
 use error::Error;
 use std::collections::HashMap;
@@ -55,7 +56,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use torchlet_core::{
     Backend, Delegate, DelegateBox, DelegateCall, DelegateError, DelegateInfo, DelegateState,
-    DeviceMemory, InitContext, OptionValue, Rates, delegate_size,
+    DeviceMemory, InitContext, OptionValue, Processed, Rates, delegate_size,
 };
 use torchlet_graph::graph::Graph;
 use torchlet_graph::{Named, blob, front};
@@ -273,7 +274,9 @@ impl Backend for VulkanBackend {
             read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
         watch.lap("read graph");
         let parallel = context.parallel();
-        let compiled = Compiled::new(&device, graph, cells, traced, parallel, &mut watch);
+        let lasts = matches!(context.processed(), Processed::Lent(_));
+        let build = Build { context: &device, traced, parallel, lasts };
+        let compiled = Compiled::new(build, graph, cells, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })

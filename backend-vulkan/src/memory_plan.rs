@@ -85,11 +85,21 @@ fn uncountable() -> Error {
     Error::OutOfMemory("the graph needs more bytes than there can be".to_owned())
 }
 
+/// The kinds of memory that tensors are in, each of which has buffers of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// What tensors take turns to use.
+    Tensors,
+    /// What keeps its contents.
+    Constants,
+    /// Constants that never change, which other graphs may use, too.
+    Weights,
+}
+
 /// Where a tensor's memory is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
-    /// In the memory of constants, rather than that which tensors take turns to use.
-    pub(crate) constant: bool,
+    pub(crate) memory: Memory,
     /// The number of the buffer of that memory.
     pub(crate) buffer: usize,
     pub(crate) offset: u64,
@@ -104,6 +114,20 @@ pub(crate) struct MemoryPlan {
     pub(crate) places: Places,
     pub(crate) tensors: Vec<u64>,
     pub(crate) constants: Vec<u64>,
+    pub(crate) weights: Vec<u64>,
+    /// Weights that are on the device already.
+    pub(crate) there: Vec<TensorId>,
+}
+
+/// What is known of a constant before it is placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It may change, or nobody else can have it.
+    Own,
+    /// It never changes.
+    Weight,
+    /// It is on the device already, in a place of so many bytes.
+    There(u64),
 }
 
 /// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in memory of their own, in buffers of
@@ -114,6 +138,7 @@ pub(crate) fn plan_memory(
     steps: &[Step],
     align: u64,
     most: u64,
+    kind: impl Fn(TensorId) -> Kind,
 ) -> Result<MemoryPlan, Error> {
     let end = steps.len() + 1;
     let mut lives: HashMap<TensorId, (usize, usize)> = HashMap::new();
@@ -164,15 +189,16 @@ pub(crate) fn plan_memory(
         let ((first, last), size) = (lives[&root], bytes[&root]);
         if let Storage::Constant(contents) = &state.tensor(root)?.storage {
             let bytes = aligned(size.max(contents.len(graph, root) as u64), 16)?;
-            let begun = plan.constants.last().copied().unwrap_or(0);
-            let (mut offset, mut end) = (begun, end_of(begun, bytes)?);
-            if plan.constants.is_empty() || (end > most && begun > 0) {
-                (offset, end) = (0, bytes);
-                plan.constants.push(0);
-            }
-            let buffer = plan.constants.len() - 1;
-            plan.constants[buffer] = aligned(end, align)?;
-            plan.places.insert(root, Place { constant: true, buffer, offset, bytes });
+            let (memory, sizes) = match kind(root) {
+                Kind::There(found) if found >= bytes => {
+                    plan.there.push(root);
+                    continue;
+                }
+                Kind::Own => (Memory::Constants, &mut plan.constants),
+                Kind::Weight | Kind::There(_) => (Memory::Weights, &mut plan.weights),
+            };
+            let (buffer, offset) = append(sizes, bytes, align, most)?;
+            plan.places.insert(root, Place { memory, buffer, offset, bytes });
         } else {
             requests.push(Request { bytes: size, first, last });
             planned.push(root);
@@ -181,10 +207,24 @@ pub(crate) fn plan_memory(
     let (spots, tensors) = place(&requests, align, most)?;
     plan.tensors = tensors;
     for ((root, request), (buffer, offset)) in planned.into_iter().zip(&requests).zip(spots) {
-        let place = Place { constant: false, buffer, offset, bytes: request.bytes };
+        let place = Place { memory: Memory::Tensors, buffer, offset, bytes: request.bytes };
         plan.places.insert(root, place);
     }
     Ok(plan)
+}
+
+/// Room at the end of the last buffer, or in another one if that would have more than `most` bytes: which one it is, and where.
+fn append(sizes: &mut Vec<u64>, bytes: u64, align: u64, most: u64) -> Result<(usize, u64), Error> {
+    let begun = sizes.last().copied().unwrap_or(0);
+    let (mut offset, mut end) = (begun, end_of(begun, bytes)?);
+    if sizes.is_empty() || (end > most && begun > 0) {
+        (offset, end) = (0, bytes);
+        sizes.push(0);
+    }
+    if let Some(last) = sizes.last_mut() {
+        *last = aligned(end, align)?;
+    }
+    Ok((sizes.len() - 1, offset))
 }
 
 #[cfg(test)]

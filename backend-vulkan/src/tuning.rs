@@ -5,7 +5,7 @@
 //! times add up.
 
 use crate::choices::Choices;
-use crate::compiled::Compiled;
+use crate::compiled::{Build, Compiled};
 use crate::device::{Best, Context, Question};
 use crate::encode::encode;
 use crate::error::Error;
@@ -14,7 +14,6 @@ use crate::trace::Stopwatch;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
-use torchlet_core::Parallel;
 use torchlet_graph::graph::Graph;
 
 /// How often each of two is run, in turns: of each call, the shortest time counts.
@@ -27,31 +26,29 @@ const MARGIN: f64 = 0.97;
 ///
 /// # Errors
 /// The device was lost. What else fails ends the search; calls go the first way then, and if that fails, too, loading tells.
-pub(crate) fn tune(
-    context: &Arc<Context>,
-    graph: &Graph<'_>,
-    parallel: &dyn Parallel,
-) -> Result<(), Error> {
+pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
+    let context = build.context;
     if context.tune.is_zero() || context.clock.is_none() {
         return Ok(());
     }
-    match search(context, graph, parallel) {
+    match search(build, graph) {
         Err(error) if error.is_device_loss() => Err(error),
         _ => Ok(()),
     }
 }
 
-fn search(context: &Arc<Context>, graph: &Graph<'_>, parallel: &dyn Parallel) -> Result<(), Error> {
+fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
+    let context = build.context;
     let began = Instant::now();
     let open = open_questions(context, graph)?;
     let Some(most) = open.values().max().copied() else { return Ok(()) };
-    let mut first = Trial::new(context, graph, 0, parallel)?;
+    let mut first = Trial::new(build, graph, 0)?;
     let mut found: HashMap<Question, (Best, f64)> = HashMap::new();
     for way in 1..most {
         if began.elapsed() >= context.tune {
             break;
         }
-        let mut other = Trial::new(context, graph, way, parallel)?;
+        let mut other = Trial::new(build, graph, way)?;
         let [usual, tried] = race(&mut first, &mut other)?;
         for (question, ways) in open.iter().filter(|(_, ways)| way < **ways) {
             let times = usual.get(question).zip(tried.get(question));
@@ -89,16 +86,10 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(
-        context: &Arc<Context>,
-        graph: &Graph<'_>,
-        way: u8,
-        parallel: &dyn Parallel,
-    ) -> Result<Self, Error> {
+    fn new(build: Build<'_>, graph: &Graph<'_>, way: u8) -> Result<Self, Error> {
         let (graph, choices) = (graph.clone(), Choices::trying(way));
-        let mut watch = Stopwatch::new(false);
-        let compiled =
-            Compiled::choosing(context, graph, Vec::new(), choices, true, parallel, &mut watch)?;
+        let (build, mut watch) = (Build { traced: true, ..build }, Stopwatch::new(false));
+        let compiled = Compiled::choosing(build, graph, Vec::new(), choices, &mut watch)?;
         let made = compiled.state.choices.made();
         let questions = made.map(|(call, choice)| (call, choice.question)).collect();
         Ok(Trial { compiled, questions })

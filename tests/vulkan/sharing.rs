@@ -3,8 +3,9 @@
 use crate::common::{check, check_case, fixture, open};
 use crate::device::{Random, device_is_there, on_device};
 use std::sync::Arc;
-use torchlet::Module;
+use torchlet::core::Backend;
 use torchlet::vulkan::VulkanBackend;
+use torchlet::{Module, RunOn};
 
 const FILES: &[&str] = &[
     "vulkan/model/residual.bpte",
@@ -115,4 +116,36 @@ fn methods_are_loaded_and_dropped_one_by_one() {
             check(&mut module, &source, &fixture).unwrap();
         }
     }
+}
+
+/// Weights are on the device once, however many use them, and stay there as long as anyone does.
+#[test]
+fn weights_are_there_once() {
+    if !device_is_there() {
+        return;
+    }
+    const FILE: &str = "vulkan/recurrent/hidden_100.bpte";
+    /// Of the file's weights, all but the smallest.
+    const WEIGHTS: u64 = 160_000;
+    let fixture = fixture(FILE);
+    let backend = Arc::new(VulkanBackend::new());
+    let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
+    let source = open(&fixture, builder.backend(backend.clone())).unwrap();
+    let used = || backend.device_memory().map_or(0, |memory| memory.used);
+    let mut first = source.share();
+    check(&mut first, &source, &fixture).unwrap();
+    let one = used();
+    let mut second = source.share();
+    check(&mut second, &source, &fixture).unwrap();
+    let two = used();
+    assert!(one > WEIGHTS, "{one} bytes");
+    assert!(two - one < one - WEIGHTS + 1, "{one} bytes, then {two}");
+    // The first one goes; what the second one has of it stays.
+    drop(first);
+    check(&mut second, &source, &fixture).unwrap();
+    let mut third = source.share();
+    check(&mut third, &source, &fixture).unwrap();
+    assert_eq!(used(), two);
+    drop((second, third));
+    assert!(used() < one - WEIGHTS, "{} bytes are left", used());
 }

@@ -13,6 +13,7 @@ use super::power;
 use super::timestamps::{Calibration, Clock};
 use crate::error::Error;
 use crate::trace::Stopwatch;
+use crate::weights::Weights;
 use ash::{khr, vk};
 use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
@@ -53,6 +54,8 @@ pub(crate) struct Context {
     pub(crate) way: Option<u8>,
     /// What was found when programs were measured.
     pub(crate) found: Found,
+    /// The weights that graphs have on it.
+    pub(crate) weights: Weights,
     /// The memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
@@ -168,6 +171,7 @@ impl Context {
             tune: options.tune.unwrap_or_default(),
             way: options.way,
             found: Found::new(file(Holds::Choices)),
+            weights: Weights::default(),
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),
             instance,

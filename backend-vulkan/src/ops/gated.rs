@@ -61,7 +61,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use crate::encode::encode;
-    use crate::memory_plan::plan_memory;
+    use crate::memory_plan::{Kind, plan_memory};
     use crate::passes;
     use crate::state::State;
     use std::collections::HashSet;
@@ -125,7 +125,7 @@ mod tests {
             let graph = feed_forward(most);
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
-            let plan = plan_memory(&graph, &state, &steps, 256, u64::MAX).unwrap();
+            let plan = plan_memory(&graph, &state, &steps, 256, u64::MAX, |_| Kind::Own).unwrap();
             for rows in [1, 3, 4, 5, most] {
                 state.tensors[0].as_mut().unwrap().sizes[0] = rows;
                 let (steps, _) = encode(&graph, &mut state, false).unwrap();
@@ -142,8 +142,7 @@ mod tests {
                             let from = place(read.tensor);
                             let apart = from.offset + from.bytes <= to.offset
                                 || to.offset + to.bytes <= from.offset;
-                            let elsewhere =
-                                (from.constant, from.buffer) != (to.constant, to.buffer);
+                            let elsewhere = (from.memory, from.buffer) != (to.memory, to.buffer);
                             assert!(apart || elsewhere, "{} of {most}", step.key.module.name);
                         }
                     }
