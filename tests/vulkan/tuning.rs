@@ -10,7 +10,7 @@ use torchlet::vulkan::{VulkanBackend, VulkanBackendBuilder};
 use torchlet::{Module, RunOn};
 
 /// The most ways that a call has, here: where subgroups multiply matrices, there are more.
-const WAYS: u8 = 9;
+const WAYS: u8 = 11;
 
 /// Products in tiles and without, wide and direct convolutions, depthwise ones. Halves go the same ways.
 fn has_ways(fixture: &Fixture) -> bool {

@@ -97,8 +97,8 @@ enum Way {
 }
 
 impl Way {
-    /// Other ways for the same product.
-    fn others(&self, bound: Shape, shared: u32) -> Vec<Self> {
+    /// Other ways for the same product, also in these tiles.
+    fn others(&self, bound: Shape, shared: u32, tiles: Option<Tiling>) -> Vec<Self> {
         // Kernels of shapes that change from run to run are chosen for the largest; what is right for that may not be for others.
         if bound.varies {
             return Vec::new();
@@ -107,7 +107,12 @@ impl Way {
             Way::Tiles(tiling) => {
                 tiling.others(bound, shared).into_iter().map(Way::Tiles).collect()
             }
-            Way::Plain(plain) => plain.others(bound).into_iter().map(Way::Plain).collect(),
+            Way::Plain(plain) => {
+                let whole = tiles.map(|tiling| Tiling { splits: 1, ..tiling });
+                let whole = whole.filter(|whole| tiles != Some(*whole));
+                let in_tiles = tiles.into_iter().chain(whole).map(Way::Tiles);
+                plain.others(bound).into_iter().map(Way::Plain).chain(in_tiles).collect()
+            }
         }
     }
 }
@@ -218,16 +223,19 @@ impl Product {
         let varies = e.is_dynamic(&self.out);
         let bound = Shape { batches, m, n, k, windows, octets, varies };
         let factors = [self.a.element, self.b.element];
-        let way = match Tiling::of(bound, factors, e.busy(), e.features(), e.shared_memory()) {
-            Some(tiling) => Way::Tiles(tiling),
+        let (busy, shared) = (e.busy(), e.shared_memory());
+        let (way, tiles) = match Tiling::of(bound, factors, busy, e.features(), shared) {
+            Some(tiling) => (Way::Tiles(tiling), None),
             None if windows => {
                 return Err(Error::unsupported("a convolution without tiles as a product"));
             }
-            None => Way::Plain(Plain::of(bound, e.busy())),
+            None => {
+                let tiles = Tiling::of_any(bound, factors, busy, e.features(), shared);
+                (Way::Plain(Plain::of(bound, busy)), tiles)
+            }
         };
         let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
-        let shared = e.shared_memory();
-        match e.choose(question, way, |way| way.others(bound, shared)) {
+        match e.choose(question, way, |way| way.others(bound, shared, tiles)) {
             Way::Tiles(tiling) => self.tiled(e, &epilogue, &tiling),
             Way::Plain(plain) => self.plain(e, &epilogue, bound, plain),
         }

@@ -75,13 +75,31 @@ impl Tiling {
         features: &DeviceFeatures,
         shared: u32,
     ) -> Option<Self> {
-        let Shape { batches, m, n, k, windows, octets, varies } = shape;
-        let cooperative = factors == [Element::F16; 2]
-            && features.multiply_halves()
-            && cooperative_shared([64, 64], 32) <= shared as usize;
+        let cooperative = Self::multiplies_matrices(factors, features, shared);
         let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
+        let Shape { batches, m, n, k, .. } = shape;
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
-        if m.min(n).min(k) < LEAST_SIDE || work < least {
+        Self::of_any(shape, factors, busy, features, shared).filter(|_| work >= least)
+    }
+
+    /// Whether subgroups multiply matrices of these types.
+    fn multiplies_matrices(factors: [Element; 2], features: &DeviceFeatures, shared: u32) -> bool {
+        factors == [Element::F16; 2]
+            && features.multiply_halves()
+            && cooperative_shared([64, 64], 32) <= shared as usize
+    }
+
+    /// The same however little there is to do.
+    pub(super) fn of_any(
+        shape: Shape,
+        factors: [Element; 2],
+        busy: usize,
+        features: &DeviceFeatures,
+        shared: u32,
+    ) -> Option<Self> {
+        let Shape { batches, m, n, k, windows, octets, varies } = shape;
+        let cooperative = Self::multiplies_matrices(factors, features, shared);
+        if m.min(n).min(k) < LEAST_SIDE {
             return None;
         }
         let tiles = |[height, width]: [usize; 2]| {
