@@ -10,6 +10,7 @@ use cache::CacheFile;
 use goal::{CPU_ENGINE, GPU, Goal, Packer, Processor};
 use self_cell::self_cell;
 use std::path::Path;
+use std::thread::ScopedJoinHandle;
 use torchlet_core::{BundledProgram, DataMap, Limits, Program, ProgramError, Registry};
 use torchlet_graph::front::xnnpack;
 use torchlet_graph::{self as graph, Package, Report, blob};
@@ -113,7 +114,11 @@ impl RunOn {
             if let Some(gpu) = gpu {
                 // Without a thread, it is opened when it is needed.
                 let open = move || drop(gpu.is_available());
-                let _ = std::thread::Builder::new().spawn_scoped(scope, open);
+                let opening = std::thread::Builder::new().spawn_scoped(scope, open);
+                let done = work();
+                // What went wrong goes wrong again where it can be told.
+                let _ = opening.map(ScopedJoinHandle::join);
+                return done;
             }
             work()
         })

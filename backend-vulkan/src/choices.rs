@@ -67,7 +67,7 @@ impl Choices {
 
 impl Encoder<'_, '_> {
     /// One of several ways to compute something: `first`, or one of those behind it, where it was measured to be faster. Ways and the
-    /// question, what else the time depends on, have to be the same whatever the shapes.
+    /// question, what else the time depends on, have to be the same whenever the call is encoded: where shapes vary, there are no others.
     pub(crate) fn choose<W: Debug>(
         &mut self,
         question: impl Debug,

@@ -14,7 +14,7 @@ use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{from_staging, to_staging};
-use crate::weights;
+use crate::weights::{self, Holder};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
@@ -50,6 +50,7 @@ pub(crate) struct Compiled {
     pub(crate) constants: Vec<Buffer>,
     /// Those that never change, also of others.
     pub(crate) weights: Vec<Arc<Buffer>>,
+    _holder: Holder,
     /// Where the host writes inputs, and where it reads outputs.
     pub(crate) input_staging: Buffer,
     pub(crate) output_staging: Buffer,
@@ -155,13 +156,13 @@ impl Compiled {
         watch.lap_of("make pipelines and write constants", made);
 
         let mut weights: Vec<Arc<Buffer>> = own_weights.into_iter().map(Arc::new).collect();
-        context.weights.keep(&shared, &places, &weights);
         for id in plan.there {
             let Some(found) = found.get(&id) else { continue };
             let (offset, bytes) = (found.offset, found.bytes);
             let buffer = found.among(&mut weights);
             places.insert(id, Place { memory: Memory::Weights, buffer, offset, bytes });
         }
+        let holder = context.weights.keep(&shared, &places, &weights);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
         let watched = crate::ops::watched_inputs(&graph, &state);
         let mut compiled = Compiled {
@@ -172,6 +173,7 @@ impl Compiled {
             tensors,
             constants,
             weights,
+            _holder: holder,
             input_staging,
             output_staging,
             graph,

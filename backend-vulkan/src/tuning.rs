@@ -18,9 +18,11 @@ use torchlet_graph::graph::Graph;
 
 /// How often each of two is run, in turns: of each call, the shortest time counts.
 const RUNS: usize = 7;
+/// And at least: what the first run does once is not measured.
+const LEAST_RUNS: usize = 2;
 
 /// What a way takes of the time of the best one at most, to be better: less is in the noise.
-const MARGIN: f64 = 0.97;
+const MARGIN: f32 = 0.97;
 
 /// Finds the best ways for what the graph asks and the device does not know yet, within the time that the context allows.
 ///
@@ -40,42 +42,48 @@ pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
 fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     let context = build.context;
     let began = Instant::now();
-    let open = open_questions(context, graph)?;
-    let Some(most) = open.values().max().copied() else { return Ok(()) };
+    let mut open = open_questions(context, graph)?;
+    let ways = open.values().flat_map(|(ways, best)| [*ways, best.tried]);
+    let Some((least, most)) = ways.clone().min().zip(ways.max()) else { return Ok(()) };
+    let is_over = || began.elapsed() >= context.tune;
     let mut first = Trial::new(build, graph, 0)?;
-    let mut found: HashMap<Question, (Best, f64)> = HashMap::new();
-    for way in 1..most {
-        if began.elapsed() >= context.tune {
+    for way in least..most {
+        if is_over() {
             break;
         }
         let mut other = Trial::new(build, graph, way)?;
-        let [usual, tried] = race(&mut first, &mut other)?;
-        for (question, ways) in open.iter().filter(|(_, ways)| way < **ways) {
-            let times = usual.get(question).zip(tried.get(question));
-            let share = times.map_or(1.0, |(usual, tried)| *tried as f64 / (*usual).max(1) as f64);
-            let best = found.entry(*question).or_insert((Best { way: 0, is_final: false }, MARGIN));
-            if share < best.1 {
-                *best = (Best { way, ..best.0 }, share);
+        let [usual, tried] = race(&mut first, &mut other, is_over)?;
+        for (question, (ways, best)) in &mut open {
+            if way != best.tried || way >= *ways {
+                continue;
             }
-            best.0.is_final = way + 1 == *ways;
+            best.tried += 1;
+            let times = usual.get(question).zip(tried.get(question));
+            let share = times.map_or(1.0, |(usual, tried)| *tried as f32 / (*usual).max(1) as f32);
+            if share < best.share {
+                (best.way, best.share) = (way, share);
+            }
         }
     }
-    context.found.keep(found.into_iter().map(|(question, (best, _))| (question, best)));
+    context.found.keep(open.into_iter().map(|(question, (_, best))| (question, best)));
     Ok(())
 }
 
-/// What the graph asks that has no final answer, and how many ways there are.
+/// What the graph asks of which not all ways were measured: how many there are, and the best so far.
 fn open_questions(
     context: &Arc<Context>,
     graph: &Graph<'_>,
-) -> Result<HashMap<Question, u8>, Error> {
+) -> Result<HashMap<Question, (u8, Best)>, Error> {
     let known = context.found.all();
     let mut state = State::on(context, graph, HashSet::new())?;
     state.choices = Choices::trying(0);
     encode(graph, &mut state, true)?;
+    let so_far = |question: &Question| {
+        known.get(question).copied().unwrap_or(Best { way: 0, share: MARGIN, tried: 1 })
+    };
     let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.ways));
-    let is_open = |question: &Question| known.get(question).is_none_or(|best| !best.is_final);
-    Ok(asked.filter(|(question, ways)| *ways > 1 && is_open(question)).collect())
+    let asked = asked.map(|(question, ways)| (question, (ways, so_far(&question))));
+    Ok(asked.filter(|(_, (ways, best))| best.tried < *ways).collect())
 }
 
 /// The graph with one way tried, on the device.
@@ -127,10 +135,17 @@ impl Trial {
     }
 }
 
-/// Runs two in turns, and tells the time that each needs for each question.
-fn race(first: &mut Trial, other: &mut Trial) -> Result<[HashMap<Question, u64>; 2], Error> {
+/// Runs two in turns, but not for long once time is over, and tells the time that each needs for each question.
+fn race(
+    first: &mut Trial,
+    other: &mut Trial,
+    is_over: impl Fn() -> bool,
+) -> Result<[HashMap<Question, u64>; 2], Error> {
     let mut least = [HashMap::new(), HashMap::new()];
-    for _ in 0..RUNS {
+    for run in 0..RUNS {
+        if run >= LEAST_RUNS && is_over() {
+            break;
+        }
         for (trial, least) in [&mut *first, &mut *other].into_iter().zip(&mut least) {
             for (call, ticks) in trial.run()? {
                 let slot = least.entry(call).or_insert(ticks);

@@ -1,8 +1,8 @@
 //! Weights that several graphs have in common: each is on the device once.
 //!
 //! Methods of one program and delegates of one method refer to the same bytes of a file. Which bytes those are is told by where they lie in
-//! the host's memory, which says enough where they stay there as long as what was made of them: then nothing else can lie
-//! there meanwhile. Nothing of the contents is compared.
+//! the host's memory: as long as anything is there that was made of a graph with these bytes, they lie there, too, and nothing else can.
+//! Where somebody forgot a method without ending it, that does not hold: so a sample of the contents has to agree as well.
 
 use crate::derived::{Derived, Matrices, Source, Transposed};
 use crate::device::Buffer;
@@ -11,6 +11,7 @@ use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use torchlet_graph::graph::{Graph, Value};
 
@@ -22,6 +23,7 @@ const LEAST: usize = 16 << 10;
 pub(crate) struct Weight {
     address: usize,
     bytes: usize,
+    sample: u64,
     /// If it is transposed: the elements' size, and the matrices.
     transposed: Option<(usize, Matrices)>,
 }
@@ -34,9 +36,26 @@ pub(crate) struct Found<B> {
     pub(crate) bytes: u64,
 }
 
+/// What a graph has as long as its bytes are where they were when it was compiled.
+#[derive(Default)]
+pub(crate) struct Holder(Arc<()>);
+
+/// A weight on the device.
+struct Entry {
+    place: Found<Weak<Buffer>>,
+    /// The graphs with these bytes. A buffer may outlive them, since others use what else is in it.
+    holders: Vec<Weak<()>>,
+}
+
+impl Entry {
+    fn is_held(&self) -> bool {
+        self.holders.iter().any(|holder| holder.strong_count() > 0)
+    }
+}
+
 /// The weights of all graphs on a device.
 #[derive(Default)]
-pub(crate) struct Weights(Mutex<HashMap<Weight, Found<Weak<Buffer>>>>);
+pub(crate) struct Weights(Mutex<HashMap<Weight, Entry>>);
 
 /// The weights of a graph whose bytes last as long as what is made of it, by tensor: constants of the file that never change.
 pub(crate) fn of(
@@ -47,7 +66,7 @@ pub(crate) fn of(
     let lent = |id: TensorId| match (&state.tensor(id).ok()?.storage, graph.values.get(id)?) {
         (Storage::Constant(Contents::Graph), Value::Tensor(tensor)) => match &tensor.data {
             Some(Cow::Borrowed(bytes)) if bytes.len() >= LEAST && !changing.contains(&id) => {
-                Some((bytes.as_ptr().addr(), bytes.len()))
+                Some(*bytes)
             }
             _ => None,
         },
@@ -65,10 +84,23 @@ pub(crate) fn of(
             }))) => (*id, Some((element.size(), *matrices))),
             _ => return None,
         };
-        let (address, bytes) = lent(source)?;
-        Some((id, Weight { address, bytes, transposed }))
+        let bytes = lent(source)?;
+        let (address, sample) = (bytes.as_ptr().addr(), sample(bytes));
+        Some((id, Weight { address, bytes: bytes.len(), sample, transposed }))
     };
     (0..state.tensors.len()).filter_map(weight).collect()
+}
+
+/// A hash of parts of the bytes, from the first to the last.
+fn sample(bytes: &[u8]) -> u64 {
+    const PARTS: usize = 64;
+    const PART: usize = 32;
+    let stride = bytes.len() / PARTS;
+    let parts = (0..PARTS).filter_map(|part| bytes.get(part * stride..)?.get(..PART));
+    let last = bytes.last_chunk::<PART>().map(<[u8; PART]>::as_slice);
+    let mut hasher = DefaultHasher::new();
+    parts.chain(last).for_each(|part| hasher.write(part));
+    hasher.finish()
 }
 
 impl Weights {
@@ -79,34 +111,41 @@ impl Weights {
     ) -> HashMap<TensorId, Found<Arc<Buffer>>> {
         let known = self.lock();
         let found = wanted.iter().filter_map(|(id, weight)| {
-            let Found { buffer, offset, bytes } = known.get(weight)?;
+            let entry = known.get(weight).filter(|entry| entry.is_held())?;
+            let Found { buffer, offset, bytes } = &entry.place;
             let buffer = buffer.upgrade()?;
             Some((*id, Found { buffer, offset: *offset, bytes: *bytes }))
         });
         found.collect()
     }
 
-    /// Lets others find the weights of a graph, which are in these buffers now.
+    /// Lets others find the weights of a graph, which are in these buffers now, as long as it holds them.
     pub(crate) fn keep(
         &self,
         weights: &HashMap<TensorId, Weight>,
         places: &Places,
         buffers: &[Arc<Buffer>],
-    ) {
+    ) -> Holder {
+        let holder = Holder::default();
         let mut known = self.lock();
-        known.retain(|_, found| found.buffer.strong_count() > 0);
+        known.retain(|_, entry| {
+            entry.holders.retain(|holder| holder.strong_count() > 0);
+            entry.is_held() && entry.place.buffer.strong_count() > 0
+        });
         for (id, weight) in weights {
-            let place = places.get(id).filter(|place| place.memory == Memory::Weights);
-            if let Some((place, buffer)) = place.and_then(|it| Some((it, buffers.get(it.buffer)?)))
-            {
-                let buffer = Arc::downgrade(buffer);
-                let found = Found { buffer, offset: place.offset, bytes: place.bytes };
-                known.insert(*weight, found);
-            }
+            let Some(place) = places.get(id).filter(|place| place.memory == Memory::Weights) else {
+                continue;
+            };
+            let Some(buffer) = buffers.get(place.buffer).map(Arc::downgrade) else { continue };
+            let found = Found { buffer, offset: place.offset, bytes: place.bytes };
+            let own = || Entry { place: found, holders: Vec::new() };
+            let entry = known.entry(*weight).or_insert_with(own);
+            entry.holders.push(Arc::downgrade(&holder.0));
         }
+        holder
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Weight, Found<Weak<Buffer>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Weight, Entry>> {
         // A panic elsewhere cannot have left what is locked half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

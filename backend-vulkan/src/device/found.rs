@@ -19,12 +19,14 @@ impl Question {
 }
 
 /// The best way that was found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Best {
     /// Its number among the ways.
     pub(crate) way: u8,
-    /// Whether all ways were measured.
-    pub(crate) is_final: bool,
+    /// What it takes of the time of the first way.
+    pub(crate) share: f32,
+    /// How many ways were measured, from the first one on.
+    pub(crate) tried: u8,
 }
 
 /// The answers for one device.
@@ -33,19 +35,23 @@ pub(crate) struct Found {
     file: Option<CacheFile>,
 }
 
-/// The bytes of an answer in the file: the question, and the number of the way.
-const ENTRY: usize = 9;
+/// The bytes of an answer in the file: the question, then the best way, its share, how many were tried.
+const ENTRY: usize = 14;
+
+/// The answers in a file's bytes.
+fn entries(bytes: &[u8]) -> impl Iterator<Item = (Question, Best)> {
+    bytes.as_chunks::<ENTRY>().0.iter().map(|[a, b, c, d, e, f, g, h, way, share @ .., tried]| {
+        let question = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
+        let share = f32::from_le_bytes(*share);
+        (Question(question), Best { way: *way, share, tried: *tried })
+    })
+}
 
 impl Found {
     /// With what `file` remembers.
     pub(crate) fn new(file: Option<CacheFile>) -> Self {
         let bytes = file.as_ref().and_then(CacheFile::read).unwrap_or_default();
-        let entry = |[question @ .., way]: &[u8; ENTRY]| {
-            let question = Question(u64::from_le_bytes(*question));
-            (question, Best { way: *way, is_final: true })
-        };
-        let known = bytes.as_chunks().0.iter().map(entry).collect();
-        Found { known: Mutex::new(known), file }
+        Found { known: Mutex::new(entries(&bytes).collect()), file }
     }
 
     /// All answers.
@@ -53,22 +59,27 @@ impl Found {
         self.lock().clone()
     }
 
-    /// Keeps more of them, also in the file, if all ways were measured. That they cannot be written is no error: they are found
-    /// again the next time.
+    /// Keeps more of them, also in the file, beside what others wrote there meanwhile. That they cannot be written is no error: they are
+    /// found again the next time.
     pub(crate) fn keep(&self, more: impl IntoIterator<Item = (Question, Best)>) {
         let mut known = self.lock();
         known.extend(more);
         let Some(file) = &self.file else { return };
-        let mut all: Vec<(Question, u8)> = known
-            .iter()
-            .filter(|(_, best)| best.is_final)
-            .map(|(question, best)| (*question, best.way))
-            .collect();
-        all.sort_unstable();
-        let entry = |(question, way): &(Question, u8)| {
-            question.0.to_le_bytes().into_iter().chain([*way]).collect::<Vec<u8>>()
-        };
-        let bytes: Vec<u8> = all.iter().flat_map(entry).collect();
+        for (question, best) in entries(&file.read().unwrap_or_default()) {
+            let own = known.entry(question).or_insert(best);
+            if own.tried < best.tried {
+                *own = best;
+            }
+        }
+        let mut all: Vec<(Question, Best)> = known.iter().map(|(a, b)| (*a, *b)).collect();
+        all.sort_unstable_by_key(|(question, _)| *question);
+        let mut bytes = Vec::with_capacity(all.len() * ENTRY);
+        for (question, best) in all {
+            bytes.extend(question.0.to_le_bytes());
+            bytes.push(best.way);
+            bytes.extend(best.share.to_le_bytes());
+            bytes.push(best.tried);
+        }
         let _ = file.write(&bytes);
     }
 
@@ -84,23 +95,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn final_answers_are_remembered() {
+    fn answers_are_remembered() {
         let key = CacheKey { vendor: 1, device: 2, driver: 3, uuid: [4; 16] };
         let folder = std::env::temp_dir().join(format!("torchlet-found-{}", std::process::id()));
         let file = || Some(CacheFile::new(&folder, key, Holds::Choices));
         let [a, b] = ["a", "b"].map(Question::of);
-        let first = Found::new(file());
+        let [first, second] = [Found::new(file()), Found::new(file())];
         assert!(first.all().is_empty());
-        let best = |way, is_final| Best { way, is_final };
-        first.keep([(a, best(3, true)), (b, best(1, false))]);
-        assert_eq!(first.all().len(), 2);
-        let second = Found::new(file());
-        assert_eq!(second.all().into_iter().collect::<Vec<_>>(), [(a, best(3, true))]);
-        second.keep([(a, best(0, true)), (b, best(2, true))]);
-        assert_eq!(
-            Found::new(file()).all(),
-            HashMap::from([(a, best(0, true)), (b, best(2, true))])
-        );
+        let best = |way, tried| Best { way, share: 0.5, tried };
+        first.keep([(a, best(3, 4))]);
+        // Another process, which did not get as far with the same, does not undo it.
+        second.keep([(a, best(1, 2)), (b, best(0, 1))]);
+        let expected = HashMap::from([(a, best(3, 4)), (b, best(0, 1))]);
+        assert_eq!(second.all(), expected);
+        assert_eq!(Found::new(file()).all(), expected);
         let _ = std::fs::remove_dir_all(&folder);
     }
 }

@@ -59,9 +59,12 @@ impl Cell {
     }
 }
 
-/// Whether one workgroup should take all steps of a row: states of so many elements, weights of so many bytes.
-pub(crate) fn recurs(hidden: usize, weights: usize) -> bool {
-    (1..=MOST_HIDDEN).contains(&hidden) && weights <= MOST_WEIGHTS
+/// The rows of a batch at most, each of which reads the weights for itself: more of them keep a device busy with a step at a time.
+const MOST_ROWS: usize = 256;
+
+/// Whether one workgroup should take all steps of each row: so many rows, states of so many elements, weights of so many bytes.
+pub(crate) fn recurs(rows: usize, hidden: usize, weights: usize) -> bool {
+    rows <= MOST_ROWS && (1..=MOST_HIDDEN).contains(&hidden) && weights <= MOST_WEIGHTS
 }
 
 /// The places of steps among rows: of the first, and from one to the next.
@@ -196,9 +199,9 @@ mod tests {
 
     #[test]
     fn one_workgroup_takes_small_weights() {
-        let lstm = |hidden: usize| recurs(hidden, 4 * hidden * hidden * 4);
+        let lstm = |hidden: usize| recurs(1, hidden, 4 * hidden * hidden * 4);
         assert!(lstm(1) && lstm(128));
         assert!(!lstm(0) && !lstm(192));
-        assert!(!recurs(MOST_HIDDEN + 1, 0));
+        assert!(!recurs(1, MOST_HIDDEN + 1, 0) && !recurs(MOST_ROWS + 1, 8, 0));
     }
 }

@@ -245,20 +245,20 @@ impl<'g, 'p> Finder<'g, 'p> {
         let [_, rows, hidden] = self.tensor(first.state[0])?.sizes[..] else { return None };
         let mut gone: Vec<usize> = steps.iter().flat_map(|step| &step.places).copied().collect();
         let place = *gone.iter().max()?;
-        // Nothing writes to what it takes while the steps go on.
-        let between = self.graph.nodes.get(first.first..place)?;
-        if between.iter().any(|node| node.operator.writes_arguments()) {
-            return None;
-        }
         let width = first.cell.gates() * hidden;
-        let mut inputs = Vec::new();
+        let (mut inputs, mut earliest) = (Vec::new(), first.first);
         for step in &steps {
-            inputs.push(self.slice(step.input, [rows, width], &mut gone)?);
+            inputs.push(self.slice(step.input, [rows, width], &mut gone, &mut earliest)?);
         }
         let inputs = rows_of(&inputs)?;
 
         let (states, joiner) = self.states(&steps, [rows, hidden])?;
         gone.extend(joiner);
+        // Nothing writes to what it takes while the steps go on, or before, where their inputs are taken.
+        let between = self.graph.nodes.get(earliest..place)?;
+        if between.iter().any(|node| node.operator.writes_arguments()) {
+            return None;
+        }
         let others = |id: ValueId, own: &[usize], joiner: Option<usize>| {
             let takers = self.takers.get(&id).map(Vec::as_slice).unwrap_or_default();
             let own = takers.iter().filter(|it| own.contains(it) || joiner == Some(**it)).count();
@@ -267,8 +267,16 @@ impl<'g, 'p> Finder<'g, 'p> {
         let is_asked_for = joiner.is_some() && others(last.state[1], &[], joiner);
         let inner = last.inner.map(|[_, behind]| behind);
         if let Some([before, _]) = first.inner
-            && !self.is_like(before, first.state[0])
+            && (!self.is_like(before, first.state[0]) || !self.is_float(before, &[1, rows, hidden]))
         {
+            return None;
+        }
+        // Who takes a last state comes behind the layer.
+        let too_early = |id: &ValueId| {
+            let takers = self.takers.get(id).map(Vec::as_slice).unwrap_or_default();
+            takers.iter().any(|taker| *taker < place && !gone.contains(taker))
+        };
+        if too_early(&last.state[1]) || inner.as_ref().is_some_and(too_early) {
             return None;
         }
         let inner = inner.filter(|inner| others(*inner, &last.places, None));
@@ -333,9 +341,10 @@ impl<'g, 'p> Finder<'g, 'p> {
         let is_none = |id| matches!(self.graph.values.get(id), Some(Value::None));
         let is_copy = || match (self.tensor(a), self.tensor(b)) {
             (Some(a), Some(b)) => {
-                a.data.is_some()
-                    && [a, b].iter().all(|it| it.changes == Some(false))
-                    && (a.scalar_type, &a.sizes, &a.data) == (b.scalar_type, &b.sizes, &b.data)
+                let same_bytes = |(a, b): (&[u8], &[u8])| core::ptr::eq(a, b) || a == b;
+                [a, b].iter().all(|it| it.changes == Some(false))
+                    && (a.scalar_type, &a.sizes) == (b.scalar_type, &b.sizes)
+                    && a.data.as_deref().zip(b.data.as_deref()).is_some_and(same_bytes)
             }
             _ => false,
         };
@@ -349,42 +358,62 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 
     /// What a value is a slice of, through views: of one along the first dimension, and which one it is. The calls that nobody else takes
-    /// anything of are gone.
+    /// anything of are gone; none is before `earliest`.
     fn slice(
         &self,
         id: ValueId,
         [rows, width]: [usize; 2],
         gone: &mut Vec<usize>,
+        earliest: &mut usize,
     ) -> Option<(ValueId, i64)> {
         let mut id = id;
+        let mut only_here = true;
         for _ in 0..MOST_VIEWS {
             let place = *self.makers.get(&id)?;
             let node = self.node(place)?;
-            if self.all_takers(id).is_some_and(|takers| takers.len() == 1) {
+            *earliest = place.min(*earliest);
+            // What a call makes that stays is not taken from it either.
+            only_here &= self.all_takers(id).is_some_and(|takers| takers.len() == 1);
+            if only_here {
                 gone.push(place);
             }
+            let same_type = |other: ValueId| self.is_like(other, id);
             let (whole, at) = match (node.operator, &node.args[..]) {
                 (Operator::SLICE_COPY_TENSOR, [whole, dim, start, _, step, _])
                     if self.int(*dim)? == 0 && self.int(*step)? == 1 =>
                 {
-                    (*whole, self.int(*start)?)
+                    (*whole, self.place(*whole, self.int(*start)?, true)?)
                 }
                 (Operator::SELECT_COPY_INT, [whole, dim, index, _]) if self.int(*dim)? == 0 => {
-                    (*whole, self.int(*index)?)
+                    (*whole, self.place(*whole, self.int(*index)?, false)?)
                 }
-                (operator, [whole, ..]) if operator.is_view() => {
+                // Conversions count as views.
+                (operator, [whole, ..]) if operator.is_view() && same_type(*whole) => {
                     id = *whole;
                     continue;
                 }
                 _ => return None,
             };
             let count = *self.tensor(whole)?.sizes.first()?;
-            let at = if at < 0 { at + i64::try_from(count).ok()? } else { at };
             let numel: usize = self.tensor(id)?.sizes.iter().product();
             let fits = self.is_float(whole, &[count, rows, width]) && numel == rows * width;
-            return fits.then_some((whole, at));
+            return (fits && self.is_like(whole, id)).then_some((whole, at));
         }
         None
+    }
+
+    /// Where a slice starts along the first dimension of a tensor, or what a selection selects. Places counted from the end of what may be
+    /// shorter are not known.
+    fn place(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
+        let tensor = self.tensor(whole)?;
+        let count = i64::try_from(*tensor.sizes.first()?).ok()?;
+        let from_end = index < 0;
+        if from_end && tensor.dynamic {
+            return None;
+        }
+        let at = if from_end { index.checked_add(count)? } else { index };
+        let at = if clamps { at.max(0) } else { at };
+        (0..count).contains(&at).then_some(at)
     }
 
     fn is_one(&self, id: ValueId) -> bool {
@@ -421,7 +450,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         let has_bias = matches!(self.graph.values.get(bias), Some(Value::Tensor(_)));
         let fits = width == hidden
             && gates * hidden == outputs
-            && recurs(hidden, bytes)
+            && recurs(rows, hidden, bytes)
             && self.is_float(weight, &[outputs, hidden])
             && self.is_float(state, &[1, rows, hidden])
             && (!has_bias || self.is_float(bias, &[outputs]));
@@ -528,8 +557,14 @@ impl<'g, 'p> Finder<'g, 'p> {
 /// Where these lie, if it is in one tensor and each as far behind the one before.
 fn rows_of(slices: &[(ValueId, i64)]) -> Option<Rows> {
     let [(whole, first), (_, second), ..] = slices else { return None };
-    let rows = Rows { whole: *whole, first: *first, next: second - first };
-    let mut places = (0..).map(|step| first + rows.next * step);
-    let fits = slices.iter().all(|slice| Some(*slice) == places.next().map(|at| (*whole, at)));
-    fits.then_some(rows)
+    let rows = Rows { whole: *whole, first: *first, next: second.checked_sub(*first)? };
+    let at = |step: usize| {
+        rows.next.checked_mul(i64::try_from(step).ok()?).and_then(|far| first.checked_add(far))
+    };
+    let fits =
+        |(step, slice): (usize, &(ValueId, i64))| slice.0 == *whole && at(step) == Some(slice.1);
+    slices.iter().enumerate().all(fits).then_some(rows)
 }
+
+#[cfg(test)]
+mod tests;

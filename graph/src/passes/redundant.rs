@@ -88,6 +88,9 @@ fn only_member(rewriter: &Rewriter<'_, '_>, list: ValueId) -> Option<ValueId> {
     }
 }
 
+/// The values that are joined at once at most: a chain of joins makes a list for each, which holds all before.
+const MOST_JOINED: usize = 512;
+
 /// Joins what was joined before along the same dimension, for this call alone, together with the rest.
 fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some(joined) = joined(rewriter, inputs(node), out) else { return false };
@@ -96,7 +99,10 @@ fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
         let alone = rewriter.uses(id) == 1;
         let before = rewriter.call_of(id, Operator::CAT).filter(|_| alone);
         match before.and_then(|args| self::joined(rewriter, args, id)) {
-            Some(before) if before.dim == joined.dim => {
+            Some(before)
+                if before.dim == joined.dim
+                    && members.len() + before.members.len() <= MOST_JOINED =>
+            {
                 members.extend(before.members);
                 found = true;
             }
@@ -239,8 +245,10 @@ fn view_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::Graph;
+    use super::MOST_JOINED;
+    use crate::graph::{Graph, Value};
     use crate::passes::text;
+    use alloc::format;
     use alloc::string::String;
     use alloc::vec::Vec;
 
@@ -434,6 +442,26 @@ mod tests {
         // Neither along another dimension, nor what others take, nor with a conversion on the way.
         let joined = calls.iter().filter(|call| call.contains("[%0, %0, %0], 0)")).count();
         assert_eq!((calls.len(), joined), (7, 1), "{calls:#?}");
+    }
+
+    /// A chain of joins, each of what the one before joined and one value more, makes lists of bounded length.
+    #[test]
+    fn long_chains_are_joined_in_pieces() {
+        let mut text = String::from("in x f32[1]\n");
+        let mut last = String::from("x");
+        for step in 1..3000 {
+            let size = step + 1;
+            text += &format!("v{step} f32[{size}] = aten.cat.default([{last}, x], 0)\n");
+            last = format!("v{step}");
+        }
+        let (graph, _) = simplified(&format!("{text}out {last}"));
+        let lists = graph.values.iter().filter_map(|value| match value {
+            Value::List(items) => Some(items.len()),
+            _ => None,
+        });
+        let (longest, all) = lists.fold((0, 0), |(most, all), len| (len.max(most), all + len));
+        assert!((MOST_JOINED / 2..=MOST_JOINED + 1).contains(&longest), "{longest}");
+        assert!(all < 3000 * MOST_JOINED, "{all}");
     }
 
     #[test]
