@@ -46,9 +46,10 @@ pub struct Convolution<'a> {
     pub results: Results<'a>,
 }
 
+#[cfg(arm_mve)]
 impl Convolution<'_> {
-    /// The same convolution of pictures of one row, if it sees each pixel for itself: so fewer of them are left over behind the last that
-    /// are computed together. (Threads share rows.)
+    /// The same convolution of pictures of one row, if it sees each pixel for itself: so fewer of them are left over behind the last four that
+    /// are computed together. (Threads, where there are some, share rows.)
     fn flat(&self) -> Option<Self> {
         let is_point =
             |window: &Window| (window.kernel(), window.stride(), window.padding()) == (1, 1, 0);
@@ -89,7 +90,9 @@ pub fn convolve(
     out: &mut [i8],
     workspace: &mut [i16],
 ) {
-    let flat = if cfg!(arm_dsp) { convolution.flat() } else { None };
+    #[cfg(arm_mve)]
+    let flat = convolution.flat();
+    #[cfg(arm_mve)]
     let convolution = flat.as_ref().unwrap_or(convolution);
     let Convolution { to, windows: [down, across], depth, .. } = *convolution;
     let taps = down.kernel().saturating_mul(across.kernel());
