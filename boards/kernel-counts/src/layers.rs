@@ -48,6 +48,8 @@ const fn layer(name: &'static str, kind: Kind, from: Shape, to: Shape, shift: i3
 const THREE: Sides = [[3, 3], [1, 1], [1, 1]];
 const THREE_BY_TWO: Sides = [[3, 3], [2, 2], [1, 1]];
 const POINT: Sides = [[1, 1], [1, 1], [0, 0]];
+const POINT_BY_TWO: Sides = [[1, 1], [2, 2], [0, 0]];
+const DEPTHWISE_BY_TWO: Kind = Kind::Depthwise(THREE_BY_TWO, 1);
 
 pub const LAYERS: &[Layer] = {
     use Kind::*;
@@ -56,6 +58,9 @@ pub const LAYERS: &[Layer] = {
         layer("conv 3x3 16-16 32x32", Convolution(THREE), [32, 32, 16], [32, 32, 16], -10),
         layer("conv 3x3/2 16-32 32x32", Convolution(THREE_BY_TWO), [32, 32, 16], [16, 16, 32], -10),
         layer("conv 3x3 64-64 8x8", Convolution(THREE), [8, 8, 64], [8, 8, 64], -11),
+        layer("conv 3x3 8-16 8x8", Convolution(THREE), [8, 8, 8], [8, 8, 16], -9),
+        layer("conv 3x3 32-32 16x16", Convolution(THREE), [16, 16, 32], [16, 16, 32], -10),
+        layer("conv 3x3/2 32-64 16x16", Convolution(THREE_BY_TWO), [16, 16, 32], [8, 8, 64], -10),
         layer("conv 3x3/2 3-8 96x96", Convolution(THREE_BY_TWO), [96, 96, 3], [48, 48, 8], -9),
         layer(
             "conv 10x4/2 1-64 49x10",
@@ -64,28 +69,28 @@ pub const LAYERS: &[Layer] = {
             [25, 5, 64],
             -9,
         ),
-        layer(
-            "conv 1x1/2 16-32 32x32",
-            Convolution([[1, 1], [2, 2], [0, 0]]),
-            [32, 32, 16],
-            [16, 16, 32],
-            -8,
-        ),
+        layer("conv 1x1/2 16-32 32x32", Convolution(POINT_BY_TWO), [32, 32, 16], [16, 16, 32], -8),
+        layer("conv 1x1/2 32-64 16x16", Convolution(POINT_BY_TWO), [16, 16, 32], [8, 8, 64], -9),
         layer("conv 1x1 64-64 25x5", Convolution(POINT), [25, 5, 64], [25, 5, 64], -9),
         layer("conv 1x1 8-16 48x48", Convolution(POINT), [48, 48, 8], [48, 48, 16], -8),
+        layer("conv 1x1 16-32 24x24", Convolution(POINT), [24, 24, 16], [24, 24, 32], -8),
         layer("conv 1x1 32-32 24x24", Convolution(POINT), [24, 24, 32], [24, 24, 32], -9),
+        layer("conv 1x1 32-64 12x12", Convolution(POINT), [12, 12, 32], [12, 12, 64], -9),
+        layer("conv 1x1 64-64 12x12", Convolution(POINT), [12, 12, 64], [12, 12, 64], -9),
+        layer("conv 1x1 64-128 6x6", Convolution(POINT), [6, 6, 64], [6, 6, 128], -9),
         layer("conv 1x1 128-128 6x6", Convolution(POINT), [6, 6, 128], [6, 6, 128], -10),
+        layer("conv 1x1 128-256 3x3", Convolution(POINT), [3, 3, 128], [3, 3, 256], -10),
         layer("conv 1x1 256-256 3x3", Convolution(POINT), [3, 3, 256], [3, 3, 256], -10),
         layer("depthwise 3x3 64 25x5", Depthwise(THREE, 1), [25, 5, 64], [25, 5, 64], -8),
         layer("depthwise 3x3 8 48x48", Depthwise(THREE, 1), [48, 48, 8], [48, 48, 8], -8),
-        layer(
-            "depthwise 3x3/2 16 48x48",
-            Depthwise(THREE_BY_TWO, 1),
-            [48, 48, 16],
-            [24, 24, 16],
-            -8,
-        ),
+        layer("depthwise 3x3/2 16 48x48", DEPTHWISE_BY_TWO, [48, 48, 16], [24, 24, 16], -8),
+        layer("depthwise 3x3 32 24x24", Depthwise(THREE, 1), [24, 24, 32], [24, 24, 32], -8),
+        layer("depthwise 3x3/2 32 24x24", DEPTHWISE_BY_TWO, [24, 24, 32], [12, 12, 32], -8),
+        layer("depthwise 3x3 64 12x12", Depthwise(THREE, 1), [12, 12, 64], [12, 12, 64], -8),
+        layer("depthwise 3x3/2 64 12x12", DEPTHWISE_BY_TWO, [12, 12, 64], [6, 6, 64], -8),
         layer("depthwise 3x3 128 6x6", Depthwise(THREE, 1), [6, 6, 128], [6, 6, 128], -8),
+        layer("depthwise 3x3/2 128 6x6", DEPTHWISE_BY_TWO, [6, 6, 128], [3, 3, 128], -8),
+        layer("depthwise 3x3 256 3x3", Depthwise(THREE, 1), [3, 3, 256], [3, 3, 256], -8),
         layer(
             "depthwise 5x5 16 16x16",
             Depthwise([[5, 5], [1, 1], [2, 2]], 1),
@@ -94,11 +99,25 @@ pub const LAYERS: &[Layer] = {
             -8,
         ),
         layer("depthwise 3x3 1-8 8x8", Depthwise(THREE, 8), [8, 8, 1], [8, 8, 8], -8),
+        layer(
+            "depthwise 10x4/2 1-64 49x10",
+            Depthwise([[10, 4], [2, 2], [5, 1]], 64),
+            [49, 10, 1],
+            [25, 5, 64],
+            -9,
+        ),
         layer("linear 640-128", Linear, [1, 1, 640], [1, 1, 128], -11),
         layer("linear 128-640", Linear, [1, 1, 128], [1, 1, 640], -10),
+        layer("linear 128-128", Linear, [1, 1, 128], [1, 1, 128], -10),
+        layer("linear 128-8", Linear, [1, 1, 128], [1, 1, 8], -10),
+        layer("linear 8-128", Linear, [1, 1, 8], [1, 1, 128], -8),
         layer("linear 256-10", Linear, [1, 1, 256], [1, 1, 10], -10),
+        layer("linear 256-2", Linear, [1, 1, 256], [1, 1, 2], -10),
+        layer("linear 64-10", Linear, [1, 1, 64], [1, 1, 10], -10),
         layer("linear 64-12", Linear, [1, 1, 64], [1, 1, 12], -10),
         layer("average 25x5 64", Average([[25, 5], [25, 5], [0, 0]]), [25, 5, 64], [1, 1, 64], 0),
+        layer("average 8x8 64", Average([[8, 8], [8, 8], [0, 0]]), [8, 8, 64], [1, 1, 64], 0),
+        layer("average 3x3 256", Average([[3, 3], [3, 3], [0, 0]]), [3, 3, 256], [1, 1, 256], 0),
         layer(
             "average 2x2/2 16 32x32",
             Average([[2, 2], [2, 2], [0, 0]]),
@@ -109,6 +128,8 @@ pub const LAYERS: &[Layer] = {
         layer("largest 2x2/2 16 8x8", Largest([[2, 2], [2, 2], [0, 0]]), [8, 8, 16], [4, 4, 16], 0),
         layer("largest 3x3/2 32 32x32", Largest(THREE_BY_TWO), [32, 32, 32], [16, 16, 32], 0),
         layer("sum 16 32x32", Sum, [32, 32, 16], [32, 32, 16], -1),
+        layer("sum 32 16x16", Sum, [16, 16, 32], [16, 16, 32], -1),
+        layer("sum 64 8x8", Sum, [8, 8, 64], [8, 8, 64], -1),
         layer("product 16 32x32", Product, [32, 32, 16], [32, 32, 16], -7),
         layer("softmax 12", Softmax, [1, 1, 12], [1, 1, 12], 0),
         layer("softmax 64x10", Softmax, [1, 64, 10], [1, 64, 10], 0),
@@ -151,24 +172,25 @@ impl Layer {
         let tier = Tier::detect();
         let means = Means { tier, parallel: &Serial };
         let channels = ..to.channels;
-        let results = Results::per_channel(
-            &multipliers[channels],
-            &shifts[channels],
-            &bias[channels],
-            out_offset,
-            BOUNDS,
-        )
-        .unwrap_or_else(|| unreachable!());
+        // Made by the layers that have a scale for each channel.
+        let results = |multipliers, shifts, bias| {
+            Results::per_channel(multipliers, shifts, bias, out_offset, BOUNDS)
+                .unwrap_or_else(|| unreachable!())
+        };
+        let (multipliers, shifts) = (&multipliers[channels], &shifts[channels]);
+        let bias = &bias[channels];
         match self.kind {
             Kind::Convolution(sides) => {
                 let windows = windows(sides);
                 let depth = from.channels;
+                let results = results(multipliers, shifts, bias);
                 let convolution =
                     Convolution { from, to, windows, transposed: false, depth, offset, results };
                 convolve::convolve(tier, &Serial, &convolution, input, second, out, workspace);
             }
             Kind::Depthwise(sides, multiplier) => {
                 let windows = windows(sides);
+                let results = results(multipliers, shifts, bias);
                 let depthwise = Depthwise { from, to, windows, multiplier, offset, results };
                 depthwise::convolve(tier, &Serial, &depthwise, input, second, out);
             }
@@ -178,7 +200,7 @@ impl Layer {
                 let rows = Rows { data: input, stride: depth, count: 1, offset };
                 let results = Results::uniform(
                     scale(0x5000_0000, self.shift.into()),
-                    &bias[channels],
+                    bias,
                     out_offset,
                     BOUNDS,
                 );

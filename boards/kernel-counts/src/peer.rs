@@ -1,9 +1,9 @@
-//! The same layers by another library's kernels, which `cargo xtask bench kernels --cmsis-nn DIR` links.
+//! The same layers by another library's kernels, which `cargo xtask bench kernels --cmsis-nn DIR --tflite-micro DIR` links.
 
 use crate::layers::{Kind, Layer};
 use crate::memory::Memory;
 
-/// As in `peer/peer.c`.
+/// As in `peer/peer.h`.
 #[repr(C)]
 struct Call {
     kind: i32,

@@ -46,6 +46,23 @@ pub struct Convolution<'a> {
     pub results: Results<'a>,
 }
 
+#[cfg(arm_mve)]
+impl Convolution<'_> {
+    /// The same convolution of pictures of one row, if it sees each pixel for itself: so fewer of them are left over behind the last four that
+    /// are computed together. (Threads, where there are some, share rows.)
+    fn flat(&self) -> Option<Self> {
+        let is_point =
+            |window: &Window| (window.kernel(), window.stride(), window.padding()) == (1, 1, 0);
+        let (from, to) = (self.from, self.to);
+        let is_flat = !self.transposed
+            && self.windows.iter().all(is_point)
+            && (from.rows, from.columns) == (to.rows, to.columns);
+        let columns = from.rows.checked_mul(from.columns)?;
+        let flat = |picture: Extent| Extent { rows: 1, columns, channels: picture.channels };
+        is_flat.then_some(Convolution { from: flat(from), to: flat(to), ..*self })
+    }
+}
+
 /// Elements of 16 bits for widened rows, and for patches of bytes behind them. Nothing where the numbers are out of range.
 fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     let patch = depth.checked_mul(taps).filter(|&len| len <= isize::MAX as usize / 32);
@@ -73,6 +90,10 @@ pub fn convolve(
     out: &mut [i8],
     workspace: &mut [i16],
 ) {
+    #[cfg(arm_mve)]
+    let flat = convolution.flat();
+    #[cfg(arm_mve)]
+    let convolution = flat.as_ref().unwrap_or(convolution);
     let Convolution { to, windows: [down, across], depth, .. } = *convolution;
     let taps = down.kernel().saturating_mul(across.kernel());
     let slot = workspace_len(tier, depth, taps);

@@ -1,6 +1,8 @@
 //! Convolutions of each channel for itself, by weights of rows, columns and output channels.
 
 use super::convolve::Extent;
+#[cfg(arm_mve)]
+use super::requantize::Each;
 use super::{CHANNELS, Results, is_usual, taps, vectorized};
 use crate::compute::simd::Tier;
 use crate::compute::split::for_each_chunk_mut;
@@ -53,6 +55,23 @@ impl Depthwise<'_> {
             ],
         }
     }
+
+    /// Sums of so many taps are less.
+    fn limit(&self, taps: usize) -> i32 {
+        // A code with a usual offset has 9 bits, and a weight 8.
+        let is_near = is_usual(self.offset) && taps < 1 << 14;
+        if is_near { (taps as i32) << 15 } else { i32::MAX }
+    }
+
+    /// The channels, in eights, whose sums become codes as soon as they are there.
+    #[cfg(arm_mve)]
+    fn each(&self) -> Option<Each<'_>> {
+        let taps = self.windows.iter().map(|window| window.kernel());
+        let limit = self.limit(taps.fold(1, usize::saturating_mul));
+        let count = self.to.channels / 8 * 8;
+        // Sums without limit have an unusual offset.
+        self.results.each(0, count, limit).filter(|_| self.multiplier == 1 && count != 0)
+    }
 }
 
 /// Computes an output from an input and weights.
@@ -73,9 +92,23 @@ pub fn convolve(
             #[inline(always)]
             || {
                 let mut room = [0i32; CHANNELS];
+                #[cfg(arm_mve)]
+                let each = depthwise.each();
                 for (column, out) in out.chunks_mut(to.channels.max(1)).enumerate() {
                     let columns = taps(&across, column, from.columns);
                     let covered = depthwise.covered(batch, rows, columns);
+                    #[cfg(arm_mve)]
+                    if let Some(each) = each
+                        && covered.rows != 0
+                        && let Some((eights, rest)) = out.split_at_mut_checked(each.bias.len())
+                    {
+                        let offset = depthwise.offset as i16;
+                        inner::eights([input, weights], &covered, offset, each, eights);
+                        if !rest.is_empty() {
+                            few(depthwise, covered, eights.len(), [input, weights], rest);
+                        }
+                        continue;
+                    }
                     pixel(depthwise, covered, [input, weights], &mut room, out);
                 }
             },
@@ -92,10 +125,7 @@ fn pixel(
     room: &mut [i32; CHANNELS],
     out: &mut [i8],
 ) {
-    // A code with a usual offset has 9 bits, and a weight 8.
-    let taps = covered.rows * covered.columns;
-    let few = is_usual(depthwise.offset) && taps < 1 << 14;
-    let limit = if few { (taps as i32) << 15 } else { i32::MAX };
+    let limit = depthwise.limit(covered.rows * covered.columns);
     // Channels of first layers and small pictures: where the compiler knows that they are few, less is left of the loops over them.
     if cfg!(arm_mve) && out.len() <= FEW {
         if let Some(room) = room.first_chunk_mut() {
@@ -108,6 +138,20 @@ fn pixel(
         block::<CHANNELS>(depthwise, covered, limit, first, [input, weights], room, out);
         first += CHANNELS;
     }
+}
+
+/// Few channels of one pixel, from `first` on.
+#[cfg(arm_mve)]
+#[inline(never)]
+fn few(
+    depthwise: &Depthwise<'_>,
+    covered: Covered,
+    first: usize,
+    [input, weights]: [&[i8]; 2],
+    out: &mut [i8],
+) {
+    let limit = depthwise.limit(covered.rows * covered.columns);
+    block::<FEW>(depthwise, covered, limit, first, [input, weights], &mut [0; FEW], out);
 }
 
 /// See [`pixel`].

@@ -96,7 +96,7 @@ impl<'a> Pixels<'a> {
             Ok(few @ 2..) => {
                 let (parts, rest) = out.as_chunks_mut::<{ inner::TOGETHER }>();
                 for out in parts {
-                    *out = inner::average(self.input, self.covered(first), few);
+                    inner::average(self.input, self.covered(first), few, out);
                     first += inner::TOGETHER;
                 }
                 rest
@@ -131,17 +131,31 @@ impl<'a> Pixels<'a> {
 
     #[inline(always)]
     fn largest(&self, low: i32, high: i32, out: &mut [i8]) {
-        out.fill(i8::MIN);
-        self.each(0, out.len(), |codes| {
-            #[cfg(arm_dsp)]
-            let done = inner::keep_larger(codes, out);
-            #[cfg(not(arm_dsp))]
-            let done = 0;
-            let (out, codes) = (out.iter_mut().skip(done), codes.iter().skip(done));
-            for (out, &code) in out.zip(codes) {
-                *out = code.max(*out);
+        #[cfg(not(arm_mve))]
+        let first = 0;
+        #[cfg(arm_mve)]
+        let first = {
+            let mut first = 0;
+            for out in out.as_chunks_mut::<{ inner::WIDTH }>().0 {
+                inner::largest(self.input, self.covered(first), out);
+                first += inner::WIDTH;
             }
-        });
+            first
+        };
+        let rest = out.get_mut(first..).unwrap_or_default();
+        if !rest.is_empty() {
+            rest.fill(i8::MIN);
+            self.each(first, rest.len(), |codes| {
+                #[cfg(arm_dsp)]
+                let done = inner::keep_larger(codes, rest);
+                #[cfg(not(arm_dsp))]
+                let done = 0;
+                let (out, codes) = (rest.iter_mut().skip(done), codes.iter().skip(done));
+                for (out, &code) in out.zip(codes) {
+                    *out = code.max(*out);
+                }
+            });
+        }
         if (low, high) != (-128, 127) {
             for out in out {
                 *out = i32::from(*out).max(low).min(high) as i8;

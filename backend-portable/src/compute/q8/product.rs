@@ -154,6 +154,11 @@ type Room = [[i32; CHANNELS]];
 /// Computes as many rows together as there are.
 #[inline(always)]
 fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Room) {
+    #[cfg(arm_mve)]
+    let target = match fused(rows, weights, target) {
+        Some(target) => target,
+        None => return,
+    };
     match rows.count {
         1 => fast_rows::<1>(rows, weights, target, room),
         2 => fast_rows::<2>(rows, weights, target, room),
@@ -163,6 +168,38 @@ fn fast(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>, room: &mut Roo
         4 => fast_rows::<4>(rows, weights, target, room),
         _ => {}
     }
+}
+
+/// Sums of the products with these weights are less.
+fn limit(weights: &Weights<'_>) -> i32 {
+    // A code with a usual offset has 9 bits, and a weight 8.
+    let is_near = weights.offset == 0 && weights.depth < DEEPEST / 16;
+    if is_near { (weights.depth as i32) << 15 } else { i32::MAX }
+}
+
+/// Computes three or four rows in the loop that makes codes of sums at once, if it can; else gives the target back.
+#[cfg(arm_mve)]
+fn fused<'a>(rows: Rows<'_>, weights: Weights<'_>, target: Target<'a>) -> Option<Target<'a>> {
+    if !(3..=4).contains(&rows.count) {
+        return Some(target);
+    }
+    let each = target.results.each(target.first, weights.channels, limit(&weights));
+    let of = |row: usize| {
+        let at = row.min(rows.count - 1) * rows.stride;
+        rows.data.get(at..at.checked_add(weights.depth)?)
+    };
+    let (Some(each), Some(a), Some(b), Some(c), Some(d)) = (each, of(0), of(1), of(2), of(3))
+    else {
+        return Some(target);
+    };
+    let places = core::array::from_fn(|row| row.min(rows.count - 1) * target.out_stride);
+    let is_there = weights.data.len() >= weights.depth.saturating_mul(weights.channels)
+        && target.out.len() >= places[3].saturating_add(weights.channels);
+    if !is_there {
+        return Some(target);
+    }
+    inner::four_rows([a, b, c, d], rows.offset, weights.data, each, target.out, places);
+    None
 }
 
 #[cfg_attr(not(arm_dsp), inline(always))]
@@ -197,9 +234,7 @@ fn fast_rows<const R: usize>(
             *shared = sum.wrapping_mul(weights.offset);
         }
     }
-    // A code with a usual offset has 9 bits, and a weight 8.
-    let limit =
-        if weights.offset == 0 && depth < DEEPEST / 16 { (depth as i32) << 15 } else { i32::MAX };
+    let limit = limit(&weights);
     let mut first = 0;
     while first < weights.channels {
         let count = CHANNELS.min(weights.channels - first);

@@ -102,6 +102,18 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
+/// Numbers of channels whose sums become codes as soon as they are there, as [`Results::each`] gives them: as many of each.
+#[cfg(arm_mve)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Each<'a> {
+    pub(super) bias: &'a [i32],
+    pub(super) multipliers: &'a [i32],
+    /// All negative.
+    pub(super) shifts: &'a [i32],
+    pub(super) offset: i32,
+    pub(super) bounds: [i32; 2],
+}
+
 /// Which sums are to become codes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finish {
@@ -220,6 +232,21 @@ impl<'a> Results<'a> {
             };
             self.finish(first, added[row], limit, sums, out);
         }
+    }
+
+    /// What becomes of the sums of `count` channels from `first` on, if each has a scale and a bias, and they are simple: with their bias,
+    /// the sums are less than `limit`. Codes do not leave 16 bits where they are added to.
+    #[cfg(arm_mve)]
+    pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<Each<'a>> {
+        let Scales::Each(multipliers, shifts) = self.scales else { return None };
+        let is_code = |number: i32| i8::try_from(number).is_ok();
+        let (offset, bounds) = (self.offset, [self.bounds.0, self.bounds.1]);
+        if !self.simple || limit >= NEAR || !is_code(offset) || !bounds.into_iter().all(is_code) {
+            return None;
+        }
+        let of = |all: &'a [i32]| all.get(first..first.checked_add(count)?);
+        let [bias, multipliers, shifts] = [of(self.bias)?, of(multipliers)?, of(shifts)?];
+        Some(Each { bias, multipliers, shifts, offset, bounds })
     }
 
     /// The bias of channels, or zeros.

@@ -176,7 +176,12 @@ pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> u
 
 /// The averages of four channels over all taps, of which there are `count`: sums of so few fit 16 bits.
 #[cfg(not(arm_mve))]
-pub(in crate::compute::q8) fn average(input: &[i8], covered: Covered, count: u8) -> [i8; UNIT] {
+pub(in crate::compute::q8) fn average(
+    input: &[i8],
+    covered: Covered,
+    count: u8,
+    out: &mut [i8; TOGETHER],
+) {
     assert!(is_inside(input.len(), covered.codes, &covered, UNIT));
     let codes = input.as_ptr().wrapping_add(covered.codes[0]);
     let (mut evens, mut odds) = (0, 0);
@@ -186,5 +191,6 @@ pub(in crate::compute::q8) fn average(input: &[i8], covered: Covered, count: u8)
         (evens, odds) = (even_plus(evens, word), odd_plus(odds, word));
     });
     let low = |pair: u32| i32::from(pair as i16);
-    [low(evens), low(odds), low(evens >> 16), low(odds >> 16)].map(|sum| share(sum, count.into()))
+    let sums = [low(evens), low(odds), low(evens >> 16), low(odds >> 16)];
+    *out = sums.map(|sum| share(sum, count.into()));
 }

@@ -2,6 +2,7 @@
 
 use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::dsp;
+use crate::compute::q8::requantize::Each;
 use core::arch::asm;
 
 /// Channels whose sums are in registers while all taps go by, and the fewest of one channel.
@@ -75,6 +76,141 @@ pub(in crate::compute::q8) fn add(
         covered.weights[0] += done;
         rest.fill(0);
         dsp::add(input, weights, covered, offset, rest);
+    }
+}
+
+/// What [`eights`] has no registers for, in the order in which it takes it.
+#[repr(C)]
+struct State {
+    codes: *const i8,
+    weights: *const i8,
+    out: *mut i8,
+    bias: *const i32,
+    multipliers: *const i32,
+    shifts: *const i32,
+    begin: Begin,
+}
+
+/// What registers have when eight channels begin, and what they have later.
+#[repr(C)]
+struct Begin {
+    /// From behind the last tap of a row to the first one of the next: in the input, and in the weights.
+    back: [usize; 2],
+    rows: usize,
+    /// Added to results.
+    added: i32,
+    /// Where codes end.
+    end: *const i8,
+    bounds: [[i16; EIGHT]; 2],
+    /// Added to codes.
+    offset: [i16; EIGHT],
+}
+
+/// Codes of channels, each of the products of its taps with those of the weights, eight at a time: `out` has a multiple of that.
+pub(in crate::compute::q8) fn eights(
+    [input, weights]: [&[i8]; 2],
+    covered: &Covered,
+    offset: i16,
+    each: Each<'_>,
+    out: &mut [i8],
+) {
+    let count = out.len();
+    assert!(count.is_multiple_of(EIGHT));
+    assert!([each.bias, each.multipliers, each.shifts].iter().all(|all| all.len() == count));
+    assert!(dsp::is_inside(input.len(), covered.codes, covered, count));
+    assert!(dsp::is_inside(weights.len(), covered.weights, covered, count));
+    if count == 0 || covered.rows == 0 || covered.columns == 0 {
+        return;
+    }
+    let back =
+        |[_, down, across]: [usize; 3]| down.wrapping_sub(across.wrapping_mul(covered.columns));
+    let mut state = State {
+        codes: input.as_ptr().wrapping_add(covered.codes[0]),
+        weights: weights.as_ptr().wrapping_add(covered.weights[0]),
+        out: out.as_mut_ptr(),
+        bias: each.bias.as_ptr(),
+        multipliers: each.multipliers.as_ptr(),
+        shifts: each.shifts.as_ptr(),
+        begin: Begin {
+            back: [back(covered.codes), back(covered.weights)],
+            rows: covered.rows,
+            added: each.offset,
+            end: out.as_ptr_range().end,
+            // Bounds are codes.
+            bounds: each.bounds.map(|bound| [bound as i16; EIGHT]),
+            offset: [offset; EIGHT],
+        },
+    };
+    let begin = (&raw mut state).cast::<u8>().wrapping_add(core::mem::offset_of!(State, begin));
+    // SAFETY: all taps, and as many places behind each as there are codes, lie in the slices, as asserted; eight numbers of each
+    // channel's are read, and eight codes written, until those end. `begin` lies within `state`, whose fields are read and written as
+    // they are declared, on both sides of it. Sums of even and of odd channels are in a vector each; they fit 30 bits with their bias.
+    // What is cut to 16 bits is beyond all bounds, with and without what is added.
+    unsafe {
+        asm!(
+            "vldrw.u32 q5, [r12, #20]",
+            "vldrw.u32 q6, [r12, #36]",
+            "vldrw.u32 q7, [r12, #52]",
+            "2:",
+            "ldm r12, {{r4, r5, r9}}",
+            "vmov.i32 q2, #0",
+            "vmov.i32 q3, #0",
+            "3:",
+            "dls lr, {columns}",
+            "4:",
+            "vldrb.s16 q0, [r1]",
+            "vldrb.s16 q1, [r3]",
+            "vadd.i16 q0, q0, q7",
+            "add r1, r1, {across}",
+            "vmullb.s16 q4, q0, q1",
+            "add r3, r3, {weights_across}",
+            "vadd.i32 q2, q2, q4",
+            "vmullt.s16 q0, q0, q1",
+            "vadd.i32 q3, q3, q0",
+            "le lr, 4b",
+            "add r1, r1, r4",
+            "add r3, r3, r5",
+            "subs r9, r9, #1",
+            "bne 3b",
+            "ldmdb r12, {{r1, r3, r4, r9, r10, r11}}",
+            "vld20.32 {{q0, q1}}, [r9]",
+            "vld21.32 {{q0, q1}}, [r9]!",
+            "vadd.i32 q2, q2, q0",
+            "vadd.i32 q3, q3, q1",
+            "vld20.32 {{q0, q1}}, [r10]",
+            "vld21.32 {{q0, q1}}, [r10]!",
+            "vqrdmulh.s32 q2, q2, q0",
+            "vqrdmulh.s32 q3, q3, q1",
+            // One less than a negative number rounds halves away from zero.
+            "vshr.s32 q0, q2, #31",
+            "vshr.s32 q1, q3, #31",
+            "vadd.i32 q2, q2, q0",
+            "vadd.i32 q3, q3, q1",
+            "vld20.32 {{q0, q1}}, [r11]",
+            "vld21.32 {{q0, q1}}, [r11]!",
+            "vrshl.s32 q2, q2, q0",
+            "vrshl.s32 q3, q3, q1",
+            "ldr r5, [r12, #12]",
+            "vqmovnb.s32 q0, q2",
+            "vqmovnt.s32 q0, q3",
+            "vqadd.s16 q0, q0, r5",
+            "vmax.s16 q0, q0, q5",
+            "vmin.s16 q0, q0, q6",
+            "vstrb.16 q0, [r4], #8",
+            "add r1, r1, #8",
+            "add r3, r3, #8",
+            "stmdb r12, {{r1, r3, r4, r9, r10, r11}}",
+            "ldr r5, [r12, #16]",
+            "cmp r4, r5",
+            "bne 2b",
+            in("r12") begin, columns = in(reg) covered.columns, across = in(reg) covered.codes[2],
+            weights_across = in(reg) covered.weights[2], inout("r1") state.codes => _,
+            inout("r3") state.weights => _, out("r4") _, out("r5") _, out("r9") _, out("r10") _,
+            out("r11") _, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
+            out("d4") _, out("d5") _, out("d6") _, out("d7") _, out("d8") _, out("d9") _,
+            out("d10") _, out("d11") _, out("d12") _, out("d13") _, out("d14") _, out("d15") _,
+            options(nostack),
+        );
     }
 }
 

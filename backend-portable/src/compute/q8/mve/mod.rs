@@ -11,9 +11,11 @@ mod elementwise;
 mod finish;
 mod pool;
 mod product;
+mod rows;
 
-pub(super) use channels::{add, spread};
+pub(super) use channels::{add, eights, spread};
 pub(super) use elementwise::{add_codes, multiply_codes};
 pub(super) use finish::{finish_alike, finish_each, finish_rows};
-pub(super) use pool::{TOGETHER, average, keep_larger};
+pub(super) use pool::{TOGETHER, WIDTH, average, keep_larger, largest};
 pub(super) use product::{copy, copy_rows, sums};
+pub(super) use rows::four_rows;

@@ -9,11 +9,15 @@ pub(in crate::compute::q8) const TOGETHER: usize = 8;
 
 /// The averages of channels over all taps, to the nearest, halves away from zero. There are `count` of them, more than one and fewer than
 /// 256, so that sums fit 16 bits. A quotient of 15 bits by 8 is the upper half of a product with the reciprocal, rounded up.
-pub(in crate::compute::q8) fn average(input: &[i8], covered: Covered, count: u8) -> [i8; TOGETHER] {
+pub(in crate::compute::q8) fn average(
+    input: &[i8],
+    covered: Covered,
+    count: u8,
+    out: &mut [i8; TOGETHER],
+) {
     assert!(dsp::is_inside(input.len(), covered.codes, &covered, TOGETHER));
-    let mut codes = [0i8; TOGETHER];
     if covered.rows == 0 || covered.columns == 0 || count < 2 {
-        return codes;
+        return out.fill(0);
     }
     let reciprocal = u32::MAX / u32::from(count) + 1;
     let [first, down, across] = covered.codes;
@@ -53,13 +57,46 @@ pub(in crate::compute::q8) fn average(input: &[i8], covered: Covered, count: u8)
             "vstrb.16 q0, [r3]",
             columns = in(reg) covered.columns, rows = inout(reg) covered.rows => _,
             across = in(reg) across, back = in(reg) back, half = in(reg) u32::from(count / 2),
-            reciprocal = in(reg) reciprocal, in("r3") codes.as_mut_ptr(),
+            reciprocal = in(reg) reciprocal, in("r3") out.as_mut_ptr(),
             inout("r1") input.as_ptr().wrapping_add(first) => _, out("lr") _, out("d0") _,
             out("d1") _, out("d2") _, out("d3") _, out("d4") _, out("d5") _, out("d6") _,
             out("d7") _, out("d8") _, out("d9") _, options(nostack),
         );
     }
-    codes
+}
+
+/// Channels that [`largest`] takes.
+pub(in crate::compute::q8) const WIDTH: usize = 16;
+
+/// The largest codes of channels over all taps.
+pub(in crate::compute::q8) fn largest(input: &[i8], covered: Covered, out: &mut [i8; WIDTH]) {
+    assert!(dsp::is_inside(input.len(), covered.codes, &covered, WIDTH));
+    if covered.rows == 0 || covered.columns == 0 {
+        return out.fill(i8::MIN);
+    }
+    let [first, down, across] = covered.codes;
+    let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
+    // SAFETY: each tap and the places behind it lie in the input, as asserted.
+    unsafe {
+        asm!(
+            "vmov.i8 q1, #0x80",
+            "2:",
+            "dls lr, {columns}",
+            "3:",
+            "vldrb.u8 q0, [{input}]",
+            "add {input}, {input}, {across}",
+            "vmax.s8 q1, q1, q0",
+            "le lr, 3b",
+            "add {input}, {input}, {back}",
+            "subs {rows}, {rows}, #1",
+            "bne 2b",
+            "vstrb.8 q1, [{out}]",
+            columns = in(reg) covered.columns, rows = inout(reg) covered.rows => _,
+            across = in(reg) across, back = in(reg) back, out = in(reg) out.as_mut_ptr(),
+            input = inout(reg) input.as_ptr().wrapping_add(first) => _, out("lr") _, out("d0") _,
+            out("d1") _, out("d2") _, out("d3") _, options(nostack),
+        );
+    }
 }
 
 /// The larger of each pair of codes. Gives how many those are.

@@ -23,84 +23,43 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     if depth == 0 {
         return;
     }
-    let mut at = weights.as_ptr();
-    if R > 2 {
-        // What there is no fourth row for is computed twice.
-        let rows = core::array::from_fn(|row| rows[row.min(R - 1)].as_ptr());
-        for channel in 0..count {
-            // SAFETY: these are rows of codes, as asserted, and there is a row of weights from here on.
-            let four = unsafe { four_by_one(rows, at, depth, offset) };
-            for (sums, sum) in sums.iter_mut().zip(four) {
-                sums[channel] = sum;
+    if let ([row], [one]) = (rows.as_slice(), sums.as_mut_slice()) {
+        return one_row(&row[..depth], offset, &weights[..depth * count], &mut one[..count]);
+    }
+    // What is left behind the last pair is one row.
+    for (rows, sums) in rows.chunks(2).zip(sums.chunks_mut(2)) {
+        let mut at = weights.as_ptr();
+        let mut done = 0;
+        if let ([row, below], [one, other]) = (rows, &mut *sums) {
+            let rows = [row.as_ptr(), below.as_ptr()];
+            let others = other[..count].as_chunks_mut::<2>().0;
+            for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
+                // SAFETY: there are two rows of weights from here on, and two of codes, as asserted.
+                [*one, *other] = unsafe { two_by_two(rows, at, depth, offset) };
+                at = at.wrapping_add(2 * depth);
+                done += 2;
             }
-            at = at.wrapping_add(depth);
         }
-        return;
-    }
-    let mut done = 0;
-    if let ([row, below], [one, other]) = (rows.as_slice(), sums.as_mut_slice()) {
-        let rows = [row.as_ptr(), below.as_ptr()];
-        let others = other[..count].as_chunks_mut::<2>().0;
-        for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
-            // SAFETY: there are two rows of weights from here on, and two of codes, as asserted.
-            [*one, *other] = unsafe { two_by_two(rows, at, depth, offset) };
-            at = at.wrapping_add(2 * depth);
-            done += 2;
+        for (row, sums) in rows.iter().zip(sums) {
+            one_row(&row[..depth], offset, &weights[done * depth..], &mut sums[done..count]);
         }
-    } else if let ([row], [one]) = (rows.as_slice(), sums.as_mut_slice()) {
-        for two in one[..count].as_chunks_mut::<2>().0 {
-            // SAFETY: there are two rows of weights from here on, and a row of codes, as asserted.
-            *two = unsafe { one_by_two(row.as_ptr(), at, depth, offset) };
-            at = at.wrapping_add(2 * depth);
-            done += 2;
-        }
-    }
-    for channel in done..count {
-        for (row, sums) in rows.iter().zip(sums.iter_mut()) {
-            // SAFETY: there is a row of weights from here on, and one of codes, as asserted.
-            sums[channel] = unsafe { one_by_one(row.as_ptr(), at, depth, offset) };
-        }
-        at = at.wrapping_add(depth);
     }
 }
 
-/// The products of four rows of codes with a row of weights.
-///
-/// # Safety
-/// `rows` are valid for reading `depth` codes each, and `weights` for as many. There is one code at least.
-#[inline(always)]
-unsafe fn four_by_one(
-    rows: [*const i8; 4],
-    weights: *const i8,
-    depth: usize,
-    offset: i32,
-) -> [i32; 4] {
-    let (mut sums, mut all) = ([0i32; 4], 0i32);
-    // SAFETY: the caller's promise.
-    unsafe {
-        asm!(
-            "dlstp.8 lr, {count}",
-            "2:",
-            "vldrb.u8 q0, [r1], #16",
-            "vaddva.s8 r10, q0",
-            "vldrb.u8 q1, [r3], #16",
-            "vmladava.s8 r0, q0, q1",
-            "vldrb.u8 q2, [r5], #16",
-            "vmladava.s8 r2, q0, q2",
-            "vldrb.u8 q1, [{c}], #16",
-            "vmladava.s8 r4, q0, q1",
-            "vldrb.u8 q2, [{d}], #16",
-            "vmladava.s8 r8, q0, q2",
-            "letp lr, 2b",
-            count = in(reg) depth, inout("r1") weights => _, inout("r3") rows[0] => _,
-            inout("r5") rows[1] => _, c = inout(reg) rows[2] => _, d = inout(reg) rows[3] => _,
-            inout("r0") sums[0], inout("r2") sums[1], inout("r4") sums[2], inout("r8") sums[3],
-            inout("r10") all, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
-            out("d4") _, out("d5") _, options(nostack, readonly),
-        );
+/// Sums of a row of codes with as many rows of weights as there are sums: in pairs, then one.
+fn one_row(row: &[i8], offset: i32, weights: &[i8], sums: &mut [i32]) {
+    let depth = row.len();
+    assert!(depth > 0 && weights.len() >= depth * sums.len());
+    let (pairs, rest) = sums.as_chunks_mut::<2>();
+    if !pairs.is_empty() {
+        // SAFETY: there are as many rows of weights as sums, as asserted, and a code at least.
+        unsafe { one_by_pairs(row, weights.as_ptr(), offset, pairs) };
     }
-    let added = all.wrapping_mul(offset);
-    sums.map(|sum| sum.wrapping_add(added))
+    if let [last] = rest {
+        let at = weights.as_ptr().wrapping_add(pairs.len() * 2 * depth);
+        // SAFETY: as above: here is the last row.
+        *last = unsafe { one_by_one(row.as_ptr(), at, depth, offset) };
+    }
 }
 
 /// The products of two rows of codes with two rows of weights.
@@ -143,34 +102,62 @@ unsafe fn two_by_two(
     [a, b].map(|row| [row[0].wrapping_add(added[0]), row[1].wrapping_add(added[1])])
 }
 
-/// The products of a row of codes with two rows of weights.
+/// What [`one_by_pairs`] has no registers for.
+#[repr(C)]
+struct Pairs {
+    /// What registers have when a pair begins: sums are zero.
+    zeros: [i32; 3],
+    row: *const i8,
+    zero: i32,
+    /// From behind the second row of a pair to the next pair.
+    back: usize,
+    /// Where the last sums end.
+    end: *const [i32; 2],
+}
+
+/// The products of a row of codes with two rows of weights at a time.
 ///
 /// # Safety
-/// `row` is valid for reading `depth` codes, and `weights` for two rows of as many. There is one code at least.
-#[inline(always)]
-unsafe fn one_by_two(row: *const i8, weights: *const i8, depth: usize, offset: i32) -> [i32; 2] {
-    let (mut sums, mut all) = ([0i32; 2], [0i32; 2]);
-    // SAFETY: the caller's promise.
+/// `weights` is valid for reading two rows for each of `sums`, as long as the row of codes. There is one code at least, and a pair.
+unsafe fn one_by_pairs(row: &[i8], weights: *const i8, offset: i32, sums: &mut [[i32; 2]]) {
+    let depth = row.len();
+    let pairs = Pairs {
+        zeros: [0; 3],
+        row: row.as_ptr(),
+        zero: 0,
+        back: depth.wrapping_sub(depth.next_multiple_of(WIDTH)),
+        end: sums.as_ptr_range().end,
+    };
+    // SAFETY: the caller's promise. Loops go over the codes of a row, and over pairs of sums until the last one ends.
     unsafe {
         asm!(
-            "dlstp.8 lr, {count}",
             "2:",
+            "ldm {pairs}, {{r0, r2, r4, r5, r8}}",
+            "dlstp.8 lr, {depth}",
+            "3:",
             "vldrb.u8 q0, [r1], #16",
             "vaddva.s8 r4, q0",
-            "vldrb.u8 q1, [{row}], #16",
+            "vldrb.u8 q1, [r5], #16",
             "vmladava.s8 r0, q0, q1",
             "vldrb.u8 q2, [r3], #16",
             "vmladava.s8 r2, q2, q1",
             "vaddva.s8 r8, q2",
-            "letp lr, 2b",
-            count = in(reg) depth, row = inout(reg) row => _,
-            inout("r1") weights => _, inout("r3") weights.wrapping_add(depth) => _,
-            inout("r0") sums[0], inout("r2") sums[1], inout("r4") all[0], inout("r8") all[1],
-            out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _, out("d4") _,
-            out("d5") _, options(nostack, readonly),
+            "letp lr, 3b",
+            "mla r0, r4, {offset}, r0",
+            "mla r2, r8, {offset}, r2",
+            "strd r0, r2, [{sums}], #8",
+            "ldrd r0, r2, [{pairs}, #20]",
+            "add r1, r3, r0",
+            "add r3, r1, {depth}",
+            "cmp {sums}, r2",
+            "bne 2b",
+            pairs = in(reg) &raw const pairs, depth = in(reg) depth, offset = in(reg) offset,
+            sums = inout(reg) sums.as_mut_ptr() => _, inout("r1") weights => _,
+            inout("r3") weights.wrapping_add(depth) => _, out("r0") _, out("r2") _, out("r4") _,
+            out("r5") _, out("r8") _, out("lr") _, out("d0") _, out("d1") _, out("d2") _,
+            out("d3") _, out("d4") _, out("d5") _, options(nostack),
         );
     }
-    [0, 1].map(|channel| sums[channel].wrapping_add(all[channel].wrapping_mul(offset)))
 }
 
 /// The product of a row of codes and a row of weights.

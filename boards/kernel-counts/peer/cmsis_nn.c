@@ -3,31 +3,7 @@
 #include <arm_nnfunctions.h>
 #include <arm_nnsupportfunctions.h>
 
-enum { CONVOLUTION, DEPTHWISE, LINEAR, AVERAGE, LARGEST, SUM, PRODUCT, SOFTMAX };
-
-/* As in src/peer.rs. Sizes are rows, columns and channels; kernels, strides and paddings are down and across. */
-typedef struct {
-    int32_t kind;
-    int32_t from[3];
-    int32_t to[3];
-    int32_t kernel[2];
-    int32_t stride[2];
-    int32_t padding[2];
-    int32_t outputs_of_each;
-    int32_t shift;
-    const int8_t *input;
-    const int8_t *second;
-    int8_t *out;
-    int32_t *multipliers;
-    int32_t *shifts;
-    const int32_t *bias;
-    void *workspace;
-    int32_t workspace_bytes;
-} peer_layer;
-
-#define INPUT_OFFSET 3
-#define OUTPUT_OFFSET (-5)
-#define ZEROS {3, -5}
+#include "peer.h"
 
 static const cmsis_nn_activation ALL = {-128, 127};
 
@@ -71,7 +47,6 @@ static cmsis_nn_dims filter(const peer_layer *layer)
     return made;
 }
 
-/* What is done once, when a network is loaded. Whether the workspace is large enough. */
 int32_t peer_prepare(const peer_layer *layer)
 {
     const cmsis_nn_dims from = dims(layer->from), to = dims(layer->to), weights = filter(layer);
@@ -96,7 +71,6 @@ int32_t peer_prepare(const peer_layer *layer)
     return 1;
 }
 
-/* Whether it succeeded. */
 int32_t peer_run(const peer_layer *layer)
 {
     static const int32_t zeros[] = ZEROS;
@@ -119,7 +93,7 @@ int32_t peer_run(const peer_layer *layer)
     }
     case LINEAR: {
         const cmsis_nn_fc_params params = {INPUT_OFFSET, 0, OUTPUT_OFFSET, ALL};
-        const cmsis_nn_per_tensor_quant_params scale = {0x50000000, layer->shift};
+        const cmsis_nn_per_tensor_quant_params scale = {MULTIPLIER, layer->shift};
         return arm_fully_connected_s8(&context, &params, &scale, &from, layer->input, &weights, layer->second, &bias,
                                       layer->bias, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
     }
@@ -128,14 +102,14 @@ int32_t peer_run(const peer_layer *layer)
     case LARGEST:
         return arm_max_pool_s8(&context, &pool, &from, layer->input, &weights, &to, layer->out) == ARM_CMSIS_NN_SUCCESS;
     case SUM:
-        return arm_elementwise_add_s8(layer->input, layer->second, -zeros[0], 0x50000000, 0, -zeros[1], 0x48000000, -1,
+        return arm_elementwise_add_s8(layer->input, layer->second, -zeros[0], MULTIPLIER, 0, -zeros[1], 0x48000000, -1,
                                       20, layer->out, OUTPUT_OFFSET, 0x60000000, -19, -128, 127,
                                       count) == ARM_CMSIS_NN_SUCCESS;
     case PRODUCT:
         return arm_elementwise_mul_s8(layer->input, layer->second, -zeros[0], -zeros[1], layer->out, OUTPUT_OFFSET,
                                       0x60000000, -7, -128, 127, count) == ARM_CMSIS_NN_SUCCESS;
     case SOFTMAX:
-        arm_softmax_s8(layer->input, to.w, to.c, 0x50000000, 22, -200, layer->out);
+        arm_softmax_s8(layer->input, to.w, to.c, MULTIPLIER, 22, -200, layer->out);
         return 1;
     }
     return 0;

@@ -1,0 +1,146 @@
+//! Four rows of codes go past all weights, and what a row of these makes of them becomes codes at once: a vector has the same channel of
+//! the four. So the numbers of a channel are read once, and sums are never in memory.
+
+use crate::compute::q8::requantize::Each;
+use core::arch::asm;
+
+/// Codes of a vector.
+const WIDTH: usize = 16;
+
+/// What [`four_rows`] has no registers for, in the order in which it takes it.
+#[repr(C)]
+struct State {
+    bias: *const i32,
+    multipliers: *const i32,
+    shifts: *const i32,
+    out: *mut i8,
+    begin: Begin,
+}
+
+/// What registers have when a channel begins, and what they have later. Sums are zero then, between rows of codes.
+#[repr(C)]
+struct Begin {
+    zeros: [i32; 2],
+    first: *const i8,
+    third_zero: i32,
+    second: *const i8,
+    fourth_zero: i32,
+    third: *const i8,
+    sum_of_weights: i32,
+    fourth: *const i8,
+    depth: usize,
+    /// Added to codes.
+    offset: i32,
+    /// How much farther than a row the last vector of it ends.
+    over: usize,
+    /// Where the codes of the first row end.
+    end: *const i8,
+    bounds: [[i32; 4]; 2],
+    /// Where codes of the rows lie, seen from the first.
+    places: [u32; 4],
+    /// Added to results.
+    added: [i32; 4],
+}
+
+/// Codes of four rows, to whose codes `offset` is added, with the rows of weights for each channel. Those of the rows are at `places` of
+/// `out`; where there are three, the last comes twice.
+pub(in crate::compute::q8) fn four_rows(
+    rows: [&[i8]; 4],
+    offset: i32,
+    weights: &[i8],
+    each: Each<'_>,
+    out: &mut [i8],
+    places: [usize; 4],
+) {
+    let (depth, count) = (rows[0].len(), each.bias.len());
+    if depth == 0 || count == 0 {
+        return;
+    }
+    assert!(rows.iter().all(|row| row.len() == depth));
+    assert!(depth.checked_mul(count).is_some_and(|len| len <= weights.len()));
+    assert!(each.multipliers.len() == count && each.shifts.len() == count);
+    let fits = |place: usize| place.checked_add(count).is_some_and(|end| end <= out.len());
+    assert!(places[0] == 0 && places.into_iter().all(fits));
+    let [first, second, third, fourth] = rows.map(<[i8]>::as_ptr);
+    let mut state = State {
+        bias: each.bias.as_ptr(),
+        multipliers: each.multipliers.as_ptr(),
+        shifts: each.shifts.as_ptr(),
+        out: out.as_mut_ptr(),
+        begin: Begin {
+            zeros: [0; 2],
+            first,
+            third_zero: 0,
+            second,
+            fourth_zero: 0,
+            third,
+            sum_of_weights: 0,
+            fourth,
+            depth,
+            offset,
+            over: depth.next_multiple_of(WIDTH) - depth,
+            end: out.as_ptr().wrapping_add(count),
+            bounds: each.bounds.map(|bound| [bound; 4]),
+            // They are in a slice, so that they fit.
+            places: places.map(|place| place as u32),
+            added: [each.offset; 4],
+        },
+    };
+    let begin = (&raw mut state).cast::<u8>().wrapping_add(core::mem::offset_of!(State, begin));
+    // SAFETY: for each of `count` channels, a row of weights and four of codes are read, one number of each of the three slices, and four
+    // codes are written, one of each row: all there, as asserted. `begin` lies within `state`, whose fields are read and written
+    // as they are declared, on both sides of it. Sums wrap as those of plain loops; with their bias they fit 30 bits, so that doubling
+    // does not saturate.
+    unsafe {
+        asm!(
+            "vldrw.u32 q4, [r12, #52]",
+            "vldrw.u32 q5, [r12, #68]",
+            "vldrw.u32 q6, [r12, #84]",
+            "vldrw.u32 q7, [r12, #100]",
+            "2:",
+            "ldm r12, {{r0, r2, r3, r4, r5, r8, r9, r10, r11, lr}}",
+            "dlstp.8 lr, lr",
+            "3:",
+            "vldrb.u8 q0, [r1], #16",
+            "vaddva.s8 r10, q0",
+            "vldrb.u8 q1, [r3], #16",
+            "vmladava.s8 r0, q0, q1",
+            "vldrb.u8 q2, [r5], #16",
+            "vmladava.s8 r2, q0, q2",
+            "vldrb.u8 q1, [r9], #16",
+            "vmladava.s8 r4, q0, q1",
+            "vldrb.u8 q2, [r11], #16",
+            "vmladava.s8 r8, q0, q2",
+            "letp lr, 3b",
+            "vmov d0, r0, r2",
+            "vmov d1, r4, r8",
+            "ldmdb r12, {{r3, r5, r9, r11}}",
+            "ldr r0, [r12, #40]",
+            "ldr r2, [r3], #4",
+            "mla r10, r10, r0, r2",
+            "vadd.i32 q0, q0, r10",
+            "ldr r0, [r5], #4",
+            "vqrdmulh.s32 q0, q0, r0",
+            // One less than a negative number rounds halves away from zero.
+            "vshr.s32 q1, q0, #31",
+            "vadd.i32 q0, q0, q1",
+            "ldr r0, [r9], #4",
+            "vrshl.s32 q0, r0",
+            "vadd.i32 q0, q0, q7",
+            "vmax.s32 q0, q0, q4",
+            "vmin.s32 q0, q0, q5",
+            "vstrb.32 q0, [r11, q6]",
+            "add r11, r11, #1",
+            "stmdb r12, {{r3, r5, r9, r11}}",
+            "ldrd r0, r2, [r12, #44]",
+            "sub r1, r1, r0",
+            "cmp r11, r2",
+            "bne 2b",
+            in("r12") begin, inout("r1") weights.as_ptr() => _, out("r0") _, out("r2") _,
+            out("r3") _, out("r4") _, out("r5") _, out("r8") _, out("r9") _, out("r10") _,
+            out("r11") _, out("lr") _, out("d0") _, out("d1") _, out("d2") _, out("d3") _,
+            out("d4") _, out("d5") _, out("d8") _, out("d9") _, out("d10") _, out("d11") _,
+            out("d12") _, out("d13") _, out("d14") _, out("d15") _, options(nostack),
+        );
+    }
+}
