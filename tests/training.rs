@@ -190,3 +190,92 @@ fn digits_are_learned() {
     let accuracy = right(&mut module);
     assert!((accuracy - 0.915).abs() < 0.02, "{accuracy}");
 }
+
+/// What training has made and remembers, as a file.
+#[cfg(feature = "safetensors")]
+mod saved {
+    use super::*;
+
+    /// Trains for some batches.
+    fn train(module: &mut TrainingModule, optimizer: &mut impl Optimizer, batches: &[[Tensor; 2]]) {
+        for [images, labels] in batches {
+            module.execute_forward_backward("forward", [images, labels]).unwrap();
+            module.step("forward", optimizer).unwrap();
+        }
+    }
+
+    /// To stop, and to go on from what was saved, changes nothing: not a bit of a parameter.
+    fn goes_on<O: Optimizer + Clone>(made: &O) {
+        let load = || TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
+        let (batches, _) = page();
+        for stop in 0..batches.len() {
+            let (before, after) = batches.split_at(stop);
+            let (mut through, mut optimizer) = (load(), made.clone());
+            train(&mut through, &mut optimizer, before);
+            let saved = through.save_training("forward", &optimizer).unwrap();
+            train(&mut through, &mut optimizer, after);
+
+            // What another optimiser remembers is forgotten.
+            let (mut resumed, mut optimizer) = (load(), made.clone());
+            train(&mut resumed, &mut optimizer, &batches);
+            resumed.load_training("forward", &mut optimizer, &saved).unwrap();
+            assert_eq!(resumed.save_training("forward", &optimizer).unwrap(), saved);
+            let error = resumed.step("forward", &mut optimizer).unwrap_err();
+            assert!(error.to_string().contains("no gradients before it ran"), "{error}");
+            train(&mut resumed, &mut optimizer, after);
+            let [expected, found] = [&mut through, &mut resumed]
+                .map(|module| module.named_parameters("forward").unwrap());
+            assert_eq!(found, expected, "after {stop} batches");
+        }
+    }
+
+    #[test]
+    fn training_goes_on_where_it_was_saved() {
+        goes_on(&Sgd::new(SgdOptions { lr: 0.1, ..SgdOptions::default() }));
+        let momentum =
+            SgdOptions { lr: 0.05, momentum: 0.9, dampening: 0.3, ..SgdOptions::default() };
+        goes_on(&Sgd::new(SgdOptions { nesterov: true, dampening: 0.0, ..momentum }));
+        goes_on(&Sgd::new(momentum));
+        goes_on(&Adam::new(AdamOptions { lr: 0.02, amsgrad: true, ..AdamOptions::default() }));
+        goes_on(&Adam::new(AdamOptions::adamw()));
+    }
+
+    /// Files that are cut short, or of something else, are errors that change nothing.
+    #[test]
+    fn saved_training_that_does_not_fit_is_refused() {
+        let load = || TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
+        let (batches, _) = page();
+        let (mut module, mut adam) = (load(), Adam::new(AdamOptions::adamw()));
+        train(&mut module, &mut adam, &batches);
+        let saved = module.save_training("forward", &adam).unwrap();
+
+        let mut other = load();
+        let mut fresh = Adam::new(AdamOptions::adamw());
+        let before = other.save_training("forward", &fresh).unwrap();
+        let mut refuse = |bytes: &[u8], says: &str| {
+            let error = other.load_training("forward", &mut fresh, bytes).unwrap_err();
+            assert!(error.to_string().contains(says), "{error} instead of {says}");
+            assert_eq!(other.save_training("forward", &fresh).unwrap(), before);
+        };
+        for length in (0..saved.len()).step_by(13) {
+            refuse(&saved[..length], "saved state");
+        }
+        let replaced = |from: &str, to: &str| {
+            assert_eq!(from.len(), to.len());
+            let (mut bytes, from) = (saved.clone(), from.as_bytes());
+            let at = bytes.windows(from.len()).position(|bytes| bytes == from).unwrap();
+            bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
+            bytes
+        };
+        refuse(&replaced("model.0.weight/exp_avg\"", "model.0.weight/exp_ave\""), "exp_avg");
+        refuse(&replaced("model.0.weight/step", "model.0.weight/stem"), "stem");
+        refuse(&replaced("model.0.weight/step", "model.9.weight/step"), "model.0.weight");
+        refuse(&replaced("\"model.0.weight\"", "\"model.0.wait..\""), "model.0.wait..");
+
+        // What one kind remembers is nothing for the other, but nothing is for both.
+        let error = module.load_training("forward", &mut Sgd::new(SgdOptions::default()), &saved);
+        assert!(error.unwrap_err().to_string().contains("there is no place for"));
+        module.load_training("forward", &mut adam, &before).unwrap();
+        assert_eq!(module.save_training("forward", &adam).unwrap(), before);
+    }
+}

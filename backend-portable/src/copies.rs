@@ -1,5 +1,6 @@
 //! Copies: of the same elements in another place, memory order or type.
 
+use crate::creation::prepare_sizes;
 use crate::elementwise::complex::{self, is_complex};
 use crate::map::map;
 use crate::number::{Compute, ComputeType, unsupported};
@@ -7,7 +8,7 @@ use crate::real::Real;
 use crate::shape::moves;
 use crate::table::{kernels, renamed};
 use crate::walk::Walk;
-use torchlet_core::Param::{Bool, OptionalInt, OptionalIntList, Out, Tensor};
+use torchlet_core::Param::{Bool, IntList, OptionalInt, OptionalIntList, Out, Tensor};
 use torchlet_core::rules::broadcast;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
@@ -26,6 +27,8 @@ kernels! {
     D2H_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_d2h_copy.out");
     /// `llama::fallback.out(input, output)`: the same elements.
     FALLBACK_OUT = renamed(ALIAS_COPY_OUT, "llama::fallback.out");
+    /// `aten::dequantize.self_out(self, out)`: numbers as `float32`. Tensors that PyTorch calls quantized have scales, which programs cannot carry.
+    DEQUANTIZE_SELF_OUT = renamed(ALIAS_COPY_OUT, "aten::dequantize.self_out");
     /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of `out`.
     TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
     /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as the type and in the memory
@@ -73,6 +76,15 @@ kernels! {
         }
         let plan = prepare_copy::<0, 1>(ctx)?;
         Ok(if is_complex(from.scalar_type) { Plan::new(conjugate) } else { plan })
+    });
+    /// `aten::resize.out(self, size, memory_format, out)`: as many elements as there are, in the order of memory, and zeros behind them.
+    RESIZE_OUT = Kernel::new("aten::resize.out", &[Tensor, IntList, OptionalInt, Out], |ctx| {
+        prepare_sizes(ctx, 1, 3)?;
+        let found = ctx.info(3)?.scalar_type;
+        if found != ctx.info(0)?.scalar_type {
+            return Err(unsupported(3, found));
+        }
+        Ok(Plan::new(copy_bytes))
     });
     /// `aten::_conj_copy.out(self, out)`: the same.
     CONJ_COPY_OUT = renamed(CONJ_PHYSICAL_OUT, "aten::_conj_copy.out");
@@ -157,6 +169,16 @@ pub(crate) fn copy<'c>(
     let walk = Walk::broadcast(&info, [input.info()])?;
     moves::copy(ctx.parallel(), info.scalar_type.size(), &walk, input.bytes(), bytes);
     Ok(bytes)
+}
+
+/// Copies bytes as far as there are some and there is place, and fills the rest of that with zeros.
+fn copy_bytes(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (input, mut out) = (ctx.tensor(0)?, ctx.out(3)?);
+    let (from, to) = (input.bytes(), out.bytes_mut());
+    let (own, rest) = to.split_at_mut(from.len().min(to.len()));
+    own.copy_from_slice(from.get(..own.len()).unwrap_or_default());
+    rest.fill(0);
+    Ok(())
 }
 
 /// Puts real and imaginary parts side by side.

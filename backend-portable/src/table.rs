@@ -93,27 +93,51 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
     while i < lists.len() {
         let mut j = 0;
         while j < lists[i].len() {
-            let kernel = lists[i][j];
-            let mut place = len;
-            while place > 0 && less(kernel.name, table[place - 1].name) {
-                table[place] = table[place - 1];
-                place -= 1;
-            }
-            // A second kernel of a name has to be for types or layouts of its own.
-            if place > 0
-                && !less(table[place - 1].name, kernel.name)
-                && kernel.key.is_none()
-                && table[place - 1].key.is_none()
-            {
-                panic!("two kernels have the same name");
-            }
-            table[place] = kernel;
+            table[len] = lists[i][j];
             len += 1;
             j += 1;
         }
         i += 1;
     }
+    // Runs are merged with their neighbours until there is one: compilers give up on loops in constants that take many steps.
+    let mut run = 1;
+    while run < N {
+        table = merged(&table, run);
+        run *= 2;
+    }
+    let mut i = 1;
+    while i < N {
+        // A second kernel of a name has to be for types or layouts of its own.
+        let (a, b) = (&table[i - 1], &table[i]);
+        if equal(a.name, b.name) && a.key.is_none() && b.key.is_none() {
+            panic!("two kernels have the same name");
+        }
+        i += 1;
+    }
     table
+}
+
+/// Merges each second run of this length with the one before it.
+const fn merged<const N: usize>(table: &[Kernel; N], run: usize) -> [Kernel; N] {
+    let (mut out, mut first) = (*table, 0);
+    while first < N {
+        let middle = if N - first < run { N } else { first + run };
+        let end = if N - middle < run { N } else { middle + run };
+        let (mut left, mut right, mut place) = (first, middle, first);
+        while place < end {
+            let takes_right =
+                right < end && (left == middle || less(table[right].name, table[left].name));
+            out[place] = if takes_right { table[right] } else { table[left] };
+            if takes_right {
+                right += 1;
+            } else {
+                left += 1;
+            }
+            place += 1;
+        }
+        first = end;
+    }
+    out
 }
 
 #[cfg(test)]

@@ -16,6 +16,11 @@ fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
     libraries
 }
 
+/// Names in the lists that no exporter can write a call of: PyTorch 2.15 has no operators of two (`torch.ops.aten.conv1d` has two overloads, both without
+/// outputs, and `unsqueeze_copy` has no `dim_out`), and replaces the third by `_native_batch_norm_legit`, even where it is asked not to.
+const NOT_WRITTEN: [&str; 3] =
+    ["aten::conv1d.out", "aten::native_batch_norm.out", "aten::unsqueeze_copy.dim_out"];
+
 /// Without namespace, operators of ATen are meant.
 fn has_kernel(name: &str) -> bool {
     let short = name.strip_prefix("aten::").unwrap_or(name);
@@ -29,10 +34,16 @@ fn the_readme_names_what_is_missing() {
         .flat_map(|(_, names)| names)
         .filter(|name| !has_kernel(name))
         .collect();
-    let names: Vec<String> = missing.iter().map(|name| format!("`{name}`")).collect();
+    let (void, missing): (Vec<&str>, Vec<&str>) =
+        missing.into_iter().partition(|name| NOT_WRITTEN.contains(name));
+    let quoted = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+        if names.is_empty() { "none".into() } else { names.join(", ") }
+    };
     let row = format!(
-        "| Operators of ExecuTorch's libraries that have no kernel | {} |",
-        names.join(", ")
+        "| Operators of ExecuTorch's libraries that have no kernel | {}; its lists name {} besides, which no exporter writes |",
+        quoted(&missing),
+        quoted(&void)
     );
     let readme = include_str!("../../README.md");
     assert!(readme.lines().any(|line| line == row), "README.md lacks this row:\n{row}");

@@ -47,6 +47,10 @@ impl Operator {
                 | Operator::RANDPERM
                 | Operator::MULTINOMIAL
                 | Operator::NATIVE_DROPOUT
+                | Operator::NORMAL_FLOAT_FLOAT
+                | Operator::NORMAL_FLOAT_TENSOR
+                | Operator::NORMAL_TENSOR_FLOAT
+                | Operator::NORMAL_TENSOR_TENSOR
         )
     }
 

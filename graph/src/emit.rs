@@ -369,7 +369,8 @@ enum OutputForm {
 impl OutputForm {
     fn of(operator: Operator) -> Self {
         match operator {
-            Operator::SPLIT_COPY_TENSOR
+            Operator::HISTOGRAMDD_BIN_EDGES
+            | Operator::SPLIT_COPY_TENSOR
             | Operator::SPLIT_WITH_SIZES_COPY
             | Operator::UNBIND_COPY_INT => OutputForm::List,
             Operator::COPY_ATEN | Operator::INDEX_PUT_ATEN => OutputForm::First,

@@ -6,7 +6,7 @@ mod group;
 mod method;
 mod sharing;
 mod signature;
-mod state;
+pub(crate) mod state;
 mod together;
 
 pub use builder::{DEFAULT_MEMORY_LIMIT, ModuleBuilder};

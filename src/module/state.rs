@@ -155,7 +155,7 @@ fn shape_of(info: &TensorInfo) -> Vec<usize> {
 }
 
 /// Whether a tensor is of the type and shape of a tensor of the state.
-fn fits(state: &TensorInfo, tensor: &TensorInfo) -> Result<(), InputError> {
+pub(crate) fn fits(state: &TensorInfo, tensor: &TensorInfo) -> Result<(), InputError> {
     if state.scalar_type != tensor.scalar_type {
         let (expected, found) = (state.scalar_type, tensor.scalar_type);
         return Err(InputError::ScalarType { expected, found });
@@ -271,7 +271,7 @@ impl Module {
 
 /// Files of named tensors.
 #[cfg(feature = "safetensors")]
-mod file {
+pub(crate) mod file {
     use crate::error::{Error, TensorError};
     use crate::tensor::Tensor;
     use safetensors::tensor::TensorView;
@@ -300,7 +300,7 @@ mod file {
     }
 
     /// The bytes of a file of these tensors, whose elements are in row-major order.
-    pub(super) fn write(tensors: &[(String, Tensor)]) -> Result<Vec<u8>, Error> {
+    pub(crate) fn write(tensors: &[(String, Tensor)]) -> Result<Vec<u8>, Error> {
         let views = tensors.iter().map(|(name, tensor)| {
             let scalar_type = tensor.scalar_type();
             let unsupported = TensorError::Unsupported { scalar_type, operation: "saving" };
@@ -313,7 +313,7 @@ mod file {
     }
 
     /// The tensors of a file.
-    pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Error> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Tensor>, Error> {
         let file = SafeTensors::deserialize(bytes).map_err(fail)?;
         let tensors = file.iter().map(|(name, view)| {
             let (_, scalar_type) = TYPES

@@ -22,11 +22,14 @@
 //! # Ok::<(), torchlet::Error>(())
 //! ```
 //!
-//! Parameters are of type `float32`. They stay in the module from step to step; [`TrainingModule::named_parameters`] copies them out.
+//! Parameters are of type `float32`. They stay in the module from step to step; [`TrainingModule::named_parameters`] copies them out, and
+//! `TrainingModule::save_training` writes them down together with what the optimiser remembers, so that training goes on from there another time.
 
+#[cfg(feature = "safetensors")]
+mod checkpoint;
 mod optimizer;
 
-pub use optimizer::{Adam, AdamOptions, Optimizer, Sgd, SgdOptions};
+pub use optimizer::{Adam, AdamOptions, Memory, Optimizer, Sgd, SgdOptions};
 
 use crate::error::{Error, TensorError};
 use crate::module::Module;

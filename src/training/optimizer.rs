@@ -6,7 +6,57 @@ use std::collections::BTreeMap;
 pub trait Optimizer {
     /// Moves a parameter, whose elements lie as those of the gradient. What the optimiser remembers of it goes by the name.
     fn update(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]);
+
+    /// What is remembered of a parameter: what [`TrainingModule::save_training`](super::TrainingModule::save_training) writes. Nothing, if an
+    /// optimiser does not say.
+    fn memory(&self, name: &str) -> Memory {
+        let _ = name;
+        Memory::default()
+    }
+
+    /// Remembers this of a parameter of so many elements, in place of all that was remembered of it.
+    ///
+    /// # Errors
+    /// It is not what this kind of optimiser remembers: says what is wrong with it. Then nothing has changed.
+    fn remember(&mut self, name: &str, elements: usize, memory: Memory) -> Result<(), String> {
+        let _ = (name, elements);
+        if memory == Memory::default() { Ok(()) } else { Err("it remembers nothing".into()) }
+    }
 }
+
+/// What an optimiser remembers of a parameter, by the names that PyTorch's optimisers have for it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Memory {
+    /// `step`: how many steps there were, where that matters.
+    pub steps: Option<i64>,
+    /// A number for each element of the parameter, in the same order: `momentum_buffer`, `exp_avg` and so on.
+    pub elements: BTreeMap<String, Vec<f32>>,
+}
+
+impl Memory {
+    /// Takes what has a name, if it is there: as many numbers as the parameter has elements.
+    fn take(&mut self, name: &str, elements: usize) -> Result<Option<Vec<f32>>, String> {
+        let Some(found) = self.elements.remove(name) else { return Ok(None) };
+        match found.len() == elements {
+            true => Ok(Some(found)),
+            false => Err(format!("{name} has {} numbers, not {elements}", found.len())),
+        }
+    }
+
+    /// Checks that everything was taken.
+    fn finish(self) -> Result<(), String> {
+        match (self.elements.into_keys().next(), self.steps) {
+            (Some(name), _) => Err(format!("there is no place for {name}")),
+            (None, Some(_)) => Err("there is no place for step".into()),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// How [`Sgd`] calls the direction that it keeps.
+const DIRECTION: &str = "momentum_buffer";
+/// How [`Adam`] calls what it keeps of each element.
+const MOMENTS: [&str; 3] = ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"];
 
 /// The hyperparameters of [`Sgd`], as of `torch.optim.SGD`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -74,6 +124,22 @@ impl Optimizer for Sgd {
             }
             *parameter -= lr * if nesterov { gradient + momentum * *direction } else { *direction };
         }
+    }
+
+    fn memory(&self, name: &str) -> Memory {
+        let directions = self.directions.get(name);
+        let elements = directions.map(|known| (DIRECTION.into(), known.clone())).into_iter();
+        Memory { steps: None, elements: elements.collect() }
+    }
+
+    fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
+        let directions = memory.take(DIRECTION, elements)?;
+        memory.finish()?;
+        match directions {
+            Some(directions) => self.directions.insert(name.into(), directions),
+            None => self.directions.remove(name),
+        };
+        Ok(())
     }
 }
 
@@ -167,5 +233,34 @@ impl Optimizer for Adam {
             let spread = if amsgrad { *largest } else { *square };
             *parameter -= rate * *mean / (spread.sqrt() / root + eps);
         }
+    }
+
+    fn memory(&self, name: &str) -> Memory {
+        let Some(moments) = self.moments.get(name) else { return Memory::default() };
+        let of = |at: usize| moments.elements.iter().map(|element| element[at]).collect();
+        let elements = MOMENTS.iter().enumerate().map(|(at, name)| ((*name).into(), of(at)));
+        Memory { steps: Some(moments.steps.into()), elements: elements.collect() }
+    }
+
+    /// The largest squares are zeros where they are missing: PyTorch has them with `amsgrad` alone.
+    fn remember(&mut self, name: &str, elements: usize, mut memory: Memory) -> Result<(), String> {
+        if memory == Memory::default() {
+            self.moments.remove(name);
+            return Ok(());
+        }
+        let steps = memory.steps.take().and_then(|steps| i32::try_from(steps).ok());
+        let steps = steps.filter(|steps| *steps >= 0).ok_or("step is missing, or out of range")?;
+        let [means, squares, largest] = MOMENTS;
+        let [Some(means), Some(squares)] =
+            [memory.take(means, elements)?, memory.take(squares, elements)?]
+        else {
+            return Err(format!("{means} or {squares} is missing"));
+        };
+        let largest = memory.take(largest, elements)?.unwrap_or_else(|| vec![0.0; elements]);
+        memory.finish()?;
+        let elements = means.into_iter().zip(squares).zip(largest);
+        let elements = elements.map(|((mean, square), largest)| [mean, square, largest]).collect();
+        self.moments.insert(name.into(), Moments { steps, elements });
+        Ok(())
     }
 }

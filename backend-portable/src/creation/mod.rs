@@ -1,6 +1,7 @@
 //! Tensors made of numbers.
 
 pub mod multinomial;
+pub mod normal;
 pub mod random;
 
 use crate::compute::split::for_each_chunk_mut;
@@ -79,6 +80,12 @@ kernels! {
     /// `aten::empty_strided.out(size, stride, out)`: the same; the strides are those that `out` has.
     EMPTY_STRIDED_OUT =
         Kernel::new("aten::empty_strided.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
+    /// `aten::new_empty_strided.out(self, size, stride, out)`: likewise.
+    NEW_EMPTY_STRIDED_OUT =
+        Kernel::new("aten::new_empty_strided.out", &[Tensor, IntList, IntList, Out], |ctx| {
+            prepare_sizes(ctx, 1, 3)?;
+            Ok(Plan::new(|_| Ok(())))
+        });
     /// `dim_order_ops::_empty_dim_order.out(size, dim_order, out)`: likewise.
     EMPTY_DIM_ORDER_OUT = Kernel::new(
         "dim_order_ops::_empty_dim_order.out",
@@ -102,7 +109,7 @@ kernels! {
 }
 
 /// Gives `out` the shape in a list of integers.
-fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), KernelError> {
+pub(crate) fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result<(), KernelError> {
     let mut sizes = Sizes::new();
     for size in ctx.ints(arg)? {
         let size = i32::try_from(size).ok().filter(|size| *size >= 0);

@@ -136,7 +136,7 @@ fn uniform(bits: u64) -> f64 {
 }
 
 /// The Box–Muller transform of two uniform numbers.
-fn normal(key: u64) -> f64 {
+pub(super) fn normal(key: u64) -> f64 {
     let bits = hash(key);
     // From above 0 to 1, so that the logarithm is finite.
     let radius = Real::sqrt(-2.0 * Real::ln(1.0 - uniform(bits)));

@@ -151,7 +151,7 @@ fn plan_of_two(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, K
     Ok(Plan::new(invoke).with_scratch(numbers(&[[1, a.numel], [1, b.numel]])?))
 }
 
-fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), KernelError> {
+pub(super) fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), KernelError> {
     let pivots = args.info(arg)?;
     if pivots.scalar_type != ScalarType::Int {
         return Err(unsupported(arg, pivots.scalar_type));

@@ -4,7 +4,9 @@
 //! where networks have them. As LAPACK does, factorisations choose the largest pivot, and reflections keep the sign that loses no digits.
 //! What LAPACK does not share is its range: elements whose squares `f64` cannot hold (above 1e154, below 1e-154) give wrong factors.
 
+mod eigen;
 mod exponential;
+mod indefinite;
 mod known;
 mod lu;
 mod orthogonal;
@@ -12,7 +14,9 @@ mod pseudo;
 mod symmetric;
 mod triangular;
 
+pub use eigen::*;
 pub use exponential::*;
+pub use indefinite::*;
 pub use known::*;
 pub use lu::*;
 pub use orthogonal::*;

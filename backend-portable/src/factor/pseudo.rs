@@ -1,6 +1,6 @@
-//! Matrices made of what others consist of: pseudoinverses and square roots.
+//! Matrices made of what others consist of: pseudoinverses, square roots and polar factors.
 
-use super::symmetric::{diagonalize, make_orthogonal};
+use super::symmetric::{complete, diagonalize, make_orthogonal, values_of};
 use super::{Matrix, Shape, numbers, read, resize, start, with_batch, write, write_transposed};
 use crate::number::{load, unsupported};
 use crate::scratch;
@@ -30,6 +30,18 @@ kernels! { PSEUDO:
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         Ok(Plan::new(sqrth).with_scratch(numbers(&[[3, shape.numel]])?))
+    });
+    /// `aten::linalg_polar.out(A, U, H)`: matrices, of no fewer rows than columns, as products of one whose columns are orthogonal unit vectors and a
+    /// symmetric one that is not negative.
+    LINALG_POLAR_OUT = Kernel::new("aten::linalg_polar.out", &[Tensor, Out, Out], |ctx| {
+        let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
+        if shape.rows < shape.cols {
+            return Err(KernelError::argument(0, "has fewer rows than columns"));
+        }
+        resize(ctx, 1, &[shape.rows, shape.cols], of)?;
+        resize(ctx, 2, &[shape.cols, shape.cols], of)?;
+        let square = [2, shape.cols.saturating_mul(shape.cols)];
+        Ok(Plan::new(polar).with_scratch(numbers(&[[2, shape.numel], square, [1, shape.cols]])?))
     });
 }
 
@@ -151,6 +163,47 @@ fn sqrth(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
         }
         write(&mut out, index, cols, made.data);
+    }
+    Ok(())
+}
+
+fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::of(input.info(), 0)?;
+    let Shape { rows, cols, numel, .. } = shape;
+    let square = cols * cols;
+    let memory = scratch::take::<f64>(ctx, 2 * numel + 2 * square + cols)?;
+    let (left, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
+    let (made, rest) = rest.split_at_mut_checked(numel).unwrap_or_default();
+    let (right, rest) = rest.split_at_mut_checked(square).unwrap_or_default();
+    let (stretch, lengths) = rest.split_at_mut_checked(square).unwrap_or_default();
+    let (mut u_out, mut h_out) = (ctx.out(1)?, ctx.out(2)?);
+    let (mut left, mut made) = (Matrix { cols, data: left }, Matrix { cols, data: made });
+    let (mut right, mut stretch) = (Matrix { cols, data: right }, Matrix { cols, data: stretch });
+    for index in 0..shape.filled() {
+        read(&input, index, cols, left.data);
+        if left.data.iter().any(|value| !value.is_finite()) {
+            return Err(KernelError::argument(0, "has elements that are not finite"));
+        }
+        right.identity();
+        values_of(&mut left, &mut right, lengths);
+        complete(&mut left, lengths);
+        // Singular vectors on the left times those on the right, and these with their values times themselves.
+        for row in 0..rows {
+            for col in 0..cols {
+                let value = (0..cols).map(|k| left.at(row, k) * right.at(col, k)).sum();
+                made.set(row, col, value);
+            }
+        }
+        for row in 0..cols {
+            for col in 0..cols {
+                let parts = lengths.iter().enumerate();
+                let parts = parts.map(|(k, length)| right.at(row, k) * length * right.at(col, k));
+                stretch.set(row, col, parts.sum());
+            }
+        }
+        write(&mut u_out, index, cols, made.data);
+        write(&mut h_out, index, cols, stretch.data);
     }
     Ok(())
 }

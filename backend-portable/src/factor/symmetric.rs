@@ -211,12 +211,7 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
             }
         }
         right.identity();
-        make_orthogonal(&mut left, &mut right, short);
-        for (col, value) in values.iter_mut().enumerate() {
-            let square: f64 = (0..long).map(|row| left.at(row, col) * left.at(row, col)).sum();
-            *value = libm::sqrt(square);
-        }
-        order(values, true, &mut [&mut left, &mut right]);
+        values_of(&mut left, &mut right, values);
         write_vector(&mut s_out, index, values);
         if !wants_vectors {
             continue;
@@ -231,6 +226,16 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     }
     Ok(())
+}
+
+/// Turns the first columns, as many as there are values, until they are orthogonal, and `right` with them; gives their lengths, the largest first.
+pub(super) fn values_of<'m>(left: &mut Matrix<'m>, right: &mut Matrix<'m>, values: &mut [f64]) {
+    make_orthogonal(left, right, values.len());
+    for (col, value) in values.iter_mut().enumerate() {
+        let squares = (0..left.rows()).map(|row| left.at(row, col) * left.at(row, col));
+        *value = libm::sqrt(squares.sum());
+    }
+    order(values, true, &mut [left, right]);
 }
 
 /// Turns the first columns until they are orthogonal, and `right` with them.
@@ -264,7 +269,7 @@ pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usiz
 }
 
 /// Makes columns unit vectors, and those of no length, and those behind, orthogonal to all before.
-fn complete(left: &mut Matrix, values: &[f64]) {
+pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
     let rows = left.rows();
     let smallest = values.first().map_or(0.0, |largest| largest * f64::EPSILON * rows as f64);
     let mut next = 0;

@@ -90,8 +90,14 @@ fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<f64>(ctx, 2 * bins + 2)?;
     let (edges, sums) = memory.split_at_mut_checked(bins + 1).unwrap_or_default();
     let [low, high] = ends(ctx, &input)?;
-    let rounded = |value| rounded(input.scalar_type, value);
-    // From the nearer end, as `linspace`.
+    spaced(input.scalar_type, [low, high], edges);
+    count(ctx, edges, sums, 3)
+}
+
+/// Edges that are alike far from each other, as `linspace`: from the nearer end.
+pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
+    let rounded = |value| rounded(scalar_type, value);
+    let bins = edges.len().saturating_sub(1);
     let step = rounded(rounded(high - low) / bins as f64);
     for (at, edge) in edges.iter_mut().enumerate() {
         *edge = if at < bins.div_ceil(2) {
@@ -100,7 +106,6 @@ fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
             rounded(high - rounded(step * (bins - at) as f64))
         };
     }
-    count(ctx, edges, sums, 3)
 }
 
 /// The least and the largest edge.
@@ -120,13 +125,26 @@ fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
         });
         low = if has_nan { f64::NAN } else { low };
     }
+    checked_ends(input.scalar_type, [low, high])
+}
+
+/// Ends that are numbers, and apart.
+pub(super) fn checked_ends(
+    scalar_type: ScalarType,
+    [low, high]: [f64; 2],
+) -> Result<[f64; 2], KernelError> {
     if !low.is_finite() || !high.is_finite() || low > high {
         return Err(KernelError::argument(2, "its range is empty, or not finite"));
     }
-    if low == high {
-        (low, high) = (rounded(low - 0.5), rounded(high + 0.5));
-    }
-    Ok([low, high])
+    let apart = if low == high { 0.5 } else { 0.0 };
+    Ok([low - apart, high + apart].map(|end| rounded(scalar_type, end)))
+}
+
+/// Between which edges a value lies, if it does: the last edge belongs to what is before it.
+pub(super) fn place(edges: &[f64], value: f64) -> Option<usize> {
+    let (low, high) = (edges.first()?, edges.last()?);
+    let behind = edges.partition_point(|edge| *edge <= value);
+    (value >= *low && value <= *high).then(|| behind.saturating_sub(1).min(edges.len() - 2))
 }
 
 /// Values by blocks, in the order of memory, with the number of the first.
@@ -158,9 +176,6 @@ fn count(
     let scalar_type = input.scalar_type;
     let sums = sums.get_mut(..edges.len().saturating_sub(1)).unwrap_or_default();
     sums.fill(0.0);
-    let (low, high) = (edges.first().copied(), edges.last().copied());
-    let (low, high) = (low.unwrap_or(f64::NAN), high.unwrap_or(f64::NAN));
-    let last = sums.len().saturating_sub(1);
     each_block(&input, &mut |start, values| {
         let mut parts = [1.0; BLOCK];
         if let Some(weights) = &weights {
@@ -168,12 +183,8 @@ fn count(
             load(scalar_type, weights.bytes(), start as isize, 1, parts);
         }
         for (value, part) in values.iter().zip(&parts) {
-            if *value >= low && *value <= high {
-                // The last edge belongs to what is before it.
-                let behind = edges.partition_point(|edge| edge <= value);
-                if let Some(sum) = sums.get_mut(behind.saturating_sub(1).min(last)) {
-                    *sum += part;
-                }
+            if let Some(sum) = place(edges, *value).and_then(|place| sums.get_mut(place)) {
+                *sum += part;
             }
         }
     });

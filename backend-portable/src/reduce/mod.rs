@@ -3,6 +3,7 @@
 //! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output its shape; [`single`] and
 //! [`double`] compute one output or two, in the engine's loop.
 
+pub mod bins;
 pub mod distances;
 pub mod edges;
 pub(crate) mod engine;

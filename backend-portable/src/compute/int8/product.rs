@@ -3,7 +3,9 @@
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
 use super::pack::Packed;
-use super::windows::Windows;
+#[cfg(target_arch = "x86_64")]
+use super::windows::Cursor;
+use super::windows::{Padded, Windows};
 use super::{LANES, Requantize, STEP, plain};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, vnni};
@@ -18,6 +20,8 @@ use crate::compute::split::{Tile, for_each_tile_mut};
 pub(super) const ROWS: usize = 12;
 /// Most panels of a tile.
 const PANELS: usize = 4;
+/// Codes of pictures that are copied with what windows see around them, at most.
+const LARGE: usize = 1 << 22;
 /// Codes of the left operand that stay near while panels pass by.
 const NEAR: usize = 1 << 16;
 /// Rows that tiles of any height fill up.
@@ -42,6 +46,19 @@ pub(super) struct Place<T> {
     pub(super) cols: usize,
 }
 
+/// How the codes of a row lie, and those of weights.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+pub(super) struct Walk {
+    /// Steps of a line.
+    pub(super) steps: usize,
+    /// Lines of a row, and how far apart they are.
+    pub(super) lines: usize,
+    pub(super) apart: usize,
+    /// Codes of a panel of weights.
+    pub(super) panel: usize,
+}
+
 /// What becomes of sums.
 ///
 /// # Safety
@@ -59,14 +76,14 @@ pub(super) unsafe trait Finish: Sync {
     /// A tile of `M` rows and `V` panels.
     ///
     /// # Safety
-    /// There are the instructions. Each row of `a`, and each panel from `b` on, has so many steps. The place has so many rows of so
+    /// There are the instructions. Each row of `a` has so many lines of steps, and each panel from `b` on as many steps. The place has so many rows of so
     /// many columns, which are not more than the tile's. `at` is the first row and the first column of the tile, all of which
     /// [fit](Finish::fits).
     #[cfg(target_arch = "x86_64")]
     unsafe fn vnni<const M: usize, const V: usize>(
         &self,
         a: &[*const i8; ROWS],
-        steps: [usize; 2],
+        walk: Walk,
         b: *const i8,
         at: [usize; 2],
         place: &Place<Self::Out>,
@@ -95,13 +112,13 @@ unsafe impl Finish for Requantize<'_> {
     unsafe fn vnni<const M: usize, const V: usize>(
         &self,
         a: &[*const i8; ROWS],
-        steps: [usize; 2],
+        walk: Walk,
         b: *const i8,
         [_, at]: [usize; 2],
         place: &Place<i8>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { vnni::codes::<M, V>(a, steps, b, self, at, place) }
+        unsafe { vnni::codes::<M, V>(a, walk, b, self, at, place) }
     }
 }
 
@@ -154,6 +171,15 @@ impl Left<'_> {
         (needed <= codes.len()).then_some((codes, stride))
     }
 
+    /// How large pictures are with what windows see around them, and how many there are, where windows are read there.
+    fn padded(&self, rows: usize) -> Option<(&Windows, Padded, usize)> {
+        let Left::Windows(_, windows, _) = self else { return None };
+        let padded = windows.padded()?;
+        let count = rows.div_ceil(windows.count().max(1));
+        let is_small = count.checked_mul(padded.len).is_some_and(|len| len <= LARGE);
+        is_small.then_some((windows, padded, count))
+    }
+
     /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so many.
     fn copy(&self, first: usize, k: usize, steps: usize, place: &mut [i8]) -> Option<()> {
         let length = steps * STEP;
@@ -191,7 +217,35 @@ pub(crate) fn workspace_len(
     left: &Left<'_>,
 ) -> usize {
     let cut = Cut::of(threads, rows, shape, left.lies_ready(shape[0]));
-    cut.copied.saturating_mul(threads.max(1))
+    let padded = left.padded(rows).map_or(0, |(_, padded, count)| count * padded.len / STEP);
+    cut.copied.saturating_mul(threads.max(1)).max(if cut.copied > 0 { padded } else { 0 })
+}
+
+/// Whether tiles read rows line by line.
+fn reads_lines(dots: Dots) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return dots.instructions() == Instructions::Vnni;
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = dots;
+        false
+    }
+}
+
+/// Pictures with what windows see around them, one behind the other, in words of the workspace, and the rest of that.
+fn pad<'w>(
+    left: Left<'_>,
+    (windows, padded, count): (&Windows, Padded, usize),
+    workspace: &'w mut [f32],
+) -> Option<(&'w [i8], &'w mut [f32])> {
+    let Left::Windows(codes, _, outside) = left else { return None };
+    let (own, rest) = workspace.split_at_mut_checked(count * padded.len / STEP)?;
+    let own: &mut [i8] = bytemuck::cast_slice_mut(own);
+    for (index, place) in own.chunks_exact_mut(padded.len).enumerate() {
+        let picture = codes.get(index * windows.picture()..)?.get(..windows.picture())?;
+        windows.pad(picture, outside, padded, place)?;
+    }
+    Some((own, rest))
 }
 
 /// Codes by weights, as codes.
@@ -236,7 +290,15 @@ pub(super) fn run<F: Finish>(
     }
     let (dots, threads) = (Dots::of(context.tier), context.parallel.threads());
     let in_place = left.lies_ready(k);
-    let cut = Cut::of(threads, rows, right.shape, in_place);
+    let size = if !in_place && reads_lines(dots) { left.padded(rows) } else { None };
+    let (grid, workspace) = match size {
+        None => (None, workspace),
+        Some(size) => {
+            let (codes, rest) = pad(left, size, workspace).ok_or(ShapeMismatch)?;
+            (Some((codes, size.0, size.1)), rest)
+        }
+    };
+    let cut = Cut::of(threads, rows, right.shape, in_place || grid.is_some());
     if workspace.len() < cut.copied {
         return Err(ShapeMismatch);
     }
@@ -244,7 +306,9 @@ pub(super) fn run<F: Finish>(
     let steps = right.steps();
     let part = |first: usize, tile: &mut Tile<'_, F::Out>, workspace: &mut [f32]| {
         let own = tile.rows();
-        let (codes, stride, base) = if in_place {
+        let (codes, stride, base) = if let Some((codes, ..)) = grid {
+            (codes, 0, 0)
+        } else if in_place {
             let (codes, stride) = left.ready(rows, k).ok_or(ShapeMismatch)?;
             (codes, stride, 0)
         } else {
@@ -253,7 +317,17 @@ pub(super) fn run<F: Finish>(
             left.copy(own.start, k, steps, copied).ok_or(ShapeMismatch)?;
             (&*copied, steps * STEP, own.start)
         };
-        let part = Part { codes, stride, base, right, finish, dots, steps };
+        let part = Part {
+            codes,
+            stride,
+            base,
+            #[cfg(target_arch = "x86_64")]
+            grid: grid.map(|(_, windows, padded)| (windows, padded)),
+            right,
+            finish,
+            dots,
+            steps,
+        };
         let end = n.min(first + cut.cols);
         let mut col = first;
         while col < end {
@@ -280,6 +354,9 @@ struct Part<'a, F> {
     codes: &'a [i8],
     stride: usize,
     base: usize,
+    /// The windows that rows are, where they are read in pictures with what lies around them.
+    #[cfg(target_arch = "x86_64")]
+    grid: Option<(&'a Windows, Padded)>,
     right: Packed<'a>,
     finish: &'a F,
     dots: Dots,
@@ -334,34 +411,56 @@ impl<F: Finish> Part<'_, F> {
             self.codes.get(start..)?.get(..length)
         };
         let panel = self.right.panel();
+        if rows == 0 {
+            return Ok(());
+        }
         match self.dots.instructions() {
             #[cfg(target_arch = "x86_64")]
             Instructions::Vnni => {
                 // Rows that are not there are the last one again, and are not written.
                 let mut a = [core::ptr::null(); ROWS];
-                for (place, a) in a.iter_mut().enumerate() {
-                    *a = line(place.min(rows - 1)).ok_or(ShapeMismatch)?.as_ptr();
-                }
+                let walk = match self.grid {
+                    None => {
+                        for (place, a) in a.iter_mut().enumerate() {
+                            *a = line(place.min(rows - 1)).ok_or(ShapeMismatch)?.as_ptr();
+                        }
+                        Walk { steps: self.steps, lines: 1, apart: 0, panel }
+                    }
+                    Some((windows, padded)) => {
+                        let (lines, apart) = (windows.axes[0].kernel(), padded.apart(windows));
+                        let walk = Walk { steps: self.steps / lines, lines, apart, panel };
+                        let length = (lines - 1) * apart + walk.steps * STEP;
+                        let mut cursor = Cursor::new(windows, padded, row);
+                        for (place, a) in a.iter_mut().enumerate() {
+                            let codes = self.codes.get(cursor.start()..).ok_or(ShapeMismatch)?;
+                            *a = codes.get(..length).ok_or(ShapeMismatch)?.as_ptr();
+                            if place + 1 < rows {
+                                cursor.advance();
+                            }
+                        }
+                        walk
+                    }
+                };
                 let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
                 let from = col - tile.first();
                 for (at, slot) in place.out.iter_mut().enumerate().take(rows) {
                     let out = tile.row(row + at);
                     *slot = out.get_mut(from..from + cols).ok_or(ShapeMismatch)?.as_mut_ptr();
                 }
-                let (b, steps, at) = (weights.as_ptr(), [self.steps, panel], [row, col]);
+                let (b, at) = (weights.as_ptr(), [row, col]);
                 let finish = self.finish;
                 // SAFETY: the instructions are there; rows, panels and places were cut from slices of these lengths just now, and
                 // `fits` was asked.
                 unsafe {
                     match (cols.div_ceil(LANES), rows) {
-                        (1, 1) => finish.vnni::<1, 1>(&a, steps, b, at, &place),
-                        (2, 1) => finish.vnni::<1, 2>(&a, steps, b, at, &place),
-                        (3, 1) => finish.vnni::<1, 3>(&a, steps, b, at, &place),
-                        (4, 1) => finish.vnni::<1, 4>(&a, steps, b, at, &place),
-                        (1, _) => finish.vnni::<12, 1>(&a, steps, b, at, &place),
-                        (2, _) => finish.vnni::<12, 2>(&a, steps, b, at, &place),
-                        (3, _) => finish.vnni::<8, 3>(&a, steps, b, at, &place),
-                        _ => finish.vnni::<6, 4>(&a, steps, b, at, &place),
+                        (1, 1) => finish.vnni::<1, 1>(&a, walk, b, at, &place),
+                        (2, 1) => finish.vnni::<1, 2>(&a, walk, b, at, &place),
+                        (3, 1) => finish.vnni::<1, 3>(&a, walk, b, at, &place),
+                        (4, 1) => finish.vnni::<1, 4>(&a, walk, b, at, &place),
+                        (1, _) => finish.vnni::<12, 1>(&a, walk, b, at, &place),
+                        (2, _) => finish.vnni::<12, 2>(&a, walk, b, at, &place),
+                        (3, _) => finish.vnni::<8, 3>(&a, walk, b, at, &place),
+                        _ => finish.vnni::<6, 4>(&a, walk, b, at, &place),
                     }
                 }
             }

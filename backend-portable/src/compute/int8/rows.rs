@@ -11,7 +11,7 @@ use super::arm;
 use super::pack::Packed;
 use super::product::{Finish, Left, run};
 #[cfg(target_arch = "x86_64")]
-use super::product::{Place, ROWS};
+use super::product::{Place, ROWS, Walk};
 use super::scales::GroupScales;
 #[cfg(target_arch = "x86_64")]
 use super::vnni;
@@ -210,13 +210,13 @@ unsafe impl Finish for Floats<'_> {
     unsafe fn vnni<const M: usize, const V: usize>(
         &self,
         a: &[*const i8; ROWS],
-        steps: [usize; 2],
+        walk: Walk,
         b: *const i8,
         at: [usize; 2],
         place: &Place<f32>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { vnni::floats::<M, V>(a, steps, b, self, at, place) }
+        unsafe { vnni::floats::<M, V>(a, walk, b, self, at, place) }
     }
 }
 

@@ -102,6 +102,9 @@ fn convolutions_are_exact() {
         ([5, 6, 33], [window(3, 1, 1, 1), window(5, 1, 2, 1)], 4),
         ([9, 8, 40], [window(2, 1, 0, 2), window(3, 1, 2, 2)], 20),
         ([3, 3, 16], [Window::ONE, Window::ONE], 40),
+        ([11, 9, 8], [window(3, 1, 2, 2), window(3, 1, 1, 1)], 20),
+        ([8, 10, 4], [window(3, 2, 1, 1), window(3, 2, 1, 1)], 70),
+        ([6, 7, 12], [window(5, 1, 0, 1), window(1, 1, 3, 1)], 33),
     ];
     for (input, axes, n) in cases {
         let (batch, zero) = (2, -5i8);

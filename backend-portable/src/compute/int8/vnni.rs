@@ -1,6 +1,6 @@
 //! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128 to each.
 
-use super::product::{Place, ROWS};
+use super::product::{Place, ROWS, Walk};
 use super::rows::Floats;
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
@@ -20,29 +20,36 @@ use core::arch::x86_64::{
 /// The sums of a tile of `M` rows and `V` panels, which start with these.
 ///
 /// # Safety
-/// Each row has `steps` groups of four codes, and so has each panel, of which `b` is the first and `panel` the length.
+/// Each row has so many lines of so many groups of four codes, and each panel, of which `b` is the first, as many groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn sums<const M: usize, const V: usize>(
     a: &[*const i8; ROWS],
-    steps: usize,
+    walk: Walk,
     b: *const i8,
-    panel: usize,
     mut sums: [[__m512i; V]; M],
 ) -> [[__m512i; V]; M] {
     let flip = _mm512_set1_epi32(0x8080_8080_u32 as i32);
-    for step in 0..steps {
-        let mut weights = [_mm512_setzero_si512(); V];
-        for (v, weights) in weights.iter_mut().enumerate() {
-            // SAFETY: `step` is within panel `v`, of which the caller has `V`.
-            *weights = unsafe { _mm512_loadu_epi32(b.add(v * panel + step * LANES * STEP).cast()) };
-        }
-        for (row, sums) in a.iter().zip(&mut sums) {
-            // SAFETY: `step` is within the row.
-            let codes = unsafe { row.add(step * STEP).cast::<i32>().read_unaligned() };
-            let codes = _mm512_xor_si512(_mm512_set1_epi32(codes), flip);
-            for (sum, weights) in sums.iter_mut().zip(&weights) {
-                *sum = _mm512_dpbusd_epi32(*sum, codes, *weights);
+    let Walk { steps, lines, apart, panel } = walk;
+    for line in 0..lines {
+        // SAFETY: `line` is one of the rows' and of each panel's.
+        let b = unsafe { b.add(line * steps * LANES * STEP) };
+        for step in 0..steps {
+            let mut weights = [_mm512_setzero_si512(); V];
+            for (v, weights) in weights.iter_mut().enumerate() {
+                // SAFETY: `step` is within the line of panel `v`, of which the caller has `V`.
+                *weights =
+                    unsafe { _mm512_loadu_epi32(b.add(v * panel + step * LANES * STEP).cast()) };
+            }
+            for (row, sums) in a.iter().zip(&mut sums) {
+                // SAFETY: `step` is within the line of the row.
+                let codes = unsafe { row.add(line * apart + step * STEP).cast::<i32>() };
+                // SAFETY: as above.
+                let codes = unsafe { codes.read_unaligned() };
+                let codes = _mm512_xor_si512(_mm512_set1_epi32(codes), flip);
+                for (sum, weights) in sums.iter_mut().zip(&weights) {
+                    *sum = _mm512_dpbusd_epi32(*sum, codes, *weights);
+                }
             }
         }
     }
@@ -63,7 +70,7 @@ fn mask(cols: usize, v: usize) -> __mmask16 {
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn codes<const M: usize, const V: usize>(
     a: &[*const i8; ROWS],
-    [steps, panel]: [usize; 2],
+    walk: Walk,
     b: *const i8,
     columns: &Requantize<'_>,
     first: usize,
@@ -75,7 +82,7 @@ pub(super) unsafe fn codes<const M: usize, const V: usize>(
         *start = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
     }
     // SAFETY: the caller's promise.
-    let sums = unsafe { sums::<M, V>(a, steps, b, panel, [start; M]) };
+    let sums = unsafe { sums::<M, V>(a, walk, b, [start; M]) };
     let Range { zero, low, high } = columns.range;
     let zero = _mm512_set1_epi32(zero);
     let (low, high) = (_mm_set1_epi8(low), _mm_set1_epi8(high));
@@ -179,7 +186,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn floats<const M: usize, const V: usize>(
     a: &[*const i8; ROWS],
-    [steps, panel]: [usize; 2],
+    walk: Walk,
     b: *const i8,
     finish: &Floats<'_>,
     [row, first]: [usize; 2],
@@ -199,7 +206,7 @@ pub(super) unsafe fn floats<const M: usize, const V: usize>(
         }
     }
     // SAFETY: the caller's promise.
-    let sums = unsafe { sums::<M, V>(a, steps, b, panel, start) };
+    let sums = unsafe { sums::<M, V>(a, walk, b, start) };
     for v in 0..V {
         let at = first + v * LANES;
         // SAFETY: the caller's promise.

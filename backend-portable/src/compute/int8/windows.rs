@@ -1,5 +1,6 @@
 //! The windows of a convolution as rows of codes, channels last.
 
+use super::STEP;
 use torchlet_core::rules::window::{Taps, Window};
 
 /// Windows over a batch of pictures.
@@ -61,6 +62,55 @@ impl Windows {
     /// Windows of a picture.
     pub(crate) fn count(&self) -> usize {
         self.output.iter().product()
+    }
+
+    /// How large pictures are with what windows see around them, if that is less than all windows, each by itself, and their rows are lines of whole
+    /// steps there.
+    pub(super) fn padded(&self) -> Option<Padded> {
+        let (channels, [_, cols]) = (self.input[2], self.axes);
+        let line = cols.kernel() * channels;
+        if cols.dilation() != 1 || !line.is_multiple_of(STEP) || line == 0 {
+            return None;
+        }
+        let reach = |dim: usize| {
+            let (axis, count) = (self.axes[dim], self.output[dim]);
+            let last = count.checked_sub(1)?.checked_mul(axis.stride())?;
+            last.checked_add((axis.kernel() - 1).checked_mul(axis.dilation())?)?.checked_add(1)
+        };
+        let size = [reach(0)?, reach(1)?];
+        let len = size[0].checked_mul(size[1])?.checked_mul(channels)?;
+        let apart = self.count().checked_mul(self.codes())?;
+        (len < apart).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
+    }
+
+    /// Writes a picture with what windows see around it, `outside`. `None` if the picture or the place are too short.
+    pub(super) fn pad(
+        &self,
+        picture: &[i8],
+        outside: i8,
+        padded: Padded,
+        place: &mut [i8],
+    ) -> Option<()> {
+        let [height, width, channels] = self.input;
+        let skipped = [0, 1].map(|dim| self.first[dim] * self.axes[dim].stride());
+        let [above, left] = [0, 1].map(|dim| self.axes[dim].padding());
+        let before = left.saturating_sub(skipped[1]).min(padded.width);
+        let from = skipped[1].saturating_sub(left).min(width);
+        let inside = (width - from).min(padded.width - before) * channels;
+        for (row, place) in place.chunks_exact_mut(padded.width * channels).enumerate() {
+            let source = (row + skipped[0]).checked_sub(above).filter(|row| *row < height);
+            let Some(source) = source else {
+                place.fill(outside);
+                continue;
+            };
+            let (front, rest) = place.split_at_mut_checked(before * channels)?;
+            let (middle, behind) = rest.split_at_mut_checked(inside)?;
+            front.fill(outside);
+            behind.fill(outside);
+            let source = picture.get((source * width + from) * channels..)?;
+            middle.copy_from_slice(source.get(..inside)?);
+        }
+        Some(())
     }
 
     /// Writes windows of a picture from number `at` on, each to a place of its own, whose rest is zero; what lies outside of the picture
@@ -138,20 +188,93 @@ impl Windows {
             let end = (tall.first + tall.count) * line;
             place.get_mut(end..self.codes())?.fill(outside);
         }
-        place.get_mut(self.codes()..)?.fill(0);
+        let behind = place.get_mut(self.codes()..)?;
+        if !behind.is_empty() {
+            behind.fill(0);
+        }
         Some(())
     }
 }
 
-/// Copies so many codes, few of them with what follows: the caller writes that afterwards.
+/// A picture with what windows see around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Padded {
+    width: usize,
+    /// Codes, up to whole steps.
+    pub(super) len: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Padded {
+    /// How far apart the lines of a window are.
+    pub(super) fn apart(&self, windows: &Windows) -> usize {
+        windows.axes[0].dilation() * self.width * windows.input[2]
+    }
+}
+
+/// A window of pictures that lie one after the other.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cursor<'a> {
+    windows: &'a Windows,
+    padded: Padded,
+    picture: usize,
+    row: usize,
+    col: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl<'a> Cursor<'a> {
+    /// Window number `at` of all.
+    pub(super) fn new(windows: &'a Windows, padded: Padded, at: usize) -> Self {
+        let (picture, at) = (at / windows.count().max(1), at % windows.count().max(1));
+        let width = windows.output[1].max(1);
+        Cursor { windows, padded, picture, row: at / width, col: at % width }
+    }
+
+    /// Where it begins.
+    pub(super) fn start(&self) -> usize {
+        let [rows, cols] = self.windows.axes;
+        let pixel = self.row * rows.stride() * self.padded.width + self.col * cols.stride();
+        self.picture * self.padded.len + pixel * self.windows.input[2]
+    }
+
+    /// Moves on to the next one.
+    pub(super) fn advance(&mut self) {
+        self.col += 1;
+        if self.col == self.windows.output[1] {
+            (self.col, self.row) = (0, self.row + 1);
+        }
+        if self.row == self.windows.output[0] {
+            (self.row, self.picture) = (0, self.picture + 1);
+        }
+    }
+}
+
+/// Codes that are copied together.
+const TOGETHER: usize = 32;
+/// More codes than this are worth a call.
+const MANY: usize = 512;
+
+/// Copies so many codes, with what follows up to a multiple of some: the caller writes that afterwards.
 #[inline(always)]
 fn copy(source: &[i8], place: &mut [i8], count: usize) -> Option<()> {
-    const FEW: usize = 16;
+    const FEW: usize = TOGETHER / 2;
     if count <= FEW
         && let (Some(source), Some(place)) =
             (source.first_chunk::<FEW>(), place.first_chunk_mut::<FEW>())
     {
         *place = *source;
+        return Some(());
+    }
+    let whole = count.next_multiple_of(TOGETHER);
+    if count <= MANY
+        && let (Some(source), Some(place)) = (source.get(..whole), place.get_mut(..whole))
+    {
+        let source = source.as_chunks::<TOGETHER>().0;
+        for (place, source) in place.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(source) {
+            *place = *source;
+        }
         return Some(());
     }
     place.get_mut(..count)?.copy_from_slice(source.get(..count)?);

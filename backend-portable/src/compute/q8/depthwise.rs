@@ -83,6 +83,7 @@ pub fn convolve(
     weights: &[i8],
     out: &mut [i8],
 ) {
+    let depthwise = &Depthwise { results: depthwise.results.on(tier), ..*depthwise };
     let Depthwise { from, to, windows: [down, across], .. } = *depthwise;
     for_each_chunk_mut(parallel, out, to.columns * to.channels, &|index, out: &mut [i8]| {
         let (batch, row) = (index / to.rows.max(1), index % to.rows.max(1));

@@ -71,6 +71,7 @@ pub struct Means<'a> {
 }
 
 /// Computes `out` of pairs of codes.
+#[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2]) -> i32 + Sync) {
     let len = chunk_len(means.parallel, out.len(), GRAIN).max(1);
@@ -88,12 +89,87 @@ fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2
     });
 }
 
+/// Codes that are computed together.
+#[cfg(target_arch = "x86_64")]
+type Block = [i32; super::x86::LANES];
+
+/// As [`map`], of blocks: `of(differences)`, which have the zero points taken off, gives what the output's zero point is added to.
+#[cfg(target_arch = "x86_64")]
+fn map_blocks(
+    means: Means<'_>,
+    codes: [&[i8]; 2],
+    out: &mut [i8],
+    (zeros, offset, bounds): ([i32; 2], i32, (i32, i32)),
+    of: impl Fn([Block; 2]) -> Block + Sync,
+) {
+    const LANES: usize = super::x86::LANES;
+    let len = chunk_len(means.parallel, out.len(), GRAIN).max(1);
+    for_each_chunk_mut(means.parallel, out, len, &|index, out: &mut [i8]| {
+        let [first, second] = codes;
+        let first = first.get(index * len..).unwrap_or(&[]).chunks(LANES);
+        let second = second.get(index * len..).unwrap_or(&[]).chunks(LANES);
+        vectorized(
+            means.tier,
+            #[inline(always)]
+            || {
+                for ((out, first), second) in out.chunks_mut(LANES).zip(first).zip(second) {
+                    let made = of([widen(first, zeros[0]), widen(second, zeros[1])]);
+                    let mut codes = [0i8; LANES];
+                    for (code, made) in codes.iter_mut().zip(made) {
+                        let made = made.wrapping_add(offset);
+                        *code = made.max(bounds.0).min(bounds.1) as i8;
+                    }
+                    super::x86::write(codes, out);
+                }
+            },
+        );
+    });
+}
+
+/// Codes less their zero point.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn widen(codes: &[i8], zero: i32) -> Block {
+    let mut wide = [0; super::x86::LANES];
+    for (wide, code) in wide.iter_mut().zip(super::x86::block(codes)) {
+        *wide = i32::from(code).wrapping_sub(zero);
+    }
+    wide
+}
+
+/// What a scale makes of a block.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn scaled(tier: Tier, mut block: Block, scale: Scale) -> Block {
+    let (multipliers, shifts) =
+        ([scale.multiplier(); super::x86::LANES], [scale.shift(); super::x86::LANES]);
+    super::x86::apply(tier, &mut block, [&multipliers, &shifts]);
+    block
+}
+
 /// Adds codes.
 pub fn add(means: Means<'_>, sum: Sum, codes: [&[i8]; 2], out: &mut [i8]) {
     #[cfg(arm_mve)]
     if sum.room < 32 && sum.scales.iter().chain([&sum.scale]).all(|scale| scale.shift() <= 0) {
         return super::mve::add_codes(&sum, codes, out);
     }
+    #[cfg(target_arch = "x86_64")]
+    return map_blocks(
+        means,
+        codes,
+        out,
+        (sum.zeros, sum.offset, sum.bounds),
+        #[inline(always)]
+        |[mut a, mut b]| {
+            for (block, scale) in [(&mut a, sum.scales[0]), (&mut b, sum.scales[1])] {
+                block.iter_mut().for_each(|value| *value = value.wrapping_shl(sum.room));
+                *block = scaled(means.tier, *block, scale);
+            }
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = a.wrapping_add(b));
+            scaled(means.tier, a, sum.scale)
+        },
+    );
+    #[cfg(not(target_arch = "x86_64"))]
     map(
         means,
         codes,
@@ -109,6 +185,19 @@ pub fn multiply(means: Means<'_>, product: Product, codes: [&[i8]; 2], out: &mut
     if product.scale.shift() <= 0 {
         return super::mve::multiply_codes(&product, codes, out);
     }
+    #[cfg(target_arch = "x86_64")]
+    return map_blocks(
+        means,
+        codes,
+        out,
+        (product.zeros, product.offset, product.bounds),
+        #[inline(always)]
+        |[mut a, b]| {
+            a.iter_mut().zip(b).for_each(|(a, b)| *a = a.wrapping_mul(b));
+            scaled(means.tier, a, product.scale)
+        },
+    );
+    #[cfg(not(target_arch = "x86_64"))]
     map(
         means,
         codes,

@@ -7,7 +7,7 @@
 //! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]: sums and products. [`softmax`].
 //!
 //! The loops are plain Rust. On hosts they are compiled for each [`Tier`], and so that they become
-//! vectors; on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), or of vector instructions where
+//! vectors, but for sums and scales on x86-64, which are made of its instructions (`x86.rs`); on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), or of vector instructions where
 //! there are (`mve/`), which the build script recognises by the names of target and processor. All give the same codes.
 
 pub mod convolve;
@@ -23,6 +23,8 @@ mod requantize;
 pub mod softmax;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 pub use requantize::{Results, Scale};
 

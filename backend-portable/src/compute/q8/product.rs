@@ -99,11 +99,15 @@ pub fn multiply(
                 fast(rows, weights, target, workspace)
             };
             #[cfg(not(arm_dsp))]
-            super::vectorized(
-                tier,
-                #[inline(always)]
-                || fast(rows, weights, target, workspace),
-            );
+            {
+                let results = target.results.on(tier);
+                let target = Target { results: &results, ..target };
+                super::vectorized(
+                    tier,
+                    #[inline(always)]
+                    || fast(rows, weights, target, workspace),
+                );
+            }
         }
         _ => plain(rows, weights, target),
     }
@@ -242,8 +246,14 @@ fn fast_rows<const R: usize>(
         let Some(part) = weights.data.get(at..at + count * depth) else { return };
         #[cfg(not(arm_mve))]
         let sums = &mut [[0i32; CHANNELS]; R];
+        #[cfg(target_arch = "x86_64")]
+        let is_done = super::x86::sums(target.results.tier(), wide, part, [depth, count], sums);
+        #[cfg(not(any(target_arch = "x86_64", arm_mve)))]
+        let is_done = false;
         #[cfg(not(arm_mve))]
-        inner::sums(wide, part, depth, count, sums);
+        if !is_done {
+            inner::sums(wide, part, depth, count, sums);
+        }
         #[cfg(arm_mve)]
         inner::sums(narrow, rows.offset, part, depth, count, sums);
         let Some(out) = target.out.get_mut(first..) else { return };

@@ -1,6 +1,7 @@
 //! From sums of 32 bits to codes: a multiplier of 31 fractional bits, a shift, an offset and bounds.
 
 use super::CHANNELS;
+use crate::compute::simd::Tier;
 
 /// A real factor: `multiplier * 2^(shift - 31)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,12 @@ impl Scale {
             shift: i32::try_from(shift).ok()?,
         };
         scale.is_valid().then_some(scale)
+    }
+
+    /// Of a multiplier and a shift that are valid.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn known(multiplier: i32, shift: i32) -> Self {
+        Scale { multiplier, shift }
     }
 
     fn is_valid(self) -> bool {
@@ -137,6 +144,9 @@ pub struct Results<'a> {
     /// Whether all shifts are to the right, and each bias is far from wrapping: so with the DSP extension, it is a shorter loop.
     #[cfg(arm_dsp)]
     simple: bool,
+    /// Whose instructions compute.
+    #[cfg(target_arch = "x86_64")]
+    tier: Tier,
 }
 
 impl<'a> Results<'a> {
@@ -149,6 +159,8 @@ impl<'a> Results<'a> {
             bounds,
             #[cfg(arm_dsp)]
             simple: is_simple(core::slice::from_ref(&scale.shift), bias),
+            #[cfg(target_arch = "x86_64")]
+            tier: Tier::SCALAR,
         }
     }
 
@@ -170,7 +182,27 @@ impl<'a> Results<'a> {
             bounds,
             #[cfg(arm_dsp)]
             simple: is_simple(shifts, bias),
+            #[cfg(target_arch = "x86_64")]
+            tier: Tier::SCALAR,
         })
+    }
+
+    /// The same, with a tier's instructions.
+    #[inline(always)]
+    pub(super) fn on(self, tier: Tier) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        return Results { tier, ..self };
+        #[cfg(not(target_arch = "x86_64"))]
+        {
+            let _ = tier;
+            self
+        }
+    }
+
+    /// Whose instructions compute.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn tier(&self) -> Tier {
+        self.tier
     }
 
     /// The codes of the channels from `first` on, of their sums without bias and of what is added to all. The sums with it are less
@@ -200,6 +232,9 @@ impl<'a> Results<'a> {
             };
         }
         let _ = limit;
+        #[cfg(target_arch = "x86_64")]
+        self.finish_blocks(first, added, sums, out);
+        #[cfg(not(target_arch = "x86_64"))]
         self.finish_within(self.bounds, first, added, sums, out);
     }
 
@@ -256,6 +291,38 @@ impl<'a> Results<'a> {
         if bias.len() < len { &[0; CHANNELS] } else { bias }
     }
 
+    /// As `finish_within`, some sums at a time.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    fn finish_blocks(&self, first: usize, added: i32, sums: &[i32], out: &mut [i8]) {
+        use super::x86::{LANES, apply, block, write};
+        let bias = self.bias_of(first, sums.len());
+        let mut scales = match self.scales {
+            Scales::One(Scale { multiplier, shift }) => [[multiplier; LANES], [shift; LANES]],
+            Scales::Each(..) => [[0; LANES]; 2],
+        };
+        let blocks = sums.chunks(LANES).zip(bias.chunks(LANES)).zip(out.chunks_mut(LANES));
+        for (((sums, bias), out), at) in blocks.zip((first..).step_by(LANES)) {
+            if let Scales::Each(multipliers, shifts) = self.scales {
+                // Of what is missing, nothing is written.
+                let from = |all: &'a [i32]| all.get(at..).unwrap_or(&[]);
+                scales = [block(from(multipliers)), block(from(shifts))];
+            }
+            let (mut values, bias) = (block(sums), block(bias));
+            for (value, bias) in values.iter_mut().zip(bias) {
+                *value = value.wrapping_add(bias).wrapping_add(added);
+            }
+            apply(self.tier, &mut values, [&scales[0], &scales[1]]);
+            let mut codes = [0i8; LANES];
+            for (code, value) in codes.iter_mut().zip(values) {
+                let value = value.wrapping_add(self.offset);
+                *code = value.max(self.bounds.0).min(self.bounds.1) as i8;
+            }
+            write(codes, out);
+        }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
     #[cfg_attr(arm_dsp, inline(never))]
     #[cfg_attr(not(arm_dsp), inline(always))]
     fn finish_within(

@@ -313,6 +313,9 @@ fn run<T: Default + core::marker::Copy>(
         [[_, 1, to_row], [cols, from_col, 1]] => {
             transposed([turns, *cols], *from_col, *to_row, source, target)?;
         }
+        [[_, from, to], [16, 1, 1]] => lines::<T, 16>(turns, [*from, *to], source, target)?,
+        [[_, from, to], [32, 1, 1]] => lines::<T, 32>(turns, [*from, *to], source, target)?,
+        [[_, from, to], [64, 1, 1]] => lines::<T, 64>(turns, [*from, *to], source, target)?,
         [[_, from, to], inner @ ..] => {
             let size = inner.first().map_or(1, |[size, ..]| *size);
             for index in 0..turns {
@@ -320,6 +323,20 @@ fn run<T: Default + core::marker::Copy>(
                 run(inner, size, source, target)?;
             }
         }
+    }
+    Some(())
+}
+
+/// Copies lines of so many elements, for which a call would take longer than they do.
+fn lines<T: core::marker::Copy, const N: usize>(
+    turns: usize,
+    [from, to]: [usize; 2],
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
+    for index in 0..turns {
+        let source = source.get(index * from..)?.first_chunk::<N>()?;
+        *target.get_mut(index * to..)?.first_chunk_mut::<N>()? = *source;
     }
     Some(())
 }

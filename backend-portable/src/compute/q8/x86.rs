@@ -1,0 +1,354 @@
+//! The innermost loops with the vectors of x86-64, of 16 bits in pairs for sums, and of 32 and 64 for what sums become.
+
+use super::CHANNELS;
+use super::product::UNIT;
+use super::requantize::Scale;
+use crate::compute::simd::Tier;
+use core::arch::x86_64::{
+    __m128i, __m256i, __m512i, _mm_add_epi32, _mm_loadu_si128, _mm256_add_epi32, _mm256_add_epi64,
+    _mm256_and_si256, _mm256_blend_epi32, _mm256_blendv_epi8, _mm256_castsi256_si128,
+    _mm256_cmpeq_epi32, _mm256_cvtepi8_epi16, _mm256_extracti128_si256, _mm256_hadd_epi32,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maskz_loadu_epi8, _mm256_max_epi32,
+    _mm256_min_epi32, _mm256_mul_epi32, _mm256_set1_epi32, _mm256_set1_epi64x,
+    _mm256_setzero_si256, _mm256_slli_epi64, _mm256_sllv_epi32, _mm256_srai_epi32,
+    _mm256_srav_epi32, _mm256_srli_epi64, _mm256_storeu_si256, _mm256_sub_epi32, _mm512_add_epi32,
+    _mm512_add_epi64, _mm512_and_si512, _mm512_castsi512_si256, _mm512_cmpeq_epi32_mask,
+    _mm512_cvtepi8_epi16, _mm512_extracti64x4_epi64, _mm512_loadu_epi32, _mm512_madd_epi16,
+    _mm512_mask_blend_epi32, _mm512_maskz_loadu_epi16, _mm512_max_epi32, _mm512_min_epi32,
+    _mm512_mul_epi32, _mm512_set1_epi32, _mm512_set1_epi64, _mm512_setzero_si512,
+    _mm512_slli_epi64, _mm512_sllv_epi32, _mm512_srai_epi32, _mm512_srav_epi32, _mm512_srli_epi64,
+    _mm512_storeu_epi32, _mm512_sub_epi32,
+};
+
+/// Sums that become codes together.
+pub(super) const LANES: usize = 16;
+
+/// The first of some numbers, zeros behind them if they are fewer.
+#[inline(always)]
+pub(super) fn block<T: Copy + Default>(numbers: &[T]) -> [T; LANES] {
+    if let Some(block) = numbers.first_chunk() {
+        return *block;
+    }
+    let mut block = [T::default(); LANES];
+    block.iter_mut().zip(numbers).for_each(|(place, number)| *place = *number);
+    block
+}
+
+/// Writes as many of a block as there is place for.
+#[inline(always)]
+pub(super) fn write(block: [i8; LANES], out: &mut [i8]) {
+    match out.first_chunk_mut() {
+        Some(out) => *out = block,
+        None => out.iter_mut().zip(block).for_each(|(out, code)| *out = code),
+    }
+}
+
+/// Rows of weights that are multiplied together: their sums are a vector of 128 bits.
+const TOGETHER: usize = 4;
+const _: () = assert!(CHANNELS.is_multiple_of(TOGETHER));
+
+/// Vectors of numbers of 16 bits, whose products are summed up in pairs.
+///
+/// # Safety
+/// Loads read so many elements as `left` says, up to [`WIDTH`](Words::WIDTH), and no others; what is left of the vector is zero.
+unsafe trait Words: Copy {
+    /// Numbers of a vector.
+    const WIDTH: usize;
+    const ZERO: Self;
+    /// # Safety
+    /// There are `left` codes, or as many as fit.
+    unsafe fn codes(from: *const i16, left: usize) -> Self;
+    /// # Safety
+    /// As [`codes`](Self::codes).
+    unsafe fn weights(from: *const i8, left: usize) -> Self;
+    /// # Safety
+    /// The instructions are there.
+    unsafe fn add_products(self, a: Self, b: Self) -> Self;
+    /// The sum of each of four vectors.
+    ///
+    /// # Safety
+    /// The instructions are there.
+    unsafe fn totals(all: [Self; TOGETHER]) -> __m128i;
+}
+
+/// The sums of four vectors of eight numbers.
+#[target_feature(enable = "avx2")]
+#[inline]
+fn totals([a, b, c, d]: [__m256i; TOGETHER]) -> __m128i {
+    let pairs = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
+    _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs))
+}
+
+#[derive(Clone, Copy)]
+struct Avx512(__m512i);
+
+// SAFETY: masks have a bit for each element that is read.
+unsafe impl Words for Avx512 {
+    const WIDTH: usize = 32;
+    // SAFETY: all bits are numbers.
+    const ZERO: Self = unsafe { core::mem::zeroed() };
+
+    #[inline(always)]
+    unsafe fn codes(from: *const i16, left: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Avx512(unsafe { _mm512_maskz_loadu_epi16(mask(left), from) })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const i8, left: usize) -> Self {
+        // SAFETY: the caller's promise.
+        Avx512(unsafe { _mm512_cvtepi8_epi16(_mm256_maskz_loadu_epi8(mask(left), from)) })
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(self, a: Self, b: Self) -> Self {
+        // SAFETY: the caller's promise.
+        Avx512(unsafe { _mm512_add_epi32(self.0, _mm512_madd_epi16(a.0, b.0)) })
+    }
+
+    #[inline(always)]
+    unsafe fn totals(all: [Self; TOGETHER]) -> __m128i {
+        let [a, b, c, d] = all;
+        // SAFETY: the caller's promise.
+        let half = |Avx512(all): Avx512| unsafe {
+            _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64::<1>(all))
+        };
+        // SAFETY: processors with AVX-512 have AVX2.
+        unsafe { totals([half(a), half(b), half(c), half(d)]) }
+    }
+}
+
+fn mask(left: usize) -> u32 {
+    u32::MAX >> (32 - left.clamp(1, 32))
+}
+
+#[derive(Clone, Copy)]
+struct Avx2(__m256i);
+
+// SAFETY: fewer elements than a vector has are copied to where there are as many.
+unsafe impl Words for Avx2 {
+    const WIDTH: usize = 16;
+    // SAFETY: all bits are numbers.
+    const ZERO: Self = unsafe { core::mem::zeroed() };
+
+    #[inline(always)]
+    unsafe fn codes(from: *const i16, left: usize) -> Self {
+        if left >= Self::WIDTH {
+            // SAFETY: the caller's promise.
+            return Avx2(unsafe { _mm256_loadu_si256(from.cast()) });
+        }
+        let mut few = [0i16; Self::WIDTH];
+        // SAFETY: the caller's promise, of fewer than there is place for.
+        unsafe { few.as_mut_ptr().copy_from_nonoverlapping(from, left) };
+        // SAFETY: there are as many as a vector has.
+        Avx2(unsafe { _mm256_loadu_si256(few.as_ptr().cast()) })
+    }
+
+    #[inline(always)]
+    unsafe fn weights(from: *const i8, left: usize) -> Self {
+        let mut few = [0i8; Self::WIDTH];
+        let from = if left >= Self::WIDTH {
+            from
+        } else {
+            // SAFETY: as for codes.
+            unsafe { few.as_mut_ptr().copy_from_nonoverlapping(from, left) };
+            few.as_ptr()
+        };
+        // SAFETY: there are 16, given or copied.
+        Avx2(unsafe { _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())) })
+    }
+
+    #[inline(always)]
+    unsafe fn add_products(self, a: Self, b: Self) -> Self {
+        // SAFETY: the caller's promise.
+        Avx2(unsafe { _mm256_add_epi32(self.0, _mm256_madd_epi16(a.0, b.0)) })
+    }
+
+    #[inline(always)]
+    unsafe fn totals(all: [Self; TOGETHER]) -> __m128i {
+        let [a, b, c, d] = all;
+        // SAFETY: the caller's promise.
+        unsafe { totals([a.0, b.0, c.0, d.0]) }
+    }
+}
+
+/// Sums of `R` rows of widened codes with `count` rows of weights of this depth, if a tier has instructions for it: says whether. A code with a usual
+/// offset has 9 bits, so that two products fit 32.
+pub(super) fn sums<const R: usize>(
+    tier: Tier,
+    wide: &[i16],
+    weights: &[i8],
+    [depth, count]: [usize; 2],
+    sums: &mut [[i32; CHANNELS]; R],
+) -> bool {
+    let stride = depth.next_multiple_of(UNIT);
+    if depth == 0 || count > CHANNELS || wide.len() < stride * R || weights.len() < depth * count {
+        return false;
+    }
+    match tier.lanes() {
+        // SAFETY: of the tiers of x86-64, which prove their instructions, AVX-512's has 16 lanes; the lengths were compared.
+        16 => unsafe { sums_512(wide, weights, [depth, count], sums) },
+        // SAFETY: as above, and AVX2's has 8.
+        8 => unsafe { sums_256(wide, weights, [depth, count], sums) },
+        _ => return false,
+    }
+    true
+}
+
+/// # Safety
+/// As [`run`].
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl")]
+unsafe fn sums_512<const R: usize>(
+    wide: &[i16],
+    weights: &[i8],
+    shape: [usize; 2],
+    sums: &mut [[i32; CHANNELS]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe { run::<Avx512, R>(wide, weights, shape, sums) }
+}
+
+/// # Safety
+/// As [`run`].
+#[target_feature(enable = "avx2")]
+unsafe fn sums_256<const R: usize>(
+    wide: &[i16],
+    weights: &[i8],
+    shape: [usize; 2],
+    sums: &mut [[i32; CHANNELS]; R],
+) {
+    // SAFETY: the caller's promise.
+    unsafe { run::<Avx2, R>(wide, weights, shape, sums) }
+}
+
+/// # Safety
+/// The instructions are there. There are `R` rows of codes, whose length is the depth up to a multiple of [`UNIT`], and `count` rows of weights of the
+/// depth, [`CHANNELS`] at most.
+#[inline(always)]
+unsafe fn run<W: Words, const R: usize>(
+    wide: &[i16],
+    weights: &[i8],
+    [depth, count]: [usize; 2],
+    sums: &mut [[i32; CHANNELS]; R],
+) {
+    let stride = depth.next_multiple_of(UNIT);
+    let mut channel = 0;
+    while channel < count {
+        // Rows that are not there are the last one again: there is place for what they give, and nobody reads it.
+        let mut rows = [weights.as_ptr(); TOGETHER];
+        for (at, row) in rows.iter_mut().enumerate() {
+            *row = row.wrapping_add((channel + at).min(count - 1) * depth);
+        }
+        let mut all = [[W::ZERO; TOGETHER]; R];
+        let mut at = 0;
+        while at < depth {
+            let left = depth - at;
+            let mut factors = [W::ZERO; TOGETHER];
+            for (factor, row) in factors.iter_mut().zip(rows) {
+                // SAFETY: the row has so many weights from there on.
+                *factor = unsafe { W::weights(row.add(at), left) };
+            }
+            for (row, sums) in all.iter_mut().enumerate() {
+                // SAFETY: each row of codes is as long as the depth at least.
+                let codes = unsafe { W::codes(wide.as_ptr().add(row * stride + at), left) };
+                for (sum, factor) in sums.iter_mut().zip(factors) {
+                    // SAFETY: the caller's promise.
+                    *sum = unsafe { sum.add_products(codes, factor) };
+                }
+            }
+            at += W::WIDTH;
+        }
+        for (sums, all) in sums.iter_mut().zip(all) {
+            // SAFETY: the caller's promise.
+            let totals = unsafe { W::totals(all) };
+            // SAFETY: all bits of four numbers are four numbers.
+            let totals: [i32; TOGETHER] = unsafe { core::mem::transmute(totals) };
+            if let Some(place) = sums.get_mut(channel..channel + TOGETHER) {
+                place.copy_from_slice(&totals);
+            }
+        }
+        channel += TOGETHER;
+    }
+}
+
+/// Makes each number what [`Scale::apply`] gives for it, with a scale of its own.
+#[inline(always)]
+pub(super) fn apply(tier: Tier, values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
+    match tier.lanes() {
+        // SAFETY: of the tiers of x86-64, which prove their instructions, AVX-512's has 16 lanes.
+        16 => unsafe { apply_512(values, scales) },
+        // SAFETY: as above, and AVX2's has 8.
+        8 => unsafe { apply_256(values, scales) },
+        _ => {
+            let [multipliers, shifts] = scales;
+            for ((value, multiplier), shift) in values.iter_mut().zip(multipliers).zip(shifts) {
+                *value = Scale::known(*multiplier, *shift).apply(*value);
+            }
+        }
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2,avx512f,avx512bw,avx512vl")]
+fn apply_512(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
+    let zero = _mm512_setzero_si512();
+    // SAFETY: each is as long as a register.
+    let (value, multiplier, shift) = unsafe {
+        (
+            _mm512_loadu_epi32(values.as_ptr()),
+            _mm512_loadu_epi32(scales[0].as_ptr()),
+            _mm512_loadu_epi32(scales[1].as_ptr()),
+        )
+    };
+    let right = _mm512_sub_epi32(zero, _mm512_min_epi32(shift, zero));
+    let value = _mm512_sllv_epi32(value, _mm512_max_epi32(shift, zero));
+    // Products of 64 bits, of every other number each; bits 31 to 62 are taken from them.
+    let half = _mm512_set1_epi64(1 << 30);
+    let even = _mm512_add_epi64(_mm512_mul_epi32(value, multiplier), half);
+    let (value, multiplier) = (_mm512_srli_epi64::<32>(value), _mm512_srli_epi64::<32>(multiplier));
+    let odd = _mm512_add_epi64(_mm512_mul_epi32(value, multiplier), half);
+    let (even, odd) = (_mm512_srli_epi64::<31>(even), _mm512_slli_epi64::<1>(odd));
+    let product = _mm512_mask_blend_epi32(0xaaaa, even, odd);
+    // As `halve`.
+    let one = _mm512_set1_epi32(1);
+    let bits = _mm512_and_si512(_mm512_sub_epi32(right, one), _mm512_set1_epi32(31));
+    let toward = _mm512_add_epi32(product, _mm512_srai_epi32::<31>(product));
+    let twice = _mm512_srav_epi32(toward, bits);
+    let rounded = _mm512_add_epi32(_mm512_srai_epi32::<1>(twice), _mm512_and_si512(twice, one));
+    let made = _mm512_mask_blend_epi32(_mm512_cmpeq_epi32_mask(right, zero), rounded, product);
+    // SAFETY: as above.
+    unsafe { _mm512_storeu_epi32(values.as_mut_ptr(), made) };
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn apply_256(values: &mut [i32; LANES], scales: [&[i32; LANES]; 2]) {
+    let zero = _mm256_setzero_si256();
+    for at in [0, LANES / 2] {
+        // SAFETY: there are as many as a register has from each half on.
+        let (value, multiplier, shift) = unsafe {
+            (
+                _mm256_loadu_si256(values.as_ptr().add(at).cast()),
+                _mm256_loadu_si256(scales[0].as_ptr().add(at).cast()),
+                _mm256_loadu_si256(scales[1].as_ptr().add(at).cast()),
+            )
+        };
+        let right = _mm256_sub_epi32(zero, _mm256_min_epi32(shift, zero));
+        let value = _mm256_sllv_epi32(value, _mm256_max_epi32(shift, zero));
+        let half = _mm256_set1_epi64x(1 << 30);
+        let even = _mm256_add_epi64(_mm256_mul_epi32(value, multiplier), half);
+        let (value, multiplier) =
+            (_mm256_srli_epi64::<32>(value), _mm256_srli_epi64::<32>(multiplier));
+        let odd = _mm256_add_epi64(_mm256_mul_epi32(value, multiplier), half);
+        let (even, odd) = (_mm256_srli_epi64::<31>(even), _mm256_slli_epi64::<1>(odd));
+        let product = _mm256_blend_epi32::<0b1010_1010>(even, odd);
+        let one = _mm256_set1_epi32(1);
+        let bits = _mm256_and_si256(_mm256_sub_epi32(right, one), _mm256_set1_epi32(31));
+        let toward = _mm256_add_epi32(product, _mm256_srai_epi32::<31>(product));
+        let twice = _mm256_srav_epi32(toward, bits);
+        let rounded = _mm256_add_epi32(_mm256_srai_epi32::<1>(twice), _mm256_and_si256(twice, one));
+        let made = _mm256_blendv_epi8(rounded, product, _mm256_cmpeq_epi32(right, zero));
+        // SAFETY: as above.
+        unsafe { _mm256_storeu_si256(values.as_mut_ptr().add(at).cast(), made) };
+    }
+}

@@ -1,0 +1,306 @@
+//! Symmetric matrices that need not be positive, as products of a lower triangular one, blocks of one or two rows along the diagonal, and the
+//! transposed one, with the pivots of Bunch and Kaufman: LAPACK's `sytf2` and `sytrs`.
+
+use super::known::check_pivots;
+use super::{
+    Matrix, Shape, numbers, read, resize, start, with_batch, write, write_number, write_vector,
+};
+use crate::number::load;
+use crate::scratch;
+use crate::table::kernels;
+use torchlet_core::Param::{Bool, Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
+
+kernels! { INDEFINITE:
+    /// `aten::linalg_ldl_factor_ex.out(self, hermitian, check_errors, LD, pivots, info)`: the lower triangle counts. `info` is the number of the
+    /// first column that is zero, or 0. A pivot below zero is that of two rows, which both have it.
+    LDL_FACTOR_EX = Kernel::new(
+        "aten::linalg_ldl_factor_ex.out",
+        &[Tensor, Bool, Bool, Out, Out, Out],
+        |ctx| {
+            let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
+            resize(ctx, 3, &[shape.rows, shape.cols], of)?;
+            resize(ctx, 4, &[shape.rows], ScalarType::Int)?;
+            resize(ctx, 5, &[], ScalarType::Int)?;
+            let bytes = numbers(&[[1, shape.numel], [1, shape.rows]])?;
+            Ok(Plan::new(factor_all).with_scratch(bytes))
+        },
+    );
+    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: `X` of `A * X = B`, for the factors of `A`. Batches are alike.
+    LDL_SOLVE = Kernel::new(
+        "aten::linalg_ldl_solve.out",
+        &[Tensor, Tensor, Tensor, Bool, Out],
+        |ctx| {
+            let shape = Shape::square(ctx, 0)?;
+            check_pivots(ctx, &shape, 1)?;
+            let (a, b) = (ctx.info(0)?, ctx.info(2)?);
+            let right = Shape::of(&b, 2)?;
+            if a.scalar_type != b.scalar_type || b.sizes != with_batch(&a, &[shape.rows, right.cols])? {
+                return Err(KernelError::argument(2, "does not fit the matrices"));
+            }
+            resize(ctx, 4, &[shape.rows, right.cols], a.scalar_type)?;
+            let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
+            Ok(Plan::new(solve).with_scratch(bytes))
+        },
+    );
+}
+
+/// The share of an element beside the diagonal that one on it must have for a pivot of one row: Bunch and Kaufman's `(1 + sqrt(17)) / 8`.
+const SHARE: f64 = 0.640_388_203_202_207_6;
+
+/// The row from `first` to before `end` that is largest in a column, and its size; the first of several.
+fn largest(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) {
+    let mut best = (first, if first < end { at(first).abs() } else { 0.0 });
+    for row in first..end {
+        let size = at(row).abs();
+        if size > best.1 {
+            best = (row, size);
+        }
+    }
+    best
+}
+
+/// Which row is exchanged with that of the pivot, the last of `rows` rows from `k` on.
+struct Choice {
+    with: usize,
+    rows: usize,
+}
+
+/// The pivot at `k`; `None` if its column is zero.
+fn choose(matrix: &Matrix, k: usize) -> Option<Choice> {
+    let n = matrix.cols;
+    let own = matrix.at(k, k).abs();
+    let (below, size) = largest(k + 1, n, |row| matrix.at(row, k));
+    if own.max(size) == 0.0 || own.is_nan() {
+        return None;
+    }
+    if own >= SHARE * size {
+        return Some(Choice { with: k, rows: 1 });
+    }
+    // The largest beside the diagonal in the row that would come here.
+    let (_, left) = largest(k, below, |col| matrix.at(below, col));
+    let (_, under) = largest(below + 1, n, |row| matrix.at(row, below));
+    let beside = left.max(under);
+    if own >= SHARE * size * (size / beside) {
+        return Some(Choice { with: k, rows: 1 });
+    }
+    let rows = if matrix.at(below, below).abs() >= SHARE * beside { 1 } else { 2 };
+    Some(Choice { with: below, rows })
+}
+
+/// Exchanges row and column `a` with `b`, which is not above, of a symmetric matrix whose lower triangle counts; columns before `a` stay.
+fn exchange(matrix: &mut Matrix, a: usize, b: usize) {
+    let n = matrix.cols;
+    let mut swap = |one: [usize; 2], other: [usize; 2]| {
+        let (first, second) = (matrix.at(one[0], one[1]), matrix.at(other[0], other[1]));
+        matrix.set(one[0], one[1], second);
+        matrix.set(other[0], other[1], first);
+    };
+    for row in b + 1..n {
+        swap([row, a], [row, b]);
+    }
+    for between in a + 1..b {
+        swap([between, a], [b, between]);
+    }
+    swap([a, a], [b, b]);
+}
+
+/// Makes the lower triangle of a symmetric matrix its factors, and says with which row each was exchanged, from 1 on. Gives the number of the first
+/// column that is zero, or 0.
+fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
+    let (n, mut singular, mut k) = (matrix.cols, 0, 0);
+    while k < n {
+        let Some(Choice { with, rows }) = choose(matrix, k) else {
+            if singular == 0 {
+                singular = k + 1;
+            }
+            note(pivots, k, (k + 1) as f64);
+            k += 1;
+            continue;
+        };
+        let last = k + rows - 1;
+        if with != last {
+            exchange(matrix, last, with);
+            if rows == 2 {
+                let (own, other) = (matrix.at(k + 1, k), matrix.at(with, k));
+                matrix.set(k + 1, k, other);
+                matrix.set(with, k, own);
+            }
+        }
+        if rows == 1 {
+            eliminate(matrix, k);
+            note(pivots, k, (with + 1) as f64);
+        } else {
+            eliminate_two(matrix, k);
+            note(pivots, k, -((with + 1) as f64));
+            note(pivots, k + 1, -((with + 1) as f64));
+        }
+        k += rows;
+    }
+    singular
+}
+
+fn note(pivots: &mut [f64], at: usize, pivot: f64) {
+    if let Some(place) = pivots.get_mut(at) {
+        *place = pivot;
+    }
+}
+
+/// Takes a pivot of one row off what is behind it.
+fn eliminate(matrix: &mut Matrix, k: usize) {
+    let (n, inverse) = (matrix.cols, 1.0 / matrix.at(k, k));
+    for col in k + 1..n {
+        let factor = inverse * matrix.at(col, k);
+        for row in col..n {
+            matrix.set(row, col, matrix.at(row, col) - matrix.at(row, k) * factor);
+        }
+    }
+    for row in k + 1..n {
+        matrix.set(row, k, matrix.at(row, k) * inverse);
+    }
+}
+
+/// Takes a pivot of two rows off what is behind it.
+fn eliminate_two(matrix: &mut Matrix, k: usize) {
+    let n = matrix.cols;
+    let beside = matrix.at(k + 1, k);
+    let (first, second) = (matrix.at(k + 1, k + 1) / beside, matrix.at(k, k) / beside);
+    let scale = 1.0 / (first * second - 1.0) / beside;
+    for col in k + 2..n {
+        let (a, b) = (matrix.at(col, k), matrix.at(col, k + 1));
+        let factors = [scale * (first * a - b), scale * (second * b - a)];
+        for row in col..n {
+            let taken = matrix.at(row, k) * factors[0] + matrix.at(row, k + 1) * factors[1];
+            matrix.set(row, col, matrix.at(row, col) - taken);
+        }
+        matrix.set(col, k, factors[0]);
+        matrix.set(col, k + 1, factors[1]);
+    }
+}
+
+fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let input = ctx.tensor(0)?;
+    let shape = Shape::square(ctx, 0)?;
+    let n = shape.rows;
+    let memory = scratch::take::<f64>(ctx, shape.numel + n)?;
+    let (data, pivots) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (mut factors, mut pivots_out, mut info) = (ctx.out(3)?, ctx.out(4)?, ctx.out(5)?);
+    if shape.numel == 0 {
+        info.bytes_mut().fill(0);
+        return Ok(());
+    }
+    let mut matrix = Matrix { cols: n, data };
+    for index in 0..shape.count {
+        read(&input, index, n, matrix.data);
+        for row in 0..n {
+            for col in row + 1..n {
+                matrix.set(row, col, 0.0);
+            }
+        }
+        let singular = factor(&mut matrix, pivots);
+        write(&mut factors, index, n, matrix.data);
+        write_vector(&mut pivots_out, index, pivots);
+        write_number(&mut info, index, singular as f64);
+        if ctx.bool(2)? && singular != 0 {
+            return Err(KernelError::argument(0, "has a matrix whose factors are singular"));
+        }
+    }
+    Ok(())
+}
+
+/// Takes `factor(row)` times row `of` of what is sought off the rows from `first` on.
+fn take_off(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
+    for row in first..sought.rows() {
+        let factor = factor(row);
+        for col in 0..sought.cols {
+            sought.set(row, col, sought.at(row, col) - factor * sought.at(of, col));
+        }
+    }
+}
+
+/// Takes the rows from `first` on of what is sought, each `factor(row)` times, off row `of`.
+fn gather(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -> f64) {
+    for col in 0..sought.cols {
+        let sum: f64 = (first..sought.rows()).map(|row| factor(row) * sought.at(row, col)).sum();
+        sought.set(of, col, sought.at(of, col) - sum);
+    }
+}
+
+fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (factors, pivots, b) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
+    let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 2)?);
+    let n = shape.rows;
+    let memory = scratch::take::<f64>(ctx, shape.numel + right.numel + n)?;
+    let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
+    let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
+    let mut out = ctx.out(4)?;
+    let matrix = Matrix { cols: n, data };
+    let mut sought = Matrix { cols: right.cols, data: sought };
+    let step = pivots.strides().last().map_or(1, |stride| *stride as isize);
+    for index in 0..right.filled() {
+        read(&factors, index, n, matrix.data);
+        read(&b, index, right.cols, sought.data);
+        load(pivots.scalar_type, pivots.bytes(), start(pivots.info(), index, 1), step, places);
+        if places.iter().any(|place| !(1.0..=n as f64).contains(&place.abs())) {
+            return Err(KernelError::argument(1, "has a row that there is not"));
+        }
+        forward(&matrix, places, &mut sought)?;
+        backward(&matrix, places, &mut sought);
+        write(&mut out, index, right.cols, sought.data);
+    }
+    Ok(())
+}
+
+/// The row that pivot `k` was exchanged with, and whether it is one of two rows.
+fn pivot(places: &[f64], k: usize) -> (usize, bool) {
+    let place = places.get(k).copied().unwrap_or(1.0);
+    (place.abs() as usize - 1, place < 0.0)
+}
+
+/// Solves by the lower triangle and the blocks.
+fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), KernelError> {
+    let (n, mut k) = (matrix.cols, 0);
+    while k < n {
+        let (with, is_double) = pivot(places, k);
+        if !is_double {
+            sought.swap_rows(k, with);
+            take_off(sought, k, k + 1, |row| matrix.at(row, k));
+            for col in 0..sought.cols {
+                sought.set(k, col, sought.at(k, col) / matrix.at(k, k));
+            }
+            k += 1;
+            continue;
+        }
+        if k + 1 == n {
+            return Err(KernelError::argument(1, "has one row of two"));
+        }
+        sought.swap_rows(k + 1, with);
+        take_off(sought, k, k + 2, |row| matrix.at(row, k));
+        take_off(sought, k + 1, k + 2, |row| matrix.at(row, k + 1));
+        let beside = matrix.at(k + 1, k);
+        let (first, second) = (matrix.at(k, k) / beside, matrix.at(k + 1, k + 1) / beside);
+        let scale = first * second - 1.0;
+        for col in 0..sought.cols {
+            let (a, b) = (sought.at(k, col) / beside, sought.at(k + 1, col) / beside);
+            sought.set(k, col, (second * a - b) / scale);
+            sought.set(k + 1, col, (first * b - a) / scale);
+        }
+        k += 2;
+    }
+    Ok(())
+}
+
+/// Solves by the transposed triangle.
+fn backward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) {
+    let mut left = matrix.cols;
+    while let Some(k) = left.checked_sub(1) {
+        let (with, is_double) = pivot(places, k);
+        gather(sought, k, k + 1, |row| matrix.at(row, k));
+        left = k;
+        if is_double && let Some(before) = k.checked_sub(1) {
+            gather(sought, before, k + 1, |row| matrix.at(row, before));
+            left = before;
+        }
+        sought.swap_rows(k, with);
+    }
+}
