@@ -171,7 +171,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     pub fn optional_string(&self, arg: usize) -> Result<Option<&'m str>, KernelError> {
         match self.value(arg)? {
             Value::None => Ok(None),
-            Value::String(text) if has(Uses::TEXTS) => Ok(Some(text)),
+            Value::String(text) if has(Uses::TEXTS) => Ok(core::str::from_utf8(text).ok()),
             other => Err(self.kind_error(arg, &other)),
         }
     }

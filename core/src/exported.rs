@@ -120,7 +120,7 @@ impl<'p> MethodMeta<'p> {
                 EValue::Int(value) => ExportedValue::Scalar(Scalar::Int(value)),
                 EValue::Bool(value) => ExportedValue::Scalar(Scalar::Bool(value)),
                 EValue::Double(value) => ExportedValue::Scalar(Scalar::Double(value)),
-                EValue::String(value) => ExportedValue::String(value),
+                EValue::String(value) => ExportedValue::String(value.text()?),
                 EValue::List(list) => match list.kind {
                     ListKind::Int => ExportedValue::Ints(list.items()),
                     ListKind::Double => ExportedValue::Doubles(list.items()),

@@ -16,7 +16,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Values of a method.
     pub values: u64,
-    /// Items of lists, each list counted once for each call that it is an argument of, each move and each output.
+    /// Items of lists, each list counted once for each call that it is an argument of, each move and each output. Sixteen bytes of
+    /// a text count for one.
     pub list_items: u64,
     /// Instructions of a method.
     pub instructions: u64,

@@ -92,7 +92,7 @@ impl<'p> MethodMeta<'p> {
             EValue::Int(value) => ValueMeta::Scalar(Scalar::Int(value)),
             EValue::Bool(value) => ValueMeta::Scalar(Scalar::Bool(value)),
             EValue::Double(value) => ValueMeta::Scalar(Scalar::Double(value)),
-            EValue::String(value) => ValueMeta::String(value),
+            EValue::String(value) => ValueMeta::String(value.text()?),
             EValue::List(list) => ValueMeta::List(list.items.len()),
             EValue::Tensor(tensor) => {
                 let malformed = Part::Tensor.at(index);

@@ -93,7 +93,8 @@ pub(crate) enum Value<'m> {
     Int(Word64),
     Bool(bool),
     Double(Word64),
-    String(&'m str),
+    /// A text's bytes, which were checked when the method was loaded: what asks for a value's kind alone does not look at them.
+    String(&'m [u8]),
     /// An index into the tensors.
     Tensor(u32),
     /// Little-endian i64 value indices.
@@ -135,6 +136,18 @@ impl Value<'_> {
             Value::BoolList(_) => kind::BOOL_LIST,
             Value::TensorList(_, false) => kind::TENSOR_LIST,
             Value::TensorList(_, true) => kind::OPTIONAL_TENSOR_LIST,
+        }
+    }
+
+    /// Number of items of a list. Sixteen bytes of a text count for one: to look at these is as much work.
+    #[inline(never)]
+    pub(crate) fn items(&self) -> usize {
+        match self {
+            Value::IntList(items) | Value::DoubleList(items) => items.len(),
+            Value::TensorList(items, _) => items.len(),
+            Value::BoolList(items) => items.len(),
+            Value::String(text) => text.len() / 16,
+            _ => 0,
         }
     }
 

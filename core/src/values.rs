@@ -41,12 +41,14 @@ mod kept {
     pub(super) const INT: usize = 1;
     /// 0 or 1.
     pub(super) const BOOL: usize = 2;
-    /// In the file, where it is looked up among the values each time: what is neither tensor nor list, or has no place that fits.
+    /// In the file, where it is looked up among the values each time: texts, and numbers that do not fit.
     pub(super) const FILE: usize = 3;
     /// In the cell of this index.
     pub(super) const CELL: usize = 4;
     /// Its slot.
     pub(super) const TENSOR: usize = 5;
+    /// In the file, as [`FILE`], but a list, whose place does not fit: these never change.
+    pub(super) const FILE_LIST: usize = 6;
     // Lists: where they start in the file, in units of four bytes. The numbers are those of `ListKind`.
 }
 
@@ -76,9 +78,11 @@ impl Entry {
         (self.0 as isize >> PAYLOAD) as i64
     }
 
-    fn of_list(list: &List<'_>) -> Option<Self> {
-        let start = list.items.start().filter(|start| start.is_multiple_of(4))?;
-        Entry::new(list.kind as usize, start / 4)
+    fn of_list(list: &List<'_>) -> Self {
+        let start = list.items.start().filter(|start| start.is_multiple_of(4));
+        start
+            .and_then(|start| Entry::new(list.kind as usize, start / 4))
+            .unwrap_or(Entry(kept::FILE_LIST))
     }
 
     fn kept(self) -> usize {
@@ -122,7 +126,7 @@ fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value
     Some(match file.get(index).ok()??.value().ok()? {
         EValue::Int(value) => Scalar::Int(value).into(),
         EValue::Double(value) => Scalar::Double(value).into(),
-        EValue::String(value) => Value::String(value),
+        EValue::String(value) => Value::String(value.bytes(1)),
         // They are looked up here if they have cells alone.
         EValue::None if has(Uses::VARIABLE) => Value::None,
         EValue::Bool(value) if has(Uses::VARIABLE) => Value::Bool(value),
@@ -222,7 +226,7 @@ impl<'m> Values<'m> {
                     Entry::new(kept::TENSOR, slots - 1)
                 }
                 EValue::Double(_) | EValue::String(_) => None,
-                EValue::List(list) => Entry::of_list(&list),
+                EValue::List(list) => Some(Entry::of_list(&list)),
             };
             *place = entry.unwrap_or(Entry(kept::FILE));
             if varies {

@@ -9,8 +9,9 @@ use common::{Aligned, Memory, limits, needs};
 use std::sync::Mutex;
 use torchlet_core::{
     self as core, Backend, DataLoader, Delegate, DelegateBox, DelegateCall, DelegateError,
-    DelegateInfo, ExecuteError, InitContext, InitError, Invoke, Kernel, KernelError, LoadOptions,
-    Param, Plan, Prepare, ReadError, Registry, ValueRef, delegate_size,
+    DelegateInfo, ExecuteError, InitContext, InitError, InputError, Invoke, Kernel, KernelError,
+    LoadOptions, Param, Plan, Prepare, ReadError, Registry, Scalar, TensorRef, ValueRef,
+    delegate_size,
 };
 
 /// The same for a list of outputs, all of which are held together.
@@ -343,6 +344,37 @@ fn views_of_views_that_change_are_followed() {
     assert_eq!(run_times(&file, &registry(), 2).unwrap(), [3.0, 4.0, 5.0, 6.0]);
 }
 
+/// A planned tensor is one whatever it becomes a view of: what cannot be written, and what is gone.
+#[test]
+fn planned_views_stay_planned() {
+    let mut program = Program::default();
+    let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);
+    let mut method = Method::new("forward", &[64]);
+    let constant = method.tensor(small().with_data(data));
+    let x = method.input(small());
+    let (y, z) = (method.tensor(small().at(0, 0)), method.tensor(small().at(0, 16)));
+    method.call("t::view", &[constant, y]);
+    method.call("t::view", &[x, z]);
+    method.outputs = vec![y, z];
+    program.methods.push(method);
+    let file = Aligned::from(&program.file()[..]);
+    let program = core::Program::from_bytes(file.bytes()).unwrap();
+    let registry = registry();
+    let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
+    let mut own = [Aligned::new(16), Aligned::new(16)];
+    let mut method = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap();
+    let lent = TensorRef::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    method.execute_into(&[(0, lent)], &mut []).unwrap();
+    let Ok(ValueRef::Tensor(output)) = method.output(0) else { panic!() };
+    assert_eq!(output.data::<f32>().unwrap(), [5.0, 6.0, 7.0, 8.0]);
+    assert!(matches!(method.output(1), Err(InputError::Unbound)));
+    for (index, own) in own.iter_mut().enumerate() {
+        assert!(!method.output_is_unbound(index));
+        assert_eq!(method.bind_output(index, own.bytes_mut()), Err(InputError::Planned));
+    }
+    method.execute().unwrap();
+}
+
 /// Views of views of each other, of themselves, of lists of themselves: refused or followed, never for ever.
 #[test]
 fn circles_of_views_end() {
@@ -475,6 +507,58 @@ fn delegates_cannot_alias_or_split_twice() {
             false => assert!(result.unwrap_err().contains("shares memory")),
         }
     }
+}
+
+/// A delegate that writes numbers onto all of its arguments.
+struct Overwriting;
+
+impl Backend for Overwriting {
+    fn name(&self) -> &'static str {
+        "Overwriting"
+    }
+    fn arena_bytes(&self, _: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
+        Ok(delegate_size::<OverwritingDelegate>())
+    }
+    fn init<'m>(
+        &'m self,
+        context: &mut InitContext<'_, 'm>,
+    ) -> Result<DelegateBox<'m>, DelegateError> {
+        context.place(OverwritingDelegate)
+    }
+}
+
+struct OverwritingDelegate;
+
+impl Delegate for OverwritingDelegate {
+    fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
+        let args = call.len();
+        let invoke = call.split(0)?;
+        let taken = (0..args).map(|arg| invoke.set_scalar(arg, Scalar::Int(7)).is_ok());
+        assert!(taken.eq([true, true, true, false, false, false, false]));
+        Ok(())
+    }
+}
+
+/// Numbers and nothings become other numbers; texts, tensors and lists do not, wherever these are in the file.
+#[test]
+fn delegates_overwrite_numbers_alone() {
+    let mut method = Method::new("forward", &[64]);
+    let y = method.input(small().at(0, 0));
+    let args = vec![
+        method.value(Value::Int(i64::MAX)),
+        method.value(Value::Bool(true)),
+        method.value(Value::None),
+        method.value(Value::String("text".to_owned())),
+        method.value(Value::NoList),
+        method.value(Value::IntList(vec![0])),
+        y,
+    ];
+    method.outputs = vec![y, args[4]];
+    method.delegates.push(("Overwriting", vec![1]));
+    method.then(Instruction::Delegate(0, args));
+    let backend = Overwriting;
+    let registry = registry().with_backend(&backend).unwrap();
+    run_times(&Program::of(method), &registry, 2).unwrap();
 }
 
 /// A loader that looks at the memory it is to fill before it fills it: what it is given was initialised.

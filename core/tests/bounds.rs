@@ -2,8 +2,10 @@
 
 mod common;
 
+use common::backend::Demo;
 use common::builder::{Instruction, Method, Program, Value, tensor};
 use common::{Aligned, Arena};
+use std::time::{Duration, Instant};
 use torchlet_core::{
     self as core, InitError, Invoke, Kernel, KernelError, Limit, Limits, LoadOptions, MemoryNeeds,
     Param, Plan, PointerWidth, Prepare, ProgramError, Registry,
@@ -20,6 +22,7 @@ fn prepare(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
 static KERNELS: &[Kernel] = &[
     Kernel::new("t::ints", &[Param::IntList, Param::Out], prepare),
     Kernel::new("t::join", &[Param::TensorList, Param::Out], prepare),
+    Kernel::new("t::pad", &[Param::String, Param::Out], prepare),
     Kernel::new("t::split", &[Param::Tensor, Param::OutList], prepare),
     Kernel::new("t::to", &[Param::Tensor, Param::Out], prepare),
 ];
@@ -27,9 +30,10 @@ static KERNELS: &[Kernel] = &[
 /// Prepares the first method of a file; gives what it needs and how many steps it took.
 fn prepare_file(file: &[u8], limits: Limits) -> Result<(MemoryNeeds, u64), InitError> {
     let file = Aligned::from(file);
+    let backend = Demo::default();
     let program = core::Program::from_bytes(file.bytes())?;
     let meta = program.method_meta("forward")?;
-    let registry = Registry::new().with_kernels(KERNELS).unwrap();
+    let registry = Registry::new().with_kernels(KERNELS).unwrap().with_backend(&backend).unwrap();
     let mut tables = Arena::new(meta.table_bytes(&limits)?);
     let options = LoadOptions::default().with_limits(limits);
     let prepared = meta.prepare(tables.bytes_mut(), &registry, options)?;
@@ -142,6 +146,34 @@ fn shared_texts_do_not_multiply() {
     let mut method = Method::new("forward", &[64]);
     method.delegates = vec![(name, Vec::new()); times];
     assert!(error(method).to_string().contains("shared more often"));
+}
+
+/// A text is an argument of calls many times: it is not read to tell what it is, and counts where calls may read it.
+#[test]
+fn texts_that_are_arguments_do_not_multiply() {
+    let prepare = |letters: usize, times: usize, delegate: bool| {
+        let mut method = Method::new("forward", &[64]);
+        let text = method.value(Value::String("x".repeat(letters)));
+        let y = method.tensor(tensor(&[4]).at(0, 0));
+        method.delegates.push(("BackendWithCompilerDemo", Vec::new()));
+        match delegate {
+            true => method.then(Instruction::Delegate(0, vec![text; times])),
+            false => (0..times).for_each(|_| method.call("t::pad", &[text, y])),
+        }
+        let file = Program::of(method);
+        (prepare_file(&file, Limits::HOST), file.len() as u64)
+    };
+    for delegate in [true, false] {
+        let (letters, times) = if cfg!(miri) { (2000, 100) } else { (1 << 22, 1 << 16) };
+        let start = Instant::now();
+        let error = prepare(letters, times, delegate).0.unwrap_err();
+        assert!(error.to_string().contains("shared more often"), "{error}");
+        // To read them is 256 GiB of work, to look at what they are none.
+        assert!(start.elapsed() < Duration::from_secs(10) || cfg!(miri), "{:?}", start.elapsed());
+    }
+    // As short as they are in programs, they may be shared by all calls.
+    let (prepared, bytes) = prepare(8, if cfg!(miri) { 10 } else { 1000 }, false);
+    assert!(prepared.unwrap().1 < bytes);
 }
 
 /// State is initialised one tensor after the other: many that lie in one place are as much work as if each had its own.

@@ -25,9 +25,14 @@ fn prepare_packed(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     Ok(Plan::new(copy).with_packed(16, |_, _| Ok(())))
 }
 
+fn prepare_view(_: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
+    Ok(Plan::new(|call| call.alias(1, 0)))
+}
+
 static KERNELS: &[Kernel] = &[
     Kernel::new("t::copy", &[Param::Tensor, Param::Out], prepare),
     Kernel::new("t::pack", &[Param::Tensor, Param::Out], prepare_packed),
+    Kernel::new("t::view", &[Param::Tensor, Param::Out], prepare_view).aliasing(1, 0),
 ];
 
 fn registry<'r>() -> Registry<'r> {
@@ -114,6 +119,36 @@ fn floats(value: ValueRef<'_>) -> Vec<f32> {
         ValueRef::Tensor(tensor) => tensor.data::<f32>().unwrap().to_vec(),
         other => panic!("{other:?}"),
     }
+}
+
+/// An input with a place in the plan must be set again after another method ran, also if it became a view of a constant meanwhile.
+#[test]
+fn inputs_that_become_views_are_still_stale() {
+    let mut program = Program::default();
+    let data = program.constant(&[5.0; 4]);
+    let mut method = Method::new("forward", &[32]);
+    let x = method.input(tensor(&[4]).at(0, 0));
+    let y = method.tensor(tensor(&[4]).at(0, 16));
+    let constant = method.tensor(tensor(&[4]).with_data(data));
+    method.call("t::copy", &[x, y]);
+    method.call("t::view", &[constant, x]);
+    method.outputs = vec![y];
+    program.methods.push(method);
+    let (file, other) = (Aligned::from(&program.file()[..]), Aligned::from(&stateless()[..]));
+    let mut ground = Ground::new();
+    let mut tables = [Arena::new(1 << 12), Arena::new(1 << 12)];
+    let [first, second] = &mut tables;
+    let mut memory = ground.share();
+    let mut method = load(&file, "forward", first, &mut memory).unwrap();
+    let mut other = load(&other, "forward", second, &mut memory).unwrap();
+    let input = TensorRef::from_slice(&[4], &[1.0f32; 4]).unwrap();
+    for method in [&mut method, &mut other] {
+        let mut method = method.attach(&mut memory).unwrap();
+        method.set_input_tensor(0, &input).unwrap();
+        method.execute().unwrap();
+    }
+    let error = method.attach(&mut memory).unwrap().execute().unwrap_err();
+    assert_eq!(error.source, InstructionError::Stale);
 }
 
 #[test]

@@ -223,11 +223,7 @@ impl<'a> Field<'a> for &'a str {
     type Output = Option<&'a str>;
     fn read(table: &Table<'a>, slot: usize) -> Result<Option<&'a str>, Malformed> {
         let Some(at) = table.reference(slot)? else { return Ok(None) };
-        let bytes = Vector::<u8>::new(Extent::at(table.buf, at.get(), 1)?).bytes();
-        match core::str::from_utf8(bytes) {
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(Part::String.at(at.get())),
-        }
+        Extent::at(table.buf, at.get(), 1)?.text().map(Some)
     }
 }
 
@@ -256,6 +252,15 @@ impl<'a> Extent<'a> {
     pub(crate) fn bytes(&self, item: usize) -> &'a [u8] {
         let Extent { buf, first, len } = *self;
         buf.get(first..first + len * item).unwrap_or(&[])
+    }
+
+    /// The text that its bytes are. All of it is looked at, for each value that shares it.
+    #[inline(never)]
+    pub(crate) fn text(&self) -> Result<&'a str, Malformed> {
+        match core::str::from_utf8(self.bytes(1)) {
+            Ok(text) => Ok(text),
+            Err(_) => Err(Part::String.at(self.first.saturating_sub(4))),
+        }
     }
 
     /// Number of elements.

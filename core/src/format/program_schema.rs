@@ -141,7 +141,6 @@ crate::flatbuffer_table! {
 crate::flatbuffer_table! { IntTable { 0 value: i64, } }
 crate::flatbuffer_table! { BoolTable { 0 value: bool, } }
 crate::flatbuffer_table! { DoubleTable { 0 value: f64, } }
-crate::flatbuffer_table! { StringTable { 0 value: &'a str, } }
 
 /// A list of a method's: its table has one field, the items.
 #[derive(Debug, Clone, Copy)]
@@ -210,7 +209,8 @@ pub(crate) enum EValue<'a> {
     Bool(bool),
     Double(f64),
     Tensor(TensorTable<'a>),
-    String(&'a str),
+    /// Bytes that nobody looked at yet.
+    String(Extent<'a>),
     List(List<'a>),
 }
 
@@ -237,7 +237,7 @@ impl<'a> EValueTable<'a> {
             3 => EValue::Bool(BoolTable(table).value()?),
             4 if has(Uses::FRACTIONS) => EValue::Double(DoubleTable(table).value()?),
             5 => EValue::Tensor(TensorTable(table)),
-            6 if has(Uses::TEXTS) => EValue::String(StringTable(table).value()?.unwrap_or("")),
+            6 if has(Uses::TEXTS) => EValue::String(Extent::of_field(&table, 0, 1)?),
             _ => {
                 let number = usize::from(kind);
                 let kind = ListKind::from_number(number).ok_or(Part::ValueKind.at(number))?;

@@ -35,25 +35,19 @@ pub(crate) enum Data<'m> {
     At(Region<'m>),
 }
 
-/// A tensor's home and what its data is, and with them what `start` is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// The caller's, without data.
-    Caller,
-    /// The caller's, at an address, to be read.
-    CallerReadable,
-    /// The same, to be written, too.
-    CallerWritable,
+/// A tensor's home and what its data is, as bits, and with them what `start` is.
+mod place {
+    /// At an address, to be read.
+    pub(super) const READABLE: u8 = 1;
+    /// There, to be written, too.
+    pub(super) const WRITABLE: u8 = 2;
+    /// At an offset in a planned buffer.
+    pub(super) const OFFSET: u8 = 4;
     /// A view of the slot of this number.
-    View,
-    /// Planned, at an offset in a buffer.
-    Planned,
-    /// Planned, at an address, to be read and written.
-    PlannedWritable,
-    /// Constant, without data.
-    Constant,
-    /// Constant, at an address, to be read.
-    ConstantReadable,
+    pub(super) const VIEW: u8 = 8;
+    // The home: none of these is the caller. It stays what it is where data comes and goes.
+    pub(super) const PLANNED: u8 = 16;
+    pub(super) const CONSTANT: u8 = 32;
 }
 
 /// A tensor of a method: its type, where the file has its shape, and where its data is.
@@ -69,7 +63,8 @@ pub(crate) struct TensorSlot<'m> {
     /// The planned buffer that it has an offset in.
     buffer: u16,
     pub(crate) scalar_type: ScalarType,
-    place: Place,
+    /// [Home and data](place).
+    place: u8,
     lent: PhantomData<Region<'m>>,
 }
 
@@ -100,7 +95,7 @@ impl<'m> TensorSlot<'m> {
             dim_order: 0,
             buffer: 0,
             scalar_type: ScalarType::Byte,
-            place: Place::Caller,
+            place: 0,
             lent: PhantomData,
         }
     }
@@ -153,19 +148,21 @@ impl<'m> TensorSlot<'m> {
     /// Where its data is.
     #[inline(never)]
     pub(crate) fn data(&self) -> Data<'m> {
-        let writable = match self.place {
-            Place::Caller | Place::Constant => return Data::None,
-            Place::Planned => {
-                return Data::Planned { buffer: self.buffer, offset: self.start.addr() };
-            }
-            // It was the number of a slot.
-            Place::View if has(Uses::VIEWS) => return Data::View(self.start.addr() as u32),
-            Place::View => return Data::None,
-            Place::CallerReadable | Place::ConstantReadable => false,
-            Place::CallerWritable | Place::PlannedWritable => true,
-        };
-        // SAFETY: `put` alone makes a slot of these places, with address and length of one region for 'm, which can be written if
-        // the place says so.
+        if self.place & place::READABLE == 0 {
+            return match self.place {
+                // It was the number of a slot.
+                place if place & place::VIEW != 0 && has(Uses::VIEWS) => {
+                    Data::View(self.start.addr() as u32)
+                }
+                place if place & place::OFFSET != 0 => {
+                    Data::Planned { buffer: self.buffer, offset: self.start.addr() }
+                }
+                _ => Data::None,
+            };
+        }
+        let writable = self.place & place::WRITABLE != 0;
+        // SAFETY: `put` alone makes a slot readable, with address and length of one region for 'm, and writable if that region is.
+        // Whatever else changes `start` says that there is no address.
         Data::At(unsafe { Region::join(self.start, self.len, writable) })
     }
 
@@ -174,45 +171,38 @@ impl<'m> TensorSlot<'m> {
     pub(crate) fn put(&mut self, region: Option<Region<'m>>) {
         let bytes = self.fixed_bytes();
         let region = region.and_then(|region| region.part(0, bytes.unwrap_or(region.len())));
-        let home = self.home();
-        let Some((start, len, writable)) = region.map(Region::split) else {
-            self.place = if home == Home::Constant { Place::Constant } else { Place::Caller };
-            return;
-        };
-        (self.start, self.len) = (start, len);
-        self.place = match (home, writable) {
-            (Home::Constant, _) => Place::ConstantReadable,
-            (Home::Planned, true) => Place::PlannedWritable,
-            (_, true) => Place::CallerWritable,
-            (_, false) => Place::CallerReadable,
-        };
+        self.place &= place::PLANNED | place::CONSTANT;
+        if let Some((start, len, writable)) = region.map(Region::split) {
+            (self.start, self.len) = (start, len);
+            self.place |= place::READABLE | if writable { place::WRITABLE } else { 0 };
+        }
     }
 
     pub(crate) fn home(&self) -> Home {
         match self.place {
-            Place::Caller | Place::CallerReadable | Place::CallerWritable => Home::Caller,
             // It was the number of a slot.
-            Place::View => Home::View(self.start.addr() as u32),
-            Place::Planned | Place::PlannedWritable => Home::Planned,
-            Place::Constant | Place::ConstantReadable => Home::Constant,
+            place if place & place::VIEW != 0 => Home::View(self.start.addr() as u32),
+            place if place & place::PLANNED != 0 => Home::Planned,
+            place if place & place::CONSTANT != 0 => Home::Constant,
+            _ => Home::Caller,
         }
     }
 
     /// Makes it a constant, without data yet.
     pub(crate) fn become_constant(&mut self) {
-        self.place = Place::Constant;
+        self.place = place::CONSTANT;
     }
 
     /// Gives it a place in planned memory.
     pub(crate) fn plan(&mut self, buffer: u16, offset: usize) {
-        (self.place, self.start) = (Place::Planned, without_provenance_mut(offset));
+        (self.place, self.start) = (place::PLANNED | place::OFFSET, without_provenance_mut(offset));
         self.buffer = buffer;
     }
 
     /// Makes it a view, or the caller's again.
     pub(crate) fn view(&mut self, root: Option<u32>) {
-        let number = |root: u32| (Place::View, without_provenance_mut(root as usize));
-        (self.place, self.start) = root.map_or((Place::Caller, core::ptr::null_mut()), number);
+        let number = |root: u32| (place::VIEW, without_provenance_mut(root as usize));
+        (self.place, self.start) = root.map_or((0, core::ptr::null_mut()), number);
     }
 
     /// What its data must be a multiple of: as views of elements ask for, at most 8.
@@ -220,8 +210,18 @@ impl<'m> TensorSlot<'m> {
         self.scalar_type.size().clamp(1, 8)
     }
 
+    /// Whether it has a place in planned memory, wherever its data is.
+    pub(crate) fn is_planned(&self) -> bool {
+        self.place & place::PLANNED != 0
+    }
+
+    /// Whether it is the caller's: no view, and not planned.
+    pub(crate) fn is_callers(&self) -> bool {
+        self.place & (place::VIEW | place::PLANNED | place::CONSTANT) == 0
+    }
+
     pub(crate) fn is_constant(&self) -> bool {
-        matches!(self.place, Place::Constant | Place::ConstantReadable)
+        self.place & place::CONSTANT != 0
     }
 }
 
@@ -267,6 +267,19 @@ mod tests {
         slot.put(Some(Region::read_only(&constant[..2])));
         assert!(matches!(slot.data(), Data::None) && slot.is_constant());
         assert_eq!(slot.fixed_bytes(), Some(3));
+    }
+
+    #[test]
+    fn planned_tensors_stay_planned() {
+        let constant = [1u8, 2, 3];
+        let mut slot = slot(ShapeAt::File(0), 3).unwrap();
+        slot.plan(0, 16);
+        slot.put(Some(Region::read_only(&constant)));
+        assert!(matches!(slot.data(), Data::At(region) if region.len() == 3));
+        assert_eq!(slot.home(), Home::Planned);
+        slot.put(None);
+        assert!(matches!(slot.data(), Data::None));
+        assert_eq!(slot.home(), Home::Planned);
     }
 
     #[test]

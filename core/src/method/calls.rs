@@ -9,7 +9,7 @@ use crate::limits::{Budget, Limit};
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
-use crate::memory::slot::{Data, Home};
+use crate::memory::slot::Data;
 use crate::overlap::Overlap;
 use crate::uses::{OUTSIDE, Uses, has, may_share};
 use crate::value::{Value, list_index};
@@ -24,7 +24,7 @@ impl<'m> Prepared<'m> {
             if values.has(index, flag::STATE)
                 && let Some(slot) = values.slot(index)
                 && let Some(tensor) = values.tensor(slot)
-                && tensor.home() == Home::Planned
+                && tensor.is_planned()
             {
                 bytes.take(tensor.capacity() as u64)?;
             }

@@ -7,7 +7,7 @@ use crate::format::Malformed;
 use crate::format::flatbuffer::Vector;
 use crate::layout::{ShapeDynamism, TensorInfo, same_layout};
 use crate::memory::region::Region;
-use crate::memory::slot::{Data, Home};
+use crate::memory::slot::Data;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::uses::{Uses, has};
 use crate::value::Value;
@@ -44,11 +44,15 @@ impl<'m> Method<'m> {
         interface_value(self.meta.plan.outputs(), index)
     }
 
+    #[inline(never)]
+    fn type_name(&self, value: usize) -> &'static str {
+        self.values.value(value).map_or("nothing", |value| value.type_name())
+    }
+
     pub(super) fn slot(&self, value: usize) -> Result<u32, InputError> {
-        self.values.slot(value).ok_or_else(|| {
-            let found = self.values.value(value).map_or("nothing", |value| value.type_name());
-            InputError::Kind { expected: "tensor", found }
-        })
+        self.values
+            .slot(value)
+            .ok_or_else(|| InputError::Kind { expected: "tensor", found: self.type_name(value) })
     }
 
     /// Copies a value into an input. A tensor must be of the exported type and layout; where the exported
@@ -66,7 +70,7 @@ impl<'m> Method<'m> {
                     _ => Value::None,
                 };
                 let mismatch = |expected| InputError::Kind { expected, found: new.type_name() };
-                let current = self.values.value(target).map_or("value", |value| value.type_name());
+                let current = self.type_name(target);
                 if current != new.type_name() || !self.values.set(target, new) {
                     return Err(mismatch(current));
                 }
@@ -78,8 +82,7 @@ impl<'m> Method<'m> {
     }
 
     fn unsettable(&self, target: usize, found: &'static str) -> Result<(), InputError> {
-        let expected = self.values.value(target).map_or("nothing", |value| value.type_name());
-        Err(InputError::Kind { expected, found })
+        Err(InputError::Kind { expected: self.type_name(target), found })
     }
 
     /// Copies a tensor into an input.
@@ -189,7 +192,7 @@ impl<'m> Method<'m> {
 
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
         let Some(tensor) = self.values.tensor(slot) else { return Err(InputError::Unbound) };
-        if tensor.home() != Home::Caller {
+        if !tensor.is_callers() {
             return Err(InputError::Planned);
         }
         let (needed, available) = (tensor.capacity(), memory.len());
@@ -218,9 +221,7 @@ impl<'m> Method<'m> {
     fn is_unbound(&self, value: usize) -> bool {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
         slot.is_some_and(|tensor| {
-            tensor.home() == Home::Caller
-                && matches!(tensor.data(), Data::None)
-                && tensor.capacity() > 0
+            tensor.is_callers() && matches!(tensor.data(), Data::None) && tensor.capacity() > 0
         })
     }
 
@@ -261,17 +262,15 @@ impl<'m> Method<'m> {
         let value = self.values.value(index).ok_or(InputError::Index { index, count })?;
         Ok(match value {
             Value::None => ValueRef::None,
-            Value::String(text) => ValueRef::String(text),
+            Value::String(text) if has(Uses::TEXTS) => {
+                ValueRef::String(core::str::from_utf8(text).unwrap_or_default())
+            }
             Value::Tensor(slot) => {
                 ValueRef::Tensor(view(&self.values, slot).ok_or(InputError::Unbound)?)
             }
-            Value::IntList(items) => ValueRef::List(items.len()),
-            Value::DoubleList(items) => ValueRef::List(items.len()),
-            Value::BoolList(items) => ValueRef::List(items.len()),
-            Value::TensorList(items, _) => ValueRef::List(items.len()),
-            Value::Int(_) | Value::Bool(_) | Value::Double(_) => match value.scalar() {
+            _ => match value.scalar() {
                 Some(scalar) => ValueRef::Scalar(scalar),
-                None => ValueRef::None,
+                None => ValueRef::List(value.items()),
             },
         })
     }

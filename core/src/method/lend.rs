@@ -5,7 +5,7 @@ use crate::dtype::Element;
 use crate::error::{ExecuteError, InputError};
 use crate::layout::TensorInfo;
 use crate::memory::region::Region;
-use crate::memory::slot::{Data, Home};
+use crate::memory::slot::Data;
 use crate::tensor::TensorRef;
 use crate::values::flag;
 use core::fmt;
@@ -122,7 +122,7 @@ impl<'m> Borrower<'_, 'm> {
         };
         let Some(tensor) = values.tensor_mut(slot) else { return false };
         let fits = needed <= memory.len() && memory.addr().is_multiple_of(tensor.alignment());
-        if tensor.home() != Home::Caller || !fits || self.find(slot).is_some() {
+        if !tensor.is_callers() || !fits || self.find(slot).is_some() {
             return false;
         }
         let Some(memory) = memory.part(0, needed) else { return false };
@@ -177,7 +177,7 @@ impl Drop for Borrower<'_, '_> {
         // Kernels may have made other tensors views of the lent ones: those lose their memory, until they are views again.
         for tensor in self.method.values.tensors.iter_mut() {
             if let Data::At(region) = tensor.data()
-                && tensor.home() != Home::Constant
+                && !tensor.is_constant()
                 && self.lent.iter().any(|lent| lent.memory.overlaps(&region))
             {
                 tensor.put(None);

@@ -50,19 +50,16 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Adds the items of all lists among these values to those that were counted. Lists may be used several times, within reason.
+    /// Adds the [items](Value::items) of all lists and texts among these values to those that were counted. They may be used several
+    /// times, within reason.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
-        if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) {
+        if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) && !has(Uses::TEXTS) {
             return Ok(());
         }
         *items = args.iter().fold(*items, |sum, entry| {
-            let len = match self.tables.values.value(list_index(*entry)) {
-                Some(Value::IntList(items) | Value::DoubleList(items)) => items.len(),
-                Some(Value::TensorList(items, _)) => items.len(),
-                Some(Value::BoolList(items)) => items.len(),
-                _ => 0,
-            };
+            let value = self.tables.values.value(list_index(*entry));
+            let len = value.map_or(0, |value| value.items());
             sum.saturating_add(len as u64)
         });
         if *items > self.meta.program.flatbuffer_size() as u64 {
@@ -126,7 +123,7 @@ impl<'m> Prepared<'m> {
                 for entry in args {
                     let value = list_index(*entry);
                     // Only the delegate knows which arguments it writes.
-                    if !matches!(self.tables.values.value(value), Some(Value::Tensor(_))) {
+                    if self.tables.values.slot(value).is_none() {
                         self.tables.values.mark(value, flag::VARIABLE);
                     }
                 }

@@ -3,7 +3,6 @@
 use super::{LentError, Method, OutputMemory, Progress};
 use crate::error::{DelegateError, ExecuteError, InitError, InputError, InstructionError};
 use crate::memory::SharedMemory;
-use crate::memory::slot::Home;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::values::Tensor;
@@ -259,8 +258,7 @@ impl<'a, 'm> Attached<'a, 'm> {
         (0..self.method.input_count()).fold(0, |inputs, index| {
             let slot = self.method.input_value(index).and_then(|value| self.method.slot(value));
             let tensor = slot.ok().and_then(|slot| self.method.values.tensor(slot));
-            let is_planned =
-                |tensor: Tensor<'_, '_>| tensor.home() == Home::Planned && tensor.capacity() > 0;
+            let is_planned = |tensor: Tensor<'_, '_>| tensor.is_planned() && tensor.capacity() > 0;
             if tensor.is_some_and(is_planned) { inputs | bit(index) } else { inputs }
         })
     }

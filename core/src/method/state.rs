@@ -5,7 +5,7 @@ use crate::backend::{DelegateBox, DelegateState};
 use crate::call::{view, view_mut};
 use crate::error::{DelegateError, InputError, Message};
 use crate::layout::TensorInfo;
-use crate::memory::slot::{Data, Home};
+use crate::memory::slot::Data;
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::values::{Values, flag};
@@ -33,12 +33,12 @@ fn states<'a, 'm>(
         let slot = values.slot(value)?;
         let tensor = values.tensor(slot)?;
         // What the caller passes in or out is no state, if it is named like a buffer.
-        if values.has(value, flag::INTERFACE) && tensor.home() == Home::Caller {
+        if values.has(value, flag::INTERFACE) && tensor.is_callers() {
             return None;
         }
         let name = meta.tensor_name(value);
         let placed = matches!(values.data(slot)?.1, Data::At(_));
-        let bound = tensor.home() != Home::Caller || placed || tensor.capacity() == 0;
+        let bound = !tensor.is_callers() || placed || tensor.capacity() == 0;
         Some(StateInfo { value, name, info: tensor.info(), bound })
     })
 }

@@ -183,7 +183,7 @@ impl<'m> MethodMeta<'m> {
         let room = self.program.flatbuffer_size() / 4;
         let (mut tensors, mut sizes, mut shapes) = (0usize, 0usize, 0usize);
         for value in values.iter() {
-            match value?.value()? {
+            let written = match value?.value()? {
                 EValue::Tensor(tensor) => {
                     tensors += 1;
                     let rank = tensor.sizes()?.len();
@@ -194,11 +194,12 @@ impl<'m> MethodMeta<'m> {
                     {
                         shapes = shapes.saturating_add(rank.saturating_mul(2));
                     }
-                    text(tensor_name(&tensor)?.map_or(0, str::len))?;
+                    tensor_name(&tensor)?
                 }
-                EValue::String(string) => text(string.len())?,
-                _ => {}
-            }
+                EValue::String(string) if has(Uses::TEXTS) => Some(string.text()?),
+                _ => None,
+            };
+            text(written.map_or(0, str::len))?;
         }
         if instructions.saturating_add(sizes).saturating_add(planned) > room {
             return Err(Part::Shared.at(0).into());

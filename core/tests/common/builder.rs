@@ -82,6 +82,8 @@ pub enum Value {
     Bool(bool),
     Tensor(Tensor),
     IntList(Vec<i64>),
+    /// A list of integers whose table does not have the items.
+    NoList,
     TensorList(Vec<i32>),
     String(String),
     /// The table of an earlier value once more: two offsets in the file lead to it.
@@ -284,6 +286,10 @@ fn evalue(b: &mut Builder, value: &Value) -> WIPOffset<fb::EValue<'static>> {
         Value::IntList(items) => {
             let items = Some(b.create_vector(items));
             let list = fb::IntList::create(b, &fb::IntListArgs { items });
+            (Kind::IntList, Some(list.as_union_value()))
+        }
+        Value::NoList => {
+            let list = fb::IntList::create(b, &fb::IntListArgs { items: None });
             (Kind::IntList, Some(list.as_union_value()))
         }
         Value::TensorList(items) => {

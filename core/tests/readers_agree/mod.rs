@@ -126,7 +126,10 @@ fn compare_value(ours: ours::EValueTable<'_>, theirs: program::EValue<'_>) {
             assert_eq!(value.to_bits(), theirs.val_as_double().unwrap().value().to_bits());
         }
         EValue::String(value) => {
-            assert_eq!(value, theirs.val_as_string().unwrap().value().unwrap_or(""));
+            assert_eq!(
+                value.text().unwrap(),
+                theirs.val_as_string().unwrap().value().unwrap_or("")
+            );
         }
         EValue::List(list) => match list.kind {
             ours::ListKind::Int => {
