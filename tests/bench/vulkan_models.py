@@ -182,6 +182,9 @@ def build(model: str) -> Model:
     module, inputs = MODELS[model]()
     module.requires_grad_(False)
     for weight in module.parameters():
+        if weight.dim() > 1 and not weight.any():
+            # Some layers begin with zeros, and what is in front of them would not show in the outputs.
+            nn.init.xavier_uniform_(weight)
         weight.copy_(weight.flatten()[torch.arange(weight.numel()) % WEIGHT_PERIOD].view_as(weight))
     normalise(module, inputs)
     return module.eval(), inputs
