@@ -5,6 +5,7 @@
 
 use crate::device::{Best, Question};
 use crate::encoder::Encoder;
+use crate::tensors::Operand;
 use std::collections::HashMap;
 use std::fmt::Debug;
 
@@ -16,10 +17,8 @@ type Place = (usize, usize);
 pub(crate) struct Choices {
     /// What is known of the device.
     known: HashMap<Question, Best>,
-    /// The number of the way that is tried wherever there is one.
+    /// The number of the way that is tried wherever there is one; then all that is asked is noted, known or not.
     trying: Option<u8>,
-    /// Whether all that is asked is noted, known or not.
-    asking: bool,
     made: HashMap<Place, Choice>,
 }
 
@@ -43,7 +42,7 @@ impl Choices {
 
     /// The first way everywhere, or the one of this number where there are so many.
     pub(crate) fn trying(way: u8) -> Self {
-        Choices { trying: Some(way), asking: true, ..Choices::default() }
+        Choices { trying: Some(way), ..Choices::default() }
     }
 
     /// What was chosen, by call.
@@ -66,14 +65,19 @@ impl Choices {
 }
 
 impl Encoder<'_, '_> {
-    /// One of several ways to compute something: `first`, or one of those behind it, where it was measured to be faster. Ways and the
-    /// question, what else the time depends on, have to be the same whenever the call is encoded: where shapes vary, there are no others.
+    /// One of several ways to compute `out`: `first`, or one of those behind it, where it was measured to be faster. There are no others where
+    /// its shape varies: what is right for the largest may not be for others. Else ways and the question, what the time depends on besides,
+    /// have to be the same whenever the call is encoded.
     pub(crate) fn choose<W: Debug>(
         &mut self,
+        out: &Operand,
         question: impl Debug,
         first: W,
         others: impl FnOnce(&W) -> Vec<W>,
     ) -> W {
+        if self.is_dynamic(out) {
+            return first;
+        }
         let (place, choices, planning) = self.next_choice();
         if !planning {
             // As when memory was planned.
@@ -83,7 +87,7 @@ impl Encoder<'_, '_> {
                 None => first,
             };
         }
-        if choices.known.is_empty() && !choices.asking {
+        if choices.known.is_empty() && choices.trying.is_none() {
             return first;
         }
         let mut ways = others(&first);
@@ -93,7 +97,7 @@ impl Encoder<'_, '_> {
         let way = choices.way(question, ways.len());
         let is_known = choices.known.contains_key(&question);
         let chosen = ways.swap_remove(way);
-        if choices.asking || is_known {
+        if choices.trying.is_some() || is_known {
             let (name, ways) = (format!("{chosen:?}"), ways.len() as u8 + 1);
             choices.made.insert(place, Choice { question, way: way as u8, ways, name });
         }

@@ -305,11 +305,9 @@ impl Shape {
         let terms = self.in_channels * (x.kernel * y.kernel).clamp(1, 8) as usize;
         let shares = share(e.busy(), across * down * images, terms, SHARES);
         let question = ("direct", weights.element, self.sizes(), self.window);
-        // As with products, nothing is measured where shapes vary.
-        let varies = e.is_dynamic(&self.out);
-        let shares = e.choose(question, shares, |usual| {
+        let shares = e.choose(&self.out, question, shares, |usual| {
             let others = [1, 4, 16, 64].into_iter().filter(|shares| shares != usual);
-            others.filter(|shares| !varies && terms >= *shares).collect()
+            others.filter(|shares| terms >= *shares).collect()
         });
         let workgroup = workgroup(across, down, shares);
         let partials =
@@ -360,8 +358,7 @@ impl Shape {
         // Two rows share what they read, where there is enough to do.
         let rows = if self.bound * planes / 8 >= e.busy() { 2 } else { 1 };
         let question = ("depthwise", self.sizes(), self.window);
-        let varies = e.is_dynamic(&self.out);
-        let rows = e.choose(question, rows, |rows| if varies { vec![] } else { vec![3 - rows] });
+        let rows = e.choose(&self.out, question, rows, |rows| vec![3 - rows]);
         let pipeline = ConvolutionDepthwise {
             input: self.input.element,
             weight: self.weight.element,

@@ -99,10 +99,6 @@ enum Way {
 impl Way {
     /// Other ways for the same product, also in these tiles.
     fn others(&self, bound: Shape, shared: u32, tiles: Option<Tiling>) -> Vec<Self> {
-        // Kernels of shapes that change from run to run are chosen for the largest; what is right for that may not be for others.
-        if bound.varies {
-            return Vec::new();
-        }
         match self {
             Way::Tiles(tiling) => {
                 tiling.others(bound, shared).into_iter().map(Way::Tiles).collect()
@@ -235,7 +231,7 @@ impl Product {
             }
         };
         let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
-        match e.choose(question, way, |way| way.others(bound, shared, tiles)) {
+        match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles)) {
             Way::Tiles(tiling) => self.tiled(e, &epilogue, &tiling),
             Way::Plain(plain) => self.plain(e, &epilogue, bound, plain),
         }

@@ -47,6 +47,14 @@ pub(super) struct Shape {
     pub(super) varies: bool,
 }
 
+impl Shape {
+    /// How many tiles of so many rows and columns there are.
+    fn tiles(&self, [height, width]: [usize; 2]) -> usize {
+        let Shape { batches, m, n, .. } = self;
+        m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(*batches)
+    }
+}
+
 /// How a product is cut into tiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tiling {
@@ -75,18 +83,11 @@ impl Tiling {
         features: &DeviceFeatures,
         shared: u32,
     ) -> Option<Self> {
-        let cooperative = Self::multiplies_matrices(factors, features, shared);
-        let least = busy.saturating_mul(if cooperative { LEAST_WORK / 2 } else { LEAST_WORK });
+        let tiling = Self::of_any(shape, factors, busy, features, shared)?;
+        let least = if tiling.cooperative { LEAST_WORK / 2 } else { LEAST_WORK };
         let Shape { batches, m, n, k, .. } = shape;
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
-        Self::of_any(shape, factors, busy, features, shared).filter(|_| work >= least)
-    }
-
-    /// Whether subgroups multiply matrices of these types.
-    fn multiplies_matrices(factors: [Element; 2], features: &DeviceFeatures, shared: u32) -> bool {
-        factors == [Element::F16; 2]
-            && features.multiply_halves()
-            && cooperative_shared([64, 64], 32) <= shared as usize
+        (work >= busy.saturating_mul(least)).then_some(tiling)
     }
 
     /// The same however little there is to do.
@@ -97,14 +98,14 @@ impl Tiling {
         features: &DeviceFeatures,
         shared: u32,
     ) -> Option<Self> {
-        let Shape { batches, m, n, k, windows, octets, varies } = shape;
-        let cooperative = Self::multiplies_matrices(factors, features, shared);
+        let Shape { m, n, k, windows, octets, varies, .. } = shape;
+        let cooperative = factors == [Element::F16; 2]
+            && features.multiply_halves()
+            && cooperative_shared([64, 64], 32) <= shared as usize;
         if m.min(n).min(k) < LEAST_SIDE {
             return None;
         }
-        let tiles = |[height, width]: [usize; 2]| {
-            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
-        };
+        let tiles = |tile| shape.tiles(tile);
         // Large tiles take fewer bytes for each product, but there have to be enough of them. Invocations of software devices take turns:
         // what they keep lies in memory.
         let large = [LARGE_SIDE; 2];
@@ -162,7 +163,7 @@ impl Tiling {
     /// Others for the same product, for devices to be measured with: each differs in the tile, in how many workgroups share the sums of
     /// one, or in how many terms they bring at a time.
     pub(super) fn others(&self, shape: Shape, shared: u32) -> Vec<Self> {
-        let Shape { batches, m, n, k, windows, octets, .. } = shape;
+        let Shape { m, n, k, windows, octets, .. } = shape;
         let needed = |tiling: &Self| match tiling.cooperative {
             true => cooperative_shared(tiling.tile, tiling.terms),
             false => LARGE_SHARED,
@@ -174,9 +175,7 @@ impl Tiling {
                 && ((!is_large && !tiling.cooperative) || needed(tiling) <= shared as usize)
                 && (1..=MOST_SPLITS.min(k.div_ceil(tiling.terms))).contains(&tiling.splits)
         };
-        let tiles = |[height, width]: [usize; 2]| {
-            m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(batches)
-        };
+        let tiles = |tile| shape.tiles(tile);
         let in_tiles = |tile: [usize; 2]| {
             // About as many workgroups as now.
             let splits = self.splits.saturating_mul(tiles(self.tile)) / tiles(tile).max(1);
