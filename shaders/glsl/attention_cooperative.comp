@@ -144,7 +144,10 @@ void main() {
                 BRING(k, next_keys, k_base, push.k_strides[2], base + KEYS, OCTETS, BROUGHT)
                 BRING(v, next_values, v_base, push.v_strides[2], base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
             }
-            if (!works) continue;
+            // Nothing of the tile is seen by the part's rows, or by all of them.
+            uint first_own = first_row + own;
+            if (!works || CAUSAL != 0 && base > push.offset + first_own + SIDE - 1) continue;
+            bool all_seen = HAS_MASK == 0 && base + KEYS <= push.keys && (CAUSAL == 0 || base + KEYS - 1 <= push.offset + first_own);
             [[unroll]] for (uint c = 0; c < KEYS / SIDE; ++c) {
                 MATRIX(float, gl_MatrixUseAccumulator) score = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
                 [[unroll]] for (uint d = 0; d < SIDES; ++d) {
@@ -158,20 +161,24 @@ void main() {
             vec4 four[KEYS / 8];
             if (looks) {
                 float most = -INFINITY;
-                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
-                    vec4 score = scores[row * SCORE_PITCH + first_key / 4 + i] * push.scale;
-                    [[unroll]] for (uint j = 0; j < 4; ++j) {
-                        uint key = base + first_key + i * 4 + j;
-                        bool seen = key < push.keys && (CAUSAL == 0 || key <= push.offset + first_row + row);
-                        if (HAS_MASK != 0 && seen && first_row + row < push.rows) {
-                            uint at = mask_base + (first_row + row) * push.mask_strides[2] + key * push.mask_strides[3];
-                            if (MASK == BOOL) seen = mask_i(at) != 0;
-                            else score[j] += mask_f(at);
+                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) four[i] = scores[row * SCORE_PITCH + first_key / 4 + i] * push.scale;
+                if (!all_seen) {
+                    [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
+                        [[unroll]] for (uint j = 0; j < 4; ++j) {
+                            uint key = base + first_key + i * 4 + j;
+                            bool seen = key < push.keys && (CAUSAL == 0 || key <= push.offset + first_row + row);
+                            if (HAS_MASK != 0 && seen && first_row + row < push.rows) {
+                                uint at = mask_base + (first_row + row) * push.mask_strides[2] + key * push.mask_strides[3];
+                                if (MASK == BOOL) seen = mask_i(at) != 0;
+                                else four[i][j] += mask_f(at);
+                            }
+                            if (!seen) four[i][j] = -INFINITY;
                         }
-                        if (!seen) score[j] = -INFINITY;
-                        most = max(most, score[j]);
                     }
-                    four[i] = score;
+                }
+                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
+                    vec4 score = four[i];
+                    most = max(max(most, max(score.x, score.y)), max(score.z, score.w));
                 }
                 halves_of_rows[own * 2 + half_row] = most;
             }

@@ -216,7 +216,7 @@ mod tests {
         }
         // The keys take a way round.
         graph.nodes.push(Node::new(Operator::VIEW_COPY, vec![13, 1, 7]));
-        graph.nodes.push(Node::new(Operator::ATTENTION, vec![6, 7, 8, 9, 9, 10]));
+        graph.nodes.push(Node::new(Operator::ATTENTION, vec![6, 7, 8, 9, 9, 9, 10]));
         graph.nodes.push(Node::new(Operator::PERMUTE_COPY, vec![10, 11, 12]));
         graph.outputs.extend(queries_leave.then_some(6));
         graph
@@ -240,7 +240,7 @@ mod tests {
             values,
             nodes: vec![
                 Node::new(Operator::EXPAND_COPY, vec![1, 2, 3]),
-                Node::new(Operator::ATTENTION, vec![0, 3, 3, 4, 4, 5]),
+                Node::new(Operator::ATTENTION, vec![0, 3, 3, 4, 4, 4, 5]),
             ],
             inputs: vec![0, 1],
             outputs: vec![5],

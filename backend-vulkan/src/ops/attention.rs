@@ -37,12 +37,18 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Queries, keys, values, an optional mask and a scale; whether rows of which every key is hidden are zeros.
+/// Queries, keys, values, an optional mask and a scale. Where rows of which every key is hidden are zeros, there is an optional offset, too:
+/// row `i` sees keys up to `offset + i`.
 fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result<(), Error> {
     let mask = e.optional_tensor(e.arg(args, 3)?)?;
     let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
+    let causal = hidden_zeros.then(|| e.arg(args, 5)).transpose()?;
+    let causal = match causal.map(|id| e.optional_int(id)).transpose()?.flatten() {
+        Some(_) => Some(position(e, args, 5)?),
+        None => None,
+    };
     let [q, k, v] = three(e, args)?;
-    let form = Form { order: Order { head: 1, row: 2 }, causal: None, hidden_zeros };
+    let form = Form { order: Order { head: 1, row: 2 }, causal, hidden_zeros };
     let (keys, out) = (k.size(2), e.out(args)?.id);
     attend(e, [&q, &k, &v], form, mask.as_ref(), keys, scale, out)
 }
@@ -547,7 +553,7 @@ mod tests {
         let queries = tensor([9, 4, 1, 8]);
         let graph = Graph {
             values: vec![queries.clone(), keys.clone(), keys, Value::None, queries],
-            nodes: vec![Node::new(Operator::ATTENTION, vec![0, 1, 2, 3, 3, 4])],
+            nodes: vec![Node::new(Operator::ATTENTION, vec![0, 1, 2, 3, 3, 3, 4])],
             inputs: vec![0, 1, 2],
             outputs: vec![4],
             ..Graph::default()

@@ -12,15 +12,16 @@
 //! - Keys and values that are repeated for groups of heads are taken unrepeated.
 //!
 //! It becomes `et_vk.sdpa.default(q, k, v, mask, scale)`, whose fully masked rows are not numbers, as those of a bare softmax, or
-//! [`Operator::ATTENTION`] with the same arguments, where such rows are zeros and heads may share keys. The idiom without a mask, or
+//! [`Operator::ATTENTION`] with an argument more, where such rows are zeros and heads may share keys. The idiom without a mask, or
 //! with a constant one that leaves every row a key, has no such rows (but where finite products overflow to infinity) and becomes
-//! the first of the two, which is the more common one.
+//! the first of the two, which is the more common one. A constant mask that shows each row a key more than the one before becomes
+//! the further argument, an offset: row `i` sees keys up to `offset + i`, and no time is spent on others.
 //!
 //! Needs: each value made once, before its uses; copies that change nothing are better gone. Shapes must be fixed. Keeps: products
 //! whose weights others take. Rounding: scores and weights are not rounded to the type of the graph, and the scale is applied once:
 //! as in PyTorch's own fused attention, sums are at least as exact as before.
 
-use super::masks::{Mask, Masks};
+use super::masks::{Known, Mask, Masks};
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use super::views::{
@@ -225,14 +226,15 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     if !rewriter.is_lasting(keys) || !rewriter.is_lasting(values) {
         return None;
     }
-    let shows_each_row = match product.mask {
-        None => true,
-        Some(mask) => masks.shows_each_row(rewriter, mask),
-    };
+    let known = |mask| masks.known(rewriter, mask, [rows, key_rows]);
+    let Known { shows_each_row, causal } =
+        product.mask.map_or(Known { shows_each_row: true, causal: None }, known);
     let mask = match product.mask {
-        None => rewriter.value(Value::None),
-        Some(mask) => mask.make(rewriter, weights.scores, [batches, heads])?,
+        Some(mask) if causal.is_none() => mask.make(rewriter, weights.scores, [batches, heads])?,
+        _ => rewriter.value(Value::None),
     };
+    // What shows the first row all keys hides nothing.
+    let causal = causal.filter(|offset| offset + 1 < key_rows);
     let queries = viewed_as(rewriter, queries, &[batches, heads, rows, width])?;
     let full = [batches, heads, key_rows];
     // Zeros or not, a row without a key does not happen: heads may share keys in the other call alone.
@@ -241,10 +243,16 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     let (keys, values, key_heads) = shared.unwrap_or((keys, values, heads));
     let keys = viewed_as(rewriter, keys, &[batches, key_heads, key_rows, width])?;
     let values = viewed_as(rewriter, values, &[batches, key_heads, key_rows, value_width])?;
-    let plain = key_heads == heads && (!weights.zeros || shows_each_row);
-    let operator = if plain { Operator::ET_VK_SDPA } else { Operator::ATTENTION };
+    let plain = key_heads == heads && causal.is_none() && (!weights.zeros || shows_each_row);
     let scale = rewriter.value(Value::Double(scale));
-    let inputs = [queries, keys, values, mask, scale];
+    let mut inputs = vec![queries, keys, values, mask, scale];
+    let operator = if plain {
+        Operator::ET_VK_SDPA
+    } else {
+        let offset = causal.and_then(|offset| i64::try_from(offset).ok());
+        inputs.push(rewriter.value(offset.map_or(Value::None, Value::Int)));
+        Operator::ATTENTION
+    };
     let sizes = vec![batches, heads, rows, value_width];
     let fused = rewriter.call_new(operator, &inputs, scalar_type, sizes);
     view_into(rewriter, fused, out)

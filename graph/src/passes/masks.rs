@@ -148,38 +148,91 @@ pub(super) fn filled(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<f64> {
     rewriter.number(*inputs(node).get(at)?)
 }
 
-/// What is known of constant masks, found once for each.
+/// What a constant mask does in every run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// It leaves each row a key to look at.
+    pub(super) shows_each_row: bool,
+    /// It shows row `i` the keys up to this one behind the `i`-th, and no others.
+    pub(super) causal: Option<usize>,
+}
+
+/// What is known of masks, found once for each: by what they are made of, and what of that shows keys.
 #[derive(Default)]
-pub(super) struct Masks(BTreeMap<ValueId, bool>);
+pub(super) struct Masks(BTreeMap<(ValueId, bool), Known>);
 
 impl Masks {
-    /// Whether a mask is known to leave each row a key to look at, in every run.
-    pub(super) fn shows_each_row(&mut self, rewriter: &Rewriter<'_, '_>, mask: Mask) -> bool {
-        let id = match mask {
-            Mask::Added(id) => id,
-            Mask::Filled { number, .. } if number > f64::NEG_INFINITY => return true,
-            Mask::Filled { condition, .. } => condition,
+    /// What is known of a mask of so many keys for each of so many rows.
+    pub(super) fn known(
+        &mut self,
+        rewriter: &Rewriter<'_, '_>,
+        mask: Mask,
+        sizes: [usize; 2],
+    ) -> Known {
+        let (key, fills_numbers) = match mask {
+            Mask::Added(id) => ((id, false), false),
+            Mask::Filled { condition, inverted, number } => {
+                ((condition, inverted), number > f64::NEG_INFINITY)
+            }
         };
-        *self.0.entry(id).or_insert_with(|| shows(rewriter, id, mask).unwrap_or(false))
+        let found = || look(rewriter, mask, sizes).unwrap_or_default();
+        let known = *self.0.entry(key).or_insert_with(found);
+        // All keys of a row weigh as much where all have the same number.
+        Known { shows_each_row: known.shows_each_row || fills_numbers, ..known }
     }
 }
 
-fn shows(rewriter: &Rewriter<'_, '_>, id: ValueId, mask: Mask) -> Option<bool> {
+/// Looks at each element of the constant that a mask is, or that it is made of.
+fn look(rewriter: &Rewriter<'_, '_>, mask: Mask, [rows, keys]: [usize; 2]) -> Option<Known> {
+    let (id, numbers) = match mask {
+        Mask::Filled { condition, inverted: true, number } => (condition, Some([0.0, number])),
+        Mask::Filled { condition, inverted: false, number } => (condition, Some([number, 0.0])),
+        Mask::Added(id) => chosen(rewriter, id).map_or((id, None), |(id, all)| (id, Some(all))),
+    };
     let (tensor, data) = rewriter.constant(id)?;
-    let keys = (*tensor.sizes.last()?).max(1);
-    let (mut visible, mut count) = (false, 0usize);
-    for element in decode(tensor.scalar_type, data)? {
-        visible |= match mask {
-            Mask::Added(_) => element > f64::NEG_INFINITY,
-            Mask::Filled { inverted, .. } => (element != 0.0) == inverted,
-        };
-        count += 1;
-        if count % keys == 0 {
-            if !visible {
-                return Some(false);
+    let is_float = numbers.is_some() || tensor.scalar_type == ScalarType::Float;
+    let hides = |number: f64| number == f64::NEG_INFINITY || is_float && number <= ABSORBING;
+    let mut added = decode(tensor.scalar_type, data)?.map(|element| match numbers {
+        Some([set, clear]) => {
+            if element == 0.0 {
+                clear
+            } else {
+                set
             }
-            visible = false;
         }
+        None => element,
+    });
+    let (own_keys, own_rows) = match tensor.sizes[..] {
+        [] => (1, 1),
+        [keys] => (keys, 1),
+        [.., rows, keys] => (keys, rows),
+    };
+    let mut known = Known { shows_each_row: true, causal: None };
+    let mut is_causal = [own_rows, own_keys] == [rows, keys];
+    for number in 0..tensor.sizes.iter().product::<usize>().checked_div(own_keys)? {
+        let (mut shown, mut end, mut is_finite) = (0usize, 0, false);
+        for key in 0..own_keys {
+            let added = added.next()?;
+            is_finite |= added > f64::NEG_INFINITY;
+            is_causal &= added == 0.0 || hides(added);
+            if added == 0.0 {
+                (shown, end) = (shown + 1, key + 1);
+            }
+        }
+        known.shows_each_row &= is_finite;
+        let row = number % own_rows;
+        if number == 0 {
+            known.causal = shown.checked_sub(1);
+        }
+        let expected = known.causal.and_then(|offset| offset.checked_add(row)?.checked_add(1));
+        is_causal &= shown == end && expected.is_some_and(|expected| shown == expected.min(keys));
     }
-    Some(true)
+    known.causal = known.causal.filter(|_| is_causal);
+    Some(known)
+}
+
+/// The condition by which one of two numbers is added, and these: where it is set, and where not.
+fn chosen(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
+    let [condition, set, clear] = *rewriter.call_of(id, Operator::WHERE_SELF)? else { return None };
+    Some((condition, [filled(rewriter, set)?, filled(rewriter, clear)?]))
 }

@@ -166,6 +166,35 @@ def attention() -> Iterator[Delegated]:
         dynamic=({2: (n := Dim("n", min=1, max=33))}, {2: n}, {2: n}),
     )
     yield case("fused_scaled", lambda q, k, v: fused(q, k, v, None, 0.3), (q, k, v))
+    yield from causal()
+
+
+# What the mask adds is the CPU's, too.
+MASK_IN_PARTS = {**IN_PARTS, "outside": sorted([*IN_PARTS["outside"], "aten::scalar_tensor.out"])}
+
+
+class CausalMask(nn.Module):
+    """Queries are the last rows: each sees what is before it."""
+
+    def __init__(self, rows: int, keys: int) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows))
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask, enable_gqa=q.size(1) != k.size(1))
+
+
+def causal() -> Iterator[Delegated]:
+    """Masks that show each row a key more than the one before."""
+    sdpa = F.scaled_dot_product_attention
+    same = (values(f32, 1, 2, 45, 16), values(f32, 1, 2, 45, 16), values(f32, 1, 2, 45, 16))
+    yield from halved([case("causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), same, **MASK_IN_PARTS)])
+    shared = (values(f32, 2, 4, 19, 16), values(f32, 2, 2, 70, 16), values(f32, 2, 2, 70, 32))
+    yield from halved([case("causal_behind", CausalMask(19, 70), shared, **MASK_IN_PARTS)])
+    one = (values(f32, 1, 2, 1, 16), values(f32, 1, 2, 70, 16), values(f32, 1, 2, 70, 16))
+    yield case("causal_row", CausalMask(1, 70), one, **MASK_IN_PARTS)
+    long = (values(f32, 1, 1, 203, 16), values(f32, 1, 1, 203, 16), values(f32, 1, 1, 203, 16))
+    yield half(case("causal_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), long, **MASK_IN_PARTS))
 
 
 def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

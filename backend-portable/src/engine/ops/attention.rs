@@ -14,17 +14,25 @@ use torchlet_graph::graph::ValueId;
 /// Scores that are computed together at most.
 const SCORES: usize = 1 << 15;
 
-/// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero; see the table of operators.
+/// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero, and of which row `i` sees keys up to
+/// `offset + i` where there is an offset; see the table of operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    attend(builder, args, 0.0)
+    let offset = builder.optional_integer(argument(args, 5)?)?.map(usize::try_from);
+    let offset = offset.transpose().map_err(|_| "a causal offset that is negative")?;
+    attend(builder, args, offset, 0.0)
 }
 
 /// The same, in which such rows are no numbers.
 pub(super) fn sdpa(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    attend(builder, args, f32::NAN)
+    attend(builder, args, None, f32::NAN)
 }
 
-fn attend(builder: &mut Builder<'_, '_>, args: &[ValueId], hidden: f32) -> Result<(), Refusal> {
+fn attend(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    causal: Option<usize>,
+    hidden: f32,
+) -> Result<(), Refusal> {
     let view = |builder: &mut Builder<'_, '_>, at| builder.view(argument(args, at)?);
     let (q, k, v) = (view(builder, 0)?, view(builder, 1)?, view(builder, 2)?);
     let mask = builder.optional(argument(args, 3)?)?;
@@ -53,6 +61,7 @@ fn attend(builder: &mut Builder<'_, '_>, args: &[ValueId], hidden: f32) -> Resul
         k: Heads::of(&k),
         v: Heads::of(&v),
         mask: mask.as_ref().map(Heads::of),
+        causal,
         scale: scale.unwrap_or_else(|| 1.0 / libm::sqrt(width as f64)) as f32,
         hidden,
     };
@@ -99,6 +108,8 @@ struct Attention {
     k: Heads,
     v: Heads,
     mask: Option<Heads>,
+    /// The last key that the first row sees, where each row sees one more than the one before.
+    causal: Option<usize>,
     scale: f32,
     /// The weights of a row in which every key is hidden.
     hidden: f32,
@@ -140,6 +151,9 @@ impl Attention {
         let (q, k, v) = (self.q.from(q, sample)?, self.k.from(k, sample)?, self.v.from(v, sample)?);
         let across = heads * value_width;
         let rows = out.len() / across.max(1);
+        // Keys that none of these rows sees are left out.
+        let first_end = self.causal.map(|offset| offset.saturating_add(first).saturating_add(1));
+        let keys = first_end.map_or(keys, |end| end.saturating_add(rows - 1).min(keys));
         let (scores, workspace) =
             workspace.split_at_mut_checked(rows * keys).ok_or(ShapeMismatch)?;
         let (queries, turned) = (self.q.walk.rows_from(first), self.k.walk.transposed());
@@ -153,6 +167,12 @@ impl Attention {
             if let Some(heads) = &self.mask {
                 let mask = heads.from(mask, sample)?;
                 heads.walk.rows_from(first).add(mask, head, keys, scores)?;
+            }
+            if let Some(end) = first_end {
+                for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
+                    let behind = scores.get_mut(end.saturating_add(row)..).unwrap_or_default();
+                    behind.fill(f32::NEG_INFINITY);
+                }
             }
             softmax(context, keys, self.hidden, scores, workspace)?;
             let a = Walk::row_major(keys).matrix(scores, 0, [rows, keys])?;

@@ -353,7 +353,8 @@ fn attention(builder: &mut Builder<'_>, table: &AttentionTable<'_>) -> Result<()
     let (scaled, sizes) = (builder.sizes(query)?, builder.sizes(out)?);
     let query = builder.call(Operator::MUL_TENSOR, &[query, scale], &scaled)?;
     let one = builder.push(Value::Double(1.0));
-    let inputs = [query, key, value, mask, one];
+    let not_causal = builder.push(Value::None);
+    let inputs = [query, key, value, mask, one, not_causal];
     let made = builder.call(Operator::ATTENTION, &inputs, &sizes)?;
     builder.store(made, out, None)
 }

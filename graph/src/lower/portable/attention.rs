@@ -10,8 +10,11 @@ use alloc::format;
 use torchlet_core::ScalarType;
 
 pub(super) const RULES: &[(Operator, Rule)] = &[
-    (Operator::ET_VK_SDPA, |b, args| sdpa(b, args, HiddenRows::AreNoNumbers)),
-    (Operator::ATTENTION, |b, args| sdpa(b, args, HiddenRows::AreZeros)),
+    (Operator::ET_VK_SDPA, |b, args| sdpa(b, args, None, HiddenRows::AreNoNumbers)),
+    (Operator::ATTENTION, |b, args| {
+        let start = b.optional(args, 5);
+        sdpa(b, args, start, HiddenRows::AreZeros)
+    }),
     (Operator::LLAMA_CUSTOM_SDPA, |b, args| {
         let qkv = three(b, args)?;
         if has_kernel(b, args, qkv)? {
@@ -50,11 +53,17 @@ enum HiddenRows {
     AreZeros,
 }
 
-fn sdpa(b: &mut Builder<'_, '_>, args: &[ValueId], hidden: HiddenRows) -> Result<(), Error> {
+/// Attention, causal from a position on if there is one.
+fn sdpa(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    start: Option<ValueId>,
+    hidden: HiddenRows,
+) -> Result<(), Error> {
     let qkv = three(b, args)?;
     let mask = b.optional(args, 3);
     let scale = b.optional_number(args, 4)?;
-    let out = attend(b, qkv, mask, None, scale, hidden)?;
+    let out = attend(b, qkv, mask, start, scale, hidden)?;
     b.finish_with(out, b.out(args)?)
 }
 

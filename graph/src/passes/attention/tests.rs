@@ -80,6 +80,90 @@ fn a_constant_mask_is_looked_at() {
     }
 }
 
+/// The call and its last argument, for a constant mask of 16 rows of 12 keys that shows row `i` the keys before `ends(i)`.
+fn causal(ends: impl Fn(usize) -> usize, rows: usize) -> (Operator, String) {
+    let shown = |at: usize| at % 12 < ends(at / 12);
+    let elements = |of: [&str; 2]| {
+        let all = (0..rows * 12).map(|at| of[usize::from(shown(at))]);
+        all.collect::<Vec<_>>().join(" ")
+    };
+    let call = |declaration: String, mask: &str| {
+        let (graph, calls) = fused(&decomposed(&declaration, mask, "masked"));
+        let (call, operator) = (&calls[calls.len() - 1], graph.nodes[calls.len() - 1].operator);
+        (operator, call[call.rfind(", ").unwrap() + 2..call.len() - 1].into(), calls.len())
+    };
+    let sizes = format!("[{rows},12]");
+    let added = call(
+        format!("const m f32{sizes} = {}", elements(["-inf", "0"])),
+        "masked f32[2,4,16,12] = aten.add.Tensor(m, scores, 1)",
+    );
+    // As `F.scaled_dot_product_attention` comes from the exporter, and as models write it.
+    let made = call(
+        format!(
+            "const c bool{sizes} = {}
+             z f32{sizes} = aten.full.default([{rows}, 12], 0)
+             i f32[] = aten.scalar_tensor.default(-inf)
+             m f32{sizes} = aten.where.self(c, z, i)",
+            elements(["0", "1"])
+        ),
+        "masked f32[2,4,16,12] = aten.add.Tensor(scores, m, 1)",
+    );
+    let filled = call(
+        format!("const c bool{sizes} = {}", elements(["1", "0"])),
+        "low f32[] = aten.scalar_tensor.default(-1e38)
+         masked f32[2,4,16,12] = aten.where.self(c, low, scores)",
+    );
+    assert_eq!((&added.0, &added.1), (&made.0, &made.1));
+    assert_eq!((&added.0, &added.1), (&filled.0, &filled.1));
+    if added.0 == Operator::ATTENTION && added.1 != "none)" {
+        assert_eq!([added.2, made.2, filled.2], [1; 3], "the mask is not made any more");
+    }
+    (added.0, added.1)
+}
+
+#[test]
+fn a_mask_that_shows_each_row_a_key_more_is_an_offset() {
+    for offset in [0, 3, 10] {
+        let found = causal(|row| (offset + row + 1).min(12), 16);
+        assert_eq!(found, (Operator::ATTENTION, format!("{offset}")));
+    }
+}
+
+#[test]
+fn a_mask_that_hides_nothing_is_none() {
+    let (operator, _) = causal(|_| 12, 16);
+    assert_eq!(operator, Operator::ET_VK_SDPA);
+}
+
+#[test]
+fn other_masks_stay() {
+    let skips = |row: usize| if row == 7 { 3 } else { (row + 1).min(12) };
+    assert_eq!(causal(skips, 16).0, Operator::ET_VK_SDPA);
+    // One row for all of them.
+    assert_eq!(causal(|_| 1, 1).0, Operator::ET_VK_SDPA);
+    // The first row sees nothing.
+    let hides = format!("const m f32[16,12] = {}", causal_from(-1));
+    let mask = "masked f32[2,4,16,12] = aten.add.Tensor(m, scores, 1)";
+    let (graph, calls) = fused(&decomposed(&hides, mask, "masked"));
+    assert_eq!(graph.nodes[0].operator, Operator::ATTENTION);
+    assert!(calls[0].ends_with(", none)"), "{calls:#?}");
+    // Of every batch its own.
+    let both = format!("{} {}", causal_from(0), causal_from(1));
+    let of_batches = format!("const m f32[2,1,16,12] = {both}");
+    let (graph, _) = fused(&decomposed(&of_batches, mask, "masked"));
+    assert_eq!(graph.nodes[0].operator, Operator::ET_VK_SDPA);
+    let same = format!("const m f32[2,1,16,12] = {0} {0}", causal_from(1));
+    let (_, calls) = fused(&decomposed(&same, mask, "masked"));
+    assert!(calls[0].ends_with(", 1)"), "{calls:#?}");
+}
+
+/// What is added to scores where row `i` sees keys up to `offset + i`.
+fn causal_from(offset: isize) -> String {
+    let shown = |at: usize| (at % 12) as isize <= offset + (at / 12) as isize;
+    let all = (0..16 * 12).map(|at| if shown(at) { "0" } else { "-inf" });
+    all.collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn a_mask_that_is_expanded_is_taken_before() {
     let mask = "wide f32[2,4,16,12] = aten.expand_copy.default(m, [2, 4, 16, 12])
