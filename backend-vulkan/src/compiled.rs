@@ -16,7 +16,8 @@ use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{from_staging, to_staging};
 use crate::weights::{self, Holder};
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use torchlet_core::{DelegateCall, Parallel, Scalar, ScalarType, Serial};
 use torchlet_graph::front::vulkan::{Argument, Buffers, CallLayout};
 use torchlet_graph::graph::{Graph, Value, ValueId};
@@ -147,12 +148,23 @@ impl Compiled {
             let bytes = contents.bytes() + of_weights.bytes();
             format!("{} pipelines, {bytes} bytes, {} weights there", keys.len(), plan.there.len())
         };
-        let pipelines = keys
-            .into_iter()
-            .map(|key| -> Task<'_> { Box::new(|| context.pipelines.get(key).map(drop)) });
+        let longest = Mutex::new((Duration::ZERO, ""));
+        let pipelines = keys.into_iter().map(|key| -> Task<'_> {
+            Box::new(|| {
+                let start = Instant::now();
+                context.pipelines.get(key)?;
+                let took = (start.elapsed(), key.module.name);
+                let mut longest = longest.lock().unwrap_or_else(PoisonError::into_inner);
+                *longest = took.max(*longest);
+                Ok(())
+            })
+        });
         let pipelines = pipelines.collect();
         of_weights.run(context, &mut own_weights, parallel, pipelines)?;
         contents.run(context, &mut constants, parallel, Vec::new())?;
+        let (took, name) = longest.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let took = took.as_secs_f64() * 1e3;
+        let made = format!("{made}, the longest took {took:.1} ms: {name}");
         watch.lap_of("make pipelines and write constants", made);
 
         let mut weights: Vec<Arc<Buffer>> = own_weights.into_iter().map(Arc::new).collect();

@@ -327,6 +327,42 @@ mod tests {
     }
 
     #[test]
+    fn weights_that_no_shader_can_bind_are_cut() {
+        use torchlet_graph::passes::pieces;
+        let (rows, width) = (40_000, 1024);
+        let weights = vec![0; rows * width * 4];
+        let constant = Value::Tensor(Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: vec![rows, width],
+            dynamic: false,
+            data: Some(Cow::Borrowed(&weights)),
+            changes: Some(false),
+        });
+        let values = vec![
+            tensor(ScalarType::Long, &[1, 2]),
+            constant,
+            Value::Int(-1),
+            Value::Bool(false),
+            tensor(ScalarType::Float, &[1, 2, width]),
+            Value::None,
+            tensor(ScalarType::Float, &[1, 2, rows]),
+        ];
+        let nodes = vec![
+            Node::new(Operator::EMBEDDING, vec![1, 0, 2, 3, 3, 4]),
+            Node::new(Operator::LINEAR, vec![4, 1, 5, 6]),
+        ];
+        let (inputs, outputs) = (vec![0], vec![6]);
+        let mut graph = Graph { values, nodes, inputs, outputs, ..Graph::default() };
+        let device = VulkanTarget::any();
+        let said = device.runs(&graph).unwrap_err();
+        assert!(said.contains("163840000 bytes"), "{said}");
+        let mut takes = |graph: &Graph<'_>, node: &Node| device.accepts(graph, node).is_ok();
+        assert_eq!(pieces::run(&mut graph, pieces::TAKEN_BY_ALL, &mut takes), 2);
+        assert_eq!(device.runs(&graph), Ok(()));
+    }
+
+    #[test]
     fn what_is_not_computed_is_refused_where_it_is_wanted() {
         let values = || {
             let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes);

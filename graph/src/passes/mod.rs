@@ -6,8 +6,8 @@
 //! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
 //! do those that read what it writes; and where sizes are bounds, nothing follows from them.
 //!
-//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`] and
-//! [`lookup`], which ask them what they take and run before constants are folded.
+//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`],
+//! [`lookup`] and [`pieces`], which ask them what they take: the last behind all others, the others before constants are folded.
 
 pub mod activations;
 pub mod attention;
@@ -21,6 +21,7 @@ pub mod linear;
 pub mod lookup;
 mod masks;
 pub mod narrow;
+pub mod pieces;
 pub mod quantized;
 pub mod redundant;
 mod rewrite;
