@@ -54,6 +54,20 @@ pub(crate) struct ConstantWrites<'c> {
     constants: Vec<Constant<'c>>,
 }
 
+/// Where chunks pass, one at a time.
+struct Way {
+    // Dropped first, which waits: until then the device reads what was staged.
+    recording: Recording,
+    staging: Buffer,
+}
+
+impl Way {
+    fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, Error> {
+        let staging = Buffer::new(context, bytes, MemoryKind::Upload)?;
+        Ok(Way { recording: Recording::new(context)?, staging })
+    }
+}
+
 /// Work that can be done beside other work.
 pub(crate) type Task<'t> = Box<dyn FnOnce() -> Result<(), Error> + Send + 't>;
 
@@ -137,12 +151,16 @@ impl<'c> ConstantWrites<'c> {
         if largest == 0 {
             return run_tasks(parallel, tasks);
         }
-        let mut staging = Buffer::new(context, largest, MemoryKind::Upload)?;
-        let mut recording = Recording::new(context)?;
-        for chunk in chunks {
+        // While the device copies one chunk, the next one is written beside it. A way is gone before what it copies from and to.
+        let count = if chunks.len() > 1 { 2 } else { 1 };
+        let mut ways =
+            (0..count).map(|_| Way::new(context, largest)).collect::<Result<Vec<Way>, Error>>()?;
+        for (turn, chunk) in chunks.into_iter().enumerate() {
             let (start, _) = extent(chunk);
             let number = chunk.first().map_or(0, |first| first.buffer);
             let target = buffers.get(number).ok_or_else(missing)?.raw;
+            let Some(Way { recording, staging }) = ways.get_mut(turn % count) else { break };
+            recording.wait()?;
             let mut tasks = std::mem::take(&mut tasks);
             tasks.extend(writes(chunk, start, staging.mapped())?);
             run_tasks(parallel, tasks)?;
@@ -158,9 +176,9 @@ impl<'c> ConstantWrites<'c> {
                 })
                 .collect();
             recording.record(&copies, false)?;
-            recording.run()?;
+            recording.submit()?;
         }
-        Ok(())
+        ways.iter_mut().try_for_each(|way| way.recording.wait())
     }
 
     fn chunks(&self) -> Vec<&[Constant<'c>]> {

@@ -14,6 +14,8 @@ pub(crate) struct Completion {
     kind: Kind,
     /// How long the last run took, once there was one.
     last_run: Option<Duration>,
+    /// When what is not done yet was submitted.
+    pending: Option<Instant>,
     context: Arc<Context>,
 }
 
@@ -38,37 +40,17 @@ impl Completion {
             let made = unsafe { context.raw.create_fence(&Default::default(), None) };
             Kind::Fence(made.map_err(Error::of("vkCreateFence"))?)
         };
-        Ok(Completion { kind, last_run: None, context: context.clone() })
+        Ok(Completion { kind, last_run: None, pending: None, context: context.clone() })
     }
 
-    /// Submits a command buffer that is recorded and not pending, and waits until it is done.
-    pub(crate) fn run(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
+    /// Submits a command buffer that is recorded and not pending; what was submitted before is waited for first.
+    pub(crate) fn submit(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
+        self.wait()?;
         let start = Instant::now();
-        let result = self.submit_and_wait(commands);
-        self.last_run = Some(start.elapsed());
-        result
-    }
-
-    fn submit_and_wait(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
-        let polls = self.context.polls;
-        let polling = if polls { polling(self.last_run) } else { Duration::ZERO };
         let buffers = [commands];
         let submit = vk::SubmitInfo::default().command_buffers(&buffers);
         match &mut self.kind {
-            Kind::Fence(fence) => {
-                self.context.submit(submit, *fence)?;
-                let fences = [*fence];
-                // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
-                poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
-                let nanoseconds = nanoseconds(self.context.timeout);
-                // SAFETY: the fence belongs to this device.
-                let waited =
-                    unsafe { self.context.raw.wait_for_fences(&fences, true, nanoseconds) };
-                self.context.waited("vkWaitForFences", waited)?;
-                // SAFETY: the fence is signalled, so no submission uses it.
-                unsafe { self.context.raw.reset_fences(&fences) }
-                    .map_err(Error::of("vkResetFences"))
-            }
+            Kind::Fence(fence) => self.context.submit(submit, *fence)?,
             Kind::Timeline(semaphore, last) => {
                 let (semaphores, values) = ([*semaphore], [*last + 1]);
                 let mut timeline =
@@ -76,6 +58,34 @@ impl Completion {
                 let submit = submit.signal_semaphores(&semaphores).push_next(&mut timeline);
                 self.context.submit(submit, vk::Fence::null())?;
                 *last += 1;
+            }
+        }
+        self.pending = Some(start);
+        Ok(())
+    }
+
+    /// Waits until what was submitted is done, if anything was.
+    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+        let Some(start) = self.pending else { return Ok(()) };
+        let polls = self.context.polls;
+        let polling = if polls { polling(self.last_run) } else { Duration::ZERO };
+        let nanoseconds = nanoseconds(self.context.timeout);
+        let result = match &self.kind {
+            Kind::Fence(fence) => {
+                let fences = [*fence];
+                // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
+                poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
+                // SAFETY: the fence belongs to this device.
+                let waited =
+                    unsafe { self.context.raw.wait_for_fences(&fences, true, nanoseconds) };
+                self.context.waited("vkWaitForFences", waited).and_then(|()| {
+                    // SAFETY: the fence is signalled, so no submission uses it.
+                    unsafe { self.context.raw.reset_fences(&fences) }
+                        .map_err(Error::of("vkResetFences"))
+                })
+            }
+            Kind::Timeline(semaphore, last) => {
+                let (semaphores, values) = ([*semaphore], [*last]);
                 let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
                 let Some(functions) = &self.context.timeline else { return Ok(()) };
                 poll(polling, || {
@@ -84,11 +94,13 @@ impl Completion {
                     value.map_or(true, |value| value >= *last)
                 });
                 // SAFETY: as above.
-                let waited =
-                    unsafe { functions.wait_semaphores(&wait, nanoseconds(self.context.timeout)) };
+                let waited = unsafe { functions.wait_semaphores(&wait, nanoseconds) };
                 self.context.waited("vkWaitSemaphores", waited)
             }
-        }
+        };
+        self.last_run = Some(start.elapsed());
+        self.pending = None;
+        result
     }
 }
 

@@ -42,6 +42,9 @@ struct Shader {
     device: ash::Device,
 }
 
+/// Where a shader is once it is made. Making one takes drivers milliseconds: who wants the same one meanwhile waits for it.
+type Slot = Arc<Mutex<Option<Arc<Shader>>>>;
+
 /// A pipeline.
 pub(crate) struct Pipeline {
     pub(crate) raw: vk::Pipeline,
@@ -51,7 +54,7 @@ pub(crate) struct Pipeline {
 /// The pipelines of a device.
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
-    shaders: Mutex<HashMap<&'static str, Arc<Shader>>>,
+    shaders: Mutex<HashMap<&'static str, Slot>>,
     cache: vk::PipelineCache,
     /// Where the cache is saved, and the bytes that are there already.
     file: Option<Mutex<(CacheFile, usize)>>,
@@ -97,11 +100,14 @@ impl Pipelines {
     }
 
     fn shader(&self, module: &Module) -> Result<Arc<Shader>, Error> {
-        if let Some(shader) = lock(&self.shaders).get(module.name) {
+        let slot = lock(&self.shaders).entry(module.name).or_default().clone();
+        let mut slot = lock(&slot);
+        if let Some(shader) = &*slot {
             return Ok(shader.clone());
         }
         let shader = Arc::new(Shader::new(&self.device, module)?);
-        Ok(lock(&self.shaders).entry(module.name).or_insert(shader).clone())
+        *slot = Some(shader.clone());
+        Ok(shader)
     }
 
     /// Saves the cache if there is more in it than was saved before. That it cannot be is no error: the next start takes

@@ -91,6 +91,7 @@ impl Recording {
     /// Records commands in place of what was recorded before; with the times around each if `timed`, where the device
     /// has a clock.
     pub(crate) fn record(&mut self, commands: &[Command], timed: bool) -> Result<(), Error> {
+        self.wait()?;
         let device = self.context.raw.clone();
         let mut pipelines = Vec::with_capacity(commands.len());
         for command in commands {
@@ -290,7 +291,18 @@ impl Recording {
 
     /// Runs what was recorded, and waits until it is done.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
-        self.completion.run(self.commands)
+        self.submit()?;
+        self.wait()
+    }
+
+    /// Runs what was recorded. What it reads and writes must stay until it is waited for, or the recording is gone.
+    pub(crate) fn submit(&mut self) -> Result<(), Error> {
+        self.completion.submit(self.commands)
+    }
+
+    /// Waits until what was submitted is done.
+    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+        self.completion.wait()
     }
 
     /// The times before the first command and after each, as the last run took them; `None` where it was recorded
@@ -302,7 +314,9 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        if self.context.is_abandoned() {
+        // If it never ends, the device is given up.
+        let waited = self.wait();
+        if waited.is_err() || self.context.is_abandoned() {
             return;
         }
         let device = &self.context.raw;

@@ -40,7 +40,13 @@ const MAX_WIDTH: usize = 2048;
 pub fn run(graph: &mut Graph<'_>) -> usize {
     let mut masks = Masks::default();
     each_call(graph, |rewriter, node| {
-        let found = rewriter.has_fixed_shapes().then(|| find(rewriter, node)).flatten();
+        if !rewriter.has_fixed_shapes() {
+            return false;
+        }
+        if matches!(node.operator, Operator::ET_VK_SDPA | Operator::ATTENTION) {
+            return unmask(rewriter, &mut masks, node).is_some();
+        }
+        let found = find(rewriter, node);
         found.is_some_and(|attention| emit(rewriter, &mut masks, attention).is_some())
     })
 }
@@ -256,6 +262,38 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     let sizes = vec![batches, heads, rows, value_width];
     let fused = rewriter.call_new(operator, &inputs, scalar_type, sizes);
     view_into(rewriter, fused, out)
+}
+
+/// Lets a call that is there do without its mask, where that is constant by now, and an offset says as much.
+fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Option<()> {
+    let (&[q, k, v, mask, ref rest @ ..], out) = (inputs(node), *node.args.last()?) else {
+        return None;
+    };
+    let (&[_, _, rows, _], &[_, _, keys, _]) = (rewriter.sizes(q)?, rewriter.sizes(k)?) else {
+        return None;
+    };
+    if rewriter.is_none(Some(&mask)) || !rewriter.is_none(rest.get(1)) {
+        return None;
+    }
+    let made = peeled_views(rewriter, mask);
+    let made = match rewriter.scalar_type(made)? {
+        ScalarType::Bool => {
+            Mask::Filled { condition: made, inverted: true, number: f64::NEG_INFINITY }
+        }
+        _ => Mask::Added(made),
+    };
+    let offset = masks.known(rewriter, made, [rows, keys]).causal?;
+    let none = rewriter.value(Value::None);
+    let scale = rest.first().copied().unwrap_or(none);
+    let mut args = vec![q, k, v, none, scale];
+    let hides = offset + 1 < keys;
+    let operator = if hides { Operator::ATTENTION } else { node.operator };
+    if operator == Operator::ATTENTION {
+        let offset = i64::try_from(offset).ok().filter(|_| hides);
+        args.push(rewriter.value(offset.map_or(Value::None, Value::Int)));
+    }
+    rewriter.call(operator, &args, out);
+    Some(())
 }
 
 /// The rows of keys that columns of the first product's second factor are, and how they are scaled.

@@ -157,6 +157,41 @@ fn other_masks_stay() {
     assert!(calls[0].ends_with(", 1)"), "{calls:#?}");
 }
 
+#[test]
+fn masks_of_calls_that_are_there_are_looked_at_too() {
+    let call = |mask: &str, call: &str| {
+        let text = format!(
+            "in q f16[2,4,16,8]
+             in k f16[2,2,12,8]
+             in v f16[2,2,12,6]
+             const m {mask}
+             m4 {} = aten.view_copy.default(m, [1, 1, 16, 12])
+             o f16[2,4,16,6] = {call}
+             out o",
+            mask.split_once(' ').unwrap().0.replace("[16,12]", "[1,1,16,12]")
+        );
+        fused(&text).1.pop().unwrap()
+    };
+    let shown = |offset| causal_from(offset).replace("-inf", "no").replace('0', "1");
+    let added = format!("f16[16,12] = {}", causal_from(2));
+    let condition = format!("bool[16,12] = {}", shown(2).replace("no", "0"));
+    for mask in [&added, &condition] {
+        let found = call(mask, "torchlet.attention(q, k, v, m4, 0.5, none)");
+        assert!(found.ends_with("torchlet.attention(%0, %1, %2, none, 0.5, 2)"), "{found}");
+        let found = call(mask, "et_vk.sdpa.default(q, k, v, m4)");
+        assert!(found.ends_with("torchlet.attention(%0, %1, %2, none, none, 2)"), "{found}");
+    }
+    // What is an offset already stays, and so does what hides whole rows.
+    let found = call(&added, "torchlet.attention(q, k, v, m4, 0.5, 1)");
+    assert!(found.ends_with(", 0.5, 1)") && !found.contains("none"), "{found}");
+    let hides = format!("f16[16,12] = {}", causal_from(-1));
+    let found = call(&hides, "torchlet.attention(q, k, v, m4, 0.5, none)");
+    assert!(found.ends_with(", 0.5, none)") && !found.contains("none, 0.5"), "{found}");
+    let nothing = format!("f16[16,12] = {}", causal_from(11));
+    let found = call(&nothing, "et_vk.sdpa.default(q, k, v, m4)");
+    assert!(found.ends_with("et_vk.sdpa.default(%0, %1, %2, none, none)"), "{found}");
+}
+
 /// What is added to scores where row `i` sees keys up to `offset + i`.
 fn causal_from(offset: isize) -> String {
     let shown = |at: usize| (at % 12) as isize <= offset + (at / 12) as isize;
