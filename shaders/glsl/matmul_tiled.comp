@@ -16,7 +16,7 @@
 
 // Products of large matrices: a workgroup of 128 computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory,
 // TILE_K terms of the sums at a time; the next ones are on their way meanwhile. The workgroups that differ in z share the sums
-// over k among themselves, if there are several splits: then matmul_sum.comp adds up what they write.
+// over k among themselves, if there are several splits: then the last of a tile to be done adds up what they wrote, or matmul_sum.comp does.
 //
 // Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each of four
 // subgroups keeps a quarter of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
@@ -58,7 +58,7 @@ layout(constant_id = 14) const uint B_ALIGNED = 1;
 // Multiples of 32; an invocation has at most 32 rows.
 layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
-// Whether to write the sums of each split by themselves, in rows that are padded to a multiple of 4.
+// 1: the sums of each split are written by themselves, in rows that are padded to a multiple of 4; 2: they are, as tiles, and added up here.
 layout(constant_id = 17) const uint PARTIAL = 0;
 // Terms that are brought at a time: 16, or for COOPERATIVE 32, 64 or 128, but so that an invocation brings at most MOST_UNITS of each factor.
 layout(constant_id = 18) const uint TILE_K = 16;
@@ -73,8 +73,14 @@ layout(constant_id = 24) const uint DILATION_X = 1;
 
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
+// What other workgroups of the dispatch read: the tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero
+// before and after.
+layout(set = 0, binding = 5) coherent buffer parts_block { vec4 quads[]; } parts;
+layout(set = 0, binding = 6) coherent buffer counts_block { uint done[]; } counts;
 
 const uint LANES = 128;
+
+shared bool is_last;
 
 // The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or four where they are gathered one by
 // one; or four numbers of 32 bits. Rows are padded so that eight of them lie in different banks.
@@ -218,13 +224,48 @@ void store_b(uint i, B_UNIT v) {
     b_tile[i / (TILE_N / B_WIDTH) * B_ROW + i % (TILE_N / B_WIDTH)] = v;
 }
 
+// The number of this workgroup's tile, and where a split of it lies among the parts.
+uint own_tile(uint batch) {
+    return (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+}
+
+uint part_of(uint batch, uint split) {
+    return (own_tile(batch) * push.splits + split) * (TILE_M * TILE_N / 4);
+}
+
 // Writes four columns of a row of sums.
 void write(uint batch, uint split, uint m, uint n, vec4 sum) {
     if (PARTIAL == 0) {
         finish(batch, m, n, sum);
+    } else if (PARTIAL == 2) {
+        parts.quads[part_of(batch, split) + m % TILE_M * (TILE_N / 4) + n % TILE_N / 4] = sum;
     } else if (m < push.m && n < push.n) {
         uint batches = gl_NumWorkGroups.z / push.splits;
         y_write_f4(((split * batches + batch) * push.m + m) * ((push.n + 3) & ~3u) + n, sum);
+    }
+}
+
+// Adds up the parts of a tile that are all there. An invocation has a multiple of four groups of columns: four of as many parts are on
+// their way together.
+void add_up(uint batch, uint tile_m, uint tile_n) {
+    for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += 4 * LANES) {
+        vec4 total[4];
+        [[unroll]] for (uint g = 0; g < 4; ++g) total[g] = vec4(0);
+        for (uint split = 0; split < push.splits; split += 4) {
+            vec4 theirs[16];
+            [[unroll]] for (uint j = 0; j < 4; ++j) {
+                uint part = part_of(batch, min(split + j, push.splits - 1)) + first;
+                [[unroll]] for (uint g = 0; g < 4; ++g) theirs[j * 4 + g] = parts.quads[part + g * LANES];
+            }
+            [[unroll]] for (uint j = 0; j < 4; ++j) {
+                if (split + j >= push.splits) continue;
+                [[unroll]] for (uint g = 0; g < 4; ++g) total[g] += theirs[j * 4 + g];
+            }
+        }
+        [[unroll]] for (uint g = 0; g < 4; ++g) {
+            uint i = first + g * LANES;
+            finish(batch, tile_m + i / (TILE_N / 4), tile_n + i % (TILE_N / 4) * 4, total[g]);
+        }
     }
 }
 
@@ -336,4 +377,18 @@ void main() {
 #else
     [[unroll]] for (uint i = 0; i < ROWS; ++i) write(batch, split, tile_m + own_m + i, tile_n + own_n * 4, sums[i]);
 #endif
+
+    if (PARTIAL != 2) return;
+    // What this workgroup wrote is there before it counts as done.
+    memoryBarrierBuffer();
+    barrier();
+    if (lane == 0) {
+        uint place = own_tile(batch);
+        is_last = atomicAdd(counts.done[place], 1) == push.splits - 1;
+        if (is_last) counts.done[place] = 0;
+    }
+    barrier();
+    if (!is_last) return;
+    memoryBarrierBuffer();
+    add_up(batch, tile_m, tile_n);
 }

@@ -2,10 +2,11 @@
 //!
 //! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. Others are cut into
 //! tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
-//! busy, several workgroups share the sums of a tile, and another dispatch adds them up.
+//! busy, several workgroups share the sums of a tile, which the last of them to be done adds up, or another dispatch.
 
 use super::tiling::{LANES, Shape, Tiling};
 use super::window::{Window, checked_numel};
+use crate::derived::{Derived, Shared};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Epilogue;
@@ -232,7 +233,7 @@ impl Product {
         };
         let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
         match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles)) {
-            Way::Tiles(tiling) => self.tiled(e, &epilogue, &tiling),
+            Way::Tiles(tiling) => self.tiled(e, &epilogue, bound, &tiling),
             Way::Plain(plain) => self.plain(e, &epilogue, bound, plain),
         }
     }
@@ -329,6 +330,7 @@ impl Product {
         self,
         e: &mut Encoder<'_, '_>,
         epilogue: &Epilogue,
+        bound: Shape,
         tiling: &Tiling,
     ) -> Result<(), Error> {
         let (pitches, common) = (self.pitches(), self.common(epilogue)?);
@@ -337,15 +339,46 @@ impl Product {
         let terms = self.k.div_ceil(splits).next_multiple_of(tiling.terms.max(32));
         let a_aligned = if self.a_transposed { pitches.a } else { self.k };
         let rows = self.batches * self.m;
-        let parts = match splits {
-            1 => None,
-            _ => Some(e.temporary(Element::F32, &[splits, rows, self.n.next_multiple_of(4)])?),
+        let tiles_of = |[batches, m, n]: [usize; 3]| {
+            let tiles = m.div_ceil(tile_m).saturating_mul(n.div_ceil(tile_n));
+            tiles.saturating_mul(batches)
+        };
+        let (partial, parts, counts) = match (splits, tiling.apart) {
+            (1, _) => (0, None, None),
+            (_, true) => {
+                let sizes = [splits, rows, self.n.next_multiple_of(4)];
+                (1, Some(e.temporary(Element::F32, &sizes)?), None)
+            }
+            (_, false) => {
+                let tiles = tiles_of([self.batches, self.m, self.n]);
+                let sizes = [tiles, splits, tile_m * tile_n];
+                let parts = e.temporary(Element::F32, &sizes)?;
+                // Most products share one.
+                let most = tiles_of([bound.batches, bound.m, bound.n]);
+                let counts = most.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two();
+                let counts = counts.filter(|counts| tiles / 4 < *counts);
+                let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
+                let counts = e.derived(Derived::Shared(Shared { counts, shares: 0 }))?;
+                (2, Some(parts), Some(counts))
+            }
         };
         let bias = self.bias_or(&self.a);
         let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
-        let out = parts.as_ref().unwrap_or(&self.out);
-        let accesses =
-            [read(bias.id), read(residual.id), write(out.id), read(self.a.id), read(self.b.id)];
+        let (apart, here) = match counts {
+            None => (parts.as_ref(), None),
+            Some(_) => (None, parts.as_ref()),
+        };
+        let out = apart.unwrap_or(&self.out);
+        let accesses = [
+            read(bias.id),
+            read(residual.id),
+            write(out.id),
+            read(self.a.id),
+            read(self.b.id),
+            // Any that is written, where these are not.
+            write(here.unwrap_or(out).id),
+            write(counts.as_ref().unwrap_or(out).id),
+        ];
         let tiles = [
             self.n.div_ceil(tile_n) * LANES as usize,
             self.m.div_ceil(tile_m),
@@ -361,7 +394,7 @@ impl Product {
                     a_aligned: alignment(a_aligned),
                     tile_m: u32_of(tile_m)?,
                     tile_n: u32_of(tile_n)?,
-                    partial: parts.is_some(),
+                    partial: partial,
                     tile_k: u32_of(tiling.terms)?,
                     $($constant)*
                 });
@@ -403,7 +436,7 @@ impl Product {
                 }
             ),
         }
-        let Some(parts) = &parts else { return Ok(()) };
+        let Some(parts) = apart else { return Ok(()) };
         let pipeline = constants!(MatmulSum of self, epilogue, bias, self.out, {});
         let push = push!(MatmulSumPush of common, {
             batches: u32_of(self.batches)?,
@@ -422,6 +455,9 @@ fn alignment(pitch: usize) -> u32 {
         _ => 1,
     }
 }
+
+/// Groups of four counts of splits that are done, at least.
+const LEAST_COUNTS: usize = 256;
 
 /// How many invocations may share a sum: few choices, so that there are few pipelines.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];

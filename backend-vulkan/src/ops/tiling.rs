@@ -62,6 +62,8 @@ pub(super) struct Tiling {
     pub(super) tile: [usize; 2],
     /// The workgroups that share the sums of a tile.
     pub(super) splits: usize,
+    /// Whether another dispatch adds up what these have, in place of the last of them to be done.
+    pub(super) apart: bool,
     /// Whether subgroups multiply matrices.
     pub(super) cooperative: bool,
     /// The terms that workgroups bring to shared memory at a time.
@@ -124,7 +126,7 @@ impl Tiling {
             && tiles(large) >= enough
             && shared as usize >= needed
         {
-            return Some(Tiling { tile: large, splits: 1, cooperative, terms });
+            return Some(Tiling { tile: large, splits: 1, apart: false, cooperative, terms });
         }
         let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
             (true, false) => [32, 64],
@@ -157,7 +159,8 @@ impl Tiling {
                 [most, 64].into_iter().find(fits).unwrap_or(32)
             }
         };
-        Some(Tiling { tile, splits: splits(tiles(tile), terms), cooperative, terms })
+        let splits = splits(tiles(tile), terms);
+        Some(Tiling { tile, splits, apart: false, cooperative, terms })
     }
 
     /// Others for the same product, for devices to be measured with: each differs in the tile, in how many workgroups share the sums of
@@ -185,6 +188,7 @@ impl Tiling {
         let sides = [[64, 64], [32, 64], [64, 32], [LARGE_SIDE; 2]].map(in_tiles);
         let shares = [self.splits * 2, self.splits / 2, self.splits * 4]
             .map(|splits| Tiling { splits, ..*self });
+        let elsewhere = (self.splits > 1).then(|| Tiling { apart: !self.apart, ..*self });
         let eights = self.cooperative && octets && !windows && self.tile != [LARGE_SIDE; 2];
         let terms = [32, 64, 128]
             .into_iter()
@@ -196,7 +200,8 @@ impl Tiling {
             terms: PLAIN_TERMS,
             ..in_tiles(if self.tile == [LARGE_SIDE; 2] { [64, 64] } else { self.tile })
         });
-        sides.into_iter().chain(shares).chain(terms).chain(apart).filter(fits).collect()
+        let ways = sides.into_iter().chain(shares).chain(elsewhere).chain(terms);
+        ways.chain(apart).filter(fits).collect()
     }
 }
 
