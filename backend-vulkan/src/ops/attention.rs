@@ -202,39 +202,60 @@ impl Split {
 /// Rows, columns and terms of the matrices that subgroups multiply.
 const SIDE: usize = 16;
 
-/// The parts of a workgroup of 16 rows each, where subgroups multiply matrices of halves: as many as leave enough workgroups. `None` if this is
-/// for another kernel. `heads` is how many there are in all batches, at most, and so is `rows`.
-fn parts(
-    e: &Encoder<'_, '_>,
-    [q, k, v]: [&Operand; 3],
-    strides: [[u32; 3]; 3],
-    [heads, rows]: [usize; 2],
-) -> Option<usize> {
-    let depths = [q.size(3), v.size(3)];
-    let fits = [q, k, v].iter().all(|operand| operand.element == Element::F16)
-        && e.features().multiply_halves()
-        && strides.iter().flatten().all(|stride| stride % 8 == 0);
-    let subgroup = e.features().subgroup_size as usize;
-    let enough = e.busy() / 128 / 4;
-    let found = parts_of(depths, [heads, rows], subgroup, e.shared_memory() as usize, enough);
-    found.filter(|_| fits)
+/// The kernels for many rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernel {
+    /// Subgroups multiply matrices; a workgroup has so many parts of 16 rows each.
+    Cooperative(usize),
+    /// Workgroups bring tiles of keys and values to shared memory.
+    Tiled,
+    /// A workgroup for each row.
+    Plain,
 }
 
-/// The same, by the depths of keys and values, heads and rows, invocations of a subgroup, bytes of shared memory, and how many workgroups are
-/// enough.
+impl Kernel {
+    /// The kernels that there are for heads of these sizes, the one first that is known to be good. `heads` is how many there are in all
+    /// batches, at most, and so is `rows`.
+    fn all(
+        e: &Encoder<'_, '_>,
+        [q, k, v]: [&Operand; 3],
+        strides: [[u32; 3]; 3],
+        sizes: [usize; 2],
+    ) -> Vec<Self> {
+        let (depths, rows) = ([q.size(3), v.size(3)], sizes[1]);
+        let multiplies = [q, k, v].iter().all(|operand| operand.element == Element::F16)
+            && e.features().multiply_halves()
+            && strides.iter().flatten().all(|stride| stride % 8 == 0);
+        let subgroup = e.features().subgroup_size as usize;
+        let enough = e.busy() / 128 / 4;
+        let parts = match multiplies {
+            true => parts_of(depths, sizes, subgroup, e.shared_memory() as usize, enough),
+            false => Vec::new(),
+        };
+        let is_tiled =
+            depths.iter().all(|depth| (4..=TILED_DEPTH).contains(depth) && depth % 4 == 0)
+                && rows >= TILED_ROWS / 2;
+        let tiled = is_tiled.then_some(Kernel::Tiled);
+        parts.into_iter().map(Kernel::Cooperative).chain(tiled).chain([Kernel::Plain]).collect()
+    }
+}
+
+/// The parts that a workgroup can have where subgroups multiply matrices of halves, the best first: as many as leave enough workgroups. None if
+/// this is for another kernel. By the depths of keys and values, heads and rows, invocations of a subgroup, bytes of shared memory, and how many
+/// workgroups are enough.
 fn parts_of(
     depths: [usize; 2],
     [heads, rows]: [usize; 2],
     subgroup: usize,
     shared: usize,
     enough: usize,
-) -> Option<usize> {
+) -> Vec<usize> {
     let [depth, value_depth] = depths;
     if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
         || subgroup < 32
         || rows < SIDE / 2
     {
-        return None;
+        return Vec::new();
     }
     // What an invocation brings at a time grows with the depth.
     let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
@@ -248,9 +269,13 @@ fn parts_of(
             && (32 * parts).is_multiple_of(subgroup)
     };
     let fitting = |parts: &usize| *parts >= least && even(*parts) && bytes(*parts) <= shared;
-    let mut choices = [4, 2, 1].into_iter().filter(fitting);
+    let mut choices: Vec<usize> = [4, 2, 1].into_iter().filter(fitting).collect();
     let plenty = |parts: &usize| rows.div_ceil(SIDE * parts).saturating_mul(heads) >= enough;
-    choices.clone().find(plenty).or_else(|| choices.next_back())
+    let best = choices.iter().position(plenty).unwrap_or(choices.len().saturating_sub(1));
+    if let Some(front) = choices.get_mut(..=best) {
+        front.rotate_right(1);
+    }
+    choices
 }
 
 fn attend(
@@ -377,7 +402,17 @@ fn attend(
     }
     let strides = [q_strides, k_strides, v_strides];
     let most = [most_batches.saturating_mul(heads), most_rows];
-    if let Some(parts) = parts(e, [q, k, v], strides, most) {
+    let kernels = Kernel::all(e, [q, k, v], strides, most);
+    let first = kernels.first().copied().unwrap_or(Kernel::Plain);
+    let question = (
+        [q.element, k.element, v.element, out.element],
+        mask.map(|mask| mask.element),
+        (causal, keys, depth, value_depth),
+        (most, key_heads, strides),
+    );
+    let others = |first: &Kernel| kernels.iter().copied().filter(|it| it != first).collect();
+    let kernel = e.choose(&out, question, first, others);
+    if let Kernel::Cooperative(parts) = kernel {
         let push = push!(AttentionCooperativePush, {
             heads: u32_of(heads)?,
             heads_per_key: u32_of(heads / key_heads)?,
@@ -397,8 +432,7 @@ fn attend(
         let invocations = [lanes, rows.div_ceil(SIDE * parts), batches.saturating_mul(heads)];
         return e.dispatch(&pipeline, accesses, &push, invocations, [u32_of(lanes)?, 1, 1]);
     }
-    let short = depth > 0 && depth.max(value_depth) <= TILED_DEPTH;
-    if aligned && short && most_rows >= TILED_ROWS / 2 {
+    if kernel == Kernel::Tiled {
         let push = push!(AttentionTiledPush, {
             heads: u32_of(heads)?,
             heads_per_key: u32_of(heads / key_heads)?,
@@ -510,14 +544,13 @@ mod tests {
                 for shared in [16 << 10, 48 << 10, 64 << 10] {
                     for enough in [1, 100, usize::MAX] {
                         let sizes = [96, 1024];
-                        let Some(parts) = parts_of(depths, sizes, subgroup, shared, enough) else {
-                            continue;
-                        };
-                        let lanes = 32 * parts;
-                        // The shader's groups of eight elements of 32 rows.
-                        let brought = depths.map(|depth| 32 * depth / 8);
-                        assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
-                        assert_eq!(lanes % subgroup, 0);
+                        for parts in parts_of(depths, sizes, subgroup, shared, enough) {
+                            let lanes = 32 * parts;
+                            // The shader's groups of eight elements of 32 rows.
+                            let brought = depths.map(|depth| 32 * depth / 8);
+                            assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
+                            assert_eq!(lanes % subgroup, 0);
+                        }
                     }
                 }
             }
@@ -526,15 +559,17 @@ mod tests {
 
     #[test]
     fn parts_are_fewer_where_there_are_few_rows() {
-        let parts = |depth, sizes| parts_of([depth; 2], sizes, 32, 48 << 10, 128);
+        let first = |found: Vec<usize>| found.first().copied();
+        let parts = |depth, sizes| first(parts_of([depth; 2], sizes, 32, 48 << 10, 128));
         assert_eq!(parts(64, [96, 1024]), Some(4));
         assert_eq!(parts(64, [12, 197]), Some(1));
         assert_eq!(parts(128, [1, 16]), Some(2));
         assert_eq!(parts(80, [16, 1024]), Some(2), "five sixteens are no multiple of four parts");
         assert_eq!(parts(64, [96, 1]), None);
         assert_eq!(parts(72, [96, 1024]), None);
-        assert_eq!(parts_of([64; 2], [12, 197], 64, 48 << 10, 128), Some(2));
-        assert_eq!(parts_of([64; 2], [12, 197], 16, 48 << 10, 128), None);
+        assert_eq!(first(parts_of([64; 2], [12, 197], 64, 48 << 10, 128)), Some(2));
+        assert_eq!(first(parts_of([64; 2], [12, 197], 16, 48 << 10, 128)), None);
+        assert_eq!(parts_of([64; 2], [12, 197], 32, 48 << 10, 128), [1, 4, 2], "others behind it");
     }
 
     #[test]
