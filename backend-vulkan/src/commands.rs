@@ -8,9 +8,16 @@ use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::Label;
+use std::collections::HashMap;
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
+
+/// Bytes of an input that the device reads where the host wrote them, at most: each workgroup fetches them anew.
+const MOST_READ: u64 = 4096;
+
+/// Bytes of an output that it writes where the host reads them, at most.
+const MOST_WRITTEN: u64 = 16384;
 
 /// What a command of the recording is for, by position.
 enum Purpose<'s> {
@@ -53,17 +60,13 @@ impl Compiled {
             commands.push(copy);
         }
         let limits = &self.state.limits;
+        let at_host = self.at_host(steps);
         for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
             let Some(staging) = staging else { continue };
-            if !self.places.contains_key(&self.state.root(*id)) {
+            if !self.places.contains_key(&self.state.root(*id)) || at_host.contains_key(id) {
                 continue;
             }
-            let host = Binding {
-                buffer: self.input_staging.raw,
-                offset: staging.offset,
-                size: staging.bytes,
-                written: false,
-            };
+            let host = staging.binding(self.input_staging.raw, false);
             let tensor = self.state.tensor(*id)?;
             let device = (self.binding(*id, true)?, tensor.element);
             purposes.push(Purpose::Input(position));
@@ -73,7 +76,10 @@ impl Compiled {
             let bindings: Result<Vec<Binding>, Error> = step
                 .accesses
                 .iter()
-                .map(|access| self.binding(access.tensor, access.written))
+                .map(|access| match at_host.get(&access.tensor) {
+                    Some(host) => Ok(*host),
+                    None => self.binding(access.tensor, access.written),
+                })
                 .chain(parameters.map(Ok))
                 .collect();
             purposes.push(Purpose::Step(step));
@@ -87,13 +93,8 @@ impl Compiled {
         }
         let outputs = self.graph.outputs.iter().zip(&self.outputs).enumerate();
         for (position, (id, staging)) in outputs.skip(self.new_values) {
-            let Some(staging) = staging else { continue };
-            let host = Binding {
-                buffer: self.output_staging.raw,
-                offset: staging.offset,
-                size: staging.bytes,
-                written: true,
-            };
+            let Some(staging) = staging.filter(|_| !at_host.contains_key(id)) else { continue };
+            let host = staging.binding(self.output_staging.raw, true);
             let tensor = self.state.tensor(*id)?;
             let device = (self.binding(*id, false)?, tensor.element);
             purposes.push(Purpose::Output(position));
@@ -112,6 +113,51 @@ impl Compiled {
         self.recording.record(&commands, self.labels.is_some())?;
         self.recorded = true;
         Ok(())
+    }
+
+    /// The inputs that one step alone reads, and the outputs that one alone writes, where they are so small that the device reads or writes
+    /// them at the host sooner than it copies them: a copy is a step more that others wait for.
+    fn at_host(&self, steps: &[Step]) -> HashMap<TensorId, Binding> {
+        let mut uses: HashMap<TensorId, usize> = HashMap::new();
+        for access in steps.iter().flat_map(|step| &step.accesses) {
+            *uses.entry(self.state.root(access.tensor)).or_default() += 1;
+        }
+        for id in self.graph.inputs.iter().chain(&self.graph.outputs) {
+            *uses.entry(self.state.root(*id)).or_default() += 1;
+        }
+        for (from, to) in &self.updates {
+            *uses.entry(self.state.root(*from)).or_default() += 1;
+            *uses.entry(self.state.root(*to)).or_default() += 1;
+        }
+        // By a step, and as what it is.
+        let is_alone = |id: TensorId, staging: &Staging, most: u64| {
+            let is_whole =
+                self.state.location(id) == (id, 0) && !self.state.strided.contains_key(&id);
+            // What has elements of less than 32 bits may be written by atomic operations.
+            let is_plain = matches!(staging.element, Element::F32 | Element::I32)
+                && self.state.tensor(id).is_ok_and(|tensor| tensor.element == staging.element);
+            is_whole && is_plain && uses.get(&id) == Some(&2) && staging.bytes <= most
+        };
+        let access_of = |id: TensorId| {
+            let mut accesses = steps.iter().flat_map(|step| &step.accesses);
+            accesses.find(|access| access.tensor == id)
+        };
+        let mut found = HashMap::new();
+        for (id, staging) in self.graph.inputs.iter().zip(&self.inputs) {
+            let Some(staging) = staging.filter(|it| is_alone(*id, it, MOST_READ)) else { continue };
+            if access_of(*id).is_some_and(|access| !access.written) {
+                found.insert(*id, staging.binding(self.input_staging.raw, false));
+            }
+        }
+        for (id, staging) in self.graph.outputs.iter().zip(&self.outputs).skip(self.new_values) {
+            let Some(staging) = staging.filter(|it| is_alone(*id, it, MOST_WRITTEN)) else {
+                continue;
+            };
+            if access_of(*id).is_some_and(|access| access.written) {
+                found.insert(*id, staging.binding(self.output_staging.raw, true));
+            }
+        }
+        found
     }
 
     /// What a command is called where its time is told.

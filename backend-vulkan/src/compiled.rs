@@ -4,7 +4,7 @@ use crate::cells::Cell;
 use crate::choices::Choices;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
-use crate::device::{Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
+use crate::device::{Binding, Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::{encode, encode_again};
 use crate::error::Error;
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
@@ -15,6 +15,7 @@ use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
 use crate::transfer::{from_staging, to_staging};
 use crate::weights::{self, Holder};
+use ash::vk;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,6 +30,12 @@ pub(crate) struct Staging {
     pub(crate) element: Element,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
+}
+
+impl Staging {
+    pub(crate) fn binding(&self, buffer: vk::Buffer, written: bool) -> Binding {
+        Binding { buffer, offset: self.offset, size: self.bytes, written }
+    }
 }
 
 /// What graphs are compiled with.
