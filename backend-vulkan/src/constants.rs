@@ -147,14 +147,25 @@ impl<'c> ConstantWrites<'c> {
             return run_tasks(parallel, tasks);
         }
         let chunks = self.chunks();
-        let largest = chunks.iter().map(|chunk| extent(chunk).1).max().unwrap_or(0);
-        if largest == 0 {
+        let largest = |first: usize, step: usize| {
+            let turns = chunks.iter().skip(first).step_by(step);
+            turns.map(|chunk| extent(chunk).1).max().unwrap_or(0)
+        };
+        if largest(0, 1) == 0 {
             return run_tasks(parallel, tasks);
         }
-        // While the device copies one chunk, the next one is written beside it. A way is gone before what it copies from and to.
-        let count = if chunks.len() > 1 { 2 } else { 1 };
-        let mut ways =
-            (0..count).map(|_| Way::new(context, largest)).collect::<Result<Vec<Way>, Error>>()?;
+        // While the device copies one chunk, the next one is written beside it, where there is memory for both. A way is gone before what it
+        // copies from and to.
+        let mut ways = Vec::new();
+        if chunks.len() > 1 {
+            let both = [0, 1].map(|first| Way::new(context, largest(first, 2).max(4)));
+            ways.extend(both.into_iter().flatten());
+        }
+        if ways.len() != 2 {
+            ways.clear();
+            ways.push(Way::new(context, largest(0, 1))?);
+        }
+        let count = ways.len();
         for (turn, chunk) in chunks.into_iter().enumerate() {
             let (start, _) = extent(chunk);
             let number = chunk.first().map_or(0, |first| first.buffer);

@@ -51,8 +51,13 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
         if is_over() {
             break;
         }
-        let mut other = Trial::new(build, graph, way)?;
-        let [usual, tried] = race(&mut first, &mut other, is_over)?;
+        // What cannot be, for want of memory say, is no reason to leave out others.
+        let raced = Trial::new(build, graph, way)
+            .and_then(|mut other| race(&mut first, &mut other, is_over));
+        let [usual, tried] = match raced {
+            Err(error) if error.is_device_loss() => return Err(error),
+            raced => raced.unwrap_or_default(),
+        };
         for (question, (ways, best)) in &mut open {
             if way != best.tried || way >= *ways {
                 continue;

@@ -4,10 +4,11 @@
 //! lowerings to a processor add. A program's instructions call the forms with outputs among their arguments
 //! (`aten::add.out`); the table tells which is which. `torchlet.*` are forms that passes make of several calls:
 //!
-//! - `torchlet.attention(q, k, v, mask, scale)` is `softmax(q · kᵀ · scale + mask) · v` with sums in `f32` at least. `q` is `[batch,
+//! - `torchlet.attention(q, k, v, mask, scale, offset)` is `softmax(q · kᵀ · scale + mask) · v` with sums in `f32` at least. `q` is `[batch,
 //!   heads, rows, width]`, `k` `[batch, key heads, keys, width]` and `v` `[batch, key heads, keys, value width]`; heads are a
 //!   multiple of key heads, and as many neighbours share each. The mask, if it is not none, is of floating-point numbers that
-//!   broadcast to `[batch, heads, rows, keys]`. A row of which every score is minus infinity has zeros. (`et_vk.sdpa.default` is
+//!   broadcast to `[batch, heads, rows, keys]`. The offset, if there is one and it is not none, is no less than zero: row `i` sees keys
+//!   up to `offset + i`, and of these what the mask shows. A row of which every score is minus infinity has zeros. (`et_vk.sdpa.default` is
 //!   the same with as many key heads as heads, and such rows are not numbers.)
 //! - `torchlet.dynamic_convolution(input, codes, scales, bias, kernel, stride, padding, output_padding, dilation, groups, transposed)` is
 //!   `convolution` over height and width with `input` as it is when each picture of the batch is quantized to 8 bits by

@@ -197,7 +197,9 @@ void main() {
     barrier();
     uint place = gl_WorkGroupID.z * gl_NumWorkGroups.y + row;
     if (lane == 0) {
+        memoryBarrierBuffer();
         is_last = atomicAdd(counts.done[place], 1) == gl_NumWorkGroups.x - 1;
+        memoryBarrierBuffer();
         if (is_last) counts.done[place] = 0;
     }
     barrier();

@@ -384,7 +384,9 @@ void main() {
     barrier();
     if (lane == 0) {
         uint place = own_tile(batch);
+        memoryBarrierBuffer();
         is_last = atomicAdd(counts.done[place], 1) == push.splits - 1;
+        memoryBarrierBuffer();
         if (is_last) counts.done[place] = 0;
     }
     barrier();

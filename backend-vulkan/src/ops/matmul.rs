@@ -353,12 +353,12 @@ impl Product {
                 let tiles = tiles_of([self.batches, self.m, self.n]);
                 let sizes = [tiles, splits, tile_m * tile_n];
                 let parts = e.temporary(Element::F32, &sizes)?;
-                // Most products share one.
                 let most = tiles_of([bound.batches, bound.m, bound.n]);
-                let counts = most.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two();
-                let counts = counts.filter(|counts| tiles / 4 < *counts);
+                let counts = counts_for(most).filter(|counts| tiles.div_ceil(4) <= *counts);
                 let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
-                let counts = e.derived(Derived::Shared(Shared { counts, shares: 0 }))?;
+                // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
+                let shares = self.out.id % TURNS;
+                let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
                 (2, Some(parts), Some(counts))
             }
         };
@@ -456,8 +456,16 @@ fn alignment(pitch: usize) -> u32 {
     }
 }
 
-/// Groups of four counts of splits that are done, at least.
+/// Groups of four counts of splits that are done, for so many tiles: few choices, so that many products share one.
+fn counts_for(tiles: usize) -> Option<usize> {
+    tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
+}
+
+/// Such groups at least.
 const LEAST_COUNTS: usize = 256;
+
+/// How many products have counts of their own before they are shared.
+const TURNS: usize = 4;
 
 /// How many invocations may share a sum: few choices, so that there are few pipelines.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];
@@ -500,6 +508,47 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
+
+    #[test]
+    fn there_is_a_count_for_each_tile() {
+        for tiles in [1, 1023, 1024, 1025, 4096, 4097] {
+            let counts = super::counts_for(tiles).unwrap();
+            assert!(tiles <= counts * 4 && counts * 4 <= (2 * tiles).max(1024), "{tiles}");
+        }
+        assert_eq!(super::counts_for(usize::MAX), Some(1 << (usize::BITS - 2)));
+    }
+
+    /// A product of as many tiles as there are counts, whose sums are shared.
+    #[test]
+    fn products_of_any_number_of_tiles_are_shared() {
+        let tensor = |sizes: [usize; 2]| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Float,
+                host_type: ScalarType::Float,
+                sizes: sizes.to_vec(),
+                dynamic: false,
+                data: None,
+                changes: None,
+            })
+        };
+        let side = |tiles: usize| tiles * 64;
+        for [across, down] in [[31, 33], [32, 32], [41, 25]] {
+            let (m, n, k) = (side(down), side(across), 2048);
+            let graph = Graph {
+                values: vec![tensor([m, k]), tensor([k, n]), tensor([m, n])],
+                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+                inputs: vec![0, 1],
+                outputs: vec![2],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            state.busy = 1 << 19;
+            let (steps, _) = encode(&graph, &mut state, true).unwrap();
+            assert_eq!(steps.len(), 1);
+            // Several workgroups for each tile, which the last of them adds up.
+            assert!(steps[0].groups[2] > 1);
+        }
+    }
 
     /// Shapes that vary have the tiles of the largest one, whose memory is planned.
     #[test]

@@ -275,7 +275,11 @@ fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Op
     if rewriter.is_none(Some(&mask)) || !rewriter.is_none(rest.get(1)) {
         return None;
     }
+    // A view has its elements in the same order: where it ends with the same sizes, it is made of the same matrices.
     let made = peeled_views(rewriter, mask);
+    if rewriter.sizes(mask)?.last_chunk::<2>() != Some(&[rows, keys]) {
+        return None;
+    }
     let made = match rewriter.scalar_type(made)? {
         ScalarType::Bool => {
             Mask::Filled { condition: made, inverted: true, number: f64::NEG_INFINITY }

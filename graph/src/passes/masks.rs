@@ -1,6 +1,6 @@
 //! The masks of attention.
 
-use super::constant::{decode, encode};
+use super::constant::{decode, encode, rounded};
 use super::rewrite::Rewriter;
 use super::uses::inputs;
 use super::views::viewed_as;
@@ -149,7 +149,7 @@ pub(super) fn filled(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<f64> {
 }
 
 /// What a constant mask does in every run.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
     /// It leaves each row a key to look at.
     pub(super) shows_each_row: bool,
@@ -157,9 +157,25 @@ pub(super) struct Known {
     pub(super) causal: Option<usize>,
 }
 
-/// What is known of masks, found once for each: by what they are made of, and what of that shows keys.
+/// What a constant says by itself, whatever it is a mask of.
+#[derive(Debug, Clone, Copy, Default)]
+struct Looked {
+    shows_each_row: bool,
+    /// The offset, if each of its matrices is causal, and their rows and keys.
+    causal: Option<(usize, [usize; 2])>,
+}
+
+/// How a value is used as a mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    Added,
+    FilledWhereSet,
+    FilledWhereNot,
+}
+
+/// What is known of masks, found once for each.
 #[derive(Default)]
-pub(super) struct Masks(BTreeMap<(ValueId, bool), Known>);
+pub(super) struct Masks(BTreeMap<(ValueId, Use), Looked>);
 
 impl Masks {
     /// What is known of a mask of so many keys for each of so many rows.
@@ -170,20 +186,22 @@ impl Masks {
         sizes: [usize; 2],
     ) -> Known {
         let (key, fills_numbers) = match mask {
-            Mask::Added(id) => ((id, false), false),
+            Mask::Added(id) => ((id, Use::Added), false),
             Mask::Filled { condition, inverted, number } => {
-                ((condition, inverted), number > f64::NEG_INFINITY)
+                let by = if inverted { Use::FilledWhereNot } else { Use::FilledWhereSet };
+                ((condition, by), number > f64::NEG_INFINITY)
             }
         };
-        let found = || look(rewriter, mask, sizes).unwrap_or_default();
-        let known = *self.0.entry(key).or_insert_with(found);
-        // All keys of a row weigh as much where all have the same number.
-        Known { shows_each_row: known.shows_each_row || fills_numbers, ..known }
+        let found = || look(rewriter, mask).unwrap_or_default();
+        let looked = *self.0.entry(key).or_insert_with(found);
+        // All keys of a row weigh as much where all have the same number. What is broadcast to more rows says the same of each.
+        let causal = looked.causal.filter(|(_, own)| *own == sizes).map(|(offset, _)| offset);
+        Known { shows_each_row: looked.shows_each_row || fills_numbers, causal }
     }
 }
 
 /// Looks at each element of the constant that a mask is, or that it is made of.
-fn look(rewriter: &Rewriter<'_, '_>, mask: Mask, [rows, keys]: [usize; 2]) -> Option<Known> {
+fn look(rewriter: &Rewriter<'_, '_>, mask: Mask) -> Option<Looked> {
     let (id, numbers) = match mask {
         Mask::Filled { condition, inverted: true, number } => (condition, Some([0.0, number])),
         Mask::Filled { condition, inverted: false, number } => (condition, Some([number, 0.0])),
@@ -202,16 +220,15 @@ fn look(rewriter: &Rewriter<'_, '_>, mask: Mask, [rows, keys]: [usize; 2]) -> Op
         }
         None => element,
     });
-    let (own_keys, own_rows) = match tensor.sizes[..] {
+    let (rows, keys) = match tensor.sizes[..] {
         [] => (1, 1),
-        [keys] => (keys, 1),
-        [.., rows, keys] => (keys, rows),
+        [keys] => (1, keys),
+        [.., rows, keys] => (rows, keys),
     };
-    let mut known = Known { shows_each_row: true, causal: None };
-    let mut is_causal = [own_rows, own_keys] == [rows, keys];
-    for number in 0..tensor.sizes.iter().product::<usize>().checked_div(own_keys)? {
+    let (mut shows_each_row, mut is_causal, mut offset) = (true, true, None);
+    for number in 0..tensor.sizes.iter().product::<usize>().checked_div(keys)? {
         let (mut shown, mut end, mut is_finite) = (0usize, 0, false);
-        for key in 0..own_keys {
+        for key in 0..keys {
             let added = added.next()?;
             is_finite |= added > f64::NEG_INFINITY;
             is_causal &= added == 0.0 || hides(added);
@@ -219,20 +236,22 @@ fn look(rewriter: &Rewriter<'_, '_>, mask: Mask, [rows, keys]: [usize; 2]) -> Op
                 (shown, end) = (shown + 1, key + 1);
             }
         }
-        known.shows_each_row &= is_finite;
-        let row = number % own_rows;
+        shows_each_row &= is_finite;
         if number == 0 {
-            known.causal = shown.checked_sub(1);
+            offset = shown.checked_sub(1);
         }
-        let expected = known.causal.and_then(|offset| offset.checked_add(row)?.checked_add(1));
+        let row = number.checked_rem(rows)?;
+        let expected = offset.and_then(|offset| offset.checked_add(row)?.checked_add(1));
         is_causal &= shown == end && expected.is_some_and(|expected| shown == expected.min(keys));
     }
-    known.causal = known.causal.filter(|_| is_causal);
-    Some(known)
+    let causal = offset.filter(|_| is_causal).map(|offset| (offset, [rows, keys]));
+    Some(Looked { shows_each_row, causal })
 }
 
-/// The condition by which one of two numbers is added, and these: where it is set, and where not.
+/// The condition by which one of two numbers is added, and these as they are in the mask: where it is set, and where not.
 fn chosen(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let [condition, set, clear] = *rewriter.call_of(id, Operator::WHERE_SELF)? else { return None };
-    Some((condition, [filled(rewriter, set)?, filled(rewriter, clear)?]))
+    let scalar_type = rewriter.scalar_type(id)?;
+    let number = |id| rounded(scalar_type, filled(rewriter, id)?);
+    Some((condition, [number(set)?, number(clear)?]))
 }

@@ -5,9 +5,10 @@
 //! those that it has, and what is not among them is taken from the pieces before.
 //!
 //! Needs: each value made once, before its uses; runs where processors are known, and calls are cut only if `takes` says no of the whole
-//! and yes of each piece. Keeps: weights of which every processor takes all. Rounding: none changes.
+//! and yes of each piece, and of what joins them. Keeps: weights of which every processor takes all. Rounding: none changes. Indices that
+//! PyTorch refuses, below zero or beyond the table, give some row of it, which need not be that of the whole.
 
-use super::rewrite::{Rewriter, each_call};
+use super::rewrite::{Rewriter, borrowed, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
@@ -18,8 +19,8 @@ use torchlet_core::ScalarType;
 /// Bytes of a tensor that every processor takes: the least that Vulkan asks of devices (`maxStorageBufferRange`).
 pub const TAKEN_BY_ALL: usize = 1 << 27;
 
-/// More pieces take longer than another processor would.
-const MOST_PIECES: usize = 64;
+/// There are two pieces, or four, and so on: with more, another processor would be faster.
+const MOST_DOUBLINGS: usize = 6;
 
 /// Cuts calls whose weights have more bytes than `least`, where a processor takes the pieces and not the whole, and says how many.
 pub fn run(
@@ -48,20 +49,57 @@ fn cut(
     if data.len() <= least || rewriter.is_taken(node.operator, args, out, takes) {
         return None;
     }
-    let mut pieces = 2;
-    while pieces <= MOST_PIECES.min(rows) {
-        // Beginnings of rows stay aligned, whatever the type.
-        let size = rows.div_ceil(pieces).next_multiple_of(ROWS);
-        let taken = match node.operator {
-            Operator::LINEAR => linear(rewriter, args, out, size, takes),
-            _ => embedding(rewriter, args, out, size, takes),
-        };
-        if taken.is_some() {
-            return taken;
-        }
-        pieces *= 2;
+    // Beginnings of rows stay aligned, whatever the type.
+    let sizes = (1..=MOST_DOUBLINGS).map(|doublings| rows.div_ceil(1 << doublings));
+    let mut sizes = sizes.map(|size| size.next_multiple_of(ROWS)).filter(|size| *size < rows);
+    let size = sizes.find(|size| {
+        let last = rows - rows.saturating_sub(1) / size * size;
+        [*size, last].iter().all(|size| piece_is_taken(rewriter, node, at, *size, takes))
+    })?;
+    match node.operator {
+        Operator::LINEAR => linear(rewriter, args, out, size, takes),
+        _ => embedding(rewriter, args, out, size),
     }
-    None
+}
+
+/// Whether a processor takes a call with the first rows of the weights alone. Nothing is copied.
+fn piece_is_taken(
+    rewriter: &Rewriter<'_, '_>,
+    node: &Node,
+    at: usize,
+    rows: usize,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> bool {
+    let count = node.args.len();
+    let mut values = Vec::with_capacity(count);
+    for (place, id) in node.args.iter().enumerate() {
+        let Some(mut value) = rewriter.get(*id).map(borrowed) else { return false };
+        // Of products, there is a bias for each row, and a result.
+        let by_row = place == at || node.operator == Operator::LINEAR && place > at;
+        if let Value::Tensor(tensor) = &mut value
+            && by_row
+        {
+            let size = match place + 1 == count {
+                true => tensor.sizes.last_mut(),
+                false => tensor.sizes.first_mut(),
+            };
+            let Some(size) = size else { return false };
+            let all = core::mem::replace(size, rows);
+            if let Some(Cow::Borrowed(data)) = tensor.data {
+                let bytes = data.len().checked_div(all).and_then(|row| row.checked_mul(rows));
+                let Some(part) = bytes.and_then(|bytes| data.get(..bytes)) else { return false };
+                tensor.data = Some(Cow::Borrowed(part));
+            }
+        }
+        values.push(value);
+    }
+    let given = |(id, value): &(usize, &Value<'_>)| {
+        id + 1 < count && matches!(value, Value::Tensor(tensor) if tensor.data.is_none())
+    };
+    let inputs = values.iter().enumerate().filter(given).map(|(id, _)| id).collect();
+    let call = Node::new(node.operator, (0..count).collect());
+    let (nodes, outputs) = ([call.clone()].to_vec(), [count - 1].to_vec());
+    takes(&Graph { values, inputs, nodes, outputs, ..Graph::default() }, &call)
 }
 
 /// Pieces have multiples of so many rows, but for the last.
@@ -124,25 +162,23 @@ fn linear(
     if bias.is_some_and(|bias| rewriter.sizes(bias) != Some(&[rows][..])) {
         return None;
     }
-    let mut calls = Vec::new();
+    let mut pieces = Vec::new();
     for (start, end) in ranges(rows, size) {
+        pieces.push(like(rewriter, out, scalar_type, end - start)?);
+    }
+    let list = rewriter.value(Value::List(pieces.clone()));
+    let last = rewriter.value(Value::Int(-1));
+    if !rewriter.is_taken(Operator::CAT, &[list, last], out, takes) {
+        return None;
+    }
+    for ((start, end), made) in ranges(rows, size).zip(pieces) {
         let own = rows_of(rewriter, *weights, (start, end))?;
         let bias = match bias {
             Some(bias) => rows_of(rewriter, bias, (start, end))?,
             None => rewriter.value(Value::None),
         };
-        let made = like(rewriter, out, scalar_type, end - start)?;
-        let args = [*x, own, bias];
-        if !rewriter.is_taken(Operator::LINEAR, &args, made, takes) {
-            return None;
-        }
-        calls.push((args, made));
+        rewriter.call(Operator::LINEAR, &[*x, own, bias], made);
     }
-    let made = calls.iter().map(|(_, made)| *made).collect();
-    for (args, made) in calls {
-        rewriter.call(Operator::LINEAR, &args, made);
-    }
-    let (list, last) = (rewriter.value(Value::List(made)), rewriter.value(Value::Int(-1)));
     rewriter.call(Operator::CAT, &[list, last], out);
     Some(())
 }
@@ -153,7 +189,6 @@ fn embedding(
     args: &[ValueId],
     out: ValueId,
     size: usize,
-    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
 ) -> Option<()> {
     let [weights, indices, rest @ ..] = args else { return None };
     let &[rows, width] = rewriter.sizes(*weights)? else { return None };
@@ -161,22 +196,13 @@ fn embedding(
     let last = rewriter.sizes(*indices).map_or(1, |sizes| sizes.last().copied().unwrap_or(1));
     // Of one index without dimensions, there is no other tensor like it.
     rewriter.sizes(*indices)?.last()?;
-    let parts: Vec<(usize, usize)> = ranges(rows, size).collect();
-    let mut found = Vec::new();
-    for (start, end) in &parts {
-        let own = rows_of(rewriter, *weights, (*start, *end))?;
-        let made = like(rewriter, out, scalar_type, width)?;
-        let args = [&[own, *indices], rest].concat();
-        if !rewriter.is_taken(Operator::EMBEDDING, &args, made, takes) {
-            return None;
-        }
-        found.push((own, made));
-    }
     let one = rewriter.value(Value::Int(1));
     let minus_one = rewriter.value(Value::Int(-1));
     let mut before = None;
-    let count = parts.len();
-    for (number, ((start, end), (own, made))) in parts.into_iter().zip(found).enumerate() {
+    let last_start = rows.saturating_sub(1) / size * size;
+    for (start, end) in ranges(rows, size) {
+        let own = rows_of(rewriter, *weights, (start, end))?;
+        let made = like(rewriter, out, scalar_type, width)?;
         let number_of = |at: usize| i64::try_from(at).ok().map(Value::Int);
         let start_id = rewriter.value(number_of(start)?);
         let end_id = rewriter.value(number_of(end.checked_sub(1)?)?);
@@ -198,7 +224,7 @@ fn embedding(
                 rewriter.call(Operator::GE_SCALAR, &[*indices, start_id], is_own);
                 let of_rows = like(rewriter, out, ScalarType::Bool, 1)?;
                 rewriter.call(Operator::UNSQUEEZE_COPY, &[is_own, minus_one], of_rows);
-                let chosen = match number + 1 == count {
+                let chosen = match start == last_start {
                     true => out,
                     false => like(rewriter, out, scalar_type, width)?,
                 };
@@ -214,18 +240,26 @@ fn embedding(
 mod tests {
     use super::*;
     use crate::passes::{text, verify};
+    use alloc::format;
     use alloc::string::String;
+
+    fn takes(graph: &Graph<'_>, node: &Node, most: usize) -> bool {
+        verify::verify(graph).unwrap();
+        let at = match node.operator {
+            Operator::LINEAR => 1,
+            Operator::EMBEDDING => 0,
+            _ => return true,
+        };
+        match &graph.values[node.args[at]] {
+            Value::Tensor(tensor) => tensor.sizes[0] <= most,
+            _ => false,
+        }
+    }
 
     /// What becomes of a graph where a processor takes weights of so many rows.
     fn cut_to(text: &str, most: usize) -> Vec<String> {
         let mut graph = text::parse(text);
-        run(&mut graph, 0, &mut |graph, node| {
-            let at = usize::from(node.operator == Operator::LINEAR);
-            match &graph.values[node.args[at]] {
-                Value::Tensor(tensor) => tensor.sizes[0] <= most,
-                _ => false,
-            }
-        });
+        run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
         crate::passes::dead::run(&mut graph);
         verify::verify(&graph).unwrap();
         text::calls(&graph)
@@ -258,6 +292,51 @@ mod tests {
         assert_eq!(run(&mut graph, 1600, &mut |_, _| false), 0);
         let varying = LINEAR.replace("const w f32[100,4] = 0.5", "in w f32[100,4]");
         assert_eq!(cut_to(&varying, 64).len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_joined_is_not_cut() {
+        let mut graph = text::parse(LINEAR);
+        let takes = &mut |graph: &Graph<'_>, node: &Node| {
+            node.operator != Operator::CAT && takes(graph, node, 64)
+        };
+        assert_eq!(run(&mut graph, 0, takes), 0);
+        assert_eq!(text::operators(&graph), ["aten.linear.default"]);
+    }
+
+    /// All rows differ, and so does what they make.
+    #[test]
+    fn pieces_make_what_the_whole_made() {
+        let numbers = |count: usize| {
+            let all = (0..count).map(|at| format!("{}", (at * 7919 % 1009) as f32 / 64.0));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        let edges = "0 31 32 33 63 64 65 95 96 98 99 1";
+        for (scalar_type, index_type) in [("f32", "i64"), ("f16", "i32"), ("f16", "i64")] {
+            let text = format!(
+                "const i {index_type}[3,4] = {edges}
+                 const w {scalar_type}[100,4] = {}
+                 const b {scalar_type}[100] = {}
+                 e {scalar_type}[3,4,4] = aten.embedding.default(w, i, -1, false, false)
+                 y {scalar_type}[3,4,100] = aten.linear.default(e, w, b)
+                 out e y",
+                numbers(400),
+                numbers(100)
+            );
+            let computed = |most: usize| {
+                let mut graph = text::parse(&text);
+                let changed = run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
+                crate::lower::portable::run(&mut graph).unwrap();
+                (changed, crate::testing::outputs(&graph, &[]))
+            };
+            let (changed, whole) = computed(100);
+            assert_eq!(changed, 0);
+            for most in [32, 64] {
+                let (changed, pieces) = computed(most);
+                assert_eq!(changed, 2);
+                assert!(pieces == whole, "{scalar_type}, {index_type}, {most}");
+            }
+        }
     }
 
     #[test]

@@ -14,10 +14,18 @@ use torchlet_graph::graph::ValueId;
 /// Scores that are computed together at most.
 const SCORES: usize = 1 << 15;
 
+/// Terms that a product takes in one block, at most: see [`gemm_workspace_len`].
+const LONG: usize = 512;
+
 /// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero, and of which row `i` sees keys up to
 /// `offset + i` where there is an offset; see the table of operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let offset = builder.optional_integer(argument(args, 5)?)?.map(usize::try_from);
+    // Files from before there was one have none.
+    let offset = match args {
+        [_, _, _, _, _, offset, _] => builder.optional_integer(*offset)?,
+        _ => None,
+    };
+    let offset = offset.map(usize::try_from);
     let offset = offset.transpose().map_err(|_| "a causal offset that is negative")?;
     attend(builder, args, offset, 0.0)
 }
@@ -131,9 +139,14 @@ impl Attention {
 
     fn slot(&self, tier: Tier, rows: usize) -> usize {
         let Shape { width, keys, value_width, .. } = self.shape;
-        let scores = gemm_workspace_len(tier, 1, rows, keys, width).unwrap_or(0);
-        let values = gemm_workspace_len(tier, 1, rows, value_width, keys).unwrap_or(0);
-        rows.saturating_mul(keys).saturating_add(scores.max(values))
+        let of = |keys: usize| {
+            let scores = gemm_workspace_len(tier, 1, rows, keys, width).unwrap_or(0);
+            let values = gemm_workspace_len(tier, 1, rows, value_width, keys).unwrap_or(0);
+            scores.max(values)
+        };
+        // Of fewer keys, blocks can be longer than the equal ones of all.
+        let fewer = if self.causal.is_some() { of(keys.min(LONG)) } else { 0 };
+        rows.saturating_mul(keys).saturating_add(of(keys).max(fewer))
     }
 
     /// All heads of some rows of a sample.

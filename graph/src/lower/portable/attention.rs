@@ -12,7 +12,8 @@ use torchlet_core::ScalarType;
 pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_SDPA, |b, args| sdpa(b, args, None, HiddenRows::AreNoNumbers)),
     (Operator::ATTENTION, |b, args| {
-        let start = b.optional(args, 5);
+        // Files from before there was an offset have none.
+        let start = b.optional(args, 5).filter(|_| args.len() > 6);
         sdpa(b, args, start, HiddenRows::AreZeros)
     }),
     (Operator::LLAMA_CUSTOM_SDPA, |b, args| {

@@ -192,6 +192,75 @@ fn masks_of_calls_that_are_there_are_looked_at_too() {
     assert!(found.ends_with("et_vk.sdpa.default(%0, %1, %2, none, none)"), "{found}");
 }
 
+#[test]
+fn a_mask_is_looked_at_for_each_use() {
+    // One row of keys, of which the last are padding, for a call of one row and one of 16.
+    let calls = |first: usize| {
+        let shapes = if first == 1 { [1, 16] } else { [16, 1] };
+        let declared = |at: usize| format!("in q{at} f32[1,2,{},8]", shapes[at]);
+        let call = |at: usize| {
+            format!("o{at} f32[1,2,{},8] = et_vk.sdpa.default(q{at}, k, k, m)", shapes[at])
+        };
+        let text = format!(
+            "{}
+             {}
+             in k f32[1,2,12,8]
+             const m f32[1,1,1,12] = 0 0 0 0 0 0 0 0 -inf -inf -inf -inf
+             {}
+             {}
+             out o0 o1",
+            declared(0),
+            declared(1),
+            call(0),
+            call(1)
+        );
+        fused(&text).1
+    };
+    for first in [1, 16] {
+        let calls = calls(first);
+        let one = usize::from(first != 1);
+        assert!(calls[one].ends_with(", none, none, 7)"), "{calls:#?}");
+        assert!(calls[1 - one].contains("et_vk.sdpa.default("), "{calls:#?}");
+    }
+}
+
+#[test]
+fn a_view_that_is_broadcast_elsewhere_is_another_mask() {
+    // Of 16 samples, each sees one key more; by itself, the constant looks like a causal mask.
+    let shown = (0..256).map(|at| if at % 16 <= at / 16 { "0" } else { "-inf" });
+    let shown = shown.collect::<Vec<_>>().join(" ");
+    for (view, batches, heads) in [("16,1,1,16", 16, 1), ("1,16,1,16", 1, 16)] {
+        let heads = format!("f32[{batches},{heads},16,16]");
+        let text = format!(
+            "in q {heads}
+             const m f32[16,16] = {shown}
+             m4 f32[{view}] = aten.view_copy.default(m, [{view}])
+             o {heads} = et_vk.sdpa.default(q, q, q, m4)
+             out o"
+        );
+        let (_, calls) = fused(&text);
+        assert!(calls[calls.len() - 1].contains("et_vk.sdpa.default("), "{calls:#?}");
+    }
+}
+
+#[test]
+fn numbers_of_masks_are_those_of_their_type() {
+    // Of halves, this is minus infinity: rows without a key stay rows of zeros.
+    let text = decomposed(
+        "in c bool[16,12]",
+        "low f16[] = aten.scalar_tensor.default(-3.4e38)
+         z f16[] = aten.scalar_tensor.default(0)
+         m f16[16,12] = aten.where.self(c, z, low)
+         masked f16[2,4,16,12] = aten.add.Tensor(scores, m, 1)",
+        "masked",
+    )
+    .replace("f32", "f16")
+    .replace("in c bool[16,12]", "const c bool[16,12] = 0");
+    let (graph, calls) = fused(&text);
+    let operators: Vec<Operator> = graph.nodes.iter().map(|node| node.operator).collect();
+    assert!(operators.contains(&Operator::ATTENTION), "{calls:#?}");
+}
+
 /// What is added to scores where row `i` sees keys up to `offset + i`.
 fn causal_from(offset: isize) -> String {
     let shown = |at: usize| (at % 12) as isize <= offset + (at / 12) as isize;
