@@ -96,6 +96,7 @@ impl Compiled {
     ) -> Result<Self, Error> {
         let context = build.context;
         report_missing(&graph)?;
+        crate::passes::cut(&mut graph, &context.limits);
         crate::passes::run(&mut graph);
         crate::tuning::tune(build, &graph)?;
         watch.lap("measure");

@@ -6,10 +6,12 @@ mod gated;
 mod recurrent;
 mod silu;
 
-use crate::tensors::{Operand, element_of};
+use crate::device::Limits;
+use crate::tensors::{Operand, element_of, padded_bytes};
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::passes::pieces;
 
 /// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done when it is loaded: these are the calls that
 /// runs tell of.
@@ -19,6 +21,24 @@ pub fn run(graph: &mut Graph<'_>) {
     gated::fuse(graph);
     epilogue::fuse(graph);
     chain::fuse(graph);
+}
+
+/// Cuts calls with weights of more bytes than the device binds, and says how many.
+pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
+    let most = usize::try_from(limits.tensor).unwrap_or(usize::MAX);
+    pieces::run(graph, most, &mut |graph, node| {
+        let ids = node.args.iter().flat_map(|id| graph.items(id));
+        ids.filter_map(|id| graph.values.get(*id)).all(|value| match value {
+            Value::Tensor(tensor) => {
+                let numel =
+                    tensor.sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
+                let element = element_of(tensor.scalar_type);
+                let bytes = |numel| element.map(|element| padded_bytes(element, numel));
+                numel.is_some_and(|numel| bytes(numel).is_ok_and(|bytes| bytes <= limits.tensor))
+            }
+            _ => true,
+        })
+    })
 }
 
 /// How many calls take each value, also within lists; an output of the graph, or what updates a buffer, counts as one more.

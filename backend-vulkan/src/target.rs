@@ -98,9 +98,14 @@ impl VulkanTarget {
             return Err(format!("there is no {} for Vulkan", node.operator.name()));
         }
         check_types(graph, &facts.bounds, node)?;
-        let (single, ids) = alone(graph, node);
+        let (mut single, ids) = alone(graph, node);
         let wanted = |id: ValueId| ids.get(id).is_some_and(|id| facts.used.contains(id));
-        self.encoded(&single, &wanted).map_err(|error| error.to_string())
+        let Err(error) = self.encoded(&single, &wanted) else { return Ok(()) };
+        // As when it is loaded.
+        match crate::passes::cut(&mut single, &self.limits) {
+            0 => Err(error.to_string()),
+            _ => self.encoded(&single, &wanted).map_err(|error| error.to_string()),
+        }
     }
 }
 
@@ -328,7 +333,6 @@ mod tests {
 
     #[test]
     fn weights_that_no_shader_can_bind_are_cut() {
-        use torchlet_graph::passes::pieces;
         let (rows, width) = (40_000, 1024);
         let weights = vec![0; rows * width * 4];
         let constant = Value::Tensor(Tensor {
@@ -357,8 +361,8 @@ mod tests {
         let device = VulkanTarget::any();
         let said = device.runs(&graph).unwrap_err();
         assert!(said.contains("163840000 bytes"), "{said}");
-        let mut takes = |graph: &Graph<'_>, node: &Node| device.accepts(graph, node).is_ok();
-        assert_eq!(pieces::run(&mut graph, pieces::TAKEN_BY_ALL, &mut takes), 2);
+        assert_eq!(device.accepts_each(&graph), [Ok(()), Ok(())], "in pieces");
+        assert_eq!(crate::passes::cut(&mut graph, &device.limits), 2);
         assert_eq!(device.runs(&graph), Ok(()));
     }
 

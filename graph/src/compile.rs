@@ -350,7 +350,6 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             passes::run(&mut graph)?;
         }
         if place != Where::Nearby && !self.processors.share_memory() {
-            passes::pieces::run(&mut graph, passes::pieces::TAKEN_BY_ALL, &mut by_first);
             // Devices have many small copies to lose; kernels on the CPU make views of some of them.
             passes::strided::run(&mut graph);
             passes::dead::run(&mut graph);

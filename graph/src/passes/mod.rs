@@ -6,8 +6,9 @@
 //! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
 //! do those that read what it writes; and where sizes are bounds, nothing follows from them.
 //!
-//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`],
-//! [`lookup`] and [`pieces`], which ask them what they take: the last behind all others, the others before constants are folded.
+//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`] and
+//! [`lookup`], which ask them what they take and run before constants are folded; and [`pieces`], which is for back-ends, as it depends on one
+//! device.
 
 pub mod activations;
 pub mod attention;

@@ -4,8 +4,8 @@
 //! larger. The rows of the weights of `linear` are cut, and the pieces' results joined. Of the rows of a table of embeddings, each piece gives
 //! those that it has, and what is not among them is taken from the pieces before.
 //!
-//! Needs: each value made once, before its uses; runs where processors are known, and calls are cut only if `takes` says no of the whole
-//! and yes of each piece, and of what joins them. Keeps: weights of which every processor takes all. Rounding: none changes. Indices that
+//! Needs: each value made once, before its uses; runs where the device is known, and calls are cut only if `takes` says no of the whole
+//! and yes of each piece, and of what joins them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that
 //! PyTorch refuses, below zero or beyond the table, give some row of it, which need not be that of the whole.
 
 use super::rewrite::{Rewriter, borrowed, each_call};
@@ -16,13 +16,10 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Bytes of a tensor that every processor takes: the least that Vulkan asks of devices (`maxStorageBufferRange`).
-pub const TAKEN_BY_ALL: usize = 1 << 27;
-
 /// There are two pieces, or four, and so on: with more, another processor would be faster.
 const MOST_DOUBLINGS: usize = 6;
 
-/// Cuts calls whose weights have more bytes than `least`, where a processor takes the pieces and not the whole, and says how many.
+/// Cuts calls whose weights have more bytes than `least`, where a device takes the pieces and not the whole, and says how many.
 pub fn run(
     graph: &mut Graph<'_>,
     least: usize,
