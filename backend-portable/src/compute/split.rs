@@ -241,6 +241,26 @@ impl<T> Tile<'_, T> {
         if self.rows.contains(&row) { self.columns.row(row) } else { &mut [] }
     }
 
+    /// The address of the first element of some rows and some of the tile's columns, all of which the tile has, and how far apart rows are:
+    /// for vectors, which are written there while the tile is borrowed. What is done with it is up to the caller.
+    #[cfg(all(feature = "engine", target_arch = "x86_64"))]
+    pub(crate) fn corner(
+        &mut self,
+        rows: core::ops::Range<usize>,
+        cols: core::ops::Range<usize>,
+    ) -> Option<(*mut T, usize)> {
+        let Columns { parts, start, len, width } = self.columns;
+        let is_inside = self.rows.start <= rows.start && rows.end <= self.rows.end;
+        if !is_inside || rows.is_empty() || cols.is_empty() || cols.end > len {
+            return None;
+        }
+        let [first, last] = [rows.start, rows.end - 1].map(|row| row.checked_mul(width));
+        let (first, last) = (first?.checked_add(start)?, last?.checked_add(start)?);
+        let end = last.checked_add(cols.end).filter(|end| *end <= parts.len)?;
+        let first = first + cols.start;
+        Some((parts.address(first, end - first), width))
+    }
+
     /// The first column of the tile.
     #[cfg(feature = "engine")]
     pub(crate) fn first(&self) -> usize {

@@ -460,14 +460,15 @@ impl<F: Finish> Part<'_, F> {
                 };
                 let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
                 let from = col - self.first;
+                let corner = tile.corner(row..row + rows, from..from + cols);
+                let (corner, apart) = corner.ok_or(ShapeMismatch)?;
                 for (at, slot) in place.out.iter_mut().enumerate().take(rows) {
-                    let out = tile.row(row + at);
-                    *slot = out.get_mut(from..from + cols).ok_or(ShapeMismatch)?.as_mut_ptr();
+                    *slot = corner.wrapping_add(at * apart);
                 }
                 let (b, at) = (weights.as_ptr(), [row, col]);
                 let finish = self.finish;
-                // SAFETY: the instructions are there; rows, panels and places were cut from slices of these lengths just now, and
-                // `fits` was asked.
+                // SAFETY: the instructions are there; rows and panels were cut from slices of these lengths just now, the tile has all
+                // places of the corner, and `fits` was asked.
                 unsafe {
                     match (cols.div_ceil(LANES), rows) {
                         (1, 1) => finish.vnni::<1, 1>(&a, walk, b, at, &place),

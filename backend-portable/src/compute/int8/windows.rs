@@ -250,39 +250,57 @@ impl Padded {
 /// A window of pictures that lie one after the other.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a> {
-    windows: &'a Windows,
-    padded: Padded,
+pub(super) struct Cursor {
+    /// Where it begins, and where its line of windows and its picture do.
+    start: usize,
+    line: usize,
     picture: usize,
-    row: usize,
-    col: usize,
+    /// How many windows of the line, and lines of the picture, come from this one on.
+    left: [usize; 2],
+    /// Windows of a line, and lines of a picture.
+    counts: [usize; 2],
+    /// From one window, line and picture to the next.
+    steps: [usize; 3],
 }
 
 #[cfg(target_arch = "x86_64")]
-impl<'a> Cursor<'a> {
+impl Cursor {
     /// Window number `at` of all.
-    pub(super) fn new(windows: &'a Windows, padded: Padded, at: usize) -> Self {
-        let (picture, at) = (at / windows.count().max(1), at % windows.count().max(1));
-        let width = windows.output[1].max(1);
-        Cursor { windows, padded, picture, row: at / width, col: at % width }
+    pub(super) fn new(windows: &Windows, padded: Padded, at: usize) -> Self {
+        let counts = [windows.output[1].max(1), windows.output[0].max(1)];
+        let [rows, cols] = windows.axes;
+        let (pixel, line) = (windows.input[2], padded.width * windows.input[2]);
+        let steps = [cols.stride() * pixel, rows.stride() * line, padded.len];
+        let (line, col) = (at / counts[0], at % counts[0]);
+        let (picture, row) = (line / counts[1], line % counts[1]);
+        let picture = picture * steps[2];
+        let line = picture + row * steps[1];
+        let left = [counts[0] - col, counts[1] - row];
+        Cursor { start: line + col * steps[0], line, picture, left, counts, steps }
     }
 
     /// Where it begins.
+    #[inline(always)]
     pub(super) fn start(&self) -> usize {
-        let [rows, cols] = self.windows.axes;
-        let pixel = self.row * rows.stride() * self.padded.width + self.col * cols.stride();
-        self.picture * self.padded.len + pixel * self.windows.input[2]
+        self.start
     }
 
     /// Moves on to the next one.
+    #[inline(always)]
     pub(super) fn advance(&mut self) {
-        self.col += 1;
-        if self.col == self.windows.output[1] {
-            (self.col, self.row) = (0, self.row + 1);
+        self.left[0] -= 1;
+        if self.left[0] > 0 {
+            self.start += self.steps[0];
+            return;
         }
-        if self.row == self.windows.output[0] {
-            (self.row, self.picture) = (0, self.picture + 1);
+        self.left = [self.counts[0], self.left[1] - 1];
+        self.line += self.steps[1];
+        if self.left[1] == 0 {
+            self.left[1] = self.counts[1];
+            self.picture += self.steps[2];
+            self.line = self.picture;
         }
+        self.start = self.line;
     }
 }
 
