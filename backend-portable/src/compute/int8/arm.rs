@@ -180,6 +180,32 @@ pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
     stored(sums)
 }
 
+/// Adds the products of a pair of taps of 32 channels, in the order of packed weights.
+#[target_feature(enable = "neon")]
+pub(super) fn add_pair(
+    codes: &[[i8; 32]; 2],
+    weights: &[[i16; 32]; 2],
+    sums: &mut [[i32; LANES]; 2],
+) {
+    for group in 0..4 {
+        // SAFETY: there are eight codes from each group on.
+        let wide =
+            codes.each_ref().map(|tap| vmovl_s8(unsafe { vld1_s8(tap[group * 8..].as_ptr()) }));
+        let halves =
+            [wide.map(|codes| vget_low_s16(codes)), wide.map(|codes| vget_high_s16(codes))];
+        for ((sums, weights), [a, b]) in sums.iter_mut().zip(weights).zip(halves) {
+            let place = sums[group * 4..group * 4 + 4].as_mut_ptr();
+            let weights = weights[group * 8..group * 8 + 8].as_ptr();
+            // SAFETY: there are four sums, and eight weights: of the first and the second tap by turns.
+            unsafe {
+                let int16x4x2_t(first, second) = vld2_s16(weights);
+                let sum = vmlal_s16(vld1q_s32(place), a, first);
+                vst1q_s32(place, vmlal_s16(sum, b, second));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,32 +235,6 @@ mod tests {
             if is_aarch64_feature_detected!("i8mm") && is_aarch64_feature_detected!("dotprod") {
                 // SAFETY: the instructions are there.
                 assert_eq!(unsafe { square_sums(&rows, &panel) }, plain::sums(&rows, &panel));
-            }
-        }
-    }
-}
-
-/// Adds the products of a pair of taps of 32 channels, in the order of packed weights.
-#[target_feature(enable = "neon")]
-pub(super) fn add_pair(
-    codes: &[[i8; 32]; 2],
-    weights: &[[i16; 32]; 2],
-    sums: &mut [[i32; LANES]; 2],
-) {
-    for group in 0..4 {
-        // SAFETY: there are eight codes from each group on.
-        let wide =
-            codes.each_ref().map(|tap| vmovl_s8(unsafe { vld1_s8(tap[group * 8..].as_ptr()) }));
-        let halves =
-            [wide.map(|codes| vget_low_s16(codes)), wide.map(|codes| vget_high_s16(codes))];
-        for ((sums, weights), [a, b]) in sums.iter_mut().zip(weights).zip(halves) {
-            let place = sums[group * 4..group * 4 + 4].as_mut_ptr();
-            let weights = weights[group * 8..group * 8 + 8].as_ptr();
-            // SAFETY: there are four sums, and eight weights: of the first and the second tap by turns.
-            unsafe {
-                let int16x4x2_t(first, second) = vld2_s16(weights);
-                let sum = vmlal_s16(vld1q_s32(place), a, first);
-                vst1q_s32(place, vmlal_s16(sum, b, second));
             }
         }
     }
