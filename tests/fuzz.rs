@@ -145,6 +145,12 @@ fn bpte() {
 }
 
 #[test]
+#[cfg(feature = "safetensors")]
+fn training() {
+    try_target("training");
+}
+
+#[test]
 fn etdump() {
     try_target("etdump");
 }

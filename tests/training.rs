@@ -36,6 +36,11 @@ fn train_as(mut module: TrainingModule, expected: &Json, optimizer: &mut impl Op
         assert!((loss - expected).abs() < 1e-5, "a loss of {loss}, not {expected}");
         module.step("forward", optimizer).unwrap();
     }
+    has_parameters(&mut module, expected);
+}
+
+/// Compares all parameters with those of PyTorch in the end.
+fn has_parameters(module: &mut TrainingModule, expected: &Json) {
     let parameters = module.named_parameters("forward").unwrap();
     assert_eq!(parameters.len(), expected["parameters"].as_object().unwrap().len());
     for (name, tensor) in parameters {
@@ -238,6 +243,28 @@ mod saved {
         goes_on(&Sgd::new(momentum));
         goes_on(&Adam::new(AdamOptions { lr: 0.02, amsgrad: true, ..AdamOptions::default() }));
         goes_on(&Adam::new(AdamOptions::adamw()));
+    }
+
+    /// Goes on from what PyTorch has made of the parameters, and remembers of them, after half of the steps.
+    fn goes_on_from_pytorch<O: Optimizer + Clone>(name: &str, mut optimizer: O) {
+        let (batches, expected) = page();
+        let mut module = TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();
+        let saved = std::fs::read(format!("{FOLDER}/saved_{name}.safetensors")).unwrap();
+        module.load_training("forward", &mut optimizer, &saved).unwrap();
+        train(&mut module, &mut optimizer, &batches[batches.len() / 2..]);
+        has_parameters(&mut module, &expected[name]);
+    }
+
+    #[test]
+    fn training_goes_on_where_pytorch_stopped() {
+        let plain = SgdOptions { lr: 0.1, ..SgdOptions::default() };
+        goes_on_from_pytorch("sgd", Sgd::new(plain));
+        let momentum =
+            SgdOptions { lr: 0.05, momentum: 0.9, dampening: 0.3, weight_decay: 0.01, ..plain };
+        goes_on_from_pytorch("sgd_momentum", Sgd::new(momentum));
+        let adam =
+            AdamOptions { lr: 0.02, betas: [0.5, 0.7], amsgrad: true, ..AdamOptions::default() };
+        goes_on_from_pytorch("adam_amsgrad", Adam::new(adam));
     }
 
     /// Files that are cut short, or of something else, are errors that change nothing.

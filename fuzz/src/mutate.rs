@@ -58,6 +58,7 @@ pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
 /// Another value for a number of this kind.
 fn another(kind: Kind, old: u64, random: &mut Random) -> u64 {
     let step = match kind {
+        Kind::Digit => return u64::from(b'0') + random.below(10) as u64,
         Kind::Scalar(_) | Kind::Length => 1,
         Kind::Field => 2,
         Kind::Offset | Kind::Vtable => 4,

@@ -1,4 +1,4 @@
-//! Where the numbers of a flatbuffer are, found without its schema: a table shows itself by its vtable, and what looks
+//! Where the numbers of a file are. Those of a flatbuffer are found without its schema: a table shows itself by its vtable, and what looks
 //! like an offset to a table, a vector or a text is taken for one. A wrong guess only makes a mutation a wilder one.
 
 /// What a mutation can change.
@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Field,
     /// Four bytes: from a table back to its vtable.
     Vtable,
+    /// A digit of a number in a text.
+    Digit,
 }
 
 impl Kind {
@@ -22,6 +24,7 @@ impl Kind {
             Kind::Scalar(size) => size,
             Kind::Offset | Kind::Length | Kind::Vtable => 4,
             Kind::Field => 2,
+            Kind::Digit => 1,
         }
     }
 }
@@ -39,13 +42,26 @@ const MAX_PLACES: usize = 20_000;
 /// How many elements of a vector of numbers are looked at.
 const MAX_ELEMENTS: usize = 64;
 
-/// The numbers of the flatbuffer that a file starts with, and of those that lie in its vectors of bytes. None where the
-/// file starts with none.
+/// The numbers of the flatbuffer that a file starts with, and of those that lie in its vectors of bytes, or those of the JSON in front
+/// of a file's tensors (safetensors). None where the file starts with neither.
 pub(crate) fn places(bytes: &[u8]) -> Vec<Place> {
+    if bytes.get(8) == Some(&b'{') {
+        return in_text(bytes);
+    }
     let mut finder = Finder { bytes, found: Vec::new(), seen: vec![false; bytes.len()] };
     // ETDumps have their size in front.
     finder.file(if bytes.get(8..12) == Some(b"ED00") { 4 } else { 0 });
     finder.found
+}
+
+/// The length in front of a text, and the digits in it.
+fn in_text(bytes: &[u8]) -> Vec<Place> {
+    let length = bytes.first_chunk().map_or(0, |length| u64::from_le_bytes(*length));
+    let end = usize::try_from(length).map_or(bytes.len(), |length| length.saturating_add(8));
+    let text = bytes.iter().enumerate().take(end).skip(8).filter(|(_, byte)| byte.is_ascii_digit());
+    let digits = text.map(|(at, _)| Place { at, kind: Kind::Digit });
+    let length = Place { at: 0, kind: Kind::Scalar(8) };
+    digits.take(MAX_PLACES).chain([length]).collect()
 }
 
 struct Finder<'b> {

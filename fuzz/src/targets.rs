@@ -23,6 +23,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "ptd", run: ptd, endings: &["ptd"] },
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
     Target { name: "etdump", run: etdump, endings: &["etdp"] },
+    #[cfg(feature = "safetensors")]
+    Target { name: "training", run: training, endings: &["safetensors"] },
     #[cfg(feature = "llm")]
     Target { name: "tokenizer", run: tokenizer, endings: &["model", "bin", "tiktoken"] },
 ];
@@ -167,6 +169,41 @@ pub fn etdump(bytes: &[u8]) {
         let _ = Profile::of(&recording, 0).by_operator();
         let _ = trace::object(&recording, "fuzzed");
         let _ = flame::svg(&recording, "fuzzed");
+    }
+}
+
+/// Goes on with training from what a file says was trained and is remembered. What is refused changes nothing, what is taken is
+/// what is saved then, and the next step has somewhere to go.
+#[cfg(feature = "safetensors")]
+pub fn training(bytes: &[u8]) {
+    use torchlet::training::{Adam, AdamOptions, Sgd, SgdOptions};
+    let sgd = SgdOptions { momentum: 0.9, ..SgdOptions::default() };
+    go_on(Sgd::new(sgd), bytes);
+    go_on(Adam::new(AdamOptions { amsgrad: true, ..AdamOptions::default() }), bytes);
+}
+
+#[cfg(feature = "safetensors")]
+fn go_on(mut optimizer: impl torchlet::training::Optimizer + Clone, bytes: &[u8]) {
+    const MODEL: &[u8] = include_bytes!("../../tests/fixtures/training/layers.pte");
+    const METHOD: &str = "forward";
+    let builder = Module::builder().threads(1).run_on(torchlet::RunOn::AsExported);
+    let module = builder.from_static(MODEL).expect("a program of the tests");
+    let mut module = torchlet::training::TrainingModule::new(module);
+    let before = module.save_training(METHOD, &optimizer).expect("parameters can be saved");
+    let taken = module.load_training(METHOD, &mut optimizer, bytes);
+    let after = module.save_training(METHOD, &optimizer).expect("parameters can be saved");
+    if taken.is_err() {
+        assert!(before == after, "a file that was refused has changed something");
+        return;
+    }
+    let mut other = optimizer.clone();
+    module.load_training(METHOD, &mut other, &after).expect("what was saved is taken");
+    let again = module.save_training(METHOD, &other).expect("parameters can be saved");
+    assert!(after == again, "what was saved is not what was loaded");
+    let images = Tensor::ones(torchlet::ScalarType::Float, &[4, 5]).expect("a small tensor");
+    let labels = Tensor::zeros(torchlet::ScalarType::Long, &[4]).expect("a small tensor");
+    if module.execute_forward_backward(METHOD, [&images, &labels]).is_ok() {
+        module.step(METHOD, &mut other).expect("there are gradients");
     }
 }
 

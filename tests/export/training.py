@@ -1,14 +1,17 @@
 """Programs that train: their gradients, and where PyTorch's optimisers take their parameters.
 
 `layers.pte` has the layers whose gradients are operators of their own; `layers.json` the batches that it is trained on and the parameters
-after each optimiser's last step. `digits.pte` is a network for handwritten digits with random weights, `digits.bin` 600 images to train it on
-and 400 to try it on: a byte for each of the 64 pixels, from 0 to 16, and one for the digit.
+after each optimiser's last step, `saved_NAME.safetensors` what some have made of them, and remember, after half of the steps.
+`digits.pte` is a network for handwritten digits with random weights, `digits.bin` 600 images to train it on and 400 to try it on: a byte
+for each of the 64 pixels, from 0 to 16, and one for the digit.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import math
+import struct
 from typing import Any, Callable
 
 import numpy as np
@@ -82,6 +85,30 @@ def short(tensor: torch.Tensor) -> list[float]:
     return [float(f"{value:.8g}") for value in tensor.flatten().tolist()]
 
 
+# What is saved on the way: nothing remembered, one thing, and all that there is.
+SAVED = ("sgd", "sgd_momentum", "adam_amsgrad")
+
+
+def save(name: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """What `TrainingModule::save_training` would write: a header in JSON with its length in front, and the elements behind it."""
+    tensors = {}
+    for key, parameter in model.named_parameters():
+        tensors[key] = parameter.detach()
+        for what, value in optimizer.state[parameter].items():
+            if value is not None:
+                tensors[f"{key}/{what}"] = value.to(torch.int64) if what == "step" else value
+    header, data = {}, b""
+    # Elements of eight bytes come first, so that all are aligned.
+    for key, tensor in sorted(tensors.items(), key=lambda entry: (-entry[1].itemsize, entry[0])):
+        end = len(data) + tensor.nbytes
+        kind = {torch.int64: "I64", torch.float32: "F32"}[tensor.dtype]
+        header[key] = {"dtype": kind, "shape": list(tensor.shape), "data_offsets": [len(data), end]}
+        data += tensor.contiguous().numpy().tobytes()
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text = text.ljust(8 * math.ceil(len(text) / 8))
+    (FOLDER / f"saved_{name}.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def trained(start: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> dict[str, Any]:
     found = {}
     for name, make in OPTIMIZERS.items():
@@ -93,6 +120,8 @@ def trained(start: nn.Module, batches: list[tuple[torch.Tensor, torch.Tensor]]) 
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
+            if name in SAVED and len(losses) == STEPS // 2:
+                save(name, model, optimizer)
         parameters = {key: short(value) for key, value in model.named_parameters()}
         found[name] = {"losses": losses, "parameters": parameters}
     return found

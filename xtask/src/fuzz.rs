@@ -13,6 +13,7 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("ptd", &["ptd"]),
     ("bpte", &["bpte"]),
     ("etdump", &["etdp"]),
+    ("training", &["safetensors"]),
     ("tokenizer", &["model", "bin", "tiktoken"]),
 ];
 
@@ -24,7 +25,7 @@ const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, ptd, bpte, etdump or tokenizer; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training or tokenizer; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]

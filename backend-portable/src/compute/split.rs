@@ -241,6 +241,26 @@ impl<T> Tile<'_, T> {
         if self.rows.contains(&row) { self.columns.row(row) } else { &mut [] }
     }
 
+    /// The address of the first element of some rows and some of the tile's columns, all of which the tile has, and how far apart rows are:
+    /// for vectors, which are written there while the tile is borrowed. What is done with it is up to the caller.
+    #[cfg(all(feature = "engine", target_arch = "x86_64"))]
+    pub(crate) fn corner(
+        &mut self,
+        rows: core::ops::Range<usize>,
+        cols: core::ops::Range<usize>,
+    ) -> Option<(*mut T, usize)> {
+        let Columns { parts, start, len, width } = self.columns;
+        let is_inside = self.rows.start <= rows.start && rows.end <= self.rows.end;
+        if !is_inside || rows.is_empty() || cols.is_empty() || cols.end > len {
+            return None;
+        }
+        let [first, last] = [rows.start, rows.end - 1].map(|row| row.checked_mul(width));
+        let (first, last) = (first?.checked_add(start)?, last?.checked_add(start)?);
+        let end = last.checked_add(cols.end).filter(|end| *end <= parts.len)?;
+        let first = first + cols.start;
+        Some((parts.address(first, end - first), width))
+    }
+
     /// The first column of the tile.
     #[cfg(feature = "engine")]
     pub(crate) fn first(&self) -> usize {
@@ -263,15 +283,37 @@ pub fn for_each_tile_mut<T: Send, W: Send>(
     (workspace, slot_len): (&mut [W], usize),
     task: &(dyn Fn(usize, &mut Tile<T>, &mut [W]) + Sync),
 ) {
+    let part = (0, width);
+    for_each_tile_of_part(
+        parallel,
+        data,
+        (width, part),
+        (rows, columns),
+        (workspace, slot_len),
+        task,
+    );
+}
+
+/// As [`for_each_tile_mut`], of a part of the columns: `part` is where it begins and how wide it is, and columns are counted from there.
+pub(crate) fn for_each_tile_of_part<T: Send, W: Send>(
+    parallel: &dyn Parallel,
+    data: &mut [T],
+    (width, part): (usize, (usize, usize)),
+    (rows, columns): (usize, usize),
+    (workspace, slot_len): (&mut [W], usize),
+    task: &(dyn Fn(usize, &mut Tile<T>, &mut [W]) + Sync),
+) {
+    let (from, wide) = (part.0.min(width), part.1.min(width - part.0.min(width)));
     let count = data.len() / width.max(1);
-    let (rows, columns) = (rows.max(1), columns.clamp(1, width.max(1)));
-    let across = width.div_ceil(columns);
+    let (rows, columns) = (rows.max(1), columns.clamp(1, wide.max(1)));
+    let across = wide.div_ceil(columns);
     let parts = Parts::new(data);
     let jobs = count.div_ceil(rows).saturating_mul(across);
     for_each_job(parallel, jobs, workspace, slot_len, &|index, workspace| {
         let (first, start) = (index / across * rows, index % across * columns);
         // Tiles of different indices have no element in common: their rows differ, or their columns do.
-        let columns = Columns { parts: &parts, start, len: columns.min(width - start), width };
+        let len = columns.min(wide - start);
+        let columns = Columns { parts: &parts, start: from + start, len, width };
         let mut tile = Tile { columns, rows: first..(first + rows).min(count) };
         task(start, &mut tile, workspace);
     });
@@ -418,6 +460,30 @@ mod tests {
             let columns = tile.1.clamp(1, width);
             for (i, &x) in data.iter().enumerate() {
                 assert_eq!(x as usize, 1 + i / width * 10 + i % width / columns * columns);
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_of_a_part_leave_the_rest() {
+        for (width, part, tile) in [(9, (2, 5), (2, 2)), (6, (0, 6), (4, 4)), (7, (5, 9), (1, 1))] {
+            let mut data = vec![0u32; width * 5];
+            for_each_tile_of_part::<_, ()>(
+                &Twice,
+                &mut data,
+                (width, part),
+                tile,
+                (&mut [], 0),
+                &|first, tile, _| {
+                    for row in 0..7 {
+                        tile.row(row).iter_mut().for_each(|x| *x += 1 + first as u32);
+                    }
+                },
+            );
+            for (i, &x) in data.iter().enumerate() {
+                let col = (i % width).checked_sub(part.0).filter(|col| *col < part.1);
+                let wanted = col.map_or(0, |col| 1 + col / tile.1 * tile.1);
+                assert_eq!(x as usize, wanted, "{width} {part:?} {tile:?}");
             }
         }
     }

@@ -5,10 +5,11 @@
 use super::plain::ROWS;
 use super::{LANES, STEP};
 use core::arch::aarch64::{
-    int8x16_t, int32x4_t, vaddq_s32, vandq_u8, vcombine_s8, vcombine_s64, vdupq_n_s32, vdupq_n_u8,
-    vget_high_s64, vget_low_s64, vld1_s8, vld1q_s8, vld1q_s32, vld1q_u8, vreinterpretq_s8_s32,
-    vreinterpretq_s8_u8, vreinterpretq_s32_s8, vreinterpretq_s32_s64, vreinterpretq_s64_s32,
-    vshrq_n_u8, vst1q_s32, vzip1q_s32, vzip2q_s32,
+    int8x16_t, int16x4x2_t, int32x4_t, vaddq_s32, vandq_u8, vcombine_s8, vcombine_s64, vdupq_n_s32,
+    vdupq_n_u8, vget_high_s16, vget_high_s64, vget_low_s16, vget_low_s64, vld1_s8, vld1q_s8,
+    vld1q_s32, vld1q_u8, vld2_s16, vmlal_s16, vmovl_s8, vreinterpretq_s8_s32, vreinterpretq_s8_u8,
+    vreinterpretq_s32_s8, vreinterpretq_s32_s64, vreinterpretq_s64_s32, vshrq_n_u8, vst1q_s32,
+    vzip1q_s32, vzip2q_s32,
 };
 use core::arch::asm;
 
@@ -177,6 +178,32 @@ pub(super) fn nibbles(codes: &[i8], weights: &[u8]) -> [i32; LANES] {
         }
     }
     stored(sums)
+}
+
+/// Adds the products of a pair of taps of 32 channels, in the order of packed weights.
+#[target_feature(enable = "neon")]
+pub(super) fn add_pair(
+    codes: &[[i8; 32]; 2],
+    weights: &[[i16; 32]; 2],
+    sums: &mut [[i32; LANES]; 2],
+) {
+    for group in 0..4 {
+        // SAFETY: there are eight codes from each group on.
+        let wide =
+            codes.each_ref().map(|tap| vmovl_s8(unsafe { vld1_s8(tap[group * 8..].as_ptr()) }));
+        let halves =
+            [wide.map(|codes| vget_low_s16(codes)), wide.map(|codes| vget_high_s16(codes))];
+        for ((sums, weights), [a, b]) in sums.iter_mut().zip(weights).zip(halves) {
+            let place = sums[group * 4..group * 4 + 4].as_mut_ptr();
+            let weights = weights[group * 8..group * 8 + 8].as_ptr();
+            // SAFETY: there are four sums, and eight weights: of the first and the second tap by turns.
+            unsafe {
+                let int16x4x2_t(first, second) = vld2_s16(weights);
+                let sum = vmlal_s16(vld1q_s32(place), a, first);
+                vst1q_s32(place, vmlal_s16(sum, b, second));
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -3,13 +3,15 @@
 //! Weights are packed for 32 channels at a time: pairs of taps, as 16 bits, first those of the first four of each eight channels and then
 //! those of the others, as vectors are unpacked. What sums become lies in the same order.
 
+#[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+use super::arm;
 use super::windows::Windows;
 use super::{Range, Requantize};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, vnni};
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
 use crate::compute::split::{Outcome, for_each_chunk_mut};
 
@@ -240,6 +242,11 @@ impl Line<'_> {
                                 // SAFETY: the instructions are there.
                                 Instructions::Avx2 => unsafe {
                                     avx2::add_pair(&codes, weights, &mut sums);
+                                },
+                                #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
+                                // SAFETY: as above.
+                                Instructions::Dot | Instructions::Squares => unsafe {
+                                    arm::add_pair(&codes, weights, &mut sums);
                                 },
                                 _ => add_pair(&codes, weights, &mut sums),
                             }

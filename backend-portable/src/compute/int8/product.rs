@@ -13,7 +13,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
-use crate::compute::split::{Tile, for_each_tile_mut};
+use crate::compute::split::{Tile, for_each_tile_of_part};
 
 /// Most rows of a tile.
 #[cfg(target_arch = "x86_64")]
@@ -36,6 +36,16 @@ pub(crate) enum Left<'a> {
     Filled(&'a [i8], usize),
     /// Windows over pictures that lie one after the other; around them are codes like this.
     Windows(&'a [i8], &'a Windows, i8),
+}
+
+/// Where the results of a product go: to columns of a matrix from one on.
+#[derive(Debug)]
+pub(crate) struct Target<'a, T> {
+    /// The matrix.
+    pub(crate) out: &'a mut [T],
+    /// Its columns.
+    pub(crate) width: usize,
+    pub(crate) first: usize,
 }
 
 /// Where the results of a tile go.
@@ -165,7 +175,7 @@ impl Left<'_> {
     fn ready(&self, rows: usize, k: usize) -> Option<(&[i8], usize)> {
         let (codes, stride) = match *self {
             Left::Rows(codes, stride) | Left::Filled(codes, stride) => (codes, stride),
-            Left::Windows(codes, windows, _) => (codes, windows.input[2]),
+            Left::Windows(codes, windows, _) => (codes, windows.pixel),
         };
         let needed = rows.checked_sub(1)?.checked_mul(stride)?.checked_add(k)?;
         (needed <= codes.len()).then_some((codes, stride))
@@ -199,7 +209,6 @@ impl Left<'_> {
                     let count = (windows.count() - at).min(rest.len() / length);
                     let (own, behind) = rest.split_at_mut_checked(count * length)?;
                     let picture = codes.get(picture.checked_mul(windows.picture())?..)?;
-                    let picture = picture.get(..windows.picture())?;
                     windows.write(picture, at, zero, own.chunks_exact_mut(length))?;
                     (row, rest) = (row + count, if count == 0 { &mut [] } else { behind });
                 }
@@ -242,7 +251,7 @@ fn pad<'w>(
     let (own, rest) = workspace.split_at_mut_checked(count * padded.len / STEP)?;
     let own: &mut [i8] = bytemuck::cast_slice_mut(own);
     for (index, place) in own.chunks_exact_mut(padded.len).enumerate() {
-        let picture = codes.get(index * windows.picture()..)?.get(..windows.picture())?;
+        let picture = codes.get(index * windows.picture()..)?;
         windows.pad(picture, outside, padded, place)?;
     }
     Some((own, rest))
@@ -258,10 +267,10 @@ pub(crate) fn product(
     left: Left<'_>,
     right: Packed<'_>,
     columns: &Requantize<'_>,
-    out: &mut [i8],
+    into: Target<'_, i8>,
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
-    run(context, rows, left, right, columns, out, workspace)
+    run(context, rows, left, right, columns, into, workspace)
 }
 
 pub(super) fn run<F: Finish>(
@@ -270,20 +279,25 @@ pub(super) fn run<F: Finish>(
     left: Left<'_>,
     right: Packed<'_>,
     finish: &F,
-    out: &mut [F::Out],
+    into: Target<'_, F::Out>,
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
     let [k, n] = right.shape;
-    let len = rows.checked_mul(n).ok_or(ShapeMismatch)?;
+    let Target { out, width, first } = into;
+    let len = rows.checked_mul(width).ok_or(ShapeMismatch)?;
     let out = out.get_mut(..len).ok_or(ShapeMismatch)?;
+    if first.checked_add(n).is_none_or(|end| end > width) {
+        return Err(ShapeMismatch);
+    }
     if !finish.fits(rows, n.next_multiple_of(LANES)) {
         return Err(ShapeMismatch);
     }
-    if len == 0 {
+    if rows == 0 || n == 0 {
         return Ok(());
     }
     if let Left::Windows(codes, windows, _) = left {
-        let needed = rows.div_ceil(windows.count().max(1)).checked_mul(windows.picture());
+        let before = (rows.div_ceil(windows.count().max(1)) - 1).checked_mul(windows.picture());
+        let needed = before.and_then(|before| before.checked_add(windows.reach()));
         if needed.is_none_or(|needed| needed > codes.len()) || windows.codes() != k {
             return Err(ShapeMismatch);
         }
@@ -318,6 +332,7 @@ pub(super) fn run<F: Finish>(
             (&*copied, steps * STEP, own.start)
         };
         let part = Part {
+            first,
             codes,
             stride,
             base,
@@ -337,10 +352,10 @@ pub(super) fn run<F: Finish>(
         }
         Ok(())
     };
-    for_each_tile_mut(
+    for_each_tile_of_part(
         context.parallel,
         out,
-        n,
+        (width, (first, n)),
         (cut.rows, cut.cols),
         (workspace, cut.copied),
         &|first, tile, workspace| outcome.note(part(first, tile, workspace)),
@@ -350,6 +365,8 @@ pub(super) fn run<F: Finish>(
 
 /// A part of a product.
 struct Part<'a, F> {
+    /// The first column of the tile, as weights count.
+    first: usize,
     /// Rows of the left operand, from number `base` on.
     codes: &'a [i8],
     stride: usize,
@@ -442,15 +459,16 @@ impl<F: Finish> Part<'_, F> {
                     }
                 };
                 let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
-                let from = col - tile.first();
+                let from = col - self.first;
+                let corner = tile.corner(row..row + rows, from..from + cols);
+                let (corner, apart) = corner.ok_or(ShapeMismatch)?;
                 for (at, slot) in place.out.iter_mut().enumerate().take(rows) {
-                    let out = tile.row(row + at);
-                    *slot = out.get_mut(from..from + cols).ok_or(ShapeMismatch)?.as_mut_ptr();
+                    *slot = corner.wrapping_add(at * apart);
                 }
                 let (b, at) = (weights.as_ptr(), [row, col]);
                 let finish = self.finish;
-                // SAFETY: the instructions are there; rows, panels and places were cut from slices of these lengths just now, and
-                // `fits` was asked.
+                // SAFETY: the instructions are there; rows and panels were cut from slices of these lengths just now, the tile has all
+                // places of the corner, and `fits` was asked.
                 unsafe {
                     match (cols.div_ceil(LANES), rows) {
                         (1, 1) => finish.vnni::<1, 1>(&a, walk, b, at, &place),
@@ -485,7 +503,7 @@ impl<F: Finish> Part<'_, F> {
                     let at = col + index * LANES;
                     let width = LANES.min(col + cols - at);
                     for (place, sums) in sums.iter().enumerate().take(rows) {
-                        let from = at - tile.first();
+                        let from = at - self.first;
                         let out = tile.row(row + place).get_mut(from..from + width);
                         let out = out.ok_or(ShapeMismatch)?;
                         self.finish.finish(self.dots, row + place, at, sums, out);

@@ -9,7 +9,7 @@
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
 use super::pack::Packed;
-use super::product::{Finish, Left, run};
+use super::product::{Finish, Left, Target, run};
 #[cfg(target_arch = "x86_64")]
 use super::product::{Place, ROWS, Walk};
 use super::scales::GroupScales;
@@ -233,7 +233,8 @@ pub(crate) fn product(
 ) -> Result<(), ShapeMismatch> {
     let left = Left::Filled(rows.codes, rows.stride);
     let finish = Floats { rows, sums: right.sums, columns };
-    run(context, rows.scales.len(), left, right, &finish, out, &mut [])
+    let into = Target { out, width: right.shape[1], first: 0 };
+    run(context, rows.scales.len(), left, right, &finish, into, &mut [])
 }
 
 /// Windows of a picture by weights of 8 bits. All windows have the scale and the code of zero that the picture has, by rows.
@@ -246,13 +247,13 @@ pub(crate) fn windows_product(
     [scales, zeros]: [&[f32]; 2],
     right: Packed<'_>,
     columns: Columns<'_>,
-    out: &mut [f32],
+    into: Target<'_, f32>,
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
     let zeros = bytemuck::cast_slice(zeros);
     let rows = Rows { codes: &[], stride: 0, scales, zeros, sums: &[] };
     let finish = Floats { rows, sums: right.sums, columns };
-    run(context, scales.len(), left, right, &finish, out, workspace)
+    run(context, scales.len(), left, right, &finish, into, workspace)
 }
 
 /// Weights of 4 bits: see the top of this file.

@@ -1,7 +1,7 @@
 //! All instructions against sums one by one.
 
 use super::elementwise::{self, Scaled};
-use super::product::{Left, product, workspace_len};
+use super::product::{Left, Target, product, workspace_len};
 use super::rows::{self, Columns, Nibbles, Room};
 use super::scales::{self, GroupScales};
 use super::windows::Windows;
@@ -40,6 +40,11 @@ fn machines() -> impl Iterator<Item = Context<'static>> {
 
 fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
     (0..count).map(|_| numbers.below(256) as u8 as i8).collect()
+}
+
+/// All of a matrix of so many columns.
+fn whole(out: &mut [i8], width: usize) -> Target<'_, i8> {
+    Target { out, width, first: 0 }
 }
 
 /// What a sum becomes, in numbers that do not round.
@@ -82,11 +87,19 @@ fn products_are_exact() {
             let mut workspace =
                 vec![0.0; workspace_len(context.parallel.threads(), m, [k, n], &left)];
             let mut out = vec![0; m * n];
-            product(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            product(context, m, left, packed, &columns, whole(&mut out, n), &mut workspace)
+                .unwrap();
             check(&out, &wanted, &std::format!("{m} {k} {n} {:?}", context.tier));
             let short = &mut workspace[..0];
-            let missing =
-                product(context, m, Left::Rows(&a[1..], k), packed, &columns, &mut out, short);
+            let missing = product(
+                context,
+                m,
+                Left::Rows(&a[1..], k),
+                packed,
+                &columns,
+                whole(&mut out, n),
+                short,
+            );
             assert!(missing.is_err(), "a code is missing");
         }
     }
@@ -172,7 +185,8 @@ fn convolutions_are_exact() {
             let mut workspace =
                 vec![0.0; workspace_len(context.parallel.threads(), rows, [k, n], &left)];
             let mut out = vec![0; rows * n];
-            product(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
+            product(context, rows, left, packed, &columns, whole(&mut out, n), &mut workspace)
+                .unwrap();
             check(&out, &wanted, &what);
 
             let place = |at: usize| at / 32 * 32 + depthwise::channel(at % 32);
@@ -190,6 +204,61 @@ fn convolutions_are_exact() {
                 depthwise::Pictures { batch, windows: &windows, codes, outside: &outside };
             depthwise::convolve(context, &pictures, single, &columns, &mut out).unwrap();
             check(&out, &wanted_single, &what);
+        }
+    }
+}
+
+/// A group of channels, read where it lies and written to where it belongs, is what it is by itself.
+#[test]
+fn groups_are_convolved_where_they_lie() {
+    let mut numbers = Noise::new(4);
+    let window = |kernel, stride, padding| Window::new(kernel, stride, padding, 1).unwrap();
+    let cases = [
+        ([7, 9, 32], [window(3, 1, 1), window(3, 1, 1)], 32),
+        ([6, 5, 12], [window(3, 2, 1), window(2, 1, 1)], 20),
+        ([5, 8, 3], [window(2, 1, 0), window(3, 2, 2)], 7),
+        ([4, 6, 8], [Window::ONE, Window::ONE], 16),
+    ];
+    for (input, axes, n) in cases {
+        let (batch, groups, zero) = (2, 3, 9i8);
+        let [height, width, channels] = input;
+        let (alone, k) = (Windows::new(input, axes).unwrap(), channels * axes[0].kernel());
+        let (k, rows) = (k * axes[1].kernel(), batch * alone.count());
+        let grouped = alone.of_group(groups * channels).unwrap();
+        let picture = codes(&mut numbers, batch * height * width * groups * channels);
+        let weights = codes(&mut numbers, n * k);
+        let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
+        pack::pack([k, n], |row, col| weights.get(col * k + row).copied(), &mut packed).unwrap();
+        let packed = pack::Packed::of([k, n], &packed).unwrap();
+        let padded = pack::padded(n);
+        let (scales, bias, start) = (vec![0.003; padded], vec![0.5; padded], vec![7; padded]);
+        let columns = Requantize { start: &start, scales: &scales, bias: &bias, range: RANGE };
+        for context in machines() {
+            let mut out = vec![77; rows * groups * n];
+            for group in [0, 2] {
+                let own = picture.chunks(channels).skip(group).step_by(groups);
+                let own: Vec<i8> = own.flatten().copied().collect();
+                let run = |codes: &[i8], windows: &Windows, target: Target<'_, i8>| {
+                    let left = Left::Windows(codes, windows, zero);
+                    let threads = context.parallel.threads();
+                    let mut workspace = vec![0.0; workspace_len(threads, rows, [k, n], &left)];
+                    product(context, rows, left, packed, &columns, target, &mut workspace)
+                };
+                let mut wanted = vec![0; rows * n];
+                run(&own, &alone, whole(&mut wanted, n)).unwrap();
+                let target = Target { out: &mut out, width: groups * n, first: group * n };
+                let codes = &picture[group * channels..];
+                run(codes, &grouped, target).unwrap();
+                let found = out.chunks(n).skip(group).step_by(groups);
+                let found: Vec<i8> = found.flatten().copied().collect();
+                assert_eq!(found, wanted, "{input:?} {axes:?} {group} {:?}", context.tier);
+                let outside = Target { out: &mut out, width: groups * n, first: 2 * n + 1 };
+                assert!(run(codes, &grouped, outside).is_err(), "a column is missing");
+                let target = Target { out: &mut out, width: groups * n, first: group * n };
+                let short = codes.len() - (groups - 1 - group) * channels - 1;
+                assert!(run(&codes[..short], &grouped, target).is_err(), "a code is missing");
+            }
+            assert!(out.chunks(n).skip(1).step_by(groups).flatten().all(|code| *code == 77));
         }
     }
 }

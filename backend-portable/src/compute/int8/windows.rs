@@ -8,6 +8,8 @@ use torchlet_core::rules::window::{Taps, Window};
 pub(crate) struct Windows {
     /// Height, width and channels of a picture.
     pub(crate) input: [usize; 3],
+    /// From one pixel to the next: the channels, and those of other groups.
+    pub(crate) pixel: usize,
     /// Height and width of a result.
     pub(crate) output: [usize; 2],
     /// How windows move along height and width.
@@ -25,7 +27,7 @@ impl Windows {
         height.checked_mul(width)?.checked_mul(channels)?;
         tall.checked_mul(wide)?.checked_mul(channels)?;
         output[0].checked_mul(output[1])?;
-        Some(Windows { input, output, axes, first: [0; 2] })
+        Some(Windows { input, pixel: channels, output, axes, first: [0; 2] })
     }
 
     /// So many of the windows, from `first` on. `None` if there are not so many.
@@ -42,6 +44,13 @@ impl Windows {
         (fits(0) && fits(1)).then_some(Windows { output, first, ..whole })
     }
 
+    /// The same windows over a group of the channels that pictures have. `None` if there are not so many, or more codes than memory has.
+    pub(crate) fn of_group(self, all: usize) -> Option<Self> {
+        let [height, width, channels] = self.input;
+        height.checked_mul(width)?.checked_mul(all)?;
+        (all >= channels).then_some(Windows { pixel: all, ..self })
+    }
+
     /// Codes of a window.
     pub(crate) fn codes(&self) -> usize {
         let [tall, wide] = self.axes.map(|axis| axis.kernel());
@@ -54,9 +63,14 @@ impl Windows {
         self.axes.iter().all(|axis| *axis == Window::ONE) && self.output == [height, width]
     }
 
-    /// Codes of a picture.
+    /// From one picture to the next.
     pub(crate) fn picture(&self) -> usize {
-        self.input.iter().product()
+        self.input[0] * self.input[1] * self.pixel
+    }
+
+    /// Codes from the first to the last of a group of a picture.
+    pub(super) fn reach(&self) -> usize {
+        self.picture().saturating_sub(self.pixel - self.input[2])
     }
 
     /// Windows of a picture.
@@ -96,7 +110,7 @@ impl Windows {
         let [above, left] = [0, 1].map(|dim| self.axes[dim].padding());
         let before = left.saturating_sub(skipped[1]).min(padded.width);
         let from = skipped[1].saturating_sub(left).min(width);
-        let inside = (width - from).min(padded.width - before) * channels;
+        let inside = (width - from).min(padded.width - before);
         for (row, place) in place.chunks_exact_mut(padded.width * channels).enumerate() {
             let source = (row + skipped[0]).checked_sub(above).filter(|row| *row < height);
             let Some(source) = source else {
@@ -104,11 +118,32 @@ impl Windows {
                 continue;
             };
             let (front, rest) = place.split_at_mut_checked(before * channels)?;
-            let (middle, behind) = rest.split_at_mut_checked(inside)?;
+            let (middle, behind) = rest.split_at_mut_checked(inside * channels)?;
             front.fill(outside);
             behind.fill(outside);
-            let source = picture.get((source * width + from) * channels..)?;
-            middle.copy_from_slice(source.get(..inside)?);
+            self.copy_pixels(picture, source * width + from, middle)?;
+        }
+        Some(())
+    }
+
+    /// Copies pixels from one on, as many as there is room for.
+    fn copy_pixels(&self, picture: &[i8], from: usize, place: &mut [i8]) -> Option<()> {
+        let (channels, source) = (self.input[2], picture.get(from * self.pixel..)?);
+        if self.pixel == channels {
+            place.copy_from_slice(source.get(..place.len())?);
+            return Some(());
+        }
+        if channels.is_multiple_of(TOGETHER) {
+            for (place, source) in place.chunks_exact_mut(channels).zip(source.chunks(self.pixel)) {
+                let source = source.get(..channels)?.as_chunks::<TOGETHER>().0;
+                for (place, source) in place.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(source) {
+                    *place = *source;
+                }
+            }
+            return Some(());
+        }
+        for (place, source) in place.chunks_exact_mut(channels).zip(source.chunks(self.pixel)) {
+            place.copy_from_slice(source.get(..channels)?);
         }
         Some(())
     }
@@ -167,7 +202,7 @@ impl Windows {
         for row in 0..tall.count {
             let from = (tall.start + row * rows.dilation()) * width + wide.start;
             let to = (tall.first + row) * line + wide.first * channels;
-            if cols.dilation() == 1 {
+            if cols.dilation() == 1 && self.pixel == channels {
                 let (source, codes) = (picture.get(from * channels..)?, wide.count * channels);
                 let place = place.get_mut(to..)?;
                 if wide.count == cols.kernel() {
@@ -178,7 +213,7 @@ impl Windows {
                 continue;
             }
             for col in 0..wide.count {
-                let from = (from + col * cols.dilation()) * channels;
+                let from = (from + col * cols.dilation()) * self.pixel;
                 let source = picture.get(from..)?.get(..channels)?;
                 let to = to + col * channels;
                 place.get_mut(to..)?.get_mut(..channels)?.copy_from_slice(source);
@@ -215,39 +250,57 @@ impl Padded {
 /// A window of pictures that lie one after the other.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cursor<'a> {
-    windows: &'a Windows,
-    padded: Padded,
+pub(super) struct Cursor {
+    /// Where it begins, and where its line of windows and its picture do.
+    start: usize,
+    line: usize,
     picture: usize,
-    row: usize,
-    col: usize,
+    /// How many windows of the line, and lines of the picture, come from this one on.
+    left: [usize; 2],
+    /// Windows of a line, and lines of a picture.
+    counts: [usize; 2],
+    /// From one window, line and picture to the next.
+    steps: [usize; 3],
 }
 
 #[cfg(target_arch = "x86_64")]
-impl<'a> Cursor<'a> {
+impl Cursor {
     /// Window number `at` of all.
-    pub(super) fn new(windows: &'a Windows, padded: Padded, at: usize) -> Self {
-        let (picture, at) = (at / windows.count().max(1), at % windows.count().max(1));
-        let width = windows.output[1].max(1);
-        Cursor { windows, padded, picture, row: at / width, col: at % width }
+    pub(super) fn new(windows: &Windows, padded: Padded, at: usize) -> Self {
+        let counts = [windows.output[1].max(1), windows.output[0].max(1)];
+        let [rows, cols] = windows.axes;
+        let (pixel, line) = (windows.input[2], padded.width * windows.input[2]);
+        let steps = [cols.stride() * pixel, rows.stride() * line, padded.len];
+        let (line, col) = (at / counts[0], at % counts[0]);
+        let (picture, row) = (line / counts[1], line % counts[1]);
+        let picture = picture * steps[2];
+        let line = picture + row * steps[1];
+        let left = [counts[0] - col, counts[1] - row];
+        Cursor { start: line + col * steps[0], line, picture, left, counts, steps }
     }
 
     /// Where it begins.
+    #[inline(always)]
     pub(super) fn start(&self) -> usize {
-        let [rows, cols] = self.windows.axes;
-        let pixel = self.row * rows.stride() * self.padded.width + self.col * cols.stride();
-        self.picture * self.padded.len + pixel * self.windows.input[2]
+        self.start
     }
 
     /// Moves on to the next one.
+    #[inline(always)]
     pub(super) fn advance(&mut self) {
-        self.col += 1;
-        if self.col == self.windows.output[1] {
-            (self.col, self.row) = (0, self.row + 1);
+        self.left[0] -= 1;
+        if self.left[0] > 0 {
+            self.start += self.steps[0];
+            return;
         }
-        if self.row == self.windows.output[0] {
-            (self.row, self.picture) = (0, self.picture + 1);
+        self.left = [self.counts[0], self.left[1] - 1];
+        self.line += self.steps[1];
+        if self.left[1] == 0 {
+            self.left[1] = self.counts[1];
+            self.picture += self.steps[2];
+            self.line = self.picture;
         }
+        self.start = self.line;
     }
 }
 

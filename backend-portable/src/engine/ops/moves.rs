@@ -388,8 +388,52 @@ fn transposed<T: Default + core::marker::Copy>(
 ) -> Option<()> {
     match size_of::<T>() {
         1 => in_blocks::<T, VECTOR>(shape, from_col, to_row, source, target),
+        4 => in_strips(shape, from_col, to_row, source, target),
         _ => in_blocks::<T, BLOCK>(shape, from_col, to_row, source, target),
     }
+}
+
+/// The same of words: a few columns at a time, of each as much as a line of the cache has, so that lines are read once and vectors stay in
+/// registers.
+fn in_strips<T: Default + core::marker::Copy>(
+    [rows, cols]: [usize; 2],
+    from_col: usize,
+    to_row: usize,
+    source: &[T],
+    target: &mut [T],
+) -> Option<()> {
+    const LINE: usize = 16;
+    const STRIP: usize = 4;
+    let [tall, wide] = [rows - rows % LINE, cols - cols % STRIP];
+    let blank = [T::default(); LINE];
+    for row in (0..tall).step_by(LINE) {
+        for col in (0..wide).step_by(STRIP) {
+            let mut columns = [&blank; STRIP];
+            for (x, column) in columns.iter_mut().enumerate() {
+                *column = source.get((col + x) * from_col + row..)?.first_chunk()?;
+            }
+            for part in (0..LINE).step_by(STRIP) {
+                let mut block = [[T::default(); STRIP]; STRIP];
+                for (own, column) in block.iter_mut().zip(columns) {
+                    *own = *column.get(part..)?.first_chunk()?;
+                }
+                for (y, line) in turned(block).iter().enumerate() {
+                    let to = target.get_mut((row + part + y) * to_row + col..)?;
+                    *to.first_chunk_mut()? = *line;
+                }
+            }
+        }
+    }
+    // What is left beside and below.
+    if wide < cols {
+        let (source, target) = (source.get(wide * from_col..)?, target.get_mut(wide..)?);
+        in_blocks::<T, BLOCK>([rows, cols - wide], from_col, to_row, source, target)?;
+    }
+    if tall < rows {
+        let (source, target) = (source.get(tall..)?, target.get_mut(tall * to_row..)?);
+        in_blocks::<T, BLOCK>([rows - tall, wide], from_col, to_row, source, target)?;
+    }
+    Some(())
 }
 
 /// The same in blocks of N rows and columns.
@@ -416,7 +460,7 @@ fn in_blocks<T: Default + core::marker::Copy, const N: usize>(
             }
             for (x, column) in block.iter_mut().enumerate().take(width) {
                 let from = source.get((col + x) * from_col + row..)?.get(..height)?;
-                column.get_mut(..height)?.copy_from_slice(from);
+                column.iter_mut().zip(from).for_each(|(slot, value)| *slot = *value);
             }
             for y in 0..height {
                 let to = target.get_mut((row + y) * to_row + col..)?.get_mut(..width)?;

@@ -6,7 +6,7 @@ use super::super::phases::{Phase, Taps};
 use super::super::{argument, output};
 use super::{Columns, Product, Source, code, dense, product_weights};
 use crate::compute::gemm::ShapeMismatch;
-use crate::compute::int8::product::{Left, workspace_len};
+use crate::compute::int8::product::{Left, Target, workspace_len};
 use crate::compute::int8::rows::{self, quantize_row, windows_product};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{LANES, depthwise, pack};
@@ -272,31 +272,30 @@ impl Made {
         }
     }
 
-    /// Adds a product of codes, whose columns are channels from `first` on.
+    /// Adds products of codes, which make all channels.
     fn push<'p>(
         &self,
         builder: &mut Builder<'_, 'p>,
         piece: Piece<'p>,
-        first: usize,
         source: &View,
         made: &View,
     ) {
-        let Piece { batch, windows, shape, packed } = piece;
+        let Piece { batch, windows, shape, blocks } = piece;
         let at = source.offset;
         match self {
             Made::Codes { columns, outside, reads } => {
                 let rows = batch.saturating_mul(windows.count());
                 let source_of = Source::Windows(windows, *outside);
-                let columns = columns.starting_at(first);
-                let step = Product { rows, source: source_of, at, shape, packed, columns };
+                let columns = columns.clone();
+                let step = Product { rows, source: source_of, at, shape, blocks, columns };
                 let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
                 builder.push(step, &reads, made);
             }
             Made::Numbers { reads } => {
-                let place = |read: usize| reads.get(read).map(|view| view.offset + first);
+                let place = |read: usize| reads.get(read).map(|view| view.offset);
                 let stride = source.strides.first().copied().unwrap_or(0);
                 let (scales, bias) = (place(1).unwrap_or(0), place(2));
-                let step = Dynamic { batch, windows, at, stride, shape, packed, scales, bias };
+                let step = Dynamic { batch, windows, at, stride, shape, blocks, scales, bias };
                 let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
                 builder.push(step, &reads, made);
             }
@@ -316,12 +315,15 @@ fn requantized(
     Ok(Made::Codes { columns, outside, reads })
 }
 
-/// A product of windows.
+/// Products of windows, side by side.
 struct Piece<'p> {
     batch: usize,
+    /// Those of the first.
     windows: Windows,
+    /// The shape of each.
     shape: [usize; 2],
-    packed: Constant<'p>,
+    /// The weights of each.
+    blocks: Vec<Constant<'p>>,
 }
 
 /// A convolution as products: one for each phase of the outputs, which have this size in all, and for as many groups as fill a panel.
@@ -354,46 +356,45 @@ fn in_parts(
     }
     let (shape, order) = ([batch, outputs, size[0], size[1]], channels_last_order(4));
     let out = builder.make_of_in_order(&shape, &order, kind.element())?;
-    let is_whole = blocks == 1 && phases.iter().all(|phases| phases.len() == 1);
-    for block in 0..blocks {
-        if builder.is_question() {
-            break;
-        }
-        let [first, behind] = [block, block + 1].map(|block| block * merged * own[0]);
-        let source = input.sliced(1, first, behind, 1).ok_or("channels that are not there")?;
-        let source = channels_last(builder, &source)?;
-        let first = block * merged * own[1];
-        for tall in &phases[0] {
-            for wide in &phases[1] {
-                let taps = [tall.taps, wide.taps];
-                let part = Part { first, outputs: own[1], inputs: own[0], merged, taps };
-                let windows = Windows::part(
-                    [height, width, merged * own[0]],
-                    [tall.window, wide.window],
-                    [tall.skip, wide.skip],
-                    [tall.count, wide.count],
-                );
-                let windows = windows.ok_or("a shape that windows do not fit")?;
-                let shape = part.shape();
-                let packed = match is_whole && filter.has_whole_rows(&part) {
-                    true => product_weights(builder, weights, shape)?,
-                    false => part_weights(builder, weights, row, &part)?,
-                };
-                let made = match is_whole {
-                    true => out.clone(),
-                    false => {
-                        let sizes = [batch, shape[1], tall.count, wide.count];
-                        builder.make_of_in_order(&sizes, &order, kind.element())?
-                    }
-                };
-                let piece = Piece { batch, windows, shape, packed };
-                kind.push(builder, piece, first, &source, &made);
-                if !is_whole {
-                    let place = out.sliced(1, first, first + shape[1], 1);
-                    let place = place.and_then(|it| it.sliced(2, tall.start, size[0], tall.every));
-                    let place = place.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
-                    copy(builder, &made, &place.ok_or("a part that is outside")?);
+    let is_whole = phases.iter().all(|phases| phases.len() == 1);
+    if builder.is_question() {
+        return builder.define(result, out);
+    }
+    let source = channels_last(builder, input)?;
+    for tall in &phases[0] {
+        for wide in &phases[1] {
+            let taps = [tall.taps, wide.taps];
+            let part = Part { first: 0, outputs: own[1], inputs: own[0], merged, taps };
+            let windows = Windows::part(
+                [height, width, merged * own[0]],
+                [tall.window, wide.window],
+                [tall.skip, wide.skip],
+                [tall.count, wide.count],
+            );
+            let windows = windows.and_then(|windows| windows.of_group(channels));
+            let windows = windows.ok_or("a shape that windows do not fit")?;
+            let shape = part.shape();
+            let packed = (0..blocks).map(|block| {
+                let part = Part { first: block * shape[1], ..part };
+                match is_whole && filter.has_whole_rows(&part) {
+                    true => product_weights(builder, weights, shape),
+                    false => part_weights(builder, weights, row, &part),
                 }
+            });
+            let packed = packed.collect::<Result<Vec<_>, Refusal>>()?;
+            let made = match is_whole {
+                true => out.clone(),
+                false => {
+                    let sizes = [batch, outputs, tall.count, wide.count];
+                    builder.make_of_in_order(&sizes, &order, kind.element())?
+                }
+            };
+            let piece = Piece { batch, windows, shape, blocks: packed };
+            kind.push(builder, piece, &source, &made);
+            if !is_whole {
+                let place = out.sliced(2, tall.start, size[0], tall.every);
+                let place = place.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
+                copy(builder, &made, &place.ok_or("a part that is outside")?);
             }
         }
     }
@@ -537,15 +538,17 @@ impl Step for Quantize {
     }
 }
 
-/// A product of windows of pictures that were quantized as the program runs.
+/// Products, side by side, of windows of pictures that were quantized as the program runs.
 struct Dynamic<'p> {
     batch: usize,
     windows: Windows,
     /// Where the input begins, and how far apart pictures are.
     at: usize,
     stride: usize,
+    /// The shape of each.
     shape: [usize; 2],
-    packed: Constant<'p>,
+    /// The weights of each.
+    blocks: Vec<Constant<'p>>,
     /// Where scales begin, which are read third, and where a bias, if there is one, which is read fourth.
     scales: usize,
     bias: Option<usize>,
@@ -575,25 +578,31 @@ impl Step for Dynamic<'_> {
             behind.fill(0.0);
             Ok(())
         };
-        given(scales, self.scales, scales_place)?;
-        match self.bias {
-            Some(at) => given(bias, at, bias_place)?,
-            None => bias_place.fill(0.0),
-        }
         let codes: &[i8] = bytemuck::cast_slice(codes);
-        let right = pack::Packed::of(self.shape, self.packed.as_slice()).ok_or(ShapeMismatch)?;
-        let made = rows.checked_mul(n).filter(|made| *made > 0).ok_or(ShapeMismatch)?;
+        let (width, channels) = (n * self.blocks.len(), self.windows.input[2]);
+        let made = rows.checked_mul(width).filter(|made| *made > 0).ok_or(ShapeMismatch)?;
         let heads = heads.as_chunks::<{ HEAD / 4 }>().0;
         let pictures = out.chunks_exact_mut(made).zip(heads).take(self.batch);
         for (index, (out, [scale, zero])) in pictures.enumerate() {
             row_scales.fill(*scale);
             row_zeros.fill(*zero);
             let outside = i8::try_from(zero.to_bits().cast_signed()).map_err(|_| ShapeMismatch)?;
-            let codes = codes.get(self.at + index * self.stride..).ok_or(ShapeMismatch)?;
-            let left = Left::Windows(codes, &self.windows, outside);
-            let columns = rows::Columns { scales: scales_place, bias: bias_place };
-            let rows = [&*row_scales, &*row_zeros];
-            windows_product(context, left, rows, right, columns, out, rest)?;
+            for (block, packed) in self.blocks.iter().enumerate() {
+                let first = block * n;
+                given(scales, self.scales + first, scales_place)?;
+                match self.bias {
+                    Some(at) => given(bias, at + first, bias_place)?,
+                    None => bias_place.fill(0.0),
+                }
+                let right = pack::Packed::of(self.shape, packed.as_slice()).ok_or(ShapeMismatch)?;
+                let at = self.at + index * self.stride + block * channels;
+                let codes = codes.get(at..).ok_or(ShapeMismatch)?;
+                let left = Left::Windows(codes, &self.windows, outside);
+                let columns = rows::Columns { scales: scales_place, bias: bias_place };
+                let target = Target { out: &mut *out, width, first };
+                let rows = [&*row_scales, &*row_zeros];
+                windows_product(context, left, rows, right, columns, target, rest)?;
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::moves::{Copy, channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
-use crate::compute::int8::product::{Left, product, workspace_len};
+use crate::compute::int8::product::{Left, Target, product, workspace_len};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{Range, Requantize, pack};
 use crate::compute::simd::{Dots, Tier};
@@ -170,8 +170,8 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         let shape = [k, n];
         let packed = product_weights(builder, weights, shape)?;
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
-        let (source, at) = (Source::Rows, input.offset);
-        builder.push(Product { rows, source, at, shape, packed, columns }, &reads, &out);
+        let (source, at, blocks) = (Source::Rows, input.offset, Vec::from([packed]));
+        builder.push(Product { rows, source, at, shape, blocks, columns }, &reads, &out);
     }
     builder.define(output(args)?, out)
 }
@@ -196,18 +196,28 @@ enum Source {
     Windows(Windows, i8),
 }
 
-/// A product of codes.
+/// A product of codes, or several side by side: of channels of pictures one behind the other, which make channels one behind the other.
 struct Product<'p> {
     rows: usize,
     source: Source,
     /// Where the input begins.
     at: usize,
+    /// The shape of each.
     shape: [usize; 2],
-    packed: Constant<'p>,
+    /// The weights of each.
+    blocks: Vec<Constant<'p>>,
     columns: Columns,
 }
 
 impl Product<'_> {
+    /// Channels of a block.
+    fn channels(&self) -> usize {
+        match &self.source {
+            Source::Rows => 0,
+            Source::Windows(windows, _) => windows.input[2],
+        }
+    }
+
     fn left<'a>(&'a self, codes: &'a [i8]) -> Left<'a> {
         match &self.source {
             Source::Rows => Left::Rows(codes, self.shape[0]),
@@ -230,13 +240,19 @@ impl Step for Product<'_> {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let Io { inputs, out, workspace, context } = io;
         let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
-        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
-        let packed = pack::Packed::of(self.shape, self.packed.as_slice()).ok_or(ShapeMismatch)?;
         let offset = Dots::of(context.tier).offset();
-        let (columns, rest) =
-            self.columns.fill(&inputs, packed.sums, offset, |place| place, workspace)?;
-        let out = bytemuck::cast_slice_mut(out);
-        product(context, self.rows, self.left(codes), packed, &columns, out, rest)
+        let out: &mut [i8] = bytemuck::cast_slice_mut(out);
+        let ([_, n], width) = (self.shape, self.shape[1] * self.blocks.len());
+        for (block, packed) in self.blocks.iter().enumerate() {
+            let packed = pack::Packed::of(self.shape, packed.as_slice()).ok_or(ShapeMismatch)?;
+            let codes = codes.get(self.at + block * self.channels()..).ok_or(ShapeMismatch)?;
+            let columns = self.columns.starting_at(block * n);
+            let (columns, rest) =
+                columns.fill(&inputs, packed.sums, offset, |place| place, workspace)?;
+            let target = Target { out: &mut *out, width, first: block * n };
+            product(context, self.rows, self.left(codes), packed, &columns, target, rest)?;
+        }
+        Ok(())
     }
 }
 
@@ -444,8 +460,8 @@ pub(super) fn largest(
     };
     let input = channels_last(builder, &input)?;
     let result = builder.make_of_in_order(&sizes, &channels_last_order(4), Element::Code)?;
-    let windows =
-        Windows { input: [height, width, channels], output: [tall, wide], axes, first: [0; 2] };
+    let (input_size, output, first) = ([height, width, channels], [tall, wide], [0; 2]);
+    let windows = Windows { input: input_size, pixel: channels, output, axes, first };
     let len = result.numel();
     builder.push(Largest { at: input.offset, windows, len }, &[&input], &result);
     builder.define(out, result)
