@@ -42,7 +42,7 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.bin", "tekken.jso
 _TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
 
 #: What is called with each piece of text.
-OnText = Callable[[str], Any]
+Listener = Callable[[str], Any]
 
 
 @dataclass(frozen=True)
@@ -301,7 +301,7 @@ class Runner:
         prompt: Prompt = "",
         config: GenerationConfig = GenerationConfig(),
         *,
-        on_text: Optional[OnText] = None,
+        on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
         """Generates text behind a prompt, which goes behind what was fed before; an empty one goes on where the last generation ended.
@@ -322,7 +322,7 @@ class Runner:
         messages: Sequence[Mapping[str, str]],
         config: GenerationConfig = GenerationConfig(),
         *,
-        on_text: Optional[OnText] = None,
+        on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
         """Generates the next message of a conversation, whose messages have a `role` and a `content`. What of it was fed before is not fed again."""
@@ -341,7 +341,7 @@ class Runner:
         """The text of `chat`, piece by piece."""
         return self._streamed(lambda hear: self.chat(messages, config, on_text=hear, **options))
 
-    def _streamed(self, generate: Callable[[OnText], Generation]) -> Iterator[str]:
+    def _streamed(self, generate: Callable[[Listener], Generation]) -> Iterator[str]:
         pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
         # Unlike `stop`, it also ends a generation that waits for its turn.
         is_over = threading.Event()
@@ -492,7 +492,7 @@ class Transcriber:
         self._native = _torchlet.Transcriber.open(program, self.tokenizer._native, overrides, text)
 
     def transcribe(
-        self, sound: Any, rate: Optional[int] = None, *, on_text: Optional[OnText] = None, **options: Any
+        self, sound: Any, rate: Optional[int] = None, *, on_text: Optional[Listener] = None, **options: Any
     ) -> Transcription:
         """Writes down what is said in a WAV file (a path, bytes, or a file that is open), or in an array of samples from -1 to 1 at a rate.
 
