@@ -296,6 +296,31 @@ pub unsafe extern "C" fn torchlet_module_close(module: *mut torchlet_module) {
     }
 }
 
+/// The number of threads that kernels use.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_module_threads(module: *const torchlet_module) -> usize {
+    // SAFETY: the caller's promise.
+    value(0, || Some(unsafe { module.as_ref()? }.module.threads()))
+}
+
+/// Lets kernels of a module, and of those that share its files, use so many threads from the next
+/// call of an operator on, and gives how many these are: one at least, and at most those that it was
+/// opened with. Results stay the same bit for bit.
+///
+/// # Safety
+/// The rules at the head of `torchlet.h`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn torchlet_module_set_threads(
+    module: *const torchlet_module,
+    threads: usize,
+) -> usize {
+    // SAFETY: the caller's promise.
+    value(0, || Some(unsafe { module.as_ref()? }.module.set_threads(threads)))
+}
+
 /// Number of methods.
 ///
 /// # Safety

@@ -33,6 +33,7 @@ static void digits(const char *folder)
         CHECK(!torchlet_module_is_loaded(module, "forward"));
         OK(torchlet_module_load_method(module, "forward", &error));
         CHECK(torchlet_module_is_loaded(module, "forward"));
+        CHECK(torchlet_module_threads(module) == options.threads);
         OK(torchlet_module_forward(module, &input, 1, &values, &error));
         CHECK(torchlet_values_count(values) == 1);
         OK(torchlet_values_get(values, 0, &output, &error));
@@ -43,6 +44,16 @@ static void digits(const char *folder)
             CHECK(fabsf(((const float *)output.data.tensor.data)[i] - first[i]) < 1e-3f);
         CHECK(largest(first, 10) == 2);
         FAILS(TORCHLET_INVALID_ARGUMENT, torchlet_values_get(values, 1, &output, &error));
+        /* Fewer threads, then no more than there were. */
+        torchlet_values *again;
+        CHECK(torchlet_module_set_threads(module, 1) == 1 && torchlet_module_threads(module) == 1);
+        OK(torchlet_module_forward(module, &input, 1, &again, &error));
+        torchlet_value same;
+        OK(torchlet_values_get(again, 0, &same, &error));
+        CHECK(memcmp(same.data.tensor.data, output.data.tensor.data, sizeof first) == 0);
+        torchlet_values_free(again);
+        CHECK(torchlet_module_set_threads(module, 100) == options.threads);
+        CHECK(torchlet_module_set_threads(NULL, 2) == 0 && torchlet_module_threads(NULL) == 0);
         /* Results outlive their module. */
         CHECK(torchlet_module_unload(module, "forward") && !torchlet_module_unload(module, "forward"));
         torchlet_module_close(module);

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use torchlet::core::error::code;
+use torchlet::llm;
 
 /// `torchlet.Error` of a sentence and a code.
 pub(crate) fn raise(sentence: String, code: u32) -> PyErr {
@@ -20,6 +21,11 @@ pub(crate) fn raise(sentence: String, code: u32) -> PyErr {
 /// What was given makes no sense.
 pub(crate) fn invalid(sentence: String) -> PyErr {
     raise(sentence, code::INVALID_ARGUMENT)
+}
+
+/// What is asked for cannot be done now.
+pub(crate) fn invalid_state(sentence: &str) -> PyErr {
+    raise(sentence.into(), code::INVALID_STATE)
 }
 
 /// What was given makes sense, but not here: the sentence names it.
@@ -56,6 +62,25 @@ impl From<torchlet::Error> for Failure {
 impl From<torchlet::core::ProgramError> for Failure {
     fn from(error: torchlet::core::ProgramError) -> Self {
         Failure::Here(error.to_string(), error.code())
+    }
+}
+
+impl From<llm::Error> for Failure {
+    fn from(error: llm::Error) -> Self {
+        use llm::Error as E;
+        let source = std::error::Error::source(&error);
+        let code = match &error {
+            E::Read { .. } => code::ACCESS_FAILED,
+            E::Model { source, .. } => {
+                source.downcast_ref().map_or(code::INTERNAL, torchlet::Error::code)
+            }
+            E::Interface { .. } | E::Metadata { .. } => code::INVALID_PROGRAM,
+            E::ContextFull { .. } => code::OUT_OF_RESOURCES,
+            E::NoToken { .. } => code::INTERNAL,
+            _ => code::INVALID_ARGUMENT,
+        };
+        let why = source.map(|source| format!(": {source}")).unwrap_or_default();
+        Failure::Here(format!("{error}{why}"), code)
     }
 }
 

@@ -4,9 +4,11 @@
 //! (`python/torchlet`). Start reading at [`module`]; `unsafe` code is in `memory/` alone.
 
 mod error;
+mod language;
 mod memory;
 mod metadata;
 mod module;
+mod shared;
 mod tensor;
 mod value;
 
@@ -58,6 +60,9 @@ fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
 fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<module::Module>()?;
+    module.add_class::<language::Runner>()?;
+    module.add_class::<language::Tokenizer>()?;
+    module.add_class::<language::Transcriber>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<metadata::MethodInfo>()?;
     module.add_class::<metadata::ValueInfo>()?;

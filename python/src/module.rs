@@ -2,14 +2,14 @@
 
 use crate::error::{Failure, invalid};
 use crate::metadata::{Description, MethodInfo};
+use crate::shared::Shared;
 use crate::tensor::Tensor;
 use crate::value::Value;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyBytes, PyList};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use torchlet::core::layout::same_layout;
 use torchlet::core::{TensorInfo, TensorRef, ValueMeta, ValueRef};
 use torchlet::{Canceller, Method, Profiler, RunOn};
@@ -22,13 +22,9 @@ use torchlet_devtools::etdump::{self, DelegateIds};
 /// same file, which runs at the same time.
 #[pyclass(frozen, module = "torchlet._torchlet", name = "Module")]
 pub(crate) struct Module {
-    /// There until it is dropped.
-    state: Option<Mutex<State>>,
+    shared: Shared<State>,
     recorders: Recorders,
     canceller: Canceller,
-    threads: usize,
-    /// The process that opened it.
-    process: u32,
 }
 
 /// What listens to the module's events.
@@ -48,7 +44,7 @@ struct State {
 
 /// A file by its path, or its bytes.
 #[derive(FromPyObject)]
-enum Source {
+pub(crate) enum Source {
     Bytes(Vec<u8>),
     Path(PathBuf),
 }
@@ -179,10 +175,6 @@ fn run_on(backend: &str) -> PyResult<RunOn> {
     })
 }
 
-fn invalid_state(sentence: &str) -> PyErr {
-    crate::error::raise(sentence.into(), torchlet::core::error::code::INVALID_STATE)
-}
-
 fn objects(py: Python<'_>, values: Vec<Value>) -> PyResult<Bound<'_, PyList>> {
     let objects: PyResult<Vec<_>> = values.into_iter().map(|value| value.into_object(py)).collect();
     PyList::new(py, objects?)
@@ -194,23 +186,13 @@ fn values(inputs: &[Bound<'_, PyAny>]) -> PyResult<Vec<Value>> {
 
 impl Module {
     fn new(module: torchlet::Module, recorders: Recorders) -> Self {
-        let (canceller, threads) = (module.canceller(), module.threads());
-        let process = std::process::id();
-        let state = Some(Mutex::new(State::new(module)));
-        Module { state, recorders, canceller, threads, process }
+        let canceller = module.canceller();
+        Module { shared: Shared::new(State::new(module)), recorders, canceller }
     }
 
-    /// Waits for its turn, while others may run Python code. Whoever has it runs none, so that no thread waits for itself.
+    /// Waits for its turn. Whoever has it runs no Python code, so that no thread waits for itself.
     fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
-        if std::process::id() != self.process {
-            // A fork has none of the threads that would do the work, and would wait for them.
-            let sentence =
-                "the module was opened before this process was forked; open it again here";
-            return Err(invalid_state(sentence));
-        }
-        let unusable = "the module is unusable after an internal error; open it again";
-        let state = self.state.as_ref().ok_or_else(|| invalid_state(unusable))?;
-        state.lock_py_attached(py).map_err(|_| invalid_state(unusable))
+        self.shared.lock(py)
     }
 
     /// Does something that may take long with the module.
@@ -219,19 +201,12 @@ impl Module {
         py: Python<'_>,
         body: impl FnOnce(&mut State) -> Result<R, Failure> + Send,
     ) -> PyResult<R> {
-        let mut state = self.lock(py)?;
-        let state: &mut State = &mut state;
-        let result = py.detach(|| body(state));
-        Ok(result?)
+        self.shared.with(py, body)
     }
-}
 
-impl Drop for Module {
-    /// A fork has none of the threads that would be waited for, neither those of kernels nor a GPU's driver's: there, nothing is freed.
-    fn drop(&mut self) {
-        if std::process::id() != self.process {
-            std::mem::forget(self.state.take());
-        }
+    /// The program with no method loaded, for what loads them itself.
+    pub(crate) fn program(&self, py: Python<'_>) -> PyResult<torchlet::Module> {
+        self.with(py, |state| Ok(state.module.share()))
     }
 }
 
@@ -300,8 +275,7 @@ impl Module {
 
     /// Another module over the same opened files, with no method loaded, which runs at the same time.
     fn share(&self, py: Python<'_>) -> PyResult<Self> {
-        let shared = self.with(py, |state| Ok(state.module.share()))?;
-        Ok(Module::new(shared, self.recorders.clone()))
+        Ok(Module::new(self.program(py)?, self.recorders.clone()))
     }
 
     /// The names of the methods, in the order of the file.
@@ -506,8 +480,13 @@ impl Module {
 
     /// The number of threads that kernels use.
     #[getter]
-    fn threads(&self) -> usize {
-        self.threads
+    fn threads(&self, py: Python<'_>) -> PyResult<usize> {
+        self.with(py, |state| Ok(state.module.threads()))
+    }
+
+    /// Lets kernels use so many threads from now on, and gives how many these are.
+    fn set_threads(&self, py: Python<'_>, threads: usize) -> PyResult<usize> {
+        self.with(py, |state| Ok(state.module.set_threads(threads)))
     }
 
     /// Ends the run in progress, if there is one, and all that follow, with an error.

@@ -47,6 +47,18 @@ def test_inputs_and_outputs_of_a_call_belong_together() -> None:
         assert all(pool.map(call, range(64))) and all(pool.map(same, range(640)))
 
 
+def test_threads_can_be_fewer_later() -> None:
+    module = torchlet.Module(fixture("models/mobilenet_v2.pte"), threads=2)
+    image = numpy.linspace(0, 1, 3 * 16 * 16, dtype="float32").reshape(module["forward"].inputs[0].shape)
+    together = module(image)[0]
+    assert module.threads == 2
+    assert module.set_threads(1) == module.threads == 1
+    assert (module(image)[0] == together).all()
+    # What shares the file has the same threads; there are no more than the module was opened with, and one at least.
+    assert module.share().threads == 1
+    assert module.set_threads(8) == 2 and module.set_threads(0) == 1
+
+
 def test_other_threads_run_while_a_method_runs() -> None:
     module = torchlet.Module(fixture("models/mobilenet_v2.pte"), "as-exported", threads=1)
     image = numpy.zeros(module["forward"].inputs[0].shape, "float32")

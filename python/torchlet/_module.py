@@ -160,6 +160,13 @@ class Module:
         """The number of threads that kernels use."""
         return self._native.threads
 
+    def set_threads(self, threads: int) -> int:
+        """Lets kernels of this module, and of those that share its file, use so many threads, and gives how many these are.
+
+        It is one at least, and as many as the module was opened with at most. Results stay the same bit for bit.
+        """
+        return self._native.set_threads(threads)
+
     @property
     def origin(self) -> str:
         """Where what runs comes from: `compiled`, `cached`, or `exported`, with the reason if it could not be compiled."""

@@ -82,7 +82,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     faults.extend(duplicates(&metadata, &names));
     println!("{} packages, {} faults", packages.len(), faults.len());
     if succeeds("cargo", &["deny", "--version"]) {
-        process::run(cargo(&["deny", "--offline", "check", "licenses", "sources", "bans"]))?;
+        // The root is a package, whose dependencies are not all.
+        let deny = ["deny", "--offline", "--workspace", "check", "licenses", "sources", "bans"];
+        process::run(cargo(&deny))?;
     } else if options.advisories.is_none() {
         println!("advisories are not checked: that takes --advisories, or `cargo deny check`");
     }

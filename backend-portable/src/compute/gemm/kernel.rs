@@ -86,10 +86,10 @@ pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
         1 => widths!(1),
         2 => widths!(2),
         3 => widths!(3),
-        4 => widths!(4),
+        4 if S::ROWS > 3 => widths!(4),
         // Tiers with a small register file do not get code for taller tiles.
         5 if S::ROWS > 4 => widths!(5),
-        6 if S::ROWS > 4 => widths!(6),
+        6 if S::ROWS > 5 => widths!(6),
         7 if S::ROWS > 6 => widths!(7),
         _ if S::ROWS > 6 => widths!(8),
         _ => {}
@@ -176,50 +176,36 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
             }
         }
         let (mut b, mut next) = (t.b, t.next);
-        // One summand of each element, whose factor of row `$i` is `$a`.
-        macro_rules! summand {
-            (|$i:ident| $a:expr) => {{
+        for piece in 0..t.pieces {
+            let mut offset = piece * t.a_piece;
+            // One step for each summand: where several are one block, compilers for WebAssembly keep all that these load, more than there are
+            // registers for.
+            for _ in 0..t.k {
                 let mut bv = [s.splat(0.0); VECTORS];
-                for v in 0..VECTORS {
-                    let p = b.add(v * step);
-                    bv[v] = if TAIL && v == VECTORS - 1 {
-                        s.load_first(p, self.tail)
-                    } else {
-                        s.load(p)
-                    };
-                    s.prefetch(p.wrapping_add(AHEAD.wrapping_mul(t.b_row)));
-                    if S::LANES > 1 && v < t.next_lines {
-                        s.prefetch_second(next);
-                        next = next.wrapping_add(LINE);
-                    }
-                }
-                for $i in 0..ROWS {
-                    let a = $a;
+                // SAFETY: the caller of `run` promised these addresses for every piece and p < k; the tail reads its lanes only.
+                unsafe {
                     for v in 0..VECTORS {
-                        acc[$i][v] = s.mul_add(a, bv[v], acc[$i][v]);
+                        let p = b.add(v * step);
+                        bv[v] = if TAIL && v == VECTORS - 1 {
+                            s.load_first(p, self.tail)
+                        } else {
+                            s.load(p)
+                        };
+                        s.prefetch(p.wrapping_add(AHEAD.wrapping_mul(t.b_row)));
+                        if S::LANES > 1 && v < t.next_lines {
+                            s.prefetch_second(next);
+                            next = next.wrapping_add(LINE);
+                        }
+                    }
+                    for i in 0..ROWS {
+                        let a = s.splat(*rows[i].wrapping_add(offset));
+                        for v in 0..VECTORS {
+                            acc[i][v] = s.mul_add(a, bv[v], acc[i][v]);
+                        }
                     }
                 }
                 b = b.wrapping_add(t.b_row);
-            }};
-        }
-        // Summands whose factors are loaded together.
-        let fours = if S::SPLATS == 4 && t.a_col == 1 { t.k / 4 } else { 0 };
-        for piece in 0..t.pieces {
-            let mut offset = piece * t.a_piece;
-            // SAFETY: the caller of `run` promised these addresses for every piece and p < k; the tail reads its lanes only, and
-            // what is loaded together are four summands in a row.
-            unsafe {
-                for _ in 0..fours {
-                    summand!(|i| s.splat_lane::<0>(rows[i].wrapping_add(offset)));
-                    summand!(|i| s.splat_lane::<1>(rows[i].wrapping_add(offset)));
-                    summand!(|i| s.splat_lane::<2>(rows[i].wrapping_add(offset)));
-                    summand!(|i| s.splat_lane::<3>(rows[i].wrapping_add(offset)));
-                    offset = offset.wrapping_add(4);
-                }
-                for _ in fours * 4..t.k {
-                    summand!(|i| s.splat(*rows[i].wrapping_add(offset)));
-                    offset = offset.wrapping_add(t.a_col);
-                }
+                offset = offset.wrapping_add(t.a_col);
             }
         }
         // SAFETY: as promised to `run`.

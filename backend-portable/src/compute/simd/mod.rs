@@ -71,18 +71,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// The vector with `x` in each lane.
     fn splat(self, x: f32) -> Self::F;
-    /// How many neighbouring floats [`Simd::splat_lane`] reads, 4 or 1; 1 where a load that fills all lanes costs no more than
-    /// any other.
-    const SPLATS: usize = 1;
-    /// The vector with `p[LANE]` in each lane.
-    ///
-    /// # Safety
-    /// `LANE` is below `SPLATS`, and `p` is valid for reading that many floats.
-    #[inline(always)]
-    unsafe fn splat_lane<const LANE: usize>(self, p: *const f32) -> Self::F {
-        // SAFETY: the caller's promises.
-        self.splat(unsafe { *p.add(LANE) })
-    }
     /// Loads `LANES` floats.
     ///
     /// # Safety

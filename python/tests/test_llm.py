@@ -1,0 +1,192 @@
+"""Language models, against what PyTorch chooses."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import torchlet
+from torchlet import llm
+
+numpy = pytest.importorskip("numpy")
+
+MODELS = Path(__file__).parents[2] / "llm"
+
+
+def expected(path: str) -> Any:
+    return json.loads((MODELS / path).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def runner() -> llm.Runner:
+    return llm.Runner(MODELS / "model/fp32.pte", threads=1)
+
+
+def test_text_is_that_of_pytorch(runner: llm.Runner) -> None:
+    for case in expected("model/expected.json")[:2]:
+        runner.reset()
+        pieces: list[str] = []
+        made = runner.generate(
+            case["prompt"], num_bos=1, max_new_tokens=64, temperature=0.0, ignore_eos=True, on_text=pieces.append
+        )
+        assert made.tokens == case["chosen"][:64]
+        assert "".join(pieces) == made.text and case["text"].endswith(made.text) or made.text in case["text"]
+        assert made.finish == "length"
+        assert made.stats.prompt_tokens == len(case["ids"]) and made.stats.generated_tokens == 64
+        assert made.stats.total >= made.stats.prefill > 0 and made.stats.decode_rate > 0
+        assert json.loads(made.stats.json)["generated_tokens"] == 64
+        # The last one that was chosen is not fed.
+        assert runner.context == case["ids"] + case["chosen"][:63]
+    assert runner.metadata["vocab_size"] == 1024 and runner.metadata["max_context_len"] == 512
+    assert repr(runner).startswith("Runner(") and "of 512 tokens" in repr(runner)
+
+
+def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
+    tokens = runner.tokenizer.encode("In the beginning")
+    assert runner.tokenizer.decode(tokens) == "In the beginning"
+    assert runner.tokenizer.vocab_size == 1024
+    first = runner.generate(tokens, max_new_tokens=8, temperature=0.0)
+    other = runner.session()
+    second = other.generate(["In the", tokens[len(runner.tokenizer.encode("In the")) :]], max_new_tokens=8, temperature=0)
+    assert first.tokens == second.tokens
+    runner.reset()
+    runner.prefill("In the beginning")
+    logits = runner.logits
+    assert logits is not None and int(logits.argmax()) == first.tokens[0]
+    assert runner.generate(max_new_tokens=8, temperature=0.0).tokens == first.tokens
+    runner.warmup("In")
+    assert runner.context == [] and runner.logits is None
+
+
+def test_streams_end_where_nobody_listens(runner: llm.Runner) -> None:
+    whole = runner.generate("In the beginning", max_new_tokens=24, temperature=0.0).text
+    runner.reset()
+    assert "".join(runner.stream("In the beginning", max_new_tokens=24, temperature=0.0)) == whole
+    runner.reset()
+    stream = runner.stream("In the beginning", ignore_eos=True, temperature=0.0)
+    assert next(stream)
+    stream.close()
+    assert len(runner.context) < 400
+    with pytest.raises(torchlet.Error, match="no prompt"):
+        runner.reset()
+        list(runner.stream(""))
+
+
+def test_conversations(runner: llm.Runner) -> None:
+    messages = [{"role": "user", "content": "Tell me about Moses."}]
+    answer = runner.chat(messages, max_new_tokens=48, temperature=0.0)
+    assert answer.text and answer.finish in ("stop", "length")
+    fed = len(runner.context)
+    messages += [{"role": "assistant", "content": answer.text}, {"role": "user", "content": "And of Aaron?"}]
+    again = runner.chat(messages, max_new_tokens=8, temperature=0.0)
+    # What was fed is not fed again.
+    assert again.stats.prompt_tokens < fed
+    assert "".join(runner.session().stream_chat(messages[:1], max_new_tokens=48, temperature=0.0)) == answer.text
+    other = llm.Runner(torchlet.Module(MODELS / "model/fp32.pte"), MODELS / "model/tokenizer.json", chat_template="{{ 'In' }}")
+    other.chat(messages[:1], max_new_tokens=1, temperature=0.0)
+    assert other.context == other.tokenizer.encode("In")
+
+
+def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
+    schema = {"type": "object", "properties": {"name": {"enum": ["Moses", "Aaron"]}}, "required": ["name"]}
+    made = runner.generate("Who?", json_schema=schema, seed=5, max_new_tokens=60)
+    assert json.loads(made.text)["name"] in ("Moses", "Aaron") and made.finish == "stop"
+    texts = set()
+    for _ in range(2):
+        runner.reset()
+        texts.add(runner.generate("In the", seed=3, temperature=1.5, top_p=0.9, max_new_tokens=16).text)
+    assert len(texts) == 1
+    runner.reset()
+    made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=64, stop=",")
+    assert made.finish == "stop" and "," not in made.text
+    runner.reset()
+    forbidden = made.tokens[0]
+    made = runner.generate(
+        "In the beginning", temperature=0.0, max_new_tokens=1, logit_bias={forbidden: float("-inf")}
+    )
+    assert made.tokens != [forbidden]
+
+
+def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
+    def refuse(piece: str) -> None:
+        raise LookupError(piece)
+
+    with pytest.raises(LookupError):
+        runner.generate("In the beginning", on_text=refuse)
+    assert len(runner.context) < 64
+
+    def nest(piece: str) -> None:
+        runner.reset()
+
+    with pytest.raises(torchlet.Error, match="listens") as caught:
+        runner.generate("In the beginning", on_text=nest)
+    assert caught.value.name == "InvalidState"
+    runner.reset()
+    started = threading.Event()
+    made: list[llm.Generation] = []
+    thread = threading.Thread(
+        target=lambda: made.append(runner.generate("In the", ignore_eos=True, on_text=lambda _: started.set()))
+    )
+    thread.start()
+    assert started.wait(60)
+    runner.stop()
+    thread.join()
+    assert made[0].finish in ("stopped", "context")
+
+
+def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
+    with pytest.raises(torchlet.Error, match="the context is full: 0 tokens are in it and 600") as caught:
+        runner.generate([5] * 600)
+    assert caught.value.name == "OutOfResources"
+    with pytest.raises(torchlet.Error, match="temperature is -1"):
+        runner.generate("In", temperature=-1.0)
+    with pytest.raises(TypeError):
+        runner.generate("In", warmth=1)
+    (tmp_path / "model.pte").write_bytes((MODELS / "model/fp32.pte").read_bytes())
+    with pytest.raises(torchlet.Error, match="no tokenizer"):
+        llm.Runner(tmp_path / "model.pte")
+    with pytest.raises(torchlet.Error, match="tokenizer"):
+        llm.Tokenizer(b"{}")
+    digits = MODELS.parent / "tests/fixtures/digits/digits.pte"
+    with pytest.raises(torchlet.Error, match="not one of a language model") as caught:
+        llm.Runner(digits, MODELS / "model/tokenizer.json")
+    assert caught.value.name == "InvalidProgram"
+
+
+def test_models_in_parts() -> None:
+    forms, parts = MODELS / "forms", expected("forms/expected.json")["shards"][0]
+    ends = llm.Overrides(eos_ids=[])
+    runner = llm.Runner([forms / "shards_0.pte", forms / "shards_1.pte"], llm.Tokenizer.empty(), overrides=ends)
+    made = runner.generate(parts["ids"], temperature=0.0, max_new_tokens=len(parts["chosen"]), ignore_eos=True)
+    assert made.tokens == parts["chosen"]
+
+
+def test_pictures_and_sounds() -> None:
+    first, last, case = expected("forms/expected.json")["multimodal"]
+    runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty())
+    assert runner.image_input == ("float32", [1, 3, 16, 16]) and runner.audio_input == ("float32", [1, 8, 11])
+    pixels = numpy.array(case["picture"], "float32").reshape(16, 16, 3) / 255
+    sound = numpy.array(case["sound"], "float32").reshape(1, 8, 11)
+    prompt = [first["ids"], llm.Image(pixels.transpose(2, 0, 1)[None]), [9], llm.Audio(sound), last["ids"]]
+    chosen = case["chosen"]
+    made = runner.generate(prompt, temperature=0.0, max_new_tokens=len(chosen), ignore_eos=True)
+    assert made.tokens == chosen
+    assert runner.context.count(None) == 9
+
+
+def test_speech() -> None:
+    wanted, forms = expected("forms/speech.json"), MODELS / "forms"
+    transcriber = llm.Transcriber(
+        forms / "speech.pte", llm.Tokenizer.empty(), overrides=llm.Overrides(eos_ids=[9999])
+    )
+    said = transcriber.transcribe(forms / "speech.wav", start=wanted["start"])
+    assert said.generation.tokens == wanted["chosen"]
+    assert said.segments == [] and said.language is None
+    wave = (forms / "speech.wav").read_bytes()
+    assert transcriber.transcribe(wave, start=wanted["start"]).generation.tokens == wanted["chosen"]
+    silence = numpy.zeros(1600, "float32")
+    assert transcriber.transcribe(silence, 16_000, start=wanted["start"], max_new_tokens=3).generation.finish == "length"
+    with pytest.raises(torchlet.Error, match="sound"):
+        transcriber.transcribe(b"RIFF", start=wanted["start"])

@@ -1,0 +1,506 @@
+"""Language models: from a `.pte` and a tokenizer to text.
+
+    from torchlet.llm import Runner
+
+    runner = Runner("model.pte")            # the tokenizer lies beside it
+    for piece in runner.stream("In those days", max_new_tokens=64, temperature=0.0):
+        print(piece, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Optional, Union
+
+from torchlet import _arrays, _torchlet
+from torchlet._errors import invalid_argument
+from torchlet._module import Module, Source, as_source
+
+__all__ = [
+    "Audio",
+    "Generation",
+    "GenerationConfig",
+    "Image",
+    "Overrides",
+    "Runner",
+    "Sampling",
+    "Segment",
+    "Stats",
+    "Tokenizer",
+    "Transcriber",
+    "Transcription",
+]
+
+#: What tokenizers and chat templates are called, where they lie beside their models.
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "tokenizer.bin", "tekken.json", "tokenizer.tiktoken")
+_TEMPLATES = ("chat_template.jinja", "tokenizer_config.json")
+
+#: What is called with each piece of text.
+Listener = Callable[[str], Any]
+
+
+@dataclass(frozen=True)
+class Overrides:
+    """What is to be believed in place of what a program says of itself."""
+
+    max_seq_len: Optional[int] = None
+    max_context_len: Optional[int] = None
+    bos_id: Optional[int] = None
+    eos_ids: Optional[Sequence[int]] = None
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are chosen.
+
+    Attributes:
+        temperature: What logits are divided by; 0 takes the likeliest token, always.
+        top_k: Only so many of the likeliest tokens are considered; 0 is all.
+        top_p: Only the likeliest tokens that together have this probability are considered.
+        min_p: Only tokens are considered that are at least this part as likely as the likeliest.
+        repetition_penalty: Makes tokens less likely that are in the context already; 1 is none.
+        repetition_window: How many of the last tokens that looks at; 0 is all.
+        logit_bias: Pairs of a token and what is added to its logit; minus infinity forbids it.
+        seed: Where random numbers start: the same seed gives the same text.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    repetition_window: int = 0
+    logit_bias: Sequence[tuple[int, float]] = ()
+    seed: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class GenerationConfig:
+    """How much is generated, and how.
+
+    Attributes:
+        sampling: How tokens are chosen.
+        max_new_tokens: The most tokens to generate; as many as there is room for, unless set.
+        seq_len: The most tokens in the context, those of the prompt and of earlier turns included.
+        echo: Whether the prompt is given before what follows it.
+        ignore_eos: Whether tokens that end a text are as any other.
+        num_bos: How many of the token that is in front of a text go in front of a prompt that is text alone.
+        num_eos: How many of the token that ends a text go behind it.
+        stop: Texts that end the generation, and are no part of it.
+        lookahead: The most tokens that are fed before they are chosen, where the text had them before; 0 is none.
+        json_schema: The JSON schema that the text has to fit, as JSON.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    max_new_tokens: Optional[int] = None
+    seq_len: Optional[int] = None
+    echo: bool = False
+    ignore_eos: bool = False
+    num_bos: int = 0
+    num_eos: int = 0
+    stop: Sequence[str] = ()
+    lookahead: int = 0
+    json_schema: Optional[str] = None
+
+
+def _configured(config: Any, options: Mapping[str, Any]) -> Any:
+    """The config with what is given by name; what is sampling's goes there."""
+    given = dict(options)
+    if isinstance(given.get("json_schema"), Mapping):
+        given["json_schema"] = json.dumps(given["json_schema"])
+    if isinstance(given.get("stop"), str):
+        given["stop"] = [given["stop"]]
+    if isinstance(given.get("logit_bias"), Mapping):
+        given["logit_bias"] = list(given["logit_bias"].items())
+    names = Sampling.__dataclass_fields__
+    sampling = {name: given.pop(name) for name in list(given) if name in names}
+    if sampling:
+        given["sampling"] = replace(given.get("sampling", config.sampling), **sampling)
+    return replace(config, **given)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A picture in a prompt: a tensor as the program's encoder takes it (`Runner.image_input`), normalised as the model wants it."""
+
+    tensor: Any
+
+
+@dataclass(frozen=True)
+class Audio:
+    """A sound in a prompt: features as the program's encoder takes them (`Runner.audio_input`)."""
+
+    tensor: Any
+
+
+#: Text; tokens; or parts of a prompt in their order.
+Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio]], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a generation took: times are in seconds, rates in tokens a second.
+
+    `json` is the object of ExecuTorch's `PyTorchObserver` line.
+    """
+
+    prompt_tokens: int
+    generated_tokens: int
+    foreseen_tokens: int
+    load: float
+    prefill: float
+    first_token: float
+    total: float
+    sampling: float
+    execution: float
+    prefill_rate: float
+    decode_rate: float
+    json: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was generated.
+
+    Attributes:
+        text: The text without the prompt.
+        tokens: All tokens that were chosen, that which ended the text included.
+        finish: Why it ended: `"stop"`, `"length"`, `"context"` (which is full), or `"stopped"`.
+        stats: What it took.
+    """
+
+    text: str
+    tokens: list[int]
+    finish: str
+    stats: Stats
+
+
+def _generation(made: _torchlet.Generated) -> Generation:
+    text, tokens, finish, stats = made
+    return Generation(text, tokens, finish, Stats(**stats))
+
+
+class Tokenizer:
+    """Text to tokens and back: files of Hugging Face, SentencePiece, tiktoken, Tekken and llama2.c.
+
+    Arguments:
+        source: The file: a path, bytes, or a file that is open.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._native = _torchlet.Tokenizer.open(as_source(source))
+
+    @staticmethod
+    def empty() -> "Tokenizer":
+        """A tokenizer without tokens, for models that are fed tokens and asked for these."""
+        made = object.__new__(Tokenizer)
+        made._native = _torchlet.Tokenizer.empty()
+        return made
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """The tokens of a text. Names of special tokens are these, unless `special` is false."""
+        return self._native.encode(text, special)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens."""
+        return self._native.decode(tokens)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+        return self._native.vocab_size
+
+    @property
+    def bos(self) -> Optional[int]:
+        """The token in front of a text, if there is one."""
+        return self._native.bos
+
+    @property
+    def eos(self) -> Optional[int]:
+        """The token that ends a text, if there is one."""
+        return self._native.eos
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.vocab_size} tokens, bos={self.bos}, eos={self.eos})"
+
+
+def _beside(source: Any, names: Sequence[str]) -> Optional[Path]:
+    """The first file of these names in the folder of a file."""
+    if not isinstance(source, (str, os.PathLike)):
+        return None
+    return next((path for name in names if (path := Path(source).with_name(name)).is_file()), None)
+
+
+def _tokenizer(tokenizer: Any, model: Any) -> tuple[Tokenizer, Optional[Path]]:
+    """The tokenizer, given or beside the model, and its file."""
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer, None
+    if tokenizer is None:
+        tokenizer = _beside(model, _TOKENIZERS)
+        if tokenizer is None:
+            names = ", ".join(_TOKENIZERS)
+            raise invalid_argument(f"no tokenizer: name one, or put one beside the model, as {names}")
+    path = Path(tokenizer) if isinstance(tokenizer, (str, os.PathLike)) else None
+    return Tokenizer(tokenizer), path
+
+
+def _opened(model: Any, options: Mapping[str, Any]) -> _torchlet.Module:
+    if isinstance(model, Module):
+        if options:
+            raise invalid_argument(f"{', '.join(options)}: the module is open already")
+        return model._native
+    return Module(model, **options)._native
+
+
+class Runner:
+    """A language model with its tokenizer, and the tokens that it has seen.
+
+    Each generation goes on behind what the one before left in the caches; `reset` starts anew. Any thread may call it; calls come one after
+    the other, and the interpreter's lock is released meanwhile. `session` gives another over the same weights.
+
+    Arguments:
+        model: A `.pte` file, or a `Module`; several are the parts of one model, in their order.
+        tokenizer: The tokenizer or its file; else one that lies beside the model.
+        chat_template: How `chat` makes a prompt of messages: a file, or Jinja text; else what lies beside the tokenizer, or what its special
+            tokens say.
+        overrides: What is to be believed in place of what the program says of itself.
+        options: What else `Module` takes: `backend`, `threads`, `map`, ...
+    """
+
+    def __init__(
+        self,
+        model: Union[Source, Module, Sequence[Union[str, "os.PathLike[str]", Module]]],
+        tokenizer: Union[Source, Tokenizer, None] = None,
+        *,
+        chat_template: Optional[Union[str, "os.PathLike[str]"]] = None,
+        overrides: Overrides = Overrides(),
+        **options: Any,
+    ) -> None:
+        parts = list(model) if isinstance(model, (list, tuple)) else [model]
+        if not parts:
+            raise invalid_argument("a model has one program at least")
+        self.tokenizer, path = _tokenizer(tokenizer, parts[0])
+        programs = [_opened(part, options) for part in parts]
+        self._native = _torchlet.Runner.open(programs, self.tokenizer._native, overrides)
+        if chat_template is not None:
+            is_file = isinstance(chat_template, os.PathLike) or os.path.isfile(chat_template)
+            source = Path(chat_template) if is_file else chat_template
+            if not self._native.set_chat_template(source):
+                raise invalid_argument(f"{chat_template} has no chat template")
+        elif (beside := _beside(path, _TEMPLATES)) is not None:
+            self._native.set_chat_template(beside)
+
+    def generate(
+        self,
+        prompt: Prompt = "",
+        config: GenerationConfig = GenerationConfig(),
+        *,
+        on_text: Optional[Listener] = None,
+        **options: Any,
+    ) -> Generation:
+        """Generates text behind a prompt, which goes behind what was fed before; an empty one goes on where the last generation ended.
+
+        `on_text` is called with each piece, of whole characters; what it raises ends the generation. `options` are attributes of
+        `GenerationConfig` and `Sampling`: `max_new_tokens=64, temperature=0.0`.
+        """
+        config = _configured(config, options)
+        if isinstance(prompt, str):
+            return _generation(self._native.generate(prompt, config, on_text))
+        parts = list(prompt)
+        if parts and all(isinstance(part, int) for part in parts):
+            parts = [parts]
+        return _generation(self._native.generate_from([_part(part) for part in parts], config, on_text))
+
+    def chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        config: GenerationConfig = GenerationConfig(),
+        *,
+        on_text: Optional[Listener] = None,
+        **options: Any,
+    ) -> Generation:
+        """Generates the next message of a conversation, whose messages have a `role` and a `content`. What of it was fed before is not fed again."""
+        pairs = [(message["role"], message["content"]) for message in messages]
+        return _generation(self._native.chat(pairs, _configured(config, options), on_text))
+
+    def stream(
+        self, prompt: Prompt = "", config: GenerationConfig = GenerationConfig(), **options: Any
+    ) -> Iterator[str]:
+        """The text of `generate`, piece by piece. Whoever stops listening ends the generation."""
+        return self._streamed(lambda hear: self.generate(prompt, config, on_text=hear, **options))
+
+    def stream_chat(
+        self, messages: Sequence[Mapping[str, str]], config: GenerationConfig = GenerationConfig(), **options: Any
+    ) -> Iterator[str]:
+        """The text of `chat`, piece by piece."""
+        return self._streamed(lambda hear: self.chat(messages, config, on_text=hear, **options))
+
+    def _streamed(self, generate: Callable[[Listener], Generation]) -> Iterator[str]:
+        pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
+        # Unlike `stop`, it also ends a generation that waits for its turn.
+        is_over = threading.Event()
+
+        def hear(piece: str) -> None:
+            if is_over.is_set():
+                raise _Over
+            pieces.put(piece)
+
+        def work() -> None:
+            try:
+                generate(hear)
+                pieces.put(None)
+            except BaseException as error:  # It is raised where somebody listens.
+                pieces.put(error)
+
+        thread = threading.Thread(target=work, name="torchlet.llm", daemon=True)
+        thread.start()
+        try:
+            while (piece := pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            is_over.set()
+            thread.join()
+
+    def prefill(self, prompt: str) -> None:
+        """Feeds a prompt, and generates nothing."""
+        self._native.prefill(prompt)
+
+    def warmup(self, prompt: str, tokens: int = 4) -> None:
+        """Generates a few tokens behind a prompt and forgets them, so that what is made when it is first needed has been made."""
+        self._native.warmup(prompt, tokens)
+
+    def reset(self) -> None:
+        """Forgets everything: the caches have their first values again."""
+        self._native.reset()
+
+    def stop(self) -> None:
+        """Ends the generation in progress, from another thread."""
+        self._native.stop()
+
+    def session(self) -> "Runner":
+        """Another runner over the same program, with caches of its own."""
+        other = object.__new__(Runner)
+        other.tokenizer = self.tokenizer
+        other._native = self._native.session()
+        return other
+
+    @property
+    def context(self) -> list[Optional[int]]:
+        """The tokens that were fed; `None` stands for each place of a picture or a sound."""
+        return self._native.context()
+
+    @property
+    def logits(self) -> Optional[Any]:
+        """The logits of the token that was fed last, unless another was chosen by them."""
+        logits = self._native.logits()
+        return None if logits is None else _arrays.maker(_arrays.default_library())(logits)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the program says of itself, such as `max_context_len` and `eos_ids`."""
+        return self._native.metadata()
+
+    @property
+    def image_input(self) -> Optional[tuple[str, list[int]]]:
+        """Element type and shape of what the program takes as a picture, if it takes any."""
+        return self._native.takes()[0]
+
+    @property
+    def audio_input(self) -> Optional[tuple[str, list[int]]]:
+        """Element type and shape of what the program takes as a sound, if it takes any."""
+        return self._native.takes()[1]
+
+    def __repr__(self) -> str:
+        metadata = self.metadata
+        return f"Runner({len(self.context)} of {metadata['max_context_len']} tokens, {self.tokenizer!r})"
+
+
+class _Over(Exception):
+    """Nobody listens to a generation any more."""
+
+
+def _part(part: Any) -> tuple[str, Any]:
+    if isinstance(part, str):
+        return "text", part
+    if isinstance(part, (Image, Audio)):
+        kind = type(part).__name__.lower()
+        return kind, _arrays.as_input(part.tensor, 0, f"{kind} encoder")
+    return "tokens", list(part)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Text, and when it was said, in seconds."""
+
+    start: float
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """What was said in a sound: the text, the segments where timestamps were asked for, and the language that was found or given."""
+
+    text: str
+    segments: list[Segment]
+    language: Optional[str]
+    generation: Generation
+
+
+@dataclass(frozen=True)
+class _TranscriptionConfig:
+    sampling: Sampling = field(default_factory=lambda: Sampling(temperature=0.0))
+    language: Optional[str] = None
+    translate: bool = False
+    timestamps: bool = False
+    max_new_tokens: Optional[int] = None
+    start: Optional[Sequence[int]] = None
+
+
+class Transcriber:
+    """A program that hears and writes, as Optimum exports Whisper.
+
+    Arguments:
+        model: The program, or a `Module`.
+        tokenizer: The tokenizer or its file; else one that lies beside the model.
+        generation_config: Hugging Face's file of that name; else one that lies beside the tokenizer.
+        overrides: What is to be believed in place of what the program says of itself.
+        options: What else `Module` takes.
+    """
+
+    def __init__(
+        self,
+        model: Union[Source, Module],
+        tokenizer: Union[Source, Tokenizer, None] = None,
+        *,
+        generation_config: Optional[Union[str, "os.PathLike[str]"]] = None,
+        overrides: Overrides = Overrides(),
+        **options: Any,
+    ) -> None:
+        self.tokenizer, path = _tokenizer(tokenizer, model)
+        config = generation_config or _beside(path, ["generation_config.json"])
+        text = None if config is None else Path(config).read_text(encoding="utf-8")
+        program = _opened(model, options)
+        self._native = _torchlet.Transcriber.open(program, self.tokenizer._native, overrides, text)
+
+    def transcribe(
+        self, sound: Any, rate: Optional[int] = None, *, on_text: Optional[Listener] = None, **options: Any
+    ) -> Transcription:
+        """Writes down what is said in a WAV file (a path, bytes, or a file that is open), or in an array of samples from -1 to 1 at a rate.
+
+        `options` are `language` (as Whisper calls it: `"en"`), `translate`, `timestamps`, `max_new_tokens`, `start` (the tokens that the decoder
+        is fed first), and attributes of `Sampling`. Without them, the likeliest tokens are taken.
+        """
+        config = _configured(_TranscriptionConfig(), options)
+        given = as_source(sound) if rate is None else _arrays.as_input(sound, 0, "transcribe")
+        made, segments, language = self._native.transcribe(given, rate, config, on_text)
+        generation = _generation(made)
+        return Transcription(generation.text, [Segment(*segment) for segment in segments], language, generation)
