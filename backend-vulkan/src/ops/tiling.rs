@@ -188,7 +188,7 @@ impl Tiling {
         let sides = [[64, 64], [32, 64], [64, 32], [LARGE_SIDE; 2]].map(in_tiles);
         let shares = [self.splits * 2, self.splits / 2, self.splits * 4]
             .map(|splits| Tiling { splits, ..*self });
-        let elsewhere = (self.splits > 1).then(|| Tiling { apart: !self.apart, ..*self });
+        let elsewhere = (self.splits > 1).then_some(Tiling { apart: !self.apart, ..*self });
         let eights = self.cooperative && octets && !windows && self.tile != [LARGE_SIDE; 2];
         let terms = [32, 64, 128]
             .into_iter()
