@@ -13,8 +13,9 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
-/// Bytes of an input that the device reads where the host wrote them, at most: each workgroup fetches them anew.
+/// Bytes of an input that the device reads where the host wrote them, at most, and of all workgroups together, as each fetches them anew.
 const MOST_READ: u64 = 4096;
+const MOST_FETCHED: u64 = 1 << 18;
 
 /// Bytes of an output that it writes where the host reads them, at most.
 const MOST_WRITTEN: u64 = 16384;
@@ -119,8 +120,17 @@ impl Compiled {
     /// them at the host sooner than it copies them: a copy is a step more that others wait for.
     fn at_host(&self, steps: &[Step]) -> HashMap<TensorId, Binding> {
         let mut uses: HashMap<TensorId, usize> = HashMap::new();
-        for access in steps.iter().flat_map(|step| &step.accesses) {
-            *uses.entry(self.state.root(access.tensor)).or_default() += 1;
+        // Of each tensor, a step that binds it.
+        let mut users: HashMap<TensorId, &Step> = HashMap::new();
+        for step in steps {
+            let mut roots: Vec<TensorId> =
+                step.accesses.iter().map(|access| self.state.root(access.tensor)).collect();
+            roots.sort_unstable();
+            roots.dedup();
+            for root in roots {
+                *uses.entry(root).or_default() += 1;
+                users.insert(root, step);
+            }
         }
         for id in self.graph.inputs.iter().chain(&self.graph.outputs) {
             *uses.entry(self.state.root(*id)).or_default() += 1;
@@ -129,23 +139,33 @@ impl Compiled {
             *uses.entry(self.state.root(*from)).or_default() += 1;
             *uses.entry(self.state.root(*to)).or_default() += 1;
         }
-        // By a step, and as what it is.
+        // By a step, and as what it is. What exceeds its bound is for others to refuse.
         let is_alone = |id: TensorId, staging: &Staging, most: u64| {
             let is_whole =
                 self.state.location(id) == (id, 0) && !self.state.strided.contains_key(&id);
             // What has elements of less than 32 bits may be written by atomic operations.
             let is_plain = matches!(staging.element, Element::F32 | Element::I32)
-                && self.state.tensor(id).is_ok_and(|tensor| tensor.element == staging.element);
+                && self.state.tensor(id).is_ok_and(|tensor| {
+                    tensor.element == staging.element && tensor.bytes() <= staging.bytes
+                });
             is_whole && is_plain && uses.get(&id) == Some(&2) && staging.bytes <= most
         };
-        let access_of = |id: TensorId| {
-            let mut accesses = steps.iter().flat_map(|step| &step.accesses);
-            accesses.find(|access| access.tensor == id)
+        // The step, if all that it does with the tensor is this.
+        let user = |id: TensorId, written: bool| {
+            let step = *users.get(&id)?;
+            let is_own = |tensor: TensorId| self.state.root(tensor) == id;
+            let mut own = step.accesses.iter().filter(|access| is_own(access.tensor));
+            own.all(|access| access.tensor == id && access.written == written).then_some(step)
         };
         let mut found = HashMap::new();
         for (id, staging) in self.graph.inputs.iter().zip(&self.inputs) {
             let Some(staging) = staging.filter(|it| is_alone(*id, it, MOST_READ)) else { continue };
-            if access_of(*id).is_some_and(|access| !access.written) {
+            let workgroups = |step: &Step| {
+                step.groups.iter().map(|groups| u64::from(*groups)).fold(1, u64::saturating_mul)
+            };
+            let fetched =
+                user(*id, false).map(workgroups).map(|all: u64| all.saturating_mul(staging.bytes));
+            if fetched.is_some_and(|bytes| bytes <= MOST_FETCHED) {
                 found.insert(*id, staging.binding(self.input_staging.raw, false));
             }
         }
@@ -153,7 +173,7 @@ impl Compiled {
             let Some(staging) = staging.filter(|it| is_alone(*id, it, MOST_WRITTEN)) else {
                 continue;
             };
-            if access_of(*id).is_some_and(|access| access.written) {
+            if user(*id, true).is_some() {
                 found.insert(*id, staging.binding(self.output_staging.raw, true));
             }
         }

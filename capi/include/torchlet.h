@@ -1344,7 +1344,7 @@ void torchlet_module_close(struct torchlet_module *module);
 size_t torchlet_module_threads(const struct torchlet_module *module);
 
 // Lets kernels of a module, and of those that share its files, use so many threads from the next
-// call of an operator on, and gives how many these are: one at least, and at most those that it was
+// run of a method on, and gives how many these are: one at least, and at most those that it was
 // opened with. Results stay the same bit for bit.
 size_t torchlet_module_set_threads(const struct torchlet_module *module,
                                    size_t threads);

@@ -307,7 +307,7 @@ pub unsafe extern "C" fn torchlet_module_threads(module: *const torchlet_module)
 }
 
 /// Lets kernels of a module, and of those that share its files, use so many threads from the next
-/// call of an operator on, and gives how many these are: one at least, and at most those that it was
+/// run of a method on, and gives how many these are: one at least, and at most those that it was
 /// opened with. Results stay the same bit for bit.
 ///
 /// # Safety

@@ -9,10 +9,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -258,6 +260,25 @@ def _opened(model: Any, options: Mapping[str, Any]) -> _torchlet.Module:
     return Module(model, **options)._native
 
 
+# The threads of streams, and what ends each.
+_streams: weakref.WeakKeyDictionary[threading.Thread, threading.Event] = weakref.WeakKeyDictionary()
+
+
+def _end(thread: threading.Thread, is_over: threading.Event) -> None:
+    """Ends a stream with its next piece, and waits for that; but not on its own thread, where a collection of garbage may come by."""
+    is_over.set()
+    if thread is not threading.current_thread():
+        thread.join()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Before the interpreter goes, which a thread that computes must not meet."""
+    for thread, is_over in list(_streams.items()):
+        _end(thread, is_over)
+
+
+
 class Runner:
     """A language model with its tokenizer, and the tokens that it has seen.
 
@@ -359,6 +380,7 @@ class Runner:
                 pieces.put(error)
 
         thread = threading.Thread(target=work, name="torchlet.llm", daemon=True)
+        _streams[thread] = is_over
         thread.start()
         try:
             while (piece := pieces.get()) is not None:
@@ -366,8 +388,7 @@ class Runner:
                     raise piece
                 yield piece
         finally:
-            is_over.set()
-            thread.join()
+            _end(thread, is_over)
 
     def prefill(self, prompt: str) -> None:
         """Feeds a prompt, and generates nothing."""

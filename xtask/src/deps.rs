@@ -86,7 +86,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let deny = ["deny", "--offline", "--workspace", "check", "licenses", "sources", "bans"];
         process::run(cargo(&deny))?;
     } else if options.advisories.is_none() {
-        println!("advisories are not checked: that takes --advisories, or `cargo deny check`");
+        println!(
+            "advisories are not checked: that takes --advisories, or `cargo deny --workspace check`"
+        );
     }
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
 }

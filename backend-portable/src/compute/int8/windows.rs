@@ -128,6 +128,10 @@ impl Windows {
 
     /// Copies pixels from one on, as many as there is room for.
     fn copy_pixels(&self, picture: &[i8], from: usize, place: &mut [i8]) -> Option<()> {
+        // Windows that lie outside altogether may begin behind the last pixel.
+        if place.is_empty() {
+            return Some(());
+        }
         let (channels, source) = (self.input[2], picture.get(from * self.pixel..)?);
         if self.pixel == channels {
             place.copy_from_slice(source.get(..place.len())?);
