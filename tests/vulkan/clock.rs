@@ -14,7 +14,8 @@ fn commands_lie_within_their_call() {
     if !device_is_there() {
         return;
     }
-    let fixture = fixture("vulkan/arithmetic/chain.bpte");
+    // Large enough that its input and output are copied.
+    let fixture = fixture("vulkan/tiled/linear.bpte");
     let recorder = Arc::new(Recorder::new());
     let source = open(&fixture, on_device().event_tracer(recorder.clone())).unwrap();
     let mut module = source.share();
