@@ -509,6 +509,17 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
+    fn tensor(scalar_type: ScalarType, dynamic: bool, sizes: &[usize]) -> Value<'static> {
+        Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic,
+            data: None,
+            changes: None,
+        })
+    }
+
     #[test]
     fn there_is_a_count_for_each_tile() {
         for tiles in [1, 1023, 1024, 1025, 4096, 4097] {
@@ -521,16 +532,7 @@ mod tests {
     /// A product of as many tiles as there are counts, whose sums are shared.
     #[test]
     fn products_of_any_number_of_tiles_are_shared() {
-        let tensor = |sizes: [usize; 2]| {
-            Value::Tensor(Tensor {
-                scalar_type: ScalarType::Float,
-                host_type: ScalarType::Float,
-                sizes: sizes.to_vec(),
-                dynamic: false,
-                data: None,
-                changes: None,
-            })
-        };
+        let tensor = |sizes: [usize; 2]| tensor(ScalarType::Float, false, &sizes);
         let side = |tiles: usize| tiles * 64;
         for [across, down] in [[31, 33], [32, 32], [41, 25]] {
             let (m, n, k) = (side(down), side(across), 2048);
@@ -553,16 +555,7 @@ mod tests {
     /// Shapes that vary have the tiles of the largest one, whose memory is planned.
     #[test]
     fn smaller_factors_need_no_other_intermediate_tensors() {
-        let tensor = |sizes: [usize; 3]| {
-            Value::Tensor(Tensor {
-                scalar_type: ScalarType::Half,
-                host_type: ScalarType::Half,
-                sizes: sizes.to_vec(),
-                dynamic: true,
-                data: None,
-                changes: None,
-            })
-        };
+        let tensor = |sizes: [usize; 3]| tensor(ScalarType::Half, true, &sizes);
         for most in [256, 384, 512] {
             let (weights, values) = (tensor([12, most, most]), tensor([12, most, 64]));
             let graph = Graph {
