@@ -30,6 +30,10 @@
 //
 // HALVES: where x is of halves, and WIDE, four products at a time are added up in halves, two sums in an instruction; 32-bit numbers take
 // the rest. Weights are exact in halves, products are rounded as a half weight times its scale would be.
+//
+// STAGED: then a workgroup is of several teams, each for other quads, which take x from shared memory, where they have put it together as
+// its products need it. Read from memory by each, x would take many times the instructions that weights do: an invocation's numbers of x are next to
+// each other, so that those of its neighbours are not.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
@@ -40,12 +44,14 @@ layout(constant_id = 8) const uint GROUPED = 0; // scales change along k
 layout(constant_id = 9) const uint WIDE = 0;
 layout(constant_id = 10) const uint HAS_NORM = 0;
 layout(constant_id = 11) const uint ACTIVATION = 0;
-layout(constant_id = 12) const uint QUADS = 1; // at most MOST_SUMS, of all matrices
+layout(constant_id = 12) const uint QUADS = 1; // of a team; at most MOST_SUMS, of all matrices
+layout(constant_id = 13) const uint TEAMS = 1; // more than one: STAGED is not zero
+layout(constant_id = 14) const uint STAGED = 0; // groups of eight numbers of x in shared memory, with what lies between them; or none
 #ifndef GATED
-layout(constant_id = 13) const uint BIAS = 0;
-layout(constant_id = 14) const uint HAS_BIAS = 0;
-layout(constant_id = 15) const uint RESIDUAL = 0;
-layout(constant_id = 16) const uint HAS_RESIDUAL = 0;
+layout(constant_id = 15) const uint BIAS = 0;
+layout(constant_id = 16) const uint HAS_BIAS = 0;
+layout(constant_id = 17) const uint RESIDUAL = 0;
+layout(constant_id = 18) const uint HAS_RESIDUAL = 0;
 #endif
 
 layout(push_constant) uniform Push {
@@ -70,15 +76,18 @@ RUN_IN(0, x, IN)
 RUN_IN(5, norm, NORM)
 RUN_OUT(6, y, OUT)
 
-const uint MAX_LANES = 128;
+// The invocations of a team.
+#define LANES (gl_WorkGroupSize.x / TEAMS)
+// A subgroup is of two invocations at least, where there are 256 of them.
+const uint MOST_PARTS = 128;
 const uint MOST_SUMS = 4;
 #ifdef GATED
 #define SUMS (2 * QUADS)
 #else
 #define SUMS QUADS
 #endif
-shared vec4 partials[SUMS * MAX_LANES];
-shared float partials_of_squares[MAX_LANES];
+shared vec4 partials[SUMS * MOST_PARTS];
+shared float partials_of_squares[MOST_PARTS];
 
 // A whole number below 2^20, in bits of the fraction of 2^23, is that number once 2^23 is taken from it: faster than a conversion.
 const uint MAGIC = 0x4b000000u;
@@ -102,6 +111,14 @@ vec4 turned(vec4 v) {
 
 // Of the numbers of x that the invocation has had so far.
 float squares = 0.0;
+
+// The place of an invocation in its workgroup, such that those of a subgroup follow each other.
+uint place() {
+#ifdef SUBGROUPS
+    if (TEAMS > 1) return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+#endif
+    return gl_LocalInvocationID.x;
+}
 
 // Numbers of x from element k on, as the weights take them.
 vec4 factors(uint m, uint k) {
@@ -155,15 +172,57 @@ uvec2 halves(uint m, uint k) {
     return words_of(clamp(v * norm_f4(k) / NORM_OVER, -MOST, MOST));
 }
 
-f16vec2 low_halves(uint a, uint b) {
-    return unpackFloat2x16((a & 0xffffu) | (b << 16));
+uint low_words(uint a, uint b) { return (a & 0xffffu) | (b << 16); }
+
+uint high_words(uint a, uint b) { return (a >> 16) | (b & 0xffff0000u); }
+
+f16vec2 low_halves(uint a, uint b) { return unpackFloat2x16(low_words(a, b)); }
+
+f16vec2 high_halves(uint a, uint b) { return unpackFloat2x16(high_words(a, b)); }
+
+// One more, as arrays are not of nothing.
+shared uvec4 staged[STAGED + 1];
+
+// Eight numbers of x are a group, as `pairs` has them; behind those of a turn is nothing, so that neighbours lie in different banks.
+const uint GROUPS = WEIGHT == 0 ? 2 : 4;
+
+void stage(uint m) {
+    if (STAGED == 0) return;
+    for (uint group = place(); group < push.k / 8; group += gl_WorkGroupSize.x) {
+        uvec4 eight;
+        if (HAS_NORM == 0) eight = x_by_4.words[(m * push.k >> 3) + group];
+        else eight = uvec4(halves(m, group * 8), halves(m, group * 8 + 4));
+        uvec4 paired;
+        if (WEIGHT == 0) {
+            paired = uvec4(low_words(eight.x, eight.y), high_words(eight.x, eight.y), low_words(eight.z, eight.w), high_words(eight.z, eight.w));
+        } else {
+            paired = uvec4(low_words(eight.x, eight.z), high_words(eight.x, eight.z), low_words(eight.y, eight.w), high_words(eight.y, eight.w));
+            if (WEIGHT == 2) paired = paired.yxwz;
+        }
+        staged[group + group / GROUPS] = paired;
+    }
 }
 
-f16vec2 high_halves(uint a, uint b) {
-    return unpackFloat2x16((a >> 16) | (b & 0xffff0000u));
+void take_staged(uint k) {
+    uint first = k / (8 * GROUPS) * (GROUPS + 1);
+    [[unroll]] for (uint j = 0; j < GROUPS; ++j) {
+        uvec4 paired = staged[first + j];
+        if (WEIGHT == 0) {
+            pairs[2 * j][0] = unpackFloat2x16(paired.x);
+            pairs[2 * j][1] = unpackFloat2x16(paired.y);
+            pairs[2 * j + 1][0] = unpackFloat2x16(paired.z);
+            pairs[2 * j + 1][1] = unpackFloat2x16(paired.w);
+        } else {
+            [[unroll]] for (uint i = 0; i < 4; ++i) pairs[j][i] = unpackFloat2x16(paired[i]);
+        }
+    }
 }
 
 void take_halves(uint m, uint k) {
+    if (STAGED != 0) {
+        take_staged(k);
+        return;
+    }
     [[unroll]] for (uint j = 0; j < 4; ++j) {
         if (WEIGHT == 0) {
             uvec2 four = halves(m, k + j * 4);
@@ -220,44 +279,49 @@ float product_of_halves(uvec4 row) {
 #else
 const float WEIGHTS_OVER = 1.0;
 const float NORM_OVER = 1.0;
+#define stage(m)
 #define take_halves(m, k)
 #define product_of_halves(words) 0.0
 #endif
 
-// A matrix with its scales: NAME_products are those of a turn at element k with four of its rows.
+// What an invocation has read of four rows of a matrix: WIDE, 16 bytes of each; else one word of 4-bit weights, or two.
+struct Rows {
+    uvec4 words[4];
+    vec4 scales;
+};
+
+// The sum over a turn's products, by row.
+vec4 products(Rows rows) {
+    vec4 products = vec4(0);
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
+        if (IN_HALVES) {
+            products[c] = product_of_halves(rows.words[c]);
+            continue;
+        }
+        [[unroll]] for (uint j = 0; j < 4; ++j) {
+            uint word = rows.words[c][j];
+            if (WEIGHT == 0 && WIDE == 0 && j < 2) products[c] += dot(j == 0 ? low[0] : high[0], bytes(word));
+            if (WEIGHT == 0 && WIDE != 0) products[c] += dot(low[j], bytes(word));
+            if (WEIGHT != 0 && (WIDE != 0 || j == 0)) products[c] += dot(low[j], staggered(word)) + dot(high[j], staggered(word >> 16));
+        }
+    }
+    return GROUPED == 0 ? products : products * rows.scales;
+}
+
+// A matrix with its scales: NAME_bring reads what is to be multiplied at element k with four of its rows.
 #define MATRIX(SLOT, NAME) \
     layout(set = 0, binding = SLOT) readonly buffer NAME##_block { uint words[]; } NAME; \
     layout(set = 0, binding = SLOT) readonly buffer NAME##_block2 { uvec2 words[]; } NAME##_by_2; \
     layout(set = 0, binding = SLOT) readonly buffer NAME##_block4 { uvec4 words[]; } NAME##_by_4; \
     RUN_IN(SLOT + 1, NAME##_scale, SCALE) \
-    vec4 NAME##_products(uint n, uint k) { \
-        vec4 products = vec4(0); \
-        uint at = n * push.weight_row + (WEIGHT == 0 ? k : k / 2); \
-        if (WIDE != 0) { \
-            uvec4 words[4]; \
-            [[unroll]] for (uint c = 0; c < 4; ++c) words[c] = NAME##_by_4.words[(at + c * push.weight_row) >> 4]; \
-            [[unroll]] for (uint c = 0; c < 4 && IN_HALVES; ++c) products[c] = product_of_halves(words[c]); \
-            [[unroll]] for (uint j = 0; j < 4; ++j) { \
-                [[unroll]] for (uint c = 0; c < 4 && !IN_HALVES; ++c) { \
-                    uint word = words[c][j]; \
-                    if (WEIGHT == 0) products[c] += dot(low[j], bytes(word)); \
-                    else products[c] += dot(low[j], staggered(word)) + dot(high[j], staggered(word >> 16)); \
-                } \
-            } \
-        } else { \
-            [[unroll]] for (uint c = 0; c < 4; ++c) { \
-                uint row = at + c * push.weight_row; \
-                if (WEIGHT == 0) { \
-                    uvec2 pair = NAME##_by_2.words[row >> 3]; \
-                    products[c] = dot(low[0], bytes(pair.x)) + dot(high[0], bytes(pair.y)); \
-                } else { \
-                    uint word = NAME.words[row >> 2]; \
-                    products[c] = dot(low[0], staggered(word)) + dot(high[0], staggered(word >> 16)); \
-                } \
-            } \
+    void NAME##_bring(out Rows rows, uint n, uint k) { \
+        [[unroll]] for (uint c = 0; c < 4; ++c) { \
+            uint at = (n + c) * push.weight_row + (WEIGHT == 0 ? k : k / 2); \
+            if (WIDE != 0) rows.words[c] = NAME##_by_4.words[at >> 4]; \
+            else if (WEIGHT == 0) rows.words[c] = uvec4(NAME##_by_2.words[at >> 3], 0, 0); \
+            else rows.words[c] = uvec4(NAME.words[at >> 2], 0, 0, 0); \
         } \
-        if (GROUPED != 0) products *= NAME##_scale_each(n * push.scale_row + (k >> push.group_shift) + uvec4(0, 1, 2, 3) * push.scale_row); \
-        return products; \
+        if (GROUPED != 0) rows.scales = NAME##_scale_each((n + uvec4(0, 1, 2, 3)) * push.scale_row + (k >> push.group_shift)); \
     }
 
 MATRIX(1, weight)
@@ -277,12 +341,12 @@ struct Sums {
 };
 
 void put(uint at, Sums sums) {
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[i * MAX_LANES + at] = sums.of[i];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[i * MOST_PARTS + at] = sums.of[i];
     if (HAS_NORM != 0) partials_of_squares[at] = sums.squares;
 }
 
 void add(inout Sums sums, uint at) {
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += partials[i * MAX_LANES + at];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += partials[i * MOST_PARTS + at];
     if (HAS_NORM != 0) sums.squares += partials_of_squares[at];
 }
 
@@ -294,30 +358,31 @@ const uint COUNT = 4 * SUMS;
 void put_shared_out(Sums sums) {
     float own[4 * MOST_SUMS];
     [[unroll]] for (uint i = 0; i < COUNT; ++i) own[i] = sums.of[i / 4][i % 4];
-    uint place = gl_SubgroupInvocationID;
+    uint own_place = gl_SubgroupInvocationID;
     [[unroll]] for (uint kept = COUNT / 2; kept > 0; kept /= 2) {
-        bool second = (place & kept) != 0;
+        bool second = (own_place & kept) != 0;
         [[unroll]] for (uint i = 0; i < kept; ++i) {
             float given = second ? own[i] : own[i + kept];
             own[i] = (second ? own[i + kept] : own[i]) + subgroupShuffleXor(given, kept);
         }
     }
     float sum = own[0];
-    uint invocations = min(gl_SubgroupSize, gl_WorkGroupSize.x);
+    uint invocations = min(gl_SubgroupSize, LANES);
     for (uint away = COUNT; away < invocations; away *= 2) sum += subgroupShuffleXor(sum, away);
-    if (place < COUNT) partials[place / 4 * MAX_LANES + gl_SubgroupID][place % 4] = sum;
+    uint in_part = own_place % invocations;
+    uint part = TEAMS > 1 ? place() / invocations : gl_SubgroupID;
+    if (in_part < COUNT) partials[in_part / 4 * MOST_PARTS + part][in_part % 4] = sum;
     if (HAS_NORM == 0) return;
     float all = subgroupAdd(sums.squares);
     if (subgroupElect()) partials_of_squares[gl_SubgroupID] = all;
 }
 #endif
 
-// The sums over all invocations, in shared memory: still in so many parts.
+// Puts the sums into shared memory: of each team still in so many parts, the squares in as many as there are subgroups.
 uint put_all(Sums sums) {
-    uint lane = gl_LocalInvocationID.x;
     uint parts = 1;
 #ifdef SUBGROUPS
-    parts = gl_NumSubgroups;
+    parts = TEAMS > 1 ? LANES / min(gl_SubgroupSize, LANES) : gl_NumSubgroups;
 #ifdef HALVES
     bool shared_out = gl_SubgroupSize >= COUNT;
     if (shared_out) put_shared_out(sums);
@@ -330,6 +395,7 @@ uint put_all(Sums sums) {
         if (subgroupElect()) put(gl_SubgroupID, sums);
     }
 #else
+    uint lane = gl_LocalInvocationID.x;
     put(lane, sums);
     for (uint half_lanes = gl_WorkGroupSize.x / 2; half_lanes > 0; half_lanes /= 2) {
         barrier();
@@ -343,58 +409,73 @@ uint put_all(Sums sums) {
     return parts;
 }
 
-// Of such parts.
-vec4 sum_of(uint matrix, uint quad, uint parts) {
-    uint first = (matrix * QUADS + quad) * MAX_LANES;
+// Of a team's parts.
+vec4 sum_of(uint matrix, uint quad, uint team, uint parts) {
+    uint first = (matrix * QUADS + quad) * MOST_PARTS + team * parts;
     vec4 sum = partials[first];
     for (uint i = 1; i < parts; ++i) sum += partials[first + i];
     return sum;
 }
 
-float sum_of_squares(uint parts) {
+float sum_of_squares() {
     float sum = partials_of_squares[0];
-    for (uint i = 1; i < parts; ++i) sum += partials_of_squares[i];
+#ifdef SUBGROUPS
+    for (uint i = 1; i < gl_NumSubgroups; ++i) sum += partials_of_squares[i];
+#endif
     return sum;
 }
 
 const uint PER_TURN = WIDE == 0 ? 8 : WEIGHT == 0 ? 16 : 32;
 
+#ifdef GATED
+#define BRING_OTHER(k) [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) other_bring(rows[QUADS + quad], n + 4 * quad, k);
+#else
+#define BRING_OTHER(k)
+#endif
+#define BRING(k) { \
+    [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) weight_bring(rows[quad], n + 4 * quad, k); \
+    BRING_OTHER(k) \
+}
+
 void main() {
-    uint lane = gl_LocalInvocationID.x;
-    uint lanes = gl_WorkGroupSize.x;
+    uint lane = place() % LANES;
+    uint team = place() / LANES;
+    uint across = push.n / (4 * QUADS * TEAMS);
     uint tile = invocation_y();
-    uint across = push.n / (4 * QUADS);
-    uint n = tile % across * (4 * QUADS);
     uint m = tile / across;
     if (m >= push.m) return;
+    uint n = (tile % across * TEAMS + team) * (4 * QUADS);
     Sums sums;
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = vec4(0);
-    for (uint k = lane * PER_TURN; k < push.k; k += lanes * PER_TURN) {
+    // The weights of a turn are on their way before x is there.
+    Rows rows[MOST_SUMS];
+    uint k = lane * PER_TURN;
+    if (k < push.k) BRING(k)
+    stage(m);
+    if (STAGED != 0) barrier();
+    while (k < push.k) {
         if (IN_HALVES) take_halves(m, k);
         else take(m, k);
-        [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) {
-            sums.of[quad] += weight_products(n + 4 * quad, k);
-#ifdef GATED
-            sums.of[QUADS + quad] += other_products(n + 4 * quad, k);
-#endif
-        }
+        [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += products(rows[i]);
+        k += LANES * PER_TURN;
+        if (k < push.k) BRING(k)
     }
     sums.squares = squares;
     uint parts = put_all(sums);
-    // The first invocations have a quad each.
+    // The first invocations of a team have a quad each.
     if (lane >= QUADS) return;
     n += 4 * lane;
     float root = IN_HALVES ? WEIGHTS_OVER : 1.0;
     if (HAS_NORM != 0) {
-        float all = sum_of_squares(parts);
+        float all = sum_of_squares();
         root *= inversesqrt(all / float(push.k) + push.epsilon);
         if (IN_HALVES) root = isinf(all) ? uintBitsToFloat(0x7fc00000u) : root * NORM_OVER;
     }
-    vec4 sum = sum_of(0, lane, parts) * root;
+    vec4 sum = sum_of(0, lane, team, parts) * root;
     if (GROUPED == 0) sum *= weight_scale_each(n + uvec4(0, 1, 2, 3));
     uint at = m * push.n + n;
 #ifdef GATED
-    vec4 other = sum_of(1, lane, parts) * root;
+    vec4 other = sum_of(1, lane, team, parts) * root;
     if (GROUPED == 0) other *= other_scale_each(n + uvec4(0, 1, 2, 3));
     sum = activation(sum, push.a, push.b) * other;
 #else

@@ -255,7 +255,7 @@ pipelines! {
     /// Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of the input, output.
     GemvQuantized, GemvQuantizedPush = "gemv_quantized", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        activation: u32, quads: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
+        activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
     }, or "gemv_quantized_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
@@ -265,7 +265,7 @@ pipelines! {
     /// second, weights of a norm of the input, output.
     GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        activation: u32, quads: u32,
+        activation: u32, quads: u32, teams: u32, staged: u32,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
     }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,

@@ -6,6 +6,7 @@
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
+use crate::device::MOST_INVOCATIONS;
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::matmul::Product;
@@ -15,15 +16,22 @@ use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::Node;
 use torchlet_shaders::{
-    Element, GemvGated, GemvGatedPush, GemvQuantized, GemvQuantizedPush, UnpackWeights,
-    UnpackWeightsPush,
+    Element, GemvGated, GemvGatedPush, GemvQuantized, GemvQuantizedPush, Pipeline as _,
+    UnpackWeights, UnpackWeightsPush,
 };
 
 /// The elements of a row of weights that an invocation multiplies at a time.
 const AT_ONCE: usize = 8;
 
-/// The groups of four neighbours of the output for whose sums the kernels for few rows have room.
-const MOST_QUADS: usize = 4;
+/// The groups of four sums for which an invocation of the kernels for few rows has room, of all matrices.
+const MOST_SUMS: u32 = 4;
+
+/// The parts of each sum for which they have room in shared memory.
+const MOST_PARTS: usize = 128;
+
+/// Of the invocations that keep a device busy, as many as are to have a workgroup at least: on an NVIDIA H200, a quarter of its multiprocessors
+/// are as fast for small products as all of them, since they read less of the input.
+const PER_WORKGROUP: usize = 2048;
 
 /// The most bytes of weights that are unpacked.
 const MOST_UNPACKED: usize = 1 << 29;
@@ -47,7 +55,7 @@ macro_rules! gemv_push {
 
 /// What the kernels for few rows are made for, with others behind it.
 macro_rules! gemv {
-    ($pipeline:ident, $regular:expr, $product:expr, $epilogue:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $epilogue:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
             input: source($product, $norm).element,
             scale: $regular.scales.element,
@@ -58,7 +66,9 @@ macro_rules! gemv {
             wide: $regular.wide($product).is_some(),
             has_norm: $norm.is_some(),
             activation: $epilogue.activation,
-            quads: u32_of($regular.quads)?,
+            quads: $split.quads,
+            teams: $split.teams,
+            staged: $split.staged,
             $($field: $value,)*
         }
     };
@@ -67,6 +77,32 @@ macro_rules! gemv {
 /// What a product of few rows reads: what the norm before it does, if that is left to it.
 fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
     norm.map_or(&it.input, |norm| &norm.input)
+}
+
+/// How a kernel for few rows divides up its work.
+#[derive(Clone, Copy)]
+struct Split {
+    /// The invocations that share the sums of the same rows of the weights.
+    lanes: u32,
+    /// The groups of four neighbours of the output whose sums they have.
+    quads: u32,
+    /// How many times so many invocations are a workgroup.
+    teams: u32,
+    /// The groups of eight numbers of the input in shared memory, with what lies between them; 0 if each invocation reads its own.
+    staged: u32,
+}
+
+impl Split {
+    /// The invocations of a workgroup.
+    fn workgroup(self) -> u32 {
+        self.lanes * self.teams
+    }
+
+    /// The invocations of a workgroup, and the workgroups.
+    fn invocations(self, it: &Weighted) -> [usize; 2] {
+        let tiles = it.n / 4 / (self.quads * self.teams) as usize;
+        [self.workgroup() as usize, tiles.saturating_mul(it.m)]
+    }
 }
 
 /// What is known of such a product.
@@ -78,8 +114,6 @@ pub(super) struct Regular {
     scale_row: usize,
     /// The rows of the product at most.
     most_rows: usize,
-    /// The groups of four neighbours of the output that a workgroup of a kernel for few rows computes.
-    quads: usize,
 }
 
 impl Regular {
@@ -110,17 +144,58 @@ impl Regular {
             scales = e.derived(Derived::Transposed(Transposed { source, matrices }))?;
         }
         let group_shift = if grouped { it.group.trailing_zeros() } else { 0 };
-        let mut regular = Regular { grouped, group_shift, scales, scale_row, most_rows, quads: 1 };
-        regular.quads = regular.quads(it, e.busy());
-        Ok(Some(regular))
+        Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
     }
 
-    /// As many as leave enough to do for a device that so many invocations keep busy: the input is read, and its norm taken, only once for all
-    /// of them.
-    fn quads(&self, it: &Weighted, busy: usize) -> usize {
-        let invocations = (it.n / 4).saturating_mul(self.lanes(it) as usize);
-        let fits = |quads: &usize| it.n.is_multiple_of(4 * quads) && invocations / quads >= busy;
-        [MOST_QUADS, MOST_QUADS / 2].into_iter().find(fits).unwrap_or(1)
+    /// How the product with so many matrices is divided up, with this norm before it.
+    fn split(
+        &self,
+        e: &Encoder<'_, '_>,
+        it: &Weighted,
+        norm: Option<&Norm>,
+        matrices: usize,
+    ) -> Split {
+        let lanes = self.lanes(it);
+        if let Some((teams, staged)) = self.teams(e, it, norm, matrices) {
+            return Split { lanes, quads: 1, teams, staged };
+        }
+        // As many as leave enough to do for the device: the input is read, and its norm taken, only once for all of them.
+        let invocations = (it.n / 4).saturating_mul(lanes as usize);
+        let fits = |quads: &u32| {
+            let quads = *quads as usize;
+            it.n.is_multiple_of(4 * quads) && invocations / quads >= e.busy()
+        };
+        let most = MOST_SUMS / matrices as u32;
+        let quads = [MOST_SUMS, MOST_SUMS / 2].into_iter().find(fits).unwrap_or(1).min(most);
+        Split { lanes, quads, teams: 1, staged: 0 }
+    }
+
+    /// How many teams have the input in shared memory, and how much of it; `None` if each invocation is to read its own.
+    fn teams(
+        &self,
+        e: &Encoder<'_, '_>,
+        it: &Weighted,
+        norm: Option<&Norm>,
+        matrices: usize,
+    ) -> Option<(u32, u32)> {
+        let elements = self.wide(it)?;
+        let best = GemvQuantized::BETTER.first()?;
+        if !e.features().have(best.features) || source(it, norm).element != Element::F16 {
+            return None;
+        }
+        let staged = it.k / AT_ONCE + it.k / elements;
+        let sums = matrices * MOST_PARTS * size_of::<[f32; 4]>() + MOST_PARTS * size_of::<f32>();
+        if (staged + 1) * size_of::<[u32; 4]>() + sums > e.shared_memory() as usize {
+            return None;
+        }
+        let fits = |teams: &u32| {
+            let tiles = (it.n / 4, *teams as usize);
+            tiles.0.is_multiple_of(tiles.1)
+                && tiles.0 / tiles.1 >= e.busy() / PER_WORKGROUP
+                && self.lanes(it) * teams <= MOST_INVOCATIONS
+        };
+        let teams = [8, 4, 2].into_iter().find(fits)?;
+        Some((teams, u32::try_from(staged).ok()?))
     }
 
     /// Emits the dispatches; `false` if there is no kernel for so many rows.
@@ -135,15 +210,15 @@ impl Regular {
             u32_of(operand.numel())?;
         }
         let residual = epilogue.residual.as_ref();
-        let pipeline = gemv!(GemvQuantized, self, it, epilogue, norm, {
+        let split = self.split(e, it, norm, 1);
+        let pipeline = gemv!(GemvQuantized, self, split, it, epilogue, norm, {
             bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
             has_bias: it.bias.is_some(),
             residual: residual.map_or(Element::F32, |residual| residual.element),
             has_residual: residual.is_some(),
         });
-        let workgroup = [self.lanes(it), 1, 1];
         if it.m > FEW_ROWS {
-            return self.many_rows(e, it, epilogue, &pipeline, workgroup);
+            return self.many_rows(e, it, epilogue, &pipeline, [split.workgroup(), 1, 1]);
         }
         let push = gemv_push!(GemvQuantizedPush, self, it, epilogue, norm);
         let input = source(it, norm);
@@ -156,12 +231,12 @@ impl Regular {
             read(norm.map_or(input, |norm| &norm.weight).id),
             write(it.out.id),
         ];
-        let [lanes, ..] = workgroup;
-        e.dispatch_along_y(&pipeline, accesses, &push, self.invocations(it), [lanes, 1])?;
+        let workgroup = [split.workgroup(), 1];
+        e.dispatch_along_y(&pipeline, accesses, &push, split.invocations(it), workgroup)?;
         Ok(true)
     }
 
-    /// The invocations of a workgroup.
+    /// The invocations of a team.
     fn lanes(&self, it: &Weighted) -> u32 {
         // On an NVIDIA H200, one turn takes as long as memory takes to answer, so there are as few as there can be; but where turns are short,
         // two are faster than twice as many invocations that share a sum.
@@ -170,11 +245,6 @@ impl Regular {
             None => (it.k / AT_ONCE).div_ceil(2),
         };
         turns.next_power_of_two().clamp(32, 128) as u32
-    }
-
-    /// The invocations along a row of the weights, and the workgroups.
-    fn invocations(&self, it: &Weighted) -> [usize; 2] {
-        [self.lanes(it) as usize, (it.n / 4 / self.quads).saturating_mul(it.m)]
     }
 
     /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and there are enough for a subgroup.
@@ -255,11 +325,9 @@ pub(in crate::ops) fn gated(
             == [other.m, other.n, other.k, other.weight_row, other.group]
         && (it.form, it.input.id, it.out.element)
             == (other.form, other.input.id, other.out.element);
-    let (Some(mut regular), Some(second)) = (Regular::of(e, &it)?, Regular::of(e, &other)?) else {
+    let (Some(regular), Some(second)) = (Regular::of(e, &it)?, Regular::of(e, &other)?) else {
         return Ok(None);
     };
-    // Two matrices count as twice as many.
-    regular.quads = regular.quads.min(MOST_QUADS / 2);
     let scales = [&regular.scales, &second.scales];
     if !alike || scales[0].element != scales[1].element || scales[0].sizes != scales[1].sizes {
         return Ok(None);
@@ -267,9 +335,10 @@ pub(in crate::ops) fn gated(
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
     let input = source(&it, norm);
-    let pipeline = gemv!(GemvGated, regular, &it, epilogue, norm, {});
+    let split = regular.split(e, &it, norm, 2);
+    let pipeline = gemv!(GemvGated, regular, split, &it, epilogue, norm, {});
     if it.m > FEW_ROWS {
-        e.also(&pipeline, [regular.lanes(&it), 1, 1]);
+        e.also(&pipeline, [split.workgroup(), 1, 1]);
         scales.into_iter().for_each(|scales| e.reserve(scales));
         return Ok(None);
     }
@@ -285,7 +354,7 @@ pub(in crate::ops) fn gated(
         read(norm.map_or(input, |norm| &norm.weight).id),
     ];
     let push = gemv_push!(GemvGatedPush, regular, &it, epilogue, norm);
-    let (invocations, numel) = (regular.invocations(&it), it.out.numel());
+    let (invocations, numel) = (split.invocations(&it), it.out.numel());
     Ok(Some(Gated { pipeline, push, accesses, invocations, numel }))
 }
 
