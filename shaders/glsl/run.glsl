@@ -42,6 +42,8 @@
 
 #define RUN_OUT(slot, name, type) \
     layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
+    layout(set = 0, binding = slot) buffer name##_block2 { uvec2 words[]; } name##_by_2; \
+    layout(set = 0, binding = slot) buffer name##_block4 { uvec4 words[]; } name##_by_4; \
     HALF_OUT(slot, name) \
     void name##_write_run(uint i, vec4 v, uint count) { \
         if (type == F32) { \
@@ -62,10 +64,6 @@
         } \
     } \
     void name##_write_f4(uint i, vec4 v) { \
-        if (type == F32) { \
-            name.words[i] = floatBitsToUint(v.x); name.words[i + 1] = floatBitsToUint(v.y); \
-            name.words[i + 2] = floatBitsToUint(v.z); name.words[i + 3] = floatBitsToUint(v.w); \
-        } else { \
-            name.words[i >> 1] = packHalf2x16(v.xy); name.words[(i >> 1) + 1] = packHalf2x16(v.zw); \
-        } \
+        if (type == F32) name##_by_4.words[i >> 2] = floatBitsToUint(v); \
+        else name##_by_2.words[i >> 2] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); \
     }

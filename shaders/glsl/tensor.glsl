@@ -77,24 +77,27 @@ ivec4 integers(vec4 v) {
     float name##_f(uint i) { return word_f(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
     int name##_i(uint i) { return word_i(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
     vec4 name##_f4(uint i) { \
-        if (type == F32) return uintBitsToFloat(uvec4(name.words[i], name.words[i + 1], name.words[i + 2], name.words[i + 3])); \
-        if (type == F16) return vec4(unpackHalf2x16(name.words[i >> 1]), unpackHalf2x16(name.words[(i >> 1) + 1])); \
+        if (type == F32) return uintBitsToFloat(name##_by_4.words[i >> 2]); \
+        if (type == F16) { \
+            uvec2 pair = name##_by_2.words[i >> 2]; \
+            return vec4(unpackHalf2x16(pair.x), unpackHalf2x16(pair.y)); \
+        } \
+        if (type == I32) return vec4(ivec4(name##_by_4.words[i >> 2])); \
         return vec4(name##_f(i), name##_f(i + 1), name##_f(i + 2), name##_f(i + 3)); \
     } \
-    ivec4 name##_i4(uint i) { return ivec4(name##_i(i), name##_i(i + 1), name##_i(i + 2), name##_i(i + 3)); }
+    ivec4 name##_i4(uint i) { \
+        if (type == I32) return ivec4(name##_by_4.words[i >> 2]); \
+        return ivec4(name##_i(i), name##_i(i + 1), name##_i(i + 2), name##_i(i + 3)); \
+    }
 
 #define TENSOR_WRITERS(name, type) \
     void name##_write_i4(uint i, ivec4 v) { \
         if (type == F32 || type == F16) { \
             vec4 f = vec4(v); \
-            if (type == F32) { \
-                name.words[i] = floatBitsToUint(f.x); name.words[i + 1] = floatBitsToUint(f.y); \
-                name.words[i + 2] = floatBitsToUint(f.z); name.words[i + 3] = floatBitsToUint(f.w); \
-            } else { \
-                name.words[i >> 1] = packHalf2x16(f.xy); name.words[(i >> 1) + 1] = packHalf2x16(f.zw); \
-            } \
+            if (type == F32) name##_by_4.words[i >> 2] = floatBitsToUint(f); \
+            else name##_by_2.words[i >> 2] = uvec2(packHalf2x16(f.xy), packHalf2x16(f.zw)); \
         } else if (type == I32) { \
-            name.words[i] = uint(v.x); name.words[i + 1] = uint(v.y); name.words[i + 2] = uint(v.z); name.words[i + 3] = uint(v.w); \
+            name##_by_4.words[i >> 2] = uvec4(v); \
         } else if (type == BOOL) { \
             name.words[i >> 2] = pack_bytes(ivec4(notEqual(v, ivec4(0)))); \
         } else { \
@@ -103,10 +106,9 @@ ivec4 integers(vec4 v) {
     } \
     void name##_write_f4(uint i, vec4 v) { \
         if (type == F32) { \
-            name.words[i] = floatBitsToUint(v.x); name.words[i + 1] = floatBitsToUint(v.y); \
-            name.words[i + 2] = floatBitsToUint(v.z); name.words[i + 3] = floatBitsToUint(v.w); \
+            name##_by_4.words[i >> 2] = floatBitsToUint(v); \
         } else if (type == F16) { \
-            name.words[i >> 1] = packHalf2x16(v.xy); name.words[(i >> 1) + 1] = packHalf2x16(v.zw); \
+            name##_by_2.words[i >> 2] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); \
         } else if (type == BOOL) { \
             name.words[i >> 2] = pack_bytes(ivec4(notEqual(v, vec4(0)))); \
         } else { \
@@ -114,11 +116,16 @@ ivec4 integers(vec4 v) {
         } \
     }
 
+// The same memory by one, two and four words.
 #define TENSOR_IN(slot, name, type) \
     layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
+    layout(set = 0, binding = slot) readonly buffer name##_block2 { uvec2 words[]; } name##_by_2; \
+    layout(set = 0, binding = slot) readonly buffer name##_block4 { uvec4 words[]; } name##_by_4; \
     TENSOR_READERS(name, type)
 
 #define TENSOR_OUT(slot, name, type) \
     layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
+    layout(set = 0, binding = slot) buffer name##_block2 { uvec2 words[]; } name##_by_2; \
+    layout(set = 0, binding = slot) buffer name##_block4 { uvec4 words[]; } name##_by_4; \
     TENSOR_READERS(name, type) \
     TENSOR_WRITERS(name, type)
