@@ -6,7 +6,6 @@ use crate::error::Error;
 use crate::ops;
 use crate::state::State;
 use crate::{BACKEND_NAME, VulkanBackend};
-use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::{Backend, Rates, ScalarType};
 use torchlet_graph::Target;
@@ -281,12 +280,7 @@ fn copied<'g>(
             let items = items.iter().filter(plain);
             Value::List(items.map(|id| copied(graph, *id, single, known)).collect())
         }
-        Some(Value::Tensor(tensor)) => {
-            let &Tensor { scalar_type, host_type, dynamic, changes, .. } = tensor;
-            let (sizes, data) = (tensor.sizes.clone(), tensor.data.as_deref().map(Cow::Borrowed));
-            Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
-        }
-        Some(other) => other.clone(),
+        Some(other) => other.borrowed(),
         None => Value::None,
     };
     single.values.push(value);

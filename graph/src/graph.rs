@@ -152,6 +152,14 @@ impl<'p> Graph<'p> {
 }
 
 impl Value<'_> {
+    /// The value with data, if it has any, that is this one's.
+    pub fn borrowed(&self) -> Value<'_> {
+        let Value::Tensor(tensor) = self else { return self.clone() };
+        let &Tensor { scalar_type, host_type, dynamic, changes, .. } = tensor;
+        let (sizes, data) = (tensor.sizes.clone(), tensor.data.as_deref().map(Cow::Borrowed));
+        Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
+    }
+
     fn without_data(self) -> Value<'static> {
         match self {
             Value::None => Value::None,

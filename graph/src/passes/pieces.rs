@@ -8,7 +8,7 @@
 //! and yes of each piece, and of what joins them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that
 //! PyTorch refuses, below zero or beyond the table, give some row of it, which need not be that of the whole.
 
-use super::rewrite::{Rewriter, borrowed, each_call};
+use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
@@ -70,7 +70,7 @@ fn piece_is_taken(
     let count = node.args.len();
     let mut values = Vec::with_capacity(count);
     for (place, id) in node.args.iter().enumerate() {
-        let Some(mut value) = rewriter.get(*id).map(borrowed) else { return false };
+        let Some(mut value) = rewriter.get(*id).map(Value::borrowed) else { return false };
         // Of products, there is a bias for each row, and a result.
         let by_row = place == at || node.operator == Operator::LINEAR && place > at;
         if let Value::Tensor(tensor) = &mut value

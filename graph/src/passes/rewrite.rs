@@ -317,14 +317,14 @@ impl<'g, 'p> Rewriter<'g, 'p> {
             Some(Value::List(members)) => members.clone(),
             _ => vec![out],
         };
-        let values = args.iter().chain(&outs).map(|id| self.get(*id).map(borrowed));
+        let values = args.iter().chain(&outs).map(|id| self.get(*id).map(Value::borrowed));
         let Some(mut values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
         // What is in lists comes behind.
         for at in 0..args.len() {
             let Some(Value::List(members)) = values.get(at) else { continue };
             let members = members.clone();
             let first = values.len();
-            let own = members.iter().map(|id| self.get(*id).map(borrowed));
+            let own = members.iter().map(|id| self.get(*id).map(Value::borrowed));
             let Some(own) = own.collect::<Option<Vec<Value<'_>>>>() else { return false };
             values.extend(own);
             if let Some(list) = values.get_mut(at) {
@@ -414,14 +414,6 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.uses.give(old, new);
         true
     }
-}
-
-/// A value whose data, if it has any, is another's.
-pub(super) fn borrowed<'v>(value: &'v Value<'_>) -> Value<'v> {
-    let Value::Tensor(tensor) = value else { return value.clone() };
-    let &Tensor { scalar_type, host_type, dynamic, changes, .. } = tensor;
-    let (sizes, data) = (tensor.sizes.clone(), tensor.data.as_deref().map(Cow::Borrowed));
-    Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
 }
 
 /// Whether all sizes of a graph are what they are in every run.
