@@ -1,5 +1,8 @@
 //! Storage types that are computed with in `f32`.
 
+#[cfg(feature = "std")]
+use half::slice::HalfFloatSliceExt;
+
 /// A storage type that widens to `f32` without loss, and narrows by rounding to nearest.
 pub trait Stored: Copy + Send + Sync + 'static {
     /// The value in single precision.
@@ -11,6 +14,20 @@ pub trait Stored: Copy + Send + Sync + 'static {
     fn as_f32(data: &[Self]) -> Option<&[f32]> {
         let _ = data;
         None
+    }
+    /// Widens elements, as far as the shorter slice reaches.
+    #[inline(always)]
+    fn widen(src: &[Self], dst: &mut [f32]) {
+        for (d, s) in dst.iter_mut().zip(src) {
+            *d = s.to_f32();
+        }
+    }
+    /// Narrows elements, as far as the shorter slice reaches.
+    #[inline(always)]
+    fn narrow(src: &[f32], dst: &mut [Self]) {
+        for (d, s) in dst.iter_mut().zip(src) {
+            *d = Self::from_f32(*s);
+        }
     }
 }
 
@@ -38,6 +55,19 @@ impl Stored for half::f16 {
     fn from_f32(x: f32) -> half::f16 {
         half::f16::from_f32(x)
     }
+    // Several at a time, where the processor has instructions for it: which ones is asked once for all.
+    #[cfg(feature = "std")]
+    #[inline(always)]
+    fn widen(src: &[Self], dst: &mut [f32]) {
+        let len = src.len().min(dst.len());
+        src[..len].convert_to_f32_slice(&mut dst[..len]);
+    }
+    #[cfg(feature = "std")]
+    #[inline(always)]
+    fn narrow(src: &[f32], dst: &mut [Self]) {
+        let len = src.len().min(dst.len());
+        dst[..len].convert_from_f32_slice(&src[..len]);
+    }
 }
 
 impl Stored for half::bf16 {
@@ -48,19 +78,5 @@ impl Stored for half::bf16 {
     #[inline(always)]
     fn from_f32(x: f32) -> half::bf16 {
         half::bf16::from_f32(x)
-    }
-}
-
-/// Widens `src` into `dst`, as far as the shorter reaches.
-pub fn widen<E: Stored>(src: &[E], dst: &mut [f32]) {
-    for (d, s) in dst.iter_mut().zip(src) {
-        *d = s.to_f32();
-    }
-}
-
-/// Narrows `src` into `dst`, as far as the shorter reaches.
-pub fn narrow<E: Stored>(src: &[f32], dst: &mut [E]) {
-    for (d, s) in dst.iter_mut().zip(src) {
-        *d = E::from_f32(*s);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::given::Given;
 use super::lines::Lines;
+use super::numbers::Precision;
 use super::ops;
 use super::packed::{Constant, Form, Key, Packs};
 use super::packer::Made;
@@ -61,18 +62,10 @@ pub(super) struct Builder<'g, 'p> {
     pending: Vec<usize>,
     /// Why there can be no plan, where that is found when a step is added.
     refused: Option<Refusal>,
-    /// The constants that were copied, by where they lie.
-    lines: HashMap<(usize, usize), Constant<'p>>,
+    /// The constants that were copied.
+    lines: HashMap<Key, Constant<'p>>,
     /// What values look like in another order: the copy.
     copies: HashMap<(View, Vec<usize>), View>,
-}
-
-/// Data of a file as numbers: where it lies, if that is where numbers can.
-fn elements(data: &[u8]) -> Cow<'_, [f32]> {
-    match bytemuck::try_cast_slice(data) {
-        Ok(elements) if cfg!(target_endian = "little") => Cow::Borrowed(elements),
-        _ => data.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-    }
 }
 
 /// A copy of so many codes.
@@ -82,6 +75,11 @@ fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines.as_mut_slice());
     bytes.iter_mut().zip(data).for_each(|(slot, byte)| *slot = *byte);
     Ok(Constant::Shared(Arc::new(lines)))
+}
+
+/// Whether data stays where it is: only what is borrowed does.
+fn lasting(data: &Cow<'_, [u8]>) -> bool {
+    matches!(data, Cow::Borrowed(_))
 }
 
 /// How often each value is taken by calls, or by the caller.
@@ -361,8 +359,23 @@ impl<'g, 'p> Builder<'g, 'p> {
             Element::of(tensor.scalar_type).filter(|_| tensor.host_type == tensor.scalar_type);
         let scalar_type = tensor.scalar_type;
         found.ok_or_else(|| {
-            format!("the engine computes in float32 and 8 bits, not {scalar_type:?}")
+            format!("the engine computes in floating point of 16 and 32 bits and in 8 bits, not {scalar_type:?}")
         })
+    }
+
+    /// How the numbers of a tensor lie outside.
+    ///
+    /// # Errors
+    /// It is no tensor, or has none.
+    pub(super) fn precision(&self, id: ValueId) -> Result<Precision, Refusal> {
+        let precision = Precision::of(self.tensor(id)?.scalar_type);
+        precision.ok_or_else(|| "it takes numbers, not codes".to_owned())
+    }
+
+    /// Whether elements are computed here.
+    pub(super) fn is_computed(&self, view: &View) -> bool {
+        let home = self.buffers.get(view.buffer).map(|buffer| &buffer.home);
+        matches!(home, Some(Home::Shared | Home::Output(_)))
     }
 
     /// What the elements of a view are.
@@ -411,7 +424,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 self.plain.insert(id);
                 let elements = match self.purpose {
                     Purpose::Plan(_) => Some(match element {
-                        Element::Float => self.lent(data, len)?,
+                        Element::Float => self.lent(tensor, data, len)?,
                         Element::Code => code_lines(data, len)?,
                     }),
                     Purpose::Question | Purpose::Packing(_) => None,
@@ -439,23 +452,39 @@ impl<'g, 'p> Builder<'g, 'p> {
     }
 
     /// The elements of a constant, which has so many: where they lie, if they can stay there, or one copy for all who name them.
-    fn lent(&mut self, data: &'g Cow<'p, [u8]>, len: usize) -> Result<Constant<'p>, Refusal> {
+    fn lent(
+        &mut self,
+        tensor: &Tensor<'_>,
+        data: &'g Cow<'p, [u8]>,
+        len: usize,
+    ) -> Result<Constant<'p>, Refusal> {
         let cut_short = "a constant is cut short";
-        if let Cow::Borrowed(lent) = data
-            && let Cow::Borrowed(lent) = elements(lent)
+        let precision = Precision::of(tensor.scalar_type).ok_or("a constant without numbers")?;
+        if precision == Precision::Single
+            && let Cow::Borrowed(lent) = data
+            && let Cow::Borrowed(lent) = precision.elements(lent)
         {
             return lent.get(..len).map(Constant::Lent).ok_or_else(|| cut_short.to_owned());
         }
-        let place = (data.as_ptr().addr(), len);
-        if let Some(known) = self.lines.get(&place) {
+        let key = self.key(data, Some(precision), Form::Widened { len });
+        if let Some(known) = self.lines.get(&key) {
             return Ok(known.clone());
         }
-        let elements = elements(data);
-        let lines =
-            Lines::of(elements.get(..len).ok_or(cut_short)?).ok_or("no memory for constants")?;
-        let copy = Constant::Shared(Arc::new(lines));
-        self.lines.insert(place, copy.clone());
+        let copy = || {
+            let elements = precision.elements(data);
+            let elements = elements.get(..len).ok_or(cut_short)?;
+            Lines::of(elements).ok_or("no memory for constants")
+        };
+        let packs = self.packs().ok_or("constants are not read yet")?;
+        let copy = Constant::Shared(packs.get(lasting(data).then_some(key), copy)?);
+        self.lines.insert(key, copy.clone());
         Ok(copy)
+    }
+
+    /// By what data is known that was packed.
+    fn key(&self, data: &[u8], precision: Option<Precision>, form: Form) -> Key {
+        let (address, bytes) = (data.as_ptr().addr(), data.len());
+        Key { address, bytes, precision, tier: self.machine.tier, form }
     }
 
     /// Whether a value is a constant tensor.
@@ -469,13 +498,13 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// # Errors
     /// It is no constant, or cut short.
     pub(super) fn constant(&mut self, id: ValueId) -> Result<Option<Constant<'p>>, Refusal> {
-        let Value::Tensor(Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
+        let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
             return Err("it is not constant".to_owned());
         };
         self.plain.insert(id);
         let len = self.count(sizes)?;
         match self.purpose {
-            Purpose::Plan(_) => self.lent(data, len).map(Some),
+            Purpose::Plan(_) => self.lent(tensor, data, len).map(Some),
             Purpose::Question | Purpose::Packing(_) => Ok(None),
         }
     }
@@ -496,11 +525,12 @@ impl<'g, 'p> Builder<'g, 'p> {
         let Value::IntList(form) = self.value(form) else {
             return Err("an argument is no list of integers".to_owned());
         };
-        let Value::Tensor(Tensor { data: Some(data), sizes, .. }) = self.value(data) else {
+        let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(data)
+        else {
             return Err("packed weights without data".to_owned());
         };
         let len = self.count(sizes)?;
-        let data = self.lent(data, len)?;
+        let data = self.lent(tensor, data, len)?;
         let forms = self.packed.entry(id).or_default();
         if forms.iter().any(|(known, _)| *known == form) {
             return Err("weights that are packed twice in one form".to_owned());
@@ -518,8 +548,9 @@ impl<'g, 'p> Builder<'g, 'p> {
         len: usize,
         pack: impl FnOnce(Context<'_>, &[f32], &mut [f32]) -> Result<(), Refusal>,
     ) -> Result<Constant<'p>, Refusal> {
+        let precision = self.precision(id)?;
         self.packed_bytes(id, form, len, |context, data, packed| {
-            pack(context, &elements(data), packed)
+            pack(context, &precision.elements(data), packed)
         })
     }
 
@@ -527,7 +558,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn plain_numbers(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
         match self.value(id) {
             Value::Tensor(Tensor { data: Some(data), .. }) if !self.packed.contains_key(&id) => {
-                Some(elements(data))
+                Some(self.precision(id).ok()?.elements(data))
             }
             _ => None,
         }
@@ -555,16 +586,13 @@ impl<'g, 'p> Builder<'g, 'p> {
                 .ok_or("its weights are packed for another machine")?;
             return Ok(data.clone());
         }
-        let (Value::Tensor(Tensor { data: Some(data), .. }), Some(packs)) =
+        let (Value::Tensor(tensor @ Tensor { data: Some(data), .. }), Some(packs)) =
             (self.value(id), self.packs())
         else {
             return Err("there are no weights to pack".to_owned());
         };
-        let (address, bytes) = (data.as_ptr().addr(), data.len());
-        let key = Key { address, bytes, tier: self.machine.tier, form };
-        // Only what is borrowed stays where it is.
-        let key = matches!(data, Cow::Borrowed(_)).then_some(key);
-        let lines = packs.get(key, || {
+        let key = self.key(data, Precision::of(tensor.scalar_type), form);
+        let lines = packs.get(lasting(data).then_some(key), || {
             let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
             pack(self.machine, data, lines.as_mut_slice())?;
             Ok::<_, Refusal>(lines)

@@ -5,13 +5,14 @@
 //! ([`plan`]): geometry and instruction set are settled, weights are packed, limits go into the products before them, convolutions
 //! have channels innermost, what only rearranges a tensor becomes strides ([`mod@view`]), and all memory in between has its place.
 //!
-//! It computes in `f32`. Where shapes vary, there is a plan for each that it is called with; the last few are kept. What it does not take
+//! It computes in `f32`, and what has 16 bits outside is rounded where it leaves a region ([`numbers`]). Where shapes vary, there is a plan for each that it is called with; the last few are kept. What it does not take
 //! ([`CpuTarget`] says why) stays with the kernels.
 
 mod arguments;
 mod builder;
 mod given;
 mod lines;
+mod numbers;
 mod ops;
 mod packed;
 mod packer;

@@ -1,6 +1,7 @@
 //! Packed weights, which all methods share that use the same ones.
 
 use super::lines::Lines;
+use super::numbers::Precision;
 use super::ops::Taps;
 use crate::compute::conv::{ConvParams, Layout};
 use crate::compute::simd::Tier;
@@ -16,6 +17,7 @@ use std::vec::Vec;
 pub(super) struct Key {
     pub(super) address: usize,
     pub(super) bytes: usize,
+    pub(super) precision: Option<Precision>,
     pub(super) tier: Tier,
     pub(super) form: Form,
 }
@@ -31,7 +33,9 @@ pub(super) enum Form {
         transposed: bool,
         channels_last: bool,
     },
-    /// The right operand of a product.
+    /// Numbers of 16 bits as the engine computes with them.
+    Widened { len: usize },
+    /// The right operand of a product: numbers of 16 bits stay so.
     Product { k: usize, n: usize, transposed: bool },
     /// Codes of 8 bits, the right operand of a product.
     Codes { k: usize, n: usize },
@@ -70,6 +74,7 @@ impl Form {
             }
             Form::Product { k, n, transposed } => &[1, k, n, transposed.into()],
             Form::Codes { k, n } => &[2, k, n],
+            Form::Widened { len } => &[8, len],
             Form::Depthwise { taps, channels } => &[3, taps, channels],
             Form::Nibbles { k, n, groups } => &[4, k, n, groups],
             Form::Scales { n, groups, are_upper } => &[5, n, groups, are_upper.into()],
@@ -143,11 +148,14 @@ mod tests {
     fn weights_are_packed_once_and_freed() {
         let packs = Packs::default();
         let form = Form::Product { k: 2, n: 3, transposed: false };
-        let key = Key { address: 64, bytes: 24, tier: Tier::SCALAR, form };
+        let precision = Some(Precision::Single);
+        let key = Key { address: 64, bytes: 24, precision, tier: Tier::SCALAR, form };
         let pack = || Lines::zeroed(6).ok_or(());
         let first = packs.get(Some(key), pack).unwrap();
         let same = packs.get(Some(key), || Err(())).unwrap();
         assert!(Arc::ptr_eq(&first, &same));
+        let other = Key { precision: Some(Precision::BFloat), ..key };
+        assert!(packs.get(Some(other), || Err(())).is_err(), "the same bytes are other numbers");
         let turned = Key { form: Form::Product { k: 2, n: 3, transposed: true }, ..key };
         assert!(packs.get(Some(turned), || Err(())).is_err());
         assert!(packs.get(None, || Err(())).is_err());

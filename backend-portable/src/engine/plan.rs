@@ -1,6 +1,7 @@
 //! What is left to do when a region runs: calls of steps over memory that has its places.
 
 use super::lines::{LINE, Lines};
+use super::numbers::Precision;
 use super::ops::Copy;
 use super::packed::Constant;
 use super::view::BufferId;
@@ -75,7 +76,7 @@ pub(super) enum Home<'p> {
 /// What elements are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Element {
-    /// Numbers of 32 bits.
+    /// Numbers of 32 bits, whatever they have outside.
     Float,
     /// Codes of 8 bits.
     Code,
@@ -84,9 +85,8 @@ pub(super) enum Element {
 impl Element {
     pub(super) fn of(scalar_type: ScalarType) -> Option<Self> {
         match scalar_type {
-            ScalarType::Float => Some(Element::Float),
             ScalarType::Char => Some(Element::Code),
-            _ => None,
+            other => Precision::of(other).map(|_| Element::Float),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::builder::{Builder, Refusal};
 use super::given::Given;
+use super::numbers;
 use super::ops;
 use super::packed::Packs;
 use super::packer::Made;
@@ -9,6 +10,8 @@ use super::plan::{Element, Lap, Memory, Plan};
 use super::view::View;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
+use crate::compute::storage::Stored;
+use half::{bf16, f16};
 use std::borrow::Cow;
 use std::string::String;
 use std::time::Instant;
@@ -16,7 +19,7 @@ use std::vec;
 use std::vec::Vec;
 use torchlet_core::{
     Delegate, DelegateCall, DelegateClock, DelegateError, DelegateEvent, Invoke, KernelError,
-    Message, Parallel, TensorInfo,
+    Message, Parallel, ScalarType, TensorInfo,
 };
 use torchlet_graph::graph::{Graph, Value, ValueId};
 
@@ -30,8 +33,8 @@ pub(super) struct Region<'m> {
     memory: Memory,
     /// Inputs as the graph has them.
     inputs: Vec<Given>,
-    /// What elements of inputs and outputs are.
-    elements: [Vec<Element>; 2],
+    /// The types of inputs and outputs.
+    types: [Vec<ScalarType>; 2],
     outputs: usize,
     /// The calls of the graph, for those who watch: what they are called, and their numbers.
     names: Vec<(String, u32)>,
@@ -61,15 +64,15 @@ impl<'m> Region<'m> {
         let machine = Context { tier: Tier::detect(), parallel };
         let (inputs, outputs) = (Given::of(&graph), graph.outputs.len());
         let names = graph.nodes.iter().map(|node| (node.title(), node.id)).collect();
-        let elements = [&graph.inputs, &graph.outputs].map(|ids| {
-            let element = |id: &ValueId| match graph.values.get(*id) {
-                Some(Value::Tensor(tensor)) => Element::of(tensor.scalar_type),
-                _ => None,
+        let types = [&graph.inputs, &graph.outputs].map(|ids| {
+            let scalar_type = |id: &ValueId| match graph.values.get(*id) {
+                Some(Value::Tensor(tensor)) => tensor.scalar_type,
+                _ => ScalarType::Float,
             };
-            ids.iter().map(|id| element(id).unwrap_or(Element::Float)).collect()
+            ids.iter().map(scalar_type).collect()
         });
         let (plans, memory, varying) = (Vec::new(), Memory::default(), None);
-        let mut region = Region { plans, memory, inputs, elements, outputs, names, varying };
+        let mut region = Region { plans, memory, inputs, types, outputs, names, varying };
         if Given::varies(&graph) {
             let (packed, _) = Builder::pack(&graph, machine, packs)?;
             region.varying = Some(Varying { graph, packs, parallel, _packed: packed });
@@ -111,10 +114,9 @@ impl<'m> Region<'m> {
         Ok((plan, &mut self.memory))
     }
 
-    /// What the elements of an input or, of list 1, an output are.
-    fn element(&self, list: usize, index: usize) -> Element {
-        let elements = self.elements.get(list).and_then(|elements| elements.get(index));
-        elements.copied().unwrap_or(Element::Float)
+    /// The type of an input.
+    fn scalar_type(&self, arg: usize) -> ScalarType {
+        self.types[0].get(arg).copied().unwrap_or(ScalarType::Float)
     }
 
     /// What an input is.
@@ -123,7 +125,7 @@ impl<'m> Region<'m> {
             Some(Given::Number(_)) => Given::Number(invoke.int(arg)?),
             _ => {
                 let tensor = invoke.tensor(arg)?;
-                check_type(arg, tensor.info(), self.element(0, arg))?;
+                check_type(arg, tensor.info(), self.scalar_type(arg))?;
                 Given::Sizes((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
             }
         })
@@ -136,11 +138,13 @@ pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
     Message::new(format_args!("{text}"))
 }
 
-fn check_type(arg: usize, info: &TensorInfo, element: Element) -> Result<(), KernelError> {
-    let what = match element {
-        _ if Element::of(info.scalar_type) == Some(element) => return Ok(()),
-        Element::Float => "is not float32, as the region was prepared for",
-        Element::Code => "is not int8, as the region was prepared for",
+fn check_type(arg: usize, info: &TensorInfo, expected: ScalarType) -> Result<(), KernelError> {
+    let what = match expected {
+        _ if info.scalar_type == expected => return Ok(()),
+        ScalarType::Char => "is not int8, as the region was prepared for",
+        ScalarType::Half => "is not float16, as the region was prepared for",
+        ScalarType::BFloat16 => "is not bfloat16, as the region was prepared for",
+        _ => "is not float32, as the region was prepared for",
     };
     Err(KernelError::argument(arg, what))
 }
@@ -212,21 +216,24 @@ impl Region<'_> {
                 Given::Number(_) => Cow::Borrowed(&[]),
                 Given::Sizes(_) => {
                     let tensor = invoke.tensor(arg)?;
-                    let elements = match self.element(0, arg) {
-                        Element::Float => ordered(tensor.info(), tensor.data::<f32>()?),
-                        Element::Code => {
-                            let codes = ordered(tensor.info(), tensor.data::<i8>()?);
+                    let info = tensor.info();
+                    let elements = match self.scalar_type(arg) {
+                        ScalarType::Char => {
+                            let codes = ordered(info, tensor.data::<i8>()?);
                             codes.map(|codes| Cow::Owned(in_words(&codes)))
                         }
+                        ScalarType::Half => widened(info, tensor.data::<f16>()?),
+                        ScalarType::BFloat16 => widened(info, tensor.data::<bf16>()?),
+                        _ => ordered(info, tensor.data::<f32>()?),
                     };
                     elements.ok_or(ShapeMismatch).map_err(cut_short)?
                 }
             });
         }
-        let elements = self.elements[1].clone();
+        let types = self.types[1].clone();
         let (plan, memory) = self.plan(given)?;
         let mut outputs = Vec::with_capacity(plan.outputs().len());
-        for ((arg, sizes), element) in (count..).zip(plan.outputs()).zip(elements) {
+        for ((arg, sizes), scalar_type) in (count..).zip(plan.outputs()).zip(types) {
             if varies {
                 let sizes: Result<Vec<i32>, _> =
                     sizes.iter().map(|it| i32::try_from(*it)).collect();
@@ -235,15 +242,20 @@ impl Region<'_> {
             }
             let tensor = invoke.out(arg)?;
             let info = tensor.info().clone();
-            check_type(arg, &info, element)?;
+            check_type(arg, &info, scalar_type)?;
             if !has_sizes(&info, sizes) {
                 return Err(KernelError::argument(arg, OTHER_SHAPE).into());
             }
-            let words = element.words(info.numel());
-            outputs.push(match element {
-                Element::Float if info.is_contiguous() => Taken::AsItIs(tensor.into_data()?),
-                Element::Float => Taken::Ordered(info, tensor.into_data()?, vec![0.0; words]),
-                Element::Code => Taken::Codes(info, tensor.into_data()?, vec![0.0; words]),
+            let count = info.numel();
+            outputs.push(match scalar_type {
+                ScalarType::Char => {
+                    let words = vec![0.0; Element::Code.words(count)];
+                    Taken::Codes(info, tensor.into_data()?, words)
+                }
+                ScalarType::Half => Taken::Halves(info, tensor.into_data()?, vec![0.0; count]),
+                ScalarType::BFloat16 => Taken::BFloats(info, tensor.into_data()?, vec![0.0; count]),
+                _ if info.is_contiguous() => Taken::AsItIs(tensor.into_data()?),
+                _ => Taken::Ordered(info, tensor.into_data()?, vec![0.0; count]),
             });
         }
         let read: Vec<&[f32]> = inputs.iter().map(|data| &**data).collect();
@@ -264,6 +276,9 @@ enum Taken<'a> {
     Ordered(TensorInfo, &'a mut [f32], Vec<f32>),
     /// Aside, in words.
     Codes(TensorInfo, &'a mut [i8], Vec<f32>),
+    /// Aside, in 32 bits.
+    Halves(TensorInfo, &'a mut [f16], Vec<f32>),
+    BFloats(TensorInfo, &'a mut [bf16], Vec<f32>),
 }
 
 impl Taken<'_> {
@@ -271,6 +286,7 @@ impl Taken<'_> {
         match self {
             Taken::AsItIs(out) => out,
             Taken::Ordered(.., words) | Taken::Codes(.., words) => words,
+            Taken::Halves(.., words) | Taken::BFloats(.., words) => words,
         }
     }
 
@@ -282,6 +298,8 @@ impl Taken<'_> {
             Taken::Codes(info, out, words) => {
                 rearrange::<i8>(&info, Order::ToTensor, bytemuck::cast_slice(&words), out)
             }
+            Taken::Halves(info, out, words) => narrowed(&info, &words, out),
+            Taken::BFloats(info, out, words) => narrowed(&info, &words, out),
         }
     }
 }
@@ -292,6 +310,23 @@ fn in_words(codes: &[i8]) -> Vec<f32> {
     let places: &mut [i8] = bytemuck::cast_slice_mut(&mut words);
     places.iter_mut().zip(codes).for_each(|(place, code)| *place = *code);
     words
+}
+
+/// A tensor's numbers of 16 bits, as [`ordered`] has them, in 32.
+fn widened<'a, T: Stored + Default>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a, [f32]>> {
+    let data = ordered(info, data)?;
+    Some(Cow::Owned(numbers::widened(&data)))
+}
+
+/// Rounds numbers of 32 bits, which are in the order of a tensor's dimensions, to those of it.
+fn narrowed<T: Stored + Default>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
+    if info.is_contiguous() {
+        T::narrow(words, out.get_mut(..words.len())?);
+        return Some(());
+    }
+    let mut narrow = vec![T::default(); words.len()];
+    T::narrow(words, &mut narrow);
+    rearrange(info, Order::ToTensor, &narrow, out)
 }
 
 fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {

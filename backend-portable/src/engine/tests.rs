@@ -1,7 +1,10 @@
 //! Whole plans against their calls one by one: what steps share, overwrite and take over must not show.
 
+mod halves;
+
 use super::builder::Builder;
 use super::given::Given;
+use super::numbers::Precision;
 use super::packed::Packs;
 use super::packer::WeightPacker;
 use super::plan::Memory;

@@ -7,7 +7,7 @@ use crate::compute::gemm::{
 };
 use crate::compute::simd::Tier;
 use crate::compute::split::{Parts, for_each_job};
-use crate::compute::storage::{self, Stored};
+use crate::compute::storage::Stored;
 use crate::number::{Number, elements, elements_mut};
 use torchlet_core::rules::matmul::Product;
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef};
@@ -250,7 +250,7 @@ pub(super) fn run_narrow<E: Stored + Number>(
                     }
                 }
                 if let Some(out) = out.get_mut(c.start + i * c.row..) {
-                    storage::narrow(sums, out.get_mut(..n).unwrap_or_default());
+                    E::narrow(sums, out.get_mut(..n).unwrap_or_default());
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::picture::Picture;
 use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
 use crate::compute::gemm::Context;
 use crate::compute::simd::Tier;
-use crate::compute::storage::{self, Stored};
+use crate::compute::storage::Stored;
 use crate::machine;
 use crate::number::{ComputeType, elements, elements_mut, unsupported};
 use crate::paths::{self, Paths};
@@ -350,10 +350,10 @@ fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(
     let (weight_f32, rest) = rest.split_at_mut(weight_len);
     let (bias_f32, rest) = rest.split_at_mut(bias_len);
     let (out_f32, workspace) = rest.split_at_mut(out_len);
-    storage::widen(input.data::<E>()?, input_f32);
-    storage::widen(weight.data::<E>()?, weight_f32);
+    E::widen(input.data::<E>()?, input_f32);
+    E::widen(weight.data::<E>()?, weight_f32);
     if let Some(bias) = &bias {
-        storage::widen(bias.data::<E>()?, bias_f32);
+        E::widen(bias.data::<E>()?, bias_f32);
     }
     let weights = Weights { data: weight_f32, form: call.strided() };
     let wanted = call.workspace_len(&conv, context.tier, context.parallel.threads(), weights.form);
@@ -361,6 +361,6 @@ fn run_widened<E: Stored + torchlet_core::Element>(ctx: &mut Invoke) -> Result<(
     let workspace = &mut workspace[..len];
     let finish = Finish { bias: bias.is_some().then_some(&*bias_f32), ..Finish::default() };
     conv.run(context, input_f32, weights, &finish, out_f32, workspace).map_err(short)?;
-    storage::narrow(out_f32, out);
+    E::narrow(out_f32, out);
     Ok(())
 }

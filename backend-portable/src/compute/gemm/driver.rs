@@ -265,7 +265,10 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
                         let behind = j + nr;
                         let (next, next_lines) = match &problem.rhs {
                             Rhs::Packed(_)
-                                if S::LANES > 1 && !rows_outside && behind < cols.end =>
+                                if S::LANES > 1
+                                    && !rows_outside
+                                    && !plan.pack_b
+                                    && behind < cols.end =>
                             {
                                 let next = (behind, nr);
                                 let panel = problem.rhs.panel(s, next, (k0, k1), k, false, &mut []);

@@ -195,15 +195,15 @@ impl core::error::Error for ShapeMismatch {}
 
 /// A right operand in the layout of one tier's register tile.
 #[derive(Clone, Copy, Debug)]
-pub struct PackedRhs<'a> {
-    data: &'a [f32],
+pub struct PackedRhs<'a, E = f32> {
+    data: &'a [E],
     tier: Tier,
     k: usize,
     n: usize,
 }
 
 impl<'a> PackedRhs<'a> {
-    /// Floats that a `k x n` operand takes; `None` when that is more than memory.
+    /// Elements that a `k x n` operand takes; `None` when that is more than memory.
     pub fn len(tier: Tier, k: usize, n: usize) -> Option<usize> {
         operand::packed_len(tier, n, k)
     }
@@ -220,15 +220,32 @@ impl<'a> PackedRhs<'a> {
         operand::pack_rhs(context, b.cols, b.rows, &b.operand(b.col_stride, b.row_stride), data);
         Ok(PackedRhs { data, tier, k: b.rows, n: b.cols })
     }
+}
 
-    /// Takes storage that an earlier [`PackedRhs::pack`] with the same tier and shape has filled.
+impl<'a, E: Stored> PackedRhs<'a, E> {
+    /// As [`PackedRhs::pack`], in the type that the elements have. They are widened when they are used, panel by panel.
+    pub fn pack_as_is(
+        context: Context<'_>,
+        b: Matrix<'_, E>,
+        storage: &'a mut [E],
+    ) -> Result<Self, ShapeMismatch> {
+        let tier = context.tier;
+        let len = PackedRhs::len(tier, b.rows, b.cols).ok_or(ShapeMismatch)?;
+        let data = storage.get_mut(..len).ok_or(ShapeMismatch)?;
+        let operand = b.operand(b.col_stride, b.row_stride);
+        operand::pack_rhs_as_is(context, b.cols, b.rows, &operand, data);
+        Ok(PackedRhs { data, tier, k: b.rows, n: b.cols })
+    }
+
+    /// Takes storage that an earlier call of [`PackedRhs::pack`] or [`PackedRhs::pack_as_is`] with the same tier and shape has filled.
     pub fn from_packed(
         tier: Tier,
         k: usize,
         n: usize,
-        data: &'a [f32],
+        data: &'a [E],
     ) -> Result<Self, ShapeMismatch> {
-        let data = Self::len(tier, k, n).and_then(|len| data.get(..len)).ok_or(ShapeMismatch)?;
+        let len = PackedRhs::len(tier, k, n);
+        let data = len.and_then(|len| data.get(..len)).ok_or(ShapeMismatch)?;
         Ok(PackedRhs { data, tier, k, n })
     }
 }
@@ -262,10 +279,10 @@ pub fn gemm<A: Stored, B: Stored>(
 }
 
 /// As [`gemm`], with a right operand that was packed for the same tier.
-pub fn gemm_packed<A: Stored>(
+pub fn gemm_packed<A: Stored, B: Stored>(
     context: Context<'_>,
     a: Matrix<'_, A>,
-    b: PackedRhs<'_>,
+    b: PackedRhs<'_, B>,
     c: MatrixMut<'_>,
     epilogue: &Epilogue<'_>,
     workspace: &mut [f32],
@@ -273,7 +290,7 @@ pub fn gemm_packed<A: Stored>(
     if b.k != a.cols || b.n != c.cols || b.tier != context.tier {
         return Err(ShapeMismatch);
     }
-    run(context, a, Rhs::<f32>::Packed(b.data), c, epilogue, workspace)
+    run(context, a, Rhs::Packed(b.data), c, epilogue, workspace)
 }
 
 fn run<A: Stored, B: Stored>(

@@ -54,8 +54,8 @@ pub(crate) enum Lhs<'a, E> {
 #[derive(Clone, Copy)]
 pub(crate) enum Rhs<'a, E> {
     Strided(Operand<'a, E>),
-    /// As [`pack_rhs`] wrote it.
-    Packed(&'a [f32]),
+    /// As [`pack_rhs`] wrote it, or [`pack_rhs_as_is`].
+    Packed(&'a [E]),
     /// Columns are the patches of an image under the kernel of a convolution (channels first).
     Patches(Patches<'a>),
 }
@@ -138,7 +138,7 @@ impl<E: Stored> Rhs<'_, E> {
     pub(super) fn needs_packing(&self, lanes: usize, k: usize) -> bool {
         match self {
             Rhs::Strided(x) => x.in_place(k).is_none() || (lanes > 1 && x.other != 1),
-            Rhs::Packed(_) => false,
+            Rhs::Packed(data) => E::as_f32(data).is_none(),
             Rhs::Patches(_) => true,
         }
     }
@@ -169,9 +169,17 @@ impl<E: Stored> Rhs<'_, E> {
                     packed
                 }
             },
-            Rhs::Packed(data) => {
-                Panel { data: data.as_ptr().wrapping_add(j * k + k0 * width), row: width, col: 1 }
-            }
+            Rhs::Packed(data) => match E::as_f32(data) {
+                Some(data) => {
+                    let data = data.as_ptr().wrapping_add(j * k + k0 * width);
+                    Panel { data, row: width, col: 1 }
+                }
+                None => {
+                    let len = (k1 - k0) * width;
+                    E::widen(&data[j * k + k0 * width..][..len], &mut workspace[..len]);
+                    packed
+                }
+            },
             Rhs::Patches(x) => {
                 x.pack_cols(s, (j, cols), (k0, k1), width, workspace);
                 packed
@@ -184,11 +192,7 @@ impl<E: Stored> Rhs<'_, E> {
 fn copy<E: Stored>(src: &[E], dst: &mut [f32]) {
     match E::as_f32(src) {
         Some(src) => dst.copy_from_slice(src),
-        None => {
-            for (d, x) in dst.iter_mut().zip(src) {
-                *d = x.to_f32();
-            }
-        }
+        None => E::widen(src, dst),
     }
 }
 
@@ -321,6 +325,26 @@ pub(crate) fn pack_rhs<E: Stored>(
     });
 }
 
+/// As [`pack_rhs`], with elements as they are. What is behind the last column stays.
+pub(crate) fn pack_rhs_as_is<E: Stored>(
+    context: Context<'_>,
+    n: usize,
+    k: usize,
+    x: &Operand<'_, E>,
+    packed: &mut [E],
+) {
+    let width = context.tier.tile().1;
+    for_each_chunk_mut(context.parallel, packed, (k * width).max(1), &|index, panel| {
+        let (first, width) = (index * width, width.max(1));
+        for j in 0..width.min(n - first) {
+            let column = panel.iter_mut().skip(j).step_by(width);
+            for (p, slot) in column.enumerate() {
+                *slot = x.data[(first + j) * x.other + p * x.inner];
+            }
+        }
+    });
+}
+
 impl<E: Stored> Lhs<'_, E> {
     /// Element (i, k), wherever it is.
     pub(super) fn get(&self, i: usize, k: usize) -> f32 {
@@ -338,7 +362,7 @@ impl<E: Stored> Rhs<'_, E> {
             Rhs::Strided(x) => x.get(j, p),
             Rhs::Packed(data) => {
                 let width = tier.tile().1;
-                data[(j / width * k + p) * width + j % width]
+                data[(j / width * k + p) * width + j % width].to_f32()
             }
             Rhs::Patches(x) => x.get(j, p),
         }

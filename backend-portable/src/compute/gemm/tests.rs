@@ -112,6 +112,19 @@ fn check<E: Stored>(
             tolerance,
             &format!("packed {:?} {m}x{n}x{k} {case:?} workspace {len}", context.tier),
         );
+
+        let nothing = E::from_f32(f32::NAN);
+        let mut storage = vec![nothing; PackedRhs::len(context.tier, k, n).unwrap()];
+        let packed = PackedRhs::pack_as_is(context, rhs, &mut storage).unwrap();
+        let mut c = before.clone();
+        let target = MatrixMut::new(&mut c, m, n, cr, cc).unwrap();
+        gemm_packed(context, lhs, packed, target, &epilogue, &mut workspace).unwrap();
+        assert_close(
+            &c,
+            &want,
+            tolerance,
+            &format!("as it is {:?} {m}x{n}x{k} {case:?} workspace {len}", context.tier),
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! Products of rows that are quantized as the program runs, with weights that stay codes.
 
 use super::codes::product_weights;
+use super::elementwise::as_stored;
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::rows::{
@@ -19,7 +20,7 @@ use torchlet_graph::graph::ValueId;
 
 /// `dynamic_linear(input, codes, scales, sums, bias, bits)`
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = as_stored(builder, argument(args, 0)?)?;
     let (codes, scales) = (argument(args, 1)?, argument(args, 2)?);
     let [n, k] = *builder.sizes(codes)? else {
         return Err("weights that are no matrix".to_owned());

@@ -10,6 +10,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Simd;
 use crate::compute::split::{Outcome, Serial, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
+use crate::engine::numbers::Precision;
 use crate::engine::plan::{Io, READS, Step};
 use crate::engine::view::{View, numel};
 use std::vec::Vec;
@@ -103,6 +104,8 @@ enum Unary {
     LeakyRelu(f32),
     Clamp(f32, f32),
     With(Binary, f32),
+    /// To what has fewer bits.
+    Rounded(Precision),
 }
 
 /// A function of two elements.
@@ -135,10 +138,37 @@ fn clamp(
 
 fn unary(builder: &mut Builder<'_, '_>, args: &[ValueId], function: Unary) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
-    let out = target(builder, &[&input], input.sizes.clone())?;
-    let walk = Loops::new(&out, [&input, &input]);
-    builder.push(Map { walk, function: Function::Unary(function) }, &[&input], &out);
+    let out = of_each(builder, &input, function)?;
     builder.define(output(args)?, out)
+}
+
+fn of_each(builder: &mut Builder<'_, '_>, input: &View, function: Unary) -> Result<View, Refusal> {
+    let out = target(builder, &[input], input.sizes.clone())?;
+    let walk = Loops::new(&out, [input, input]);
+    builder.push(Map { walk, function: Function::Unary(function) }, &[input], &out);
+    Ok(out)
+}
+
+/// The nearest numbers that a precision has.
+pub(super) fn rounded(
+    builder: &mut Builder<'_, '_>,
+    input: View,
+    precision: Precision,
+) -> Result<View, Refusal> {
+    match precision {
+        Precision::Single => Ok(input),
+        _ => of_each(builder, &input, Unary::Rounded(precision)),
+    }
+}
+
+/// A tensor of numbers as the program has them, where a digit makes a difference: those of 16 bits that were computed here are rounded.
+pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<View, Refusal> {
+    let view = builder.view(id)?;
+    if !builder.is_computed(&view) {
+        return Ok(view);
+    }
+    let precision = builder.precision(id)?;
+    rounded(builder, view, precision)
 }
 
 /// A sum in which the second operand has a factor, times this sign.
@@ -395,6 +425,14 @@ impl Unary {
             Unary::LeakyRelu(slope) => one(context, LeakyRelu(slope), a, out),
             Unary::Clamp(min, max) => one(context, Clamp(min, max), a, out),
             Unary::With(function, number) => function.apply(context, [a, Run::One(number)], out),
+            Unary::Rounded(precision) => {
+                match a {
+                    Run::InPlace => {}
+                    Run::Slice(a) => out.copy_from_slice(a),
+                    Run::One(number) => out.fill(number),
+                }
+                precision.round(out);
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! What rearranges elements: mostly nothing at all, else a copy.
 
+use super::elementwise::rounded;
 use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
@@ -28,10 +29,15 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(output(args)?, view)
 }
 
-/// The same.
+/// The same, or the nearest numbers of fewer bits.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.any(argument(args, 0)?)?;
-    builder.define(output(args)?, input)
+    let (id, out) = (argument(args, 0)?, output(args)?);
+    let input = builder.any(id)?;
+    let same = match (builder.precision(id), builder.precision(out)) {
+        (Ok(from), Ok(to)) if from != to => rounded(builder, input, to)?,
+        _ => input,
+    };
+    builder.define(out, same)
 }
 
 /// Without these dimensions, as far as they have one element.

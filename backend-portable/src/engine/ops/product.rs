@@ -8,10 +8,13 @@ use crate::compute::gemm::{
 };
 use crate::compute::simd::Tier;
 use crate::compute::split::{Outcome, Serial, for_each_chunks_mut};
+use crate::compute::storage::Stored;
 use crate::engine::builder::{Builder, Refusal};
+use crate::engine::numbers::{Precision, typed};
 use crate::engine::packed::{Constant, Form};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
+use half::{bf16, f16};
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
@@ -85,7 +88,7 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
 /// A right operand.
 enum Right<'p> {
     /// Packed for the machine's tier.
-    Packed { data: Constant<'p>, k: usize, n: usize },
+    Packed { data: Constant<'p>, precision: Precision, k: usize, n: usize },
     /// Where it is, `[k, n]`.
     Plain(View),
     /// Constant, but not to be packed yet.
@@ -108,14 +111,19 @@ impl<'p> Right<'p> {
             if builder.is_question() {
                 return Ok(Right::Later { k, n });
             }
+            let precision = builder.precision(id)?;
             let form = Form::Product { k, n, transposed };
-            let data = builder.packed(id, form, packed, |context, data, packed| {
-                let (row, col) = if transposed { (1, k) } else { (n, 1) };
-                let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
-                let packed = PackedRhs::pack(context, matrix, packed);
-                packed.map(drop).map_err(|_| "a matrix that is too large".into())
+            let len = precision.words(packed);
+            let data = builder.packed_bytes(id, form, len, |context, data, packed| {
+                let strides = if transposed { [1, k] } else { [n, 1] };
+                let pack = Pack { context, shape: [k, n], strides, packed };
+                match precision {
+                    Precision::Single => pack.of(&typed(data, f32::from_le_bytes)),
+                    Precision::Half => pack.of(&typed(data, f16::from_le_bytes)),
+                    Precision::BFloat => pack.of(&typed(data, bf16::from_le_bytes)),
+                }
             })?;
-            return Ok(Right::Packed { data, k, n });
+            return Ok(Right::Packed { data, precision, k, n });
         }
         let view = builder.view(id)?;
         let view = if transposed { view.permuted(&[1, 0]) } else { Some(view) };
@@ -160,7 +168,7 @@ fn multiply<'p>(
     };
     let mut reads = std::vec![a.clone()];
     let b = match right {
-        Right::Packed { data, .. } => Operand::Packed(data),
+        Right::Packed { data, precision, .. } => Operand::Packed(data, precision),
         Right::Plain(view) => {
             let walk = Walk::of(&view);
             reads.push(view);
@@ -178,6 +186,48 @@ fn multiply<'p>(
     let reads: Vec<&View> = reads.iter().collect();
     builder.push(step, &reads, &out);
     Ok(out)
+}
+
+/// A right operand that is to be packed as it is: its shape, and the strides of its rows and columns.
+struct Pack<'a> {
+    context: Context<'a>,
+    shape: [usize; 2],
+    strides: [usize; 2],
+    packed: &'a mut [f32],
+}
+
+impl Pack<'_> {
+    fn of<E: Stored + bytemuck::Pod>(self, data: &[E]) -> Result<(), Refusal> {
+        let ([k, n], [row, col]) = (self.shape, self.strides);
+        let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
+        let packed = match E::as_f32(data) {
+            // Blocks of these are turned in registers.
+            Some(_) => PackedRhs::pack(self.context, matrix, self.packed).map(drop),
+            None => {
+                let packed = bytemuck::cast_slice_mut(self.packed);
+                PackedRhs::pack_as_is(self.context, matrix, packed).map(drop)
+            }
+        };
+        packed.map_err(|_| "a matrix that is too large".into())
+    }
+}
+
+/// A product whose right operand, of this shape, was packed.
+struct Packed<'a> {
+    context: Context<'a>,
+    a: Matrix<'a, f32>,
+    shape: [usize; 2],
+    c: MatrixMut<'a>,
+    epilogue: &'a Epilogue<'a>,
+    workspace: &'a mut [f32],
+}
+
+impl Packed<'_> {
+    fn with<E: Stored + bytemuck::Pod>(self, words: &[f32]) -> Result<(), ShapeMismatch> {
+        let Packed { context, a, shape: [k, n], c, epilogue, workspace } = self;
+        let b = PackedRhs::<E>::from_packed(context.tier, k, n, bytemuck::cast_slice(words))?;
+        gemm_packed(context, a, b, c, epilogue, workspace)
+    }
 }
 
 /// How to walk over a matrix, or a batch of them: where it begins, then strides of batch, rows and columns.
@@ -254,7 +304,7 @@ impl Walk {
 
 enum Operand<'p> {
     Plain(Walk),
-    Packed(Constant<'p>),
+    Packed(Constant<'p>, Precision),
     Nothing,
 }
 
@@ -308,9 +358,14 @@ impl Step for Product<'_> {
         let epilogue = Epilogue { alpha: self.alpha, beta: self.beta, bias, min, max };
         let c = MatrixMut::row_major(out, m, n).ok_or(ShapeMismatch)?;
         match &self.b {
-            Operand::Packed(data) => {
-                let b = PackedRhs::from_packed(context.tier, k, n, data.as_slice())?;
-                gemm_packed(context, a, b, c, &epilogue, workspace)
+            Operand::Packed(data, precision) => {
+                let (data, epilogue) = (data.as_slice(), &epilogue);
+                let product = Packed { context, a, shape: [k, n], c, epilogue, workspace };
+                match precision {
+                    Precision::Single => product.with::<f32>(data),
+                    Precision::Half => product.with::<f16>(data),
+                    Precision::BFloat => product.with::<bf16>(data),
+                }
             }
             Operand::Plain(walk) => {
                 let b = walk.matrix(b, 0, [k, n])?;

@@ -1,6 +1,7 @@
 //! Convolutions of codes: products with windows, in parts where there are groups or the convolution is transposed, and those of single
 //! channels.
 
+use super::super::elementwise::as_stored;
 use super::super::moves::{channels_last, channels_last_order, copy};
 use super::super::phases::{Phase, Taps};
 use super::super::{argument, output};
@@ -97,7 +98,7 @@ pub(in crate::engine::ops) fn dynamic(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
 ) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = as_stored(builder, argument(args, 0)?)?;
     let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
     let list = |at| builder.integers(argument(args, at)?);
     let axes = axes(&list(4)?, &list(5)?, &list(6)?, &list(8)?)?;

@@ -4,6 +4,7 @@ mod convolution;
 
 pub(super) use convolution::{convolution, dynamic, transposed};
 
+use super::elementwise::as_stored;
 use super::moves::{Copy, channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
@@ -263,7 +264,7 @@ fn dense(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
 
 /// `quantize_per_tensor(input, scale, zero, low, high, type)`
 pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
+    let input = as_stored(builder, argument(args, 0)?)?;
     let to = scaled(builder, args, 1)?;
     let limit = |at| {
         let limit = builder.integer(argument(args, at)?)?;

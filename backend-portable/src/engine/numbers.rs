@@ -1,0 +1,120 @@
+//! Numbers as files and callers have them: the engine computes in `f32`, which all others become where they come in.
+//!
+//! Those of 16 bits are exact in 32. They are rounded, to nearest, where they leave a region, and where a program converts to them; in
+//! between, nothing is lost that their arithmetic would lose, and what is beyond the largest of them is not infinite yet.
+
+use crate::compute::storage::Stored;
+use half::{bf16, f16};
+use std::borrow::Cow;
+use std::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// How numbers lie outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Precision {
+    Single,
+    Half,
+    BFloat,
+}
+
+/// Numbers that are rounded together.
+const BLOCK: usize = 256;
+
+impl Precision {
+    pub(super) fn of(scalar_type: ScalarType) -> Option<Self> {
+        match scalar_type {
+            ScalarType::Float => Some(Precision::Single),
+            ScalarType::Half => Some(Precision::Half),
+            ScalarType::BFloat16 => Some(Precision::BFloat),
+            _ => None,
+        }
+    }
+
+    /// Words of 32 bits that so many take.
+    pub(super) fn words(self, count: usize) -> usize {
+        match self {
+            Precision::Single => count,
+            Precision::Half | Precision::BFloat => count.div_ceil(2),
+        }
+    }
+
+    /// Data of a file in 32 bits: where it lies, if that is where such numbers can.
+    pub(super) fn elements(self, data: &[u8]) -> Cow<'_, [f32]> {
+        match self {
+            Precision::Single => typed(data, f32::from_le_bytes),
+            Precision::Half => Cow::Owned(widened(&typed(data, f16::from_le_bytes))),
+            Precision::BFloat => Cow::Owned(widened(&typed(data, bf16::from_le_bytes))),
+        }
+    }
+
+    /// Rounds numbers to what this has.
+    pub(super) fn round(self, numbers: &mut [f32]) {
+        match self {
+            Precision::Single => {}
+            Precision::Half => round(numbers, f16::ZERO),
+            Precision::BFloat => round(numbers, bf16::ZERO),
+        }
+    }
+}
+
+/// Data of a file as numbers: where it lies, if that is where numbers can.
+pub(super) fn typed<const N: usize, T: bytemuck::Pod>(
+    data: &[u8],
+    read: impl Fn([u8; N]) -> T,
+) -> Cow<'_, [T]> {
+    match bytemuck::try_cast_slice(data) {
+        Ok(elements) if cfg!(target_endian = "little") => Cow::Borrowed(elements),
+        _ => data.as_chunks::<N>().0.iter().map(|bytes| read(*bytes)).collect(),
+    }
+}
+
+fn round<T: Stored>(numbers: &mut [f32], zero: T) {
+    let mut block = [zero; BLOCK];
+    for numbers in numbers.chunks_mut(BLOCK) {
+        T::narrow(numbers, &mut block);
+        T::widen(&block, numbers);
+    }
+}
+
+/// Numbers in 32 bits.
+pub(super) fn widened<T: Stored>(numbers: &[T]) -> Vec<f32> {
+    let mut wide = std::vec![0.0; numbers.len()];
+    T::widen(numbers, &mut wide);
+    wide
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_that_lies_anywhere_is_widened() {
+        let numbers = [1.5f32, -0.0, 65504.0, f32::INFINITY, 6e-8];
+        let halves: Vec<u8> =
+            numbers.iter().flat_map(|it| f16::from_f32(*it).to_le_bytes()).collect();
+        let exact = numbers.map(|it| f16::from_f32(it).to_f32());
+        for skip in [0, 1] {
+            let mut data = std::vec![0; skip];
+            data.extend_from_slice(&halves);
+            assert_eq!(*Precision::Half.elements(&data[skip..]), exact);
+        }
+        let data = bf16::from_f32(3.14).to_le_bytes();
+        assert_eq!(*Precision::BFloat.elements(&data), [3.140625]);
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_nearest() {
+        let mut numbers = std::vec![1.0 + 1.0 / 4096.0; BLOCK + 3];
+        numbers[0] = 65520.0;
+        numbers[1] = -65519.0;
+        numbers[2] = f32::NAN;
+        numbers[BLOCK] = 2049.0;
+        Precision::Half.round(&mut numbers);
+        assert_eq!(numbers[..2], [f32::INFINITY, -65504.0]);
+        assert!(numbers[2].is_nan() && numbers[BLOCK] == 2048.0);
+        assert!(numbers[3..BLOCK].iter().all(|it| *it == 1.0));
+        let mut numbers = [1.0 + 1.0 / 128.0, 1.0 + 3.0 / 256.0, 70_000.0];
+        Precision::BFloat.round(&mut numbers);
+        assert_eq!(numbers, [1.0 + 1.0 / 128.0, 1.0 + 2.0 / 128.0, 70_144.0]);
+    }
+}
