@@ -5,8 +5,8 @@ use std::sync::Arc;
 use torchlet::core::layout::channels_last_order;
 use torchlet::core::{DataLoader, ReadError, ValueMeta, ValueRef};
 use torchlet::{
-    Error, FileAccess, Limits, Module, ModuleBuilder, ProfileKind, Profiler, ScalarType, Tensor,
-    TensorRef, Value,
+    Error, FileAccess, Limits, Module, ModuleBuilder, ProfileKind, Profiler, RunOn, ScalarType,
+    Tensor, TensorRef, Value,
 };
 
 fn fixture(name: &str) -> PathBuf {
@@ -219,6 +219,24 @@ fn missing_operators_are_listed() {
     let error = module.load_method("forward").unwrap_err();
     let Error::Missing { backends, .. } = &error else { panic!("{error}") };
     assert!(!backends.is_empty() && error.to_string().contains(&backends[0]), "{error}");
+}
+
+/// An operator that there is, in a type in which there is none: that is said when the program is loaded, whatever is to run it.
+#[test]
+fn types_that_an_operator_does_not_have_are_named() {
+    let files = std::fs::read_dir(fixture("refused")).unwrap();
+    let files: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    assert!(files.len() >= 9, "{files:?}");
+    for file in files {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        for run_on in [RunOn::AsExported, RunOn::Cpu, RunOn::Auto] {
+            let mut module = builder().run_on(run_on).load(&file).unwrap();
+            let error = module.load_method("forward").unwrap_err().to_string();
+            // Of eigenvalues alone, the exporter computes both.
+            let called = format!("aten::{}.", name.strip_suffix("vals").unwrap_or(name));
+            assert!(error.contains(&called) && error.contains("argument 0 has type complex64"));
+        }
+    }
 }
 
 #[test]

@@ -71,6 +71,27 @@ mod tests {
         assert!(why.contains("a delegate for XNNPACK stays") && why.contains(".ptd"), "{why}");
     }
 
+    /// Networks of 16 bits run in the engine, and nothing in them is converted.
+    #[test]
+    fn the_engine_runs_halves() {
+        for (file, least) in [
+            ("models/mobilenet_v2_half.bpte", 50),
+            ("models/mobilenet_v2_bf16.bpte", 50),
+            ("xnnpack/convolution/half.bpte", 1),
+            ("xnnpack/linear/half.bpte", 1),
+        ] {
+            let module = opened(&fixture(file), plain().run_on(RunOn::Cpu)).unwrap();
+            let plan = module.plan().unwrap();
+            let calls: Vec<_> = plan.methods.iter().flat_map(|method| &method.calls).collect();
+            let is_elsewhere = |place: &Place| matches!(place, Place::Host);
+            let others = calls
+                .iter()
+                .filter(|call| is_elsewhere(&call.place) || call.operator.contains("_to_"));
+            let others: Vec<_> = others.collect();
+            assert!(calls.len() >= least && others.is_empty(), "{file}: {others:?}");
+        }
+    }
+
     /// Shapes that vary within bounds are no reason to leave the engine.
     #[test]
     fn the_engine_runs_shapes_that_vary() {

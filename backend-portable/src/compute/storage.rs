@@ -1,5 +1,6 @@
 //! Storage types that are computed with in `f32`.
 
+use super::simd::Simd;
 #[cfg(feature = "std")]
 use half::slice::HalfFloatSliceExt;
 
@@ -21,6 +22,12 @@ pub trait Stored: Copy + Send + Sync + 'static {
         for (d, s) in dst.iter_mut().zip(src) {
             *d = s.to_f32();
         }
+    }
+    /// As [`widen`](Stored::widen), with the vectors of a processor.
+    #[inline(always)]
+    fn widen_with<S: Simd>(s: S, src: &[Self], dst: &mut [f32]) {
+        let _ = s;
+        Self::widen(src, dst);
     }
     /// Narrows elements, as far as the shorter slice reaches.
     #[inline(always)]
@@ -61,6 +68,20 @@ impl Stored for half::f16 {
     fn widen(src: &[Self], dst: &mut [f32]) {
         let len = src.len().min(dst.len());
         src[..len].convert_to_f32_slice(&mut dst[..len]);
+    }
+    #[inline(always)]
+    fn widen_with<S: Simd>(s: S, src: &[Self], dst: &mut [f32]) {
+        if !S::HALVES {
+            return Self::widen(src, dst);
+        }
+        let len = src.len().min(dst.len());
+        let (src, dst) = (&src[..len], &mut dst[..len]);
+        let full = len - len % S::LANES;
+        for at in (0..full).step_by(S::LANES) {
+            // SAFETY: `LANES` elements follow in either slice, since `at + LANES <= full <= len`.
+            unsafe { s.store(dst.as_mut_ptr().add(at), s.load_halves(src.as_ptr().add(at))) };
+        }
+        Self::widen(&src[full..], &mut dst[full..]);
     }
     #[cfg(feature = "std")]
     #[inline(always)]

@@ -20,6 +20,8 @@ const NEAR: usize = 1 << 14;
 const FAR: usize = 1 << 18;
 /// Sums so short that the next tile's rows of A are brought near: with longer ones the processor does so itself.
 const SHORT: usize = 64;
+/// Rows of a panel of B that is widened for few rows of A: it stays in the nearest cache then.
+const WIDENED_ROWS: usize = 64;
 /// Rows from which a panel of B is copied although it could be read in place: below, the copy is
 /// not used often enough.
 const COPY_ROWS: usize = 48;
@@ -99,7 +101,11 @@ impl Plan {
         let pack_a = p.lhs.needs_packing(lanes, p.k);
         let pack_b = p.rhs.needs_packing(lanes, p.k)
             || (lanes > 1 && p.m >= COPY_ROWS && matches!(p.rhs, Rhs::Strided(x) if x.inner > 64));
-        Plan::new(tier, p.m, p.k, p.k_step, pack_a, pack_b)
+        let mut plan = Plan::new(tier, p.m, p.k, p.k_step, pack_a, pack_b)?;
+        if pack_b && !pack_a && p.m <= tier.tile().0 && matches!(p.rhs, Rhs::Packed(_)) {
+            plan.kc = plan.kc.div_ceil(plan.kc.div_ceil(WIDENED_ROWS));
+        }
+        Some(plan)
     }
 
     fn slot_len(&self) -> usize {

@@ -176,7 +176,7 @@ impl<E: Stored> Rhs<'_, E> {
                 }
                 None => {
                     let len = (k1 - k0) * width;
-                    E::widen(&data[j * k + k0 * width..][..len], &mut workspace[..len]);
+                    E::widen_with(s, &data[j * k + k0 * width..][..len], &mut workspace[..len]);
                     packed
                 }
             },

@@ -46,6 +46,13 @@ impl Simd for Avx512 {
     const BLOCK: usize = 8;
     type F = __m512;
     type M = __mmask16;
+    const HALVES: bool = true;
+
+    #[inline(always)]
+    unsafe fn load_halves(self, p: *const half::f16) -> __m512 {
+        // SAFETY: the caller lets sixteen numbers be read.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
 
     #[inline(always)]
     fn vectorize<K: Vectorized>(self, kernel: K) -> K::Output {

@@ -76,6 +76,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading `LANES` floats.
     unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Whether [`Simd::load_halves`] is one instruction.
+    const HALVES: bool = false;
+    /// Loads `LANES` numbers of 16 bits, widened.
+    ///
+    /// # Safety
+    /// `p` is valid for reading `LANES` of them.
+    #[inline(always)]
+    unsafe fn load_halves(self, p: *const half::f16) -> Self::F {
+        let mut lanes = [0.0; MAX_LANES];
+        for (i, lane) in lanes.iter_mut().enumerate().take(Self::LANES) {
+            // SAFETY: the caller's promise.
+            *lane = unsafe { *p.add(i) }.to_f32();
+        }
+        // SAFETY: the array holds MAX_LANES >= LANES floats.
+        unsafe { self.load(lanes.as_ptr()) }
+    }
     /// Brings the cache line of an address near; any address will do.
     #[inline(always)]
     fn prefetch(self, p: *const f32) {

@@ -112,6 +112,14 @@ impl Vectorized for Operations {
             let even = s.to_array(unsafe { s.load_even_first(from.as_ptr(), n) });
             assert!((0..n).all(|i| even[i] == 2.0 * i as f32));
         }
+        let halves: Vec<half::f16> = (0..=u16::MAX).map(half::f16::from_bits).collect();
+        for halves in halves.chunks_exact(S::LANES) {
+            // SAFETY: so many elements.
+            let wide = s.to_array(unsafe { s.load_halves(halves.as_ptr()) });
+            for (wide, half) in wide.iter().zip(halves) {
+                assert!(*wide == half.to_f32() || wide.is_nan() && half.is_nan(), "{half}");
+            }
+        }
         let (rows, stride) = (S::BLOCK, S::BLOCK + 3);
         let from: Vec<f32> = (0..rows * stride).map(|i| i as f32).collect();
         let mut to = vec![-1.0; rows * stride];

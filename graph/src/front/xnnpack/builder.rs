@@ -1,7 +1,7 @@
 //! The graph on its way: calls of ATen over what the blob describes.
 
 use super::rows;
-use super::values::{Coding, Described};
+use super::values::{self, Coding, Described};
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
@@ -23,6 +23,10 @@ pub(super) struct Builder<'p> {
     known: BTreeSet<ValueId>,
     /// Those that are arguments of the delegate's call.
     arguments: BTreeSet<ValueId>,
+    /// Which data of 32 bits loses nothing in 16: by place, length, and whether halves were asked for.
+    lossless: BTreeMap<(usize, usize, bool), bool>,
+    /// How many bytes were looked at for that.
+    looked: u64,
     /// Whether shapes are bounds.
     dynamic: bool,
     /// The call that is in the making.
@@ -49,6 +53,8 @@ impl<'p> Builder<'p> {
             asked: BTreeSet::new(),
             known: BTreeSet::new(),
             arguments: BTreeSet::new(),
+            lossless: BTreeMap::new(),
+            looked: 0,
             dynamic,
             number: 0,
         };
@@ -220,6 +226,44 @@ impl<'p> Builder<'p> {
         let out = self.new_tensor(to, &sizes);
         self.cast_into(value, out);
         Ok(out)
+    }
+
+    /// Makes an input and what it is computed with of one type: that of the input, if no digit is lost by it, or `float32`.
+    ///
+    /// Of halves, filters and biases are written in 32 bits, although they never had more than 16.
+    pub(super) fn make_alike(&mut self, parts: &mut [ValueId]) -> Result<(), Error> {
+        let Some(input) = parts.first() else { return Ok(()) };
+        let own = self.tensor(*input)?.scalar_type;
+        let mut are_lossless = true;
+        for part in parts.iter() {
+            are_lossless = are_lossless && self.is_lossless(*part, own)?;
+        }
+        let computing = if are_lossless { own } else { ScalarType::Float };
+        for part in parts {
+            *part = self.cast(*part, computing)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a value is of a type, or a constant that loses nothing by becoming so. Each constant is looked at once, and not without end.
+    fn is_lossless(&mut self, value: ValueId, to: ScalarType) -> Result<bool, Error> {
+        const MOST: u64 = 1 << 32;
+        let tensor = self.tensor(value)?;
+        if tensor.scalar_type == to {
+            return Ok(true);
+        }
+        let (ScalarType::Float, Some(data)) = (tensor.scalar_type, &tensor.data) else {
+            return Ok(false);
+        };
+        let place = (data.as_ptr().addr(), data.len(), to == ScalarType::Half);
+        if let Some(known) = self.lossless.get(&place) {
+            return Ok(*known);
+        }
+        let looked = self.looked.saturating_add(data.len() as u64);
+        let found = looked <= MOST && values::is_lossless(data, to);
+        self.looked = looked;
+        self.lossless.insert(place, found);
+        Ok(found)
     }
 
     fn cast_into(&mut self, value: ValueId, out: ValueId) {

@@ -95,23 +95,20 @@ pub(super) fn convolution(
     let out = builder.id(table.output()?)?;
     let input = builder.id(table.input()?)?;
     let input = builder.numbers_in_order(input, &CHANNELS_FIRST)?;
-    // Filters of halves are kept as what they were made of.
-    let wide = builder.tensor(input)?.scalar_type;
-    let filter = builder.id(table.filter()?)?;
-    let filter = builder.numbers(filter)?;
-    let narrow = builder.tensor(filter)?.scalar_type;
-    let computing = if wide == narrow { wide } else { ScalarType::Float };
-    let filter = builder.cast(filter, computing)?;
-    let filter = weights(builder, filter, kind, groups)?;
-    let bias = match table.bias()? {
-        u32::MAX => builder.none(),
-        bias => {
-            let bias = builder.id(bias)?;
-            let bias = builder.numbers(bias)?;
-            builder.cast(bias, computing)?
+    let mut parts = Vec::from([input]);
+    for part in [table.filter()?, table.bias()?] {
+        if part != u32::MAX {
+            let part = builder.id(part)?;
+            parts.push(builder.numbers(part)?);
         }
+    }
+    builder.make_alike(&mut parts)?;
+    let (input, filter, bias) = match parts[..] {
+        [input, filter] => (input, filter, builder.none()),
+        [input, filter, bias] => (input, filter, bias),
+        _ => return Err(Error::invalid("a convolution without a filter")),
     };
-    let input = builder.cast(input, computing)?;
+    let filter = weights(builder, filter, kind, groups)?;
     let padding = Padding::of([table.top()?, table.right()?, table.bottom()?, table.left()?])?;
     let (input, padding) = match kind {
         Kind::Transposed if !padding.is_even() => {

@@ -282,14 +282,7 @@ fn linear(
         let bias = builder.id(table.bias()?)?;
         parts.push(builder.numbers(bias)?);
     }
-    let computing = builder.tensor(input)?.scalar_type;
-    let alike = parts.iter().map(|part| Ok(builder.tensor(*part)?.scalar_type == computing));
-    let alike = alike.collect::<Result<Vec<bool>, Error>>()?.into_iter().all(|alike| alike);
-    if !alike {
-        for part in &mut parts {
-            *part = builder.cast(*part, ScalarType::Float)?;
-        }
-    }
+    builder.make_alike(&mut parts)?;
     if table.flags()? & TRANSPOSED != 0
         && let Some(filter) = parts.get_mut(1)
     {

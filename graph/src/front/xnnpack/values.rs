@@ -13,6 +13,7 @@ use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::vec::Vec;
+use half::f16;
 use torchlet_core::ScalarType;
 use torchlet_core::format::flatbuffer::Vector;
 use torchlet_core::layout::MAX_RANK;
@@ -291,4 +292,38 @@ fn scales<'p>(
     let halves = constants.read_packed(constant, length)?;
     let (halves, _) = halves.as_chunks::<2>();
     Ok(halves.iter().flat_map(|half| [0, 0, half[0], half[1]]).collect())
+}
+
+/// Whether numbers of 32 bits, in little-endian bytes, are numbers of a type with 16.
+pub(super) fn is_lossless(data: &[u8], to: ScalarType) -> bool {
+    let mut numbers = data.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
+    match to {
+        ScalarType::BFloat16 => numbers.all(|bits| bits & 0xffff == 0),
+        ScalarType::Half => numbers.all(|bits| {
+            // What is not too small is told by its digits alone.
+            let is_normal = (0x3880_0000..0x4780_0000).contains(&(bits & 0x7fff_ffff));
+            let number = f32::from_bits(bits);
+            if is_normal { bits & 0x1fff == 0 } else { f16::from_f32(number).to_f32() == number }
+        }),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_that_16_bits_have_not_are_seen() {
+        let is = |number: f32, to| is_lossless(&number.to_le_bytes(), to);
+        let small = f16::from_bits(1).to_f32();
+        for number in [0.0, -0.0, 1.5, -65504.0, small, 3.0 * small, f32::INFINITY] {
+            assert!(is(number, ScalarType::Half), "{number}");
+        }
+        for number in [0.1, 65520.0, 1e6, 1.5 * small, 1.0 + f32::EPSILON, f32::NAN] {
+            assert!(!is(number, ScalarType::Half), "{number}");
+        }
+        assert!(is(f32::from_bits(0x7e96_0000), ScalarType::BFloat16));
+        assert!(!is(1.001, ScalarType::BFloat16) && !is(1.0, ScalarType::Double));
+    }
 }
