@@ -77,11 +77,6 @@ fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
     Ok(Constant::Shared(Arc::new(lines)))
 }
 
-/// Whether data stays where it is: only what is borrowed does.
-fn lasting(data: &Cow<'_, [u8]>) -> bool {
-    matches!(data, Cow::Borrowed(_))
-}
-
 /// How often each value is taken by calls, or by the caller.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let uses = Uses::of(graph);
@@ -476,7 +471,9 @@ impl<'g, 'p> Builder<'g, 'p> {
             Lines::of(elements).ok_or("no memory for constants")
         };
         let packs = self.packs().ok_or("constants are not read yet")?;
-        let copy = Constant::Shared(packs.get(lasting(data).then_some(key), copy)?);
+        // Only what is borrowed stays where it is.
+        let shared = matches!(data, Cow::Borrowed(_)).then_some(key);
+        let copy = Constant::Shared(packs.get(shared, copy)?);
         self.lines.insert(key, copy.clone());
         Ok(copy)
     }
@@ -592,7 +589,9 @@ impl<'g, 'p> Builder<'g, 'p> {
             return Err("there are no weights to pack".to_owned());
         };
         let key = self.key(data, Precision::of(tensor.scalar_type), form);
-        let lines = packs.get(lasting(data).then_some(key), || {
+        // Only what is borrowed stays where it is.
+        let shared = matches!(data, Cow::Borrowed(_)).then_some(key);
+        let lines = packs.get(shared, || {
             let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
             pack(self.machine, data, lines.as_mut_slice())?;
             Ok::<_, Refusal>(lines)

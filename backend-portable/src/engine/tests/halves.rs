@@ -68,7 +68,7 @@ fn what_stays_within_a_region_is_not_rounded() {
 fn codes_are_those_of_rounded_numbers() {
     let mut maker = Maker::new(3, &[&[2]]);
     let input = maker.graph.inputs[0];
-    let addend = maker.value(Value::Double(f64::from(0.25 + 1.0 / 8192.0)));
+    let addend = maker.value(Value::Double(0.25 + 1.0 / 8192.0));
     let one = maker.int(1);
     let sum = maker.call(Operator::ADD_SCALAR, &[input, addend, one], &[2]);
     maker.narrow(&[input, sum], ScalarType::Half);
