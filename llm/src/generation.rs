@@ -62,7 +62,7 @@ pub struct Generation {
     pub stats: Stats,
 }
 
-/// Ends the generation of a [`Runner`](crate::Runner), from another thread.
+/// Ends the generation of a [`Runner`](crate::Runner), or what a [`Transcriber`](crate::Transcriber) writes down, from another thread.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<AtomicBool>);
 

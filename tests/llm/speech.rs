@@ -72,6 +72,31 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
     assert!(refused.unwrap_err().to_string().contains("encoder"));
 }
 
+#[test]
+fn another_thread_ends_what_is_written_down() {
+    let expected = expected();
+    let start = Some(ids(&expected["start"]));
+    let overrides = Overrides { eos_ids: Some(vec![9999]), ..Overrides::default() };
+    let module = module("speech", RunOn::Cpu);
+    let mut transcriber = Transcriber::new(module, Tokenizer::empty(), &overrides).unwrap();
+    let config = TranscriptionConfig { start, ..Default::default() };
+    let stop = transcriber.stop_handle();
+    assert!(stop.is_idle());
+    let hour = Sound::new(16_000, vec![0.0; 3600 * 16_000]).unwrap();
+    let stopped = std::thread::scope(|threads| {
+        let transcribing = threads.spawn(|| transcriber.transcribe(&hour, &config, |_| ()));
+        while stop.is_idle() {
+            std::thread::yield_now();
+        }
+        stop.stop();
+        transcribing.join().unwrap().unwrap().generation
+    });
+    assert_eq!(stopped.finish, Finish::Stopped);
+    // The next is heard to its end.
+    let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap().generation;
+    assert_eq!((found.tokens, found.finish), (ids(&expected["chosen"]), Finish::Context));
+}
+
 /// Against Hugging Face's processors of logits for Whisper (`llm/export/speech.py --rules`).
 #[test]
 fn tokens_are_suppressed_and_timestamps_in_order_as_hugging_face_has_them() {

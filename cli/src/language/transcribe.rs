@@ -1,8 +1,8 @@
 //! `torchlet transcribe`.
 
 use super::generate::{show, show_stats};
-use super::needed_tokenizer_file;
 use super::options::TranscribeArguments;
+use super::{needed_tokenizer_file, stop_on_interrupt};
 use crate::failure::Failure;
 use crate::model;
 use std::path::Path;
@@ -22,6 +22,7 @@ pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure>
     let module = model::open(&options.model, &options.model_options)?;
     let mut transcriber = Transcriber::new(module, tokenizer, &options.overrides())?;
     set_tokens(&mut transcriber, arguments, &tokenizer_file)?;
+    stop_on_interrupt(transcriber.stop_handle())?;
     let config = TranscriptionConfig {
         start: (!arguments.start_id.is_empty()).then(|| arguments.start_id.clone()),
         language: arguments.spoken.clone(),
@@ -30,10 +31,11 @@ pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure>
         max_new_tokens: arguments.max_new_tokens,
         sampling: Sampling { temperature: arguments.temperature, ..Sampling::default() },
     };
+    let stop = transcriber.stop_handle();
     let said = transcriber.transcribe(&sound, &config, |text| {
-        if !arguments.timestamps {
-            // Where nobody reads it, the end comes soon.
-            let _ = show(text);
+        if !arguments.timestamps && show(text).is_err() {
+            // Nobody reads it any more.
+            stop.stop();
         }
     })?;
     for segment in &said.segments {

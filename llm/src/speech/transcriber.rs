@@ -5,7 +5,7 @@ use super::sound::Sound;
 use super::tokens::SpeechTokens;
 use crate::encoder::{Encoded, check_size, encode};
 use crate::error::Error;
-use crate::generation::{Finish, Generation};
+use crate::generation::{Finish, Generation, Stop};
 use crate::metadata::{Interface, Metadata, Overrides};
 use crate::model::Model;
 use crate::output::Output;
@@ -99,6 +99,7 @@ pub struct Transcriber {
     features: TensorInfo,
     mel: LogMel,
     frames: usize,
+    stop: Stop,
     load_started: SystemTime,
     load: Duration,
 }
@@ -148,6 +149,7 @@ impl Transcriber {
             features,
             mel,
             frames,
+            stop: Stop::default(),
             load_started,
             load,
         })
@@ -168,6 +170,11 @@ impl Transcriber {
         &self.metadata
     }
 
+    /// A handle that ends transcriptions, with what was written down until then.
+    pub fn stop_handle(&self) -> Stop {
+        self.stop.clone()
+    }
+
     /// Writes down what is said. Text is given piece by piece, each of whole characters.
     ///
     /// # Errors
@@ -177,6 +184,18 @@ impl Transcriber {
         sound: &Sound,
         config: &TranscriptionConfig,
         mut on_text: impl FnMut(&str),
+    ) -> Result<Transcription, Error> {
+        self.stop.start();
+        let result = self.transcribe_until_stopped(sound, config, &mut on_text);
+        self.stop.stop();
+        result
+    }
+
+    fn transcribe_until_stopped(
+        &mut self,
+        sound: &Sound,
+        config: &TranscriptionConfig,
+        on_text: &mut dyn FnMut(&str),
     ) -> Result<Transcription, Error> {
         let start = Instant::now();
         let sound = sound.at_rate(LogMel::RATE)?;
@@ -195,7 +214,7 @@ impl Transcriber {
                 stats.prefill = start.elapsed();
             }
             let (tokenizer, before) = (self.tokenizer.clone(), tokens.len());
-            let mut output = Output::new(&tokenizer, &[], &[], &mut on_text);
+            let mut output = Output::new(&tokenizer, &[], &[], on_text);
             let rules = Rules { config, timestamps };
             finish = self.write(&heard, &first, &rules, &mut sampler, &mut stats, |token| {
                 tokens.push(token);
@@ -207,21 +226,24 @@ impl Transcriber {
                 stats.first_token = start.elapsed();
             }
             text += &output.finish();
+            let is_last = rest.len() <= most || finish == Finish::Stopped;
             let mut heard_to = piece.len();
             if let (Some(stamp), Some(new)) = (timestamps, tokens.get(before..)) {
                 let length = piece.len() as f32 / rate;
                 let at = (sound.samples().len() - rest.len()) as f32 / rate;
                 let ends = &self.metadata.eos_ids;
-                let (pieces, next) =
-                    SpeechTokens::segments(new, stamp, ends, length, rest.len() <= most);
+                let (pieces, next) = SpeechTokens::segments(new, stamp, ends, length, is_last);
                 segments.extend(pieces.iter().map(|piece| Segment {
                     from: at + piece.from,
                     to: at + piece.to,
                     text: tokenizer.decode(piece.tokens),
                 }));
-                if rest.len() > most {
+                if !is_last {
                     heard_to = ((next * rate) as usize).clamp(1, piece.len());
                 }
+            }
+            if finish == Finish::Stopped {
+                break;
             }
             rest = rest.get(heard_to..).unwrap_or_default();
         }
@@ -347,6 +369,9 @@ impl Transcriber {
         let end = self.metadata.eos_ids.iter().min().copied();
         let mut position = 0;
         for made in 0.. {
+            if self.stop.is_idle() {
+                return Ok(Finish::Stopped);
+            }
             if rules.config.max_new_tokens.is_some_and(|most| made >= most) {
                 return Ok(Finish::Length);
             }
