@@ -9,7 +9,7 @@ use crate::tensor::Tensor;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use torchlet::core::{ScalarType, TensorInfo};
 use torchlet::llm::{self, Finish, Input, Message, Stop};
@@ -216,13 +216,14 @@ enum Prompt {
 /// Shows pieces of text to Python until it raises something: then the generation ends, and that is its error.
 struct Listener {
     callback: Option<Py<PyAny>>,
-    stop: Option<Stop>,
+    stop: Stop,
+    turn: Option<Py<Turn>>,
     raised: Option<PyErr>,
 }
 
 impl Listener {
-    fn new(callback: Option<Py<PyAny>>, stop: Option<Stop>) -> Self {
-        Listener { callback, stop, raised: None }
+    fn new(callback: Option<Py<PyAny>>, stop: &Stop, turn: Option<Py<Turn>>) -> Self {
+        Listener { callback, stop: stop.clone(), turn, raised: None }
     }
 
     fn hear(&mut self, piece: &str) {
@@ -236,10 +237,66 @@ impl Listener {
         });
         if let Err(error) = told {
             self.raised = Some(error);
-            if let Some(stop) = &self.stop {
-                stop.stop();
-            }
+            self.stop.stop();
         }
+    }
+}
+
+/// How far a generation is that others may give up.
+#[derive(Default)]
+enum Progress {
+    #[default]
+    Waits,
+    /// This ends it.
+    Runs(Stop),
+    IsOver,
+}
+
+/// A generation's turn to use its model, which may be given up before it comes and while it lasts.
+#[pyclass(frozen, module = "torchlet._torchlet")]
+#[derive(Default)]
+pub(crate) struct Turn(Mutex<Progress>);
+
+impl Turn {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It has the model.
+    fn begin(&self, stop: &Stop) -> PyResult<()> {
+        let mut progress = self.progress();
+        if let Progress::IsOver = *progress {
+            return Err(invalid_state("it was given up before its turn came"));
+        }
+        *progress = Progress::Runs(stop.clone());
+        Ok(())
+    }
+
+    /// Others may have the model from now on, and are not to be stopped.
+    fn finish(&self) {
+        *self.progress() = Progress::IsOver;
+    }
+}
+
+#[pymethods]
+impl Turn {
+    #[new]
+    fn new() -> Self {
+        Turn::default()
+    }
+
+    /// Gives it up. One that runs ends before its next token or part of its prompt, or with its next piece of text.
+    fn end(&self) {
+        let mut progress = self.progress();
+        if let Progress::Runs(stop) = &*progress {
+            stop.stop();
+        }
+        *progress = Progress::IsOver;
+    }
+
+    #[getter]
+    fn is_over(&self) -> bool {
+        matches!(*self.progress(), Progress::IsOver)
     }
 }
 
@@ -294,8 +351,14 @@ impl<T: Send> Model<T> {
         let using = Using(&self.user);
         *self.user.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(std::thread::current().id());
+        if let Some(turn) = &listener.turn {
+            turn.get().begin(&listener.stop)?;
+        }
         let model: &mut T = &mut guard;
         let made = py.detach(|| body(model, &mut |piece| listener.hear(piece)));
+        if let Some(turn) = &listener.turn {
+            turn.get().finish();
+        }
         drop(using);
         drop(guard);
         match listener.raised {
@@ -361,9 +424,10 @@ impl Runner {
         prompt: Prompt,
         config: Config,
         on_text: Option<Py<PyAny>>,
+        turn: Option<Py<Turn>>,
     ) -> PyResult<Generated<'py>> {
         let config = llm::GenerationConfig::try_from(config)?;
-        let listener = Listener::new(on_text, Some(self.stop.clone()));
+        let listener = Listener::new(on_text, &self.stop, turn);
         let made = self.model.heard(py, listener, |runner, hear| match prompt {
             Prompt::Text(text) => Ok(runner.generate(&text, &config, hear)?),
             Prompt::Parts(mut parts) => {
@@ -426,38 +490,44 @@ impl Runner {
         })
     }
 
+    #[pyo3(signature = (prompt, config, on_text, turn = None))]
     fn generate<'py>(
         &self,
         py: Python<'py>,
         prompt: String,
         config: Config,
         on_text: Option<Py<PyAny>>,
+        turn: Option<Py<Turn>>,
     ) -> PyResult<Generated<'py>> {
-        self.run(py, Prompt::Text(prompt), config, on_text)
+        self.run(py, Prompt::Text(prompt), config, on_text, turn)
     }
 
     /// Parts are `("text", str)`, `("tokens", list)`, `("image", tensor)` and `("audio", tensor)`.
+    #[pyo3(signature = (parts, config, on_text, turn = None))]
     fn generate_from<'py>(
         &self,
         py: Python<'py>,
         parts: Vec<(String, Bound<'py, PyAny>)>,
         config: Config,
         on_text: Option<Py<PyAny>>,
+        turn: Option<Py<Turn>>,
     ) -> PyResult<Generated<'py>> {
         let parts: PyResult<Vec<Part>> = parts.iter().map(Part::of).collect();
-        self.run(py, Prompt::Parts(parts?), config, on_text)
+        self.run(py, Prompt::Parts(parts?), config, on_text, turn)
     }
 
     /// Messages are pairs of who says it, and what.
+    #[pyo3(signature = (messages, config, on_text, turn = None))]
     fn chat<'py>(
         &self,
         py: Python<'py>,
         messages: Vec<(String, String)>,
         config: Config,
         on_text: Option<Py<PyAny>>,
+        turn: Option<Py<Turn>>,
     ) -> PyResult<Generated<'py>> {
         let messages = messages.into_iter().map(|(role, content)| Message::new(role, content));
-        self.run(py, Prompt::Messages(messages.collect()), config, on_text)
+        self.run(py, Prompt::Messages(messages.collect()), config, on_text, turn)
     }
 
     fn prefill(&self, py: Python<'_>, prompt: &str) -> PyResult<()> {
@@ -529,7 +599,10 @@ enum TemplateSource {
 
 /// A program that hears and writes.
 #[pyclass(frozen, module = "torchlet._torchlet")]
-pub(crate) struct Transcriber(Model<llm::Transcriber>);
+pub(crate) struct Transcriber {
+    model: Model<llm::Transcriber>,
+    stop: Stop,
+}
 
 #[pymethods]
 impl Transcriber {
@@ -553,7 +626,13 @@ impl Transcriber {
             }
             Ok(transcriber)
         });
-        Ok(Transcriber(Model::new(opened.map_err(|error: llm::Error| Failure::from(error))?)))
+        let transcriber = opened.map_err(|error: llm::Error| Failure::from(error))?;
+        let stop = transcriber.stop_handle();
+        Ok(Transcriber { model: Model::new(transcriber), stop })
+    }
+
+    fn stop(&self) {
+        self.stop.stop();
     }
 
     /// Writes down what is said in a WAV file, or in samples at a rate.
@@ -587,8 +666,8 @@ impl Transcriber {
             max_new_tokens: config.max_new_tokens,
             sampling: config.sampling.into(),
         };
-        let listener = Listener::new(on_text, None);
-        let said = self.0.heard(py, listener, |transcriber, hear| {
+        let listener = Listener::new(on_text, &self.stop, None);
+        let said = self.model.heard(py, listener, |transcriber, hear| {
             Ok(transcriber.transcribe(&sound, &config, hear)?)
         })?;
         let segments = said.segments.into_iter();

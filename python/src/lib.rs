@@ -63,6 +63,7 @@ fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<language::Runner>()?;
     module.add_class::<language::Tokenizer>()?;
     module.add_class::<language::Transcriber>()?;
+    module.add_class::<language::Turn>()?;
     module.add_class::<tensor::Tensor>()?;
     module.add_class::<metadata::MethodInfo>()?;
     module.add_class::<metadata::ValueInfo>()?;

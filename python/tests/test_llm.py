@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import torchlet
-from torchlet import llm
+from torchlet import _torchlet, llm
 
 numpy = pytest.importorskip("numpy")
 
@@ -102,6 +102,9 @@ def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
     made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=64, stop=",")
     assert made.finish == "stop" and "," not in made.text
     runner.reset()
+    config = llm.GenerationConfig(sampling=llm.Sampling(temperature=0.0), max_new_tokens=64, stop=",")
+    assert runner.generate("In the beginning", config).text == made.text
+    runner.reset()
     forbidden = made.tokens[0]
     made = runner.generate(
         "In the beginning", temperature=0.0, max_new_tokens=1, logit_bias={forbidden: float("-inf")}
@@ -134,6 +137,52 @@ def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:
     runner.stop()
     thread.join()
     assert made[0].finish in ("stopped", "context")
+
+
+def test_what_was_given_up_before_its_turn_feeds_nothing(runner: llm.Runner) -> None:
+    listens, goes_on = threading.Event(), threading.Event()
+
+    def hear(piece: str) -> None:
+        listens.set()
+        goes_on.wait(60)
+
+    config = llm.GenerationConfig(max_new_tokens=4, ignore_eos=True)
+    first = threading.Thread(target=lambda: runner.generate("In the", config, on_text=hear))
+    first.start()
+    assert listens.wait(60)
+    heard: list[Any] = []
+
+    def listen() -> None:
+        try:
+            heard.extend(runner.stream("and he said unto them", config))
+        except torchlet.Error as error:
+            heard.append(str(error))
+
+    others = set(llm._streams)
+    second = threading.Thread(target=listen)
+    second.start()
+    while not (waiting := set(llm._streams) - others):
+        second.join(0.001)
+    # It waits for the first one's turn to end.
+    (thread,) = waiting
+    llm._streams[thread].end()
+    goes_on.set()
+    first.join()
+    second.join()
+    assert len(heard) == 1 and heard[0].startswith("it was given up before its turn came")
+    assert len(runner.context) <= len(runner.tokenizer.encode("In the")) + 4
+
+
+def test_one_that_is_given_up_leaves_the_next_alone(runner: llm.Runner) -> None:
+    turn = _torchlet.Turn()
+    config = llm.GenerationConfig(max_new_tokens=8, ignore_eos=True)
+    made = runner._generate("In the", config, lambda _: turn.end(), turn)
+    assert made.finish == "stopped" and turn.is_over
+    over = _torchlet.Turn()
+    runner._generate("In the", config, None, over)
+    # Its turn is over already.
+    made = runner.generate("In the", config, on_text=lambda _: over.end())
+    assert made.finish == "length"
 
 
 def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
@@ -190,3 +239,20 @@ def test_speech() -> None:
     assert transcriber.transcribe(silence, 16_000, start=wanted["start"], max_new_tokens=3).generation.finish == "length"
     with pytest.raises(torchlet.Error, match="sound"):
         transcriber.transcribe(b"RIFF", start=wanted["start"])
+
+
+def test_speech_is_stopped_from_another_thread() -> None:
+    forms, wanted = MODELS / "forms", expected("forms/speech.json")
+    ends = llm.Overrides(eos_ids=[9999])
+    transcriber = llm.Transcriber(forms / "speech.pte", llm.Tokenizer.empty(), overrides=ends)
+    hour = numpy.zeros(3600 * 16_000, "float32")
+    said: list[llm.Transcription] = []
+    thread = threading.Thread(target=lambda: said.append(transcriber.transcribe(hour, 16_000, start=wanted["start"])))
+    thread.start()
+    while thread.is_alive():
+        transcriber.stop()
+        thread.join(0.01)
+    assert said[0].generation.finish == "stopped"
+    # The next is heard to its end.
+    again = transcriber.transcribe(forms / "speech.wav", start=wanted["start"])
+    assert again.generation.tokens == wanted["chosen"]

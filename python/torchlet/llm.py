@@ -68,7 +68,7 @@ class Sampling:
         min_p: Only tokens are considered that are at least this part as likely as the likeliest.
         repetition_penalty: Makes tokens less likely that are in the context already; 1 is none.
         repetition_window: How many of the last tokens that looks at; 0 is all.
-        logit_bias: Pairs of a token and what is added to its logit; minus infinity forbids it.
+        logit_bias: What is added to the logits of tokens: a dictionary, or pairs; minus infinity forbids a token.
         seed: Where random numbers start: the same seed gives the same text.
     """
 
@@ -78,8 +78,12 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     repetition_window: int = 0
-    logit_bias: Sequence[tuple[int, float]] = ()
+    logit_bias: Union[Mapping[int, float], Sequence[tuple[int, float]]] = ()
     seed: Optional[int] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.logit_bias, Mapping):
+            object.__setattr__(self, "logit_bias", tuple(self.logit_bias.items()))
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,9 @@ class GenerationConfig:
         ignore_eos: Whether tokens that end a text are as any other.
         num_bos: How many of the token that is in front of a text go in front of a prompt that is text alone.
         num_eos: How many of the token that ends a text go behind it.
-        stop: Texts that end the generation, and are no part of it.
+        stop: Texts that end the generation, and are no part of it; one, or several.
         lookahead: The most tokens that are fed before they are chosen, where the text had them before; 0 is none.
-        json_schema: The JSON schema that the text has to fit, as JSON.
+        json_schema: The JSON schema that the text has to fit: a dictionary, or its JSON.
     """
 
     sampling: Sampling = field(default_factory=Sampling)
@@ -106,20 +110,20 @@ class GenerationConfig:
     ignore_eos: bool = False
     num_bos: int = 0
     num_eos: int = 0
-    stop: Sequence[str] = ()
+    stop: Union[str, Sequence[str]] = ()
     lookahead: int = 0
-    json_schema: Optional[str] = None
+    json_schema: Union[str, Mapping[str, Any], None] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if isinstance(self.json_schema, Mapping):
+            object.__setattr__(self, "json_schema", json.dumps(self.json_schema))
 
 
 def _configured(config: Any, options: Mapping[str, Any]) -> Any:
     """The config with what is given by name; what is sampling's goes there."""
     given = dict(options)
-    if isinstance(given.get("json_schema"), Mapping):
-        given["json_schema"] = json.dumps(given["json_schema"])
-    if isinstance(given.get("stop"), str):
-        given["stop"] = [given["stop"]]
-    if isinstance(given.get("logit_bias"), Mapping):
-        given["logit_bias"] = list(given["logit_bias"].items())
     names = Sampling.__dataclass_fields__
     sampling = {name: given.pop(name) for name in list(given) if name in names}
     if sampling:
@@ -261,12 +265,12 @@ def _opened(model: Any, options: Mapping[str, Any]) -> _torchlet.Module:
 
 
 # The threads of streams, and what ends each.
-_streams: weakref.WeakKeyDictionary[threading.Thread, threading.Event] = weakref.WeakKeyDictionary()
+_streams: weakref.WeakKeyDictionary[threading.Thread, _torchlet.Turn] = weakref.WeakKeyDictionary()
 
 
-def _end(thread: threading.Thread, is_over: threading.Event) -> None:
-    """Ends a stream with its next piece, and waits for that; but not on its own thread, where a collection of garbage may come by."""
-    is_over.set()
+def _end(thread: threading.Thread, turn: _torchlet.Turn) -> None:
+    """Ends a stream, and waits for that; but not on its own thread, where a collection of garbage may come by."""
+    turn.end()
     if thread is not threading.current_thread():
         thread.join()
 
@@ -274,9 +278,8 @@ def _end(thread: threading.Thread, is_over: threading.Event) -> None:
 @atexit.register
 def _end_all() -> None:
     """Before the interpreter goes, which a thread that computes must not meet."""
-    for thread, is_over in list(_streams.items()):
-        _end(thread, is_over)
-
+    for thread, turn in list(_streams.items()):
+        _end(thread, turn)
 
 
 class Runner:
@@ -330,13 +333,17 @@ class Runner:
         `on_text` is called with each piece, of whole characters; what it raises ends the generation. `options` are attributes of
         `GenerationConfig` and `Sampling`: `max_new_tokens=64, temperature=0.0`.
         """
-        config = _configured(config, options)
+        return self._generate(prompt, _configured(config, options), on_text)
+
+    def _generate(
+        self, prompt: Prompt, config: GenerationConfig, on_text: Optional[Listener], turn: Optional[_torchlet.Turn] = None
+    ) -> Generation:
         if isinstance(prompt, str):
-            return _generation(self._native.generate(prompt, config, on_text))
+            return _generation(self._native.generate(prompt, config, on_text, turn))
         parts = list(prompt)
         if parts and all(isinstance(part, int) for part in parts):
             parts = [parts]
-        return _generation(self._native.generate_from([_part(part) for part in parts], config, on_text))
+        return _generation(self._native.generate_from([_part(part) for part in parts], config, on_text, turn))
 
     def chat(
         self,
@@ -347,40 +354,49 @@ class Runner:
         **options: Any,
     ) -> Generation:
         """Generates the next message of a conversation, whose messages have a `role` and a `content`. What of it was fed before is not fed again."""
+        return self._chat(messages, _configured(config, options), on_text)
+
+    def _chat(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        config: GenerationConfig,
+        on_text: Optional[Listener],
+        turn: Optional[_torchlet.Turn] = None,
+    ) -> Generation:
         pairs = [(message["role"], message["content"]) for message in messages]
-        return _generation(self._native.chat(pairs, _configured(config, options), on_text))
+        return _generation(self._native.chat(pairs, config, on_text, turn))
 
     def stream(
         self, prompt: Prompt = "", config: GenerationConfig = GenerationConfig(), **options: Any
     ) -> Iterator[str]:
         """The text of `generate`, piece by piece. Whoever stops listening ends the generation."""
-        return self._streamed(lambda hear: self.generate(prompt, config, on_text=hear, **options))
+        return self._streamed(lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn))
 
     def stream_chat(
         self, messages: Sequence[Mapping[str, str]], config: GenerationConfig = GenerationConfig(), **options: Any
     ) -> Iterator[str]:
         """The text of `chat`, piece by piece."""
-        return self._streamed(lambda hear: self.chat(messages, config, on_text=hear, **options))
+        return self._streamed(lambda hear, turn: self._chat(messages, _configured(config, options), hear, turn))
 
-    def _streamed(self, generate: Callable[[Listener], Generation]) -> Iterator[str]:
+    def _streamed(self, generate: Callable[[Listener, _torchlet.Turn], Generation]) -> Iterator[str]:
         pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
-        # Unlike `stop`, it also ends a generation that waits for its turn.
-        is_over = threading.Event()
+        # Unlike `stop`, it also ends a generation that waits for its turn, and no other.
+        turn = _torchlet.Turn()
 
         def hear(piece: str) -> None:
-            if is_over.is_set():
+            if turn.is_over:
                 raise _Over
             pieces.put(piece)
 
         def work() -> None:
             try:
-                generate(hear)
+                generate(hear, turn)
                 pieces.put(None)
             except BaseException as error:  # It is raised where somebody listens.
                 pieces.put(error)
 
         thread = threading.Thread(target=work, name="torchlet.llm", daemon=True)
-        _streams[thread] = is_over
+        _streams[thread] = turn
         thread.start()
         try:
             while (piece := pieces.get()) is not None:
@@ -388,7 +404,7 @@ class Runner:
                     raise piece
                 yield piece
         finally:
-            _end(thread, is_over)
+            _end(thread, turn)
 
     def prefill(self, prompt: str) -> None:
         """Feeds a prompt, and generates nothing."""
@@ -525,3 +541,7 @@ class Transcriber:
         made, segments, language = self._native.transcribe(given, rate, config, on_text)
         generation = _generation(made)
         return Transcription(generation.text, [Segment(*segment) for segment in segments], language, generation)
+
+    def stop(self) -> None:
+        """Ends the transcription in progress, from another thread: it gives what was written down until then."""
+        self._native.stop()
