@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What is installed where there is none; others will do.
-const MDBOOK: &str = "0.5";
+const MDBOOK: &str = "^0.5";
 
 /// What follows the repository's address for a file.
 const FILES: &str = "/blob/main/";

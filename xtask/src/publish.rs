@@ -1,6 +1,7 @@
 //! Whether the crates could be published: what they say of themselves, and whether they can be packed in the order of what depends on
 //! what. Nothing is sent.
 
+use crate::api::LIBRARIES;
 use crate::process::{self, cargo, output, root};
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -22,15 +23,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     arguments.extend(options.allow_dirty.then_some("--allow-dirty"));
     process::run(cargo(&arguments))?;
     // What a version may change is asked from the first one that there is.
-    let tags = output(process::command("git", &["tag", "--list", "v*"]))?;
-    if tags.is_empty() {
+    let newest_first = ["tag", "--list", "--sort=-version:refname", "v*"];
+    let tags = String::from_utf8(output(process::command("git", &newest_first))?)?;
+    let Some(last) = tags.lines().next() else {
         println!("no version is tagged yet: nothing to compare the API with");
         return Ok(());
-    }
+    };
     if !process::succeeds("cargo", &["semver-checks", "--version"]) {
         bail!("cargo-semver-checks is missing; `cargo install cargo-semver-checks`");
     }
-    process::run(cargo(&["semver-checks", "--workspace"]))
+    let mut compare = cargo(&["semver-checks", "--baseline-rev", last]);
+    for library in LIBRARIES {
+        compare.args(["--package", library]);
+    }
+    process::run(compare)
 }
 
 /// What registries want to know of each crate, and what their pages are made of.
