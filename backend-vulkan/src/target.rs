@@ -291,6 +291,7 @@ fn copied<'g>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::borrow::Cow;
 
     fn tensor(scalar_type: ScalarType, sizes: &[usize]) -> Value<'static> {
         Value::Tensor(Tensor {

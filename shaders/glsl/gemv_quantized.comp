@@ -78,7 +78,7 @@ RUN_OUT(6, y, OUT)
 
 // The invocations of a team.
 #define LANES (gl_WorkGroupSize.x / TEAMS)
-// A subgroup is of two invocations at least, where there are 256 of them.
+// As many subgroups as a workgroup may be of.
 const uint MOST_PARTS = 128;
 const uint MOST_SUMS = 4;
 #ifdef GATED
@@ -112,7 +112,7 @@ vec4 turned(vec4 v) {
 // Of the numbers of x that the invocation has had so far.
 float squares = 0.0;
 
-// The place of an invocation in its workgroup, such that those of a subgroup follow each other.
+// The place of an invocation in its workgroup. Where there are teams, those of a subgroup follow each other: subgroups are full then.
 uint place() {
 #ifdef SUBGROUPS
     if (TEAMS > 1) return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;

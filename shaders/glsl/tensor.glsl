@@ -11,7 +11,6 @@
 // invocation_x(), invocation_y(): the number of an invocation of work along one dimension. Devices take a limited number of
 // workgroups in each: what is beyond goes on in the next dimension, where workgroups are of one invocation. The last
 // workgroups may be beyond the end.
-
 //
 // PUSH(binding) { ... } push; declares the push constants of a shader that also has a module with REPLAYED, for dispatches that are recorded
 // once and run with other parameters: there they are in a buffer, whose binding comes after all others.
@@ -116,7 +115,7 @@ ivec4 integers(vec4 v) {
         } \
     }
 
-// The same memory by one, two and four words.
+// The same memory by one, two and four words: four elements at any other place than a multiple of four would be those of the multiple before it.
 #define TENSOR_IN(slot, name, type) \
     layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
     layout(set = 0, binding = slot) readonly buffer name##_block2 { uvec2 words[]; } name##_by_2; \

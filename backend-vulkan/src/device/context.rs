@@ -124,7 +124,7 @@ impl Context {
         })?;
         let folder = options.pipeline_cache.as_deref();
         let file = |holds| Some(CacheFile::new(folder?, CacheKey::of(&properties), holds));
-        let pipelines = Pipelines::new(raw.clone(), file(Holds::Pipelines));
+        let pipelines = Pipelines::new(raw.clone(), file(Holds::Pipelines), &features);
         watch.lap("read pipeline cache");
         let calibration = (clock.is_some() && features.has(DeviceFeature::CalibratedTimestamps))
             .then(|| Calibration::new(&instance, device, &raw));

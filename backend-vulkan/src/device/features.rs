@@ -25,6 +25,8 @@ pub enum DeviceFeature {
     SubgroupArithmetic,
     /// Values from other invocations of a subgroup.
     SubgroupShuffle,
+    /// Subgroups without places that nothing runs in.
+    FullSubgroups,
     /// Dot products of 8-bit integers.
     IntegerDotProduct,
     /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`).
@@ -49,6 +51,7 @@ impl DeviceFeature {
         DeviceFeature::ByteStorage,
         DeviceFeature::SubgroupArithmetic,
         DeviceFeature::SubgroupShuffle,
+        DeviceFeature::FullSubgroups,
         DeviceFeature::IntegerDotProduct,
         DeviceFeature::CooperativeMatrix,
         DeviceFeature::CooperativeMatrix2,
@@ -67,6 +70,7 @@ impl DeviceFeature {
             DeviceFeature::ByteStorage => "storage8",
             DeviceFeature::SubgroupArithmetic => "subgroup-arithmetic",
             DeviceFeature::SubgroupShuffle => "subgroup-shuffle",
+            DeviceFeature::FullSubgroups => "subgroup-full",
             DeviceFeature::IntegerDotProduct => "dot-product",
             DeviceFeature::CooperativeMatrix => "cooperative-matrix",
             DeviceFeature::CooperativeMatrix2 => "cooperative-matrix2",
@@ -186,6 +190,14 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
+    /// A device with these features alone.
+    #[cfg(test)]
+    pub(crate) fn only(all: &[DeviceFeature], subgroup_size: u32) -> Self {
+        let mut features = DeviceFeatures { subgroup_size, ..Self::default() };
+        all.iter().for_each(|feature| features.set(*feature, true));
+        features
+    }
+
     /// A device that does just that.
     #[cfg(test)]
     pub(crate) fn multiplying_halves() -> Self {
@@ -224,6 +236,7 @@ fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
             &[khr::shader_float16_int8::NAME]
         }
         DeviceFeature::ByteStorage => &[khr::_8bit_storage::NAME],
+        DeviceFeature::FullSubgroups => &[ash::ext::subgroup_size_control::NAME],
         DeviceFeature::IntegerDotProduct => &[khr::shader_integer_dot_product::NAME],
         DeviceFeature::CooperativeMatrix => {
             &[khr::cooperative_matrix::NAME, khr::vulkan_memory_model::NAME]
@@ -246,6 +259,7 @@ struct Structures {
     float16_int8: vk::PhysicalDeviceShaderFloat16Int8Features<'static>,
     storage16: vk::PhysicalDevice16BitStorageFeatures<'static>,
     storage8: vk::PhysicalDevice8BitStorageFeatures<'static>,
+    subgroup_size: vk::PhysicalDeviceSubgroupSizeControlFeatures<'static>,
     dot_product: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
     memory_model: vk::PhysicalDeviceVulkanMemoryModelFeatures<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
@@ -266,6 +280,9 @@ fn chained<R>(
     }
     if listed(DeviceFeature::ByteStorage) {
         chain = chain.push_next(&mut structures.storage8);
+    }
+    if listed(DeviceFeature::FullSubgroups) {
+        chain = chain.push_next(&mut structures.subgroup_size);
     }
     if listed(DeviceFeature::IntegerDotProduct) {
         chain = chain.push_next(&mut structures.dot_product);
@@ -322,6 +339,10 @@ pub(crate) fn probe(
         (DeviceFeature::SubgroupArithmetic, subgroup(vk::SubgroupFeatureFlags::ARITHMETIC)),
         (DeviceFeature::SubgroupShuffle, subgroup(vk::SubgroupFeatureFlags::SHUFFLE)),
         (
+            DeviceFeature::FullSubgroups,
+            found.subgroup_size.compute_full_subgroups == vk::TRUE && computes,
+        ),
+        (
             DeviceFeature::IntegerDotProduct,
             found.dot_product.shader_integer_dot_product == vk::TRUE,
         ),
@@ -356,6 +377,7 @@ pub(crate) fn make_device(
     wanted.float16_int8.shader_int8 = bit(DeviceFeature::ByteArithmetic);
     wanted.storage16.storage_buffer16_bit_access = bit(DeviceFeature::HalfStorage);
     wanted.storage8.storage_buffer8_bit_access = bit(DeviceFeature::ByteStorage);
+    wanted.subgroup_size.compute_full_subgroups = bit(DeviceFeature::FullSubgroups);
     wanted.dot_product.shader_integer_dot_product = bit(DeviceFeature::IntegerDotProduct);
     wanted.memory_model.vulkan_memory_model = bit(DeviceFeature::CooperativeMatrix);
     wanted.matrix.cooperative_matrix = bit(DeviceFeature::CooperativeMatrix);
@@ -420,7 +442,7 @@ mod tests {
             assert_eq!(DeviceFeature::named(feature.name()), [*feature]);
         }
         assert_eq!(DeviceFeature::named("all"), DeviceFeature::ALL);
-        assert_eq!(DeviceFeature::named("subgroup").len(), 2);
+        assert_eq!(DeviceFeature::named("subgroup").len(), 3);
         assert!(DeviceFeature::named("magic").is_empty());
     }
 }

@@ -1,12 +1,13 @@
 //! Compute pipelines, made once per device for each shader and set of constants.
 
 use super::cache_file::CacheFile;
+use super::features::{DeviceFeature, DeviceFeatures};
 use crate::error::Error;
 use ash::vk;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use torchlet_shaders::Module;
+use torchlet_shaders::{Feature, Module};
 
 /// A shader, its specialisation constants and its workgroup size.
 #[derive(Debug, Clone)]
@@ -55,6 +56,8 @@ pub(crate) struct Pipeline {
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
     shaders: Mutex<HashMap<&'static str, Slot>>,
+    /// The invocations of a subgroup, where subgroups can be asked to be full.
+    full_subgroups: Option<u32>,
     cache: vk::PipelineCache,
     /// Where the cache is saved, and the bytes that are there already.
     file: Option<Mutex<(CacheFile, usize)>>,
@@ -65,7 +68,11 @@ pub(crate) struct Pipelines {
 
 impl Pipelines {
     /// No pipelines yet, with what `file` remembers of those that were made before.
-    pub(crate) fn new(device: ash::Device, file: Option<CacheFile>) -> Self {
+    pub(crate) fn new(
+        device: ash::Device,
+        file: Option<CacheFile>,
+        features: &DeviceFeatures,
+    ) -> Self {
         let known = file.as_ref().and_then(CacheFile::read).unwrap_or_default();
         let create = vk::PipelineCacheCreateInfo::default().initial_data(&known);
         // SAFETY: the data is what a driver of the same version gave for the same device, as its header and checksum say.
@@ -80,6 +87,10 @@ impl Pipelines {
         Pipelines {
             made: Mutex::default(),
             shaders: Mutex::default(),
+            full_subgroups: features
+                .has(DeviceFeature::FullSubgroups)
+                .then_some(features.subgroup_size)
+                .filter(|size| *size > 0),
             cache,
             file: file.map(|file| Mutex::new((file, saved))),
             unsaved: AtomicUsize::new(0),
@@ -94,7 +105,10 @@ impl Pipelines {
         }
         let shader = self.shader(&key.module)?;
         // Made without the lock, so that several threads make several at a time.
-        let pipeline = Arc::new(Pipeline::new(shader, self.cache, key)?);
+        // Shaders whose invocations go by their place in a subgroup count on there being no gaps.
+        let full = key.module.features.contains(&Feature::SubgroupShuffle)
+            && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
+        let pipeline = Arc::new(Pipeline::new(shader, self.cache, key, full)?);
         self.unsaved.fetch_add(1, Ordering::Relaxed);
         Ok(lock(&self.made).entry(key.clone()).or_insert(pipeline).clone())
     }
@@ -199,6 +213,7 @@ impl Pipeline {
         shader: Arc<Shader>,
         cache: vk::PipelineCache,
         key: &PipelineKey,
+        full_subgroups: bool,
     ) -> Result<Self, Error> {
         let constants: Vec<u32> = key.workgroup.iter().chain(&key.constants).copied().collect();
         let entries: Vec<_> = (0..constants.len() as u32)
@@ -211,9 +226,14 @@ impl Pipeline {
             .stage(vk::ShaderStageFlags::COMPUTE)
             .module(shader.module)
             .name(c"main")
-            .specialization_info(&specialization);
+            .specialization_info(&specialization)
+            .flags(match full_subgroups {
+                true => vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS,
+                false => vk::PipelineShaderStageCreateFlags::empty(),
+            });
         let create = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(shader.layout)];
-        // SAFETY: stage and layout were made for the same declaration of bindings and push constants.
+        // SAFETY: stage and layout were made for the same declaration of bindings and push constants. Full subgroups are asked for where the
+        // device has them and the workgroup is a multiple of their size along x.
         let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
         match made {
             Ok(pipelines) => {

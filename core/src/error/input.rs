@@ -82,7 +82,7 @@ impl fmt::Display for InputError {
                 write!(f, "index {index} is out of range: there are {count}")
             }
             InputError::Kind { expected, found } => {
-                write!(f, "expected a {expected}, found a {found}")
+                write!(f, "expected {expected}, found {found}")
             }
             InputError::ScalarType { expected, found } => {
                 write!(f, "expected elements of type {expected}, found {found}")

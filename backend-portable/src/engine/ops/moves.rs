@@ -1,6 +1,6 @@
 //! What rearranges elements: mostly nothing at all, else a copy.
 
-use super::elementwise::rounded;
+use super::elementwise::{as_stored, rounded};
 use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
@@ -29,13 +29,15 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(output(args)?, view)
 }
 
-/// The same, or the nearest numbers of fewer bits.
+/// The same, or the nearest numbers of another type. Those of 16 bits are rounded first: from here on, nothing tells that they were halves.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (id, out) = (argument(args, 0)?, output(args)?);
-    let input = builder.any(id)?;
     let same = match (builder.precision(id), builder.precision(out)) {
-        (Ok(from), Ok(to)) if from != to => rounded(builder, input, to)?,
-        _ => input,
+        (Ok(from), Ok(to)) if from != to => {
+            let stored = as_stored(builder, id)?;
+            rounded(builder, stored, to)?
+        }
+        _ => builder.any(id)?,
     };
     builder.define(out, same)
 }

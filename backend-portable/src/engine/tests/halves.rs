@@ -63,15 +63,22 @@ fn what_stays_within_a_region_is_not_rounded() {
     assert_eq!(outputs(&maker.graph, &[&data], &Serial), [data.to_vec()]);
 }
 
-/// A code is that of the number that the program has, also where it was computed here.
+/// A code is that of the number that the program has, also where it was computed here, and where it is made of 32 bits first.
 #[test]
 fn codes_are_those_of_rounded_numbers() {
+    for widened in [false, true] {
+        check_codes(widened);
+    }
+}
+
+fn check_codes(widened: bool) {
     let mut maker = Maker::new(3, &[&[2]]);
     let input = maker.graph.inputs[0];
     let addend = maker.value(Value::Double(0.25 + 1.0 / 8192.0));
     let one = maker.int(1);
     let sum = maker.call(Operator::ADD_SCALAR, &[input, addend, one], &[2]);
     maker.narrow(&[input, sum], ScalarType::Half);
+    let sum = if widened { maker.cast(sum, ScalarType::Float) } else { sum };
     let scale = maker.value(Value::Double(0.5));
     let [zero, low, high] = [0, -128, 127].map(|number| maker.int(number));
     let codes = maker.int(1);
@@ -84,6 +91,19 @@ fn codes_are_those_of_rounded_numbers() {
     maker.graph.outputs = vec![back];
     // 0.25 is halfway between two codes, and becomes the even one; a little more would be the next.
     assert_eq!(outputs(&maker.graph, &[&[1.0, 4.0]], &Serial), [[1.0, 4.0]]);
+}
+
+#[test]
+fn what_becomes_32_bits_was_rounded_to_16() {
+    let mut maker = Maker::new(5, &[&[2]]);
+    let input = maker.graph.inputs[0];
+    let one = maker.int(1);
+    let twice = maker.call(Operator::ADD_TENSOR, &[input, input, one], &[2]);
+    maker.narrow(&[input, twice], ScalarType::Half);
+    let wide = maker.cast(twice, ScalarType::Float);
+    maker.graph.outputs = vec![wide];
+    let found = outputs(&maker.graph, &[&[60_000.0, 3.0]], &Serial);
+    assert_eq!(found, [[f32::INFINITY, 6.0]]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
-use crate::device::MOST_INVOCATIONS;
+use crate::device::{DeviceFeature, MOST_INVOCATIONS};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::matmul::Product;
@@ -179,8 +179,11 @@ impl Regular {
         matrices: usize,
     ) -> Option<(u32, u32)> {
         let elements = self.wide(it)?;
-        let best = GemvQuantized::BETTER.first()?;
-        if !e.features().have(best.features) || source(it, norm).element != Element::F16 {
+        let (best, features) = (GemvQuantized::BETTER.first()?, e.features());
+        let halves = features.have(best.features) && source(it, norm).element == Element::F16;
+        // Teams go by their places in subgroups.
+        let full = features.has(DeviceFeature::FullSubgroups) && features.subgroup_size > 0;
+        if !halves || !full {
             return None;
         }
         let staged = it.k / AT_ONCE + it.k / elements;
@@ -188,11 +191,14 @@ impl Regular {
         if (staged + 1) * size_of::<[u32; 4]>() + sums > e.shared_memory() as usize {
             return None;
         }
+        let quads = it.n / 4;
         let fits = |teams: &u32| {
-            let tiles = (it.n / 4, *teams as usize);
-            tiles.0.is_multiple_of(tiles.1)
-                && tiles.0 / tiles.1 >= e.busy() / PER_WORKGROUP
-                && self.lanes(it) * teams <= MOST_INVOCATIONS
+            let (count, workgroup) = (*teams as usize, self.lanes(it) * teams);
+            quads.is_multiple_of(count)
+                && quads / count >= e.busy() / PER_WORKGROUP
+                && workgroup <= MOST_INVOCATIONS
+                && workgroup.is_multiple_of(features.subgroup_size)
+                && workgroup / features.subgroup_size <= MOST_PARTS as u32
         };
         let teams = [8, 4, 2].into_iter().find(fits)?;
         Some((teams, u32::try_from(staged).ok()?))
@@ -370,5 +376,81 @@ impl Gated {
         let accesses = [input, weight, scale, other, other_scale, norm, write(out.id)];
         let lanes = u32_of(self.invocations[0])?;
         e.dispatch_along_y(&self.pipeline, accesses, &self.push, self.invocations, [lanes, 1])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceFeatures;
+    use crate::encode::encode;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Tensor, Value};
+    use torchlet_graph::operators::Operator;
+
+    fn tensor(scalar_type: ScalarType, sizes: &[usize], data: bool) -> Value<'static> {
+        let bytes = sizes.iter().product::<usize>() * scalar_type.size();
+        Value::Tensor(Tensor {
+            scalar_type,
+            host_type: scalar_type,
+            sizes: sizes.to_vec(),
+            dynamic: false,
+            data: data.then(|| vec![0; bytes].into()),
+            changes: None,
+        })
+    }
+
+    const TEAMS: [DeviceFeature; 4] = [
+        DeviceFeature::HalfArithmetic,
+        DeviceFeature::SubgroupArithmetic,
+        DeviceFeature::SubgroupShuffle,
+        DeviceFeature::FullSubgroups,
+    ];
+
+    /// The invocations of a workgroup, its teams, and what they share of a row of 512 halves, for so many columns.
+    fn split(columns: usize, features: &[DeviceFeature], subgroup: u32, shared: u32) -> [u32; 3] {
+        let half = ScalarType::Half;
+        let values = vec![
+            tensor(half, &[1, 512], false),
+            tensor(ScalarType::Char, &[columns, 512], true),
+            tensor(half, &[columns], true),
+            tensor(half, &[1, columns], false),
+        ];
+        let nodes = vec![Node::new(Operator::WEIGHT_INT8PACK_MM, vec![0, 1, 2, 3])];
+        let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![3], ..Graph::default() };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.features = DeviceFeatures::only(features, subgroup);
+        (state.limits.shared, state.busy) = (shared, 1);
+        let steps = encode(&graph, &mut state, true).unwrap().0;
+        let key = &steps[0].key;
+        assert!(key.module.name.starts_with("gemv_quantized"), "{}", key.module.name);
+        let constant = |name| {
+            let at = key.module.constants.iter().position(|constant| constant.name == name);
+            key.constants[at.unwrap()]
+        };
+        [key.workgroup[0], constant("teams"), constant("staged")]
+    }
+
+    #[test]
+    fn teams_share_a_row_where_the_device_and_the_columns_allow_it() {
+        let shared = 1 << 14;
+        let staged = 512 / 8 + 512 / 16;
+        assert_eq!(split(64, &TEAMS, 32, shared), [256, 8, staged]);
+        assert_eq!(split(24, &TEAMS, 32, shared), [64, 2, staged]);
+        // Wider than a team.
+        assert_eq!(split(64, &TEAMS, 64, shared), [256, 8, staged]);
+        // There is room for the sums of so many subgroups.
+        assert_eq!(split(64, &TEAMS, 1, shared), [128, 4, staged]);
+        let alone = [32, 1, 0];
+        assert_eq!(split(20, &TEAMS, 32, shared), alone);
+        assert_eq!(split(64, &TEAMS[..3], 32, shared), alone);
+        assert_eq!(split(64, &TEAMS[1..], 32, shared), alone);
+        // Subgroups that workgroups do not fill.
+        assert_eq!(split(64, &TEAMS, 512, shared), alone);
+        let needed = (staged + 1) * 16 + 128 * 16 + 128 * 4;
+        assert_eq!(split(64, &TEAMS, 32, needed), [256, 8, staged]);
+        assert_eq!(split(64, &TEAMS, 32, needed - 1), alone);
     }
 }

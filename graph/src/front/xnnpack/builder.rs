@@ -261,7 +261,10 @@ impl<'p> Builder<'p> {
         }
         let looked = self.looked.saturating_add(data.len() as u64);
         let found = looked <= MOST && values::is_lossless(data, to);
-        self.looked = looked;
+        // What is too large to be looked at does not keep others from it.
+        if looked <= MOST {
+            self.looked = looked;
+        }
         self.lossless.insert(place, found);
         Ok(found)
     }
