@@ -101,11 +101,16 @@ impl Plan {
         let pack_a = p.lhs.needs_packing(lanes, p.k);
         let pack_b = p.rhs.needs_packing(lanes, p.k)
             || (lanes > 1 && p.m >= COPY_ROWS && matches!(p.rhs, Rhs::Strided(x) if x.inner > 64));
-        let mut plan = Plan::new(tier, p.m, p.k, p.k_step, pack_a, pack_b)?;
-        if pack_b && !pack_a && p.m <= tier.tile().0 && matches!(p.rhs, Rhs::Packed(_)) {
-            plan.kc = plan.kc.div_ceil(plan.kc.div_ceil(WIDENED_ROWS));
+        let plan = Plan::new(tier, p.m, p.k, p.k_step, pack_a, pack_b);
+        match p.rhs {
+            Rhs::Packed(data) if B::as_f32(data).is_none() && !pack_a && p.m <= tier.tile().0 => {
+                plan.map(|plan| Plan {
+                    kc: plan.kc.div_ceil(plan.kc.div_ceil(WIDENED_ROWS)),
+                    ..plan
+                })
+            }
+            _ => plan,
         }
-        Some(plan)
     }
 
     fn slot_len(&self) -> usize {
