@@ -310,9 +310,7 @@ vec4 products(Rows rows) {
 
 // A matrix with its scales: NAME_bring reads what is to be multiplied at element k with four of its rows.
 #define MATRIX(SLOT, NAME) \
-    layout(set = 0, binding = SLOT) readonly buffer NAME##_block { uint words[]; } NAME; \
-    layout(set = 0, binding = SLOT) readonly buffer NAME##_block2 { uvec2 words[]; } NAME##_by_2; \
-    layout(set = 0, binding = SLOT) readonly buffer NAME##_block4 { uvec4 words[]; } NAME##_by_4; \
+    WORDS_IN(SLOT, NAME) \
     RUN_IN(SLOT + 1, NAME##_scale, SCALE) \
     void NAME##_bring(out Rows rows, uint n, uint k) { \
         [[unroll]] for (uint c = 0; c < 4; ++c) { \

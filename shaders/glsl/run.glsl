@@ -10,9 +10,7 @@
 //   another; else two atomic operations.
 
 #define RUN_IN(slot, name, type) \
-    layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
-    layout(set = 0, binding = slot) readonly buffer name##_block2 { uvec2 words[]; } name##_by_2; \
-    layout(set = 0, binding = slot) readonly buffer name##_block4 { uvec4 words[]; } name##_by_4; \
+    WORDS_IN(slot, name) \
     float name##_f(uint i) { \
         if (type == F32) return uintBitsToFloat(name.words[i]); \
         return unpackHalf2x16(name.words[i >> 1] >> ((i & 1) << 4)).x; \
@@ -41,9 +39,7 @@
 #endif
 
 #define RUN_OUT(slot, name, type) \
-    layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
-    layout(set = 0, binding = slot) buffer name##_block2 { uvec2 words[]; } name##_by_2; \
-    layout(set = 0, binding = slot) buffer name##_block4 { uvec4 words[]; } name##_by_4; \
+    WORDS_OUT(slot, name) \
     HALF_OUT(slot, name) \
     void name##_write_run(uint i, vec4 v, uint count) { \
         if (type == F32) { \

@@ -116,15 +116,21 @@ ivec4 integers(vec4 v) {
     }
 
 // The same memory by one, two and four words: four elements at any other place than a multiple of four would be those of the multiple before it.
-#define TENSOR_IN(slot, name, type) \
+#define WORDS_IN(slot, name) \
     layout(set = 0, binding = slot) readonly buffer name##_block { uint words[]; } name; \
     layout(set = 0, binding = slot) readonly buffer name##_block2 { uvec2 words[]; } name##_by_2; \
-    layout(set = 0, binding = slot) readonly buffer name##_block4 { uvec4 words[]; } name##_by_4; \
+    layout(set = 0, binding = slot) readonly buffer name##_block4 { uvec4 words[]; } name##_by_4;
+
+#define WORDS_OUT(slot, name) \
+    layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
+    layout(set = 0, binding = slot) buffer name##_block2 { uvec2 words[]; } name##_by_2; \
+    layout(set = 0, binding = slot) buffer name##_block4 { uvec4 words[]; } name##_by_4;
+
+#define TENSOR_IN(slot, name, type) \
+    WORDS_IN(slot, name) \
     TENSOR_READERS(name, type)
 
 #define TENSOR_OUT(slot, name, type) \
-    layout(set = 0, binding = slot) buffer name##_block { uint words[]; } name; \
-    layout(set = 0, binding = slot) buffer name##_block2 { uvec2 words[]; } name##_by_2; \
-    layout(set = 0, binding = slot) buffer name##_block4 { uvec4 words[]; } name##_by_4; \
+    WORDS_OUT(slot, name) \
     TENSOR_READERS(name, type) \
     TENSOR_WRITERS(name, type)
