@@ -68,6 +68,11 @@ pub(super) struct Builder<'g, 'p> {
     copies: HashMap<(View, Vec<usize>), View>,
 }
 
+/// The key of data that others find under it, too: only what is borrowed stays where it is.
+fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
+    matches!(data, Cow::Borrowed(_)).then_some(key)
+}
+
 /// A copy of so many codes.
 fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
     let data = data.get(..len).ok_or("a constant is cut short")?;
@@ -471,9 +476,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             Lines::of(elements).ok_or("no memory for constants")
         };
         let packs = self.packs().ok_or("constants are not read yet")?;
-        // Only what is borrowed stays where it is.
-        let shared = matches!(data, Cow::Borrowed(_)).then_some(key);
-        let copy = Constant::Shared(packs.get(shared, copy)?);
+        let copy = Constant::Shared(packs.get(lasting(data, key), copy)?);
         self.lines.insert(key, copy.clone());
         Ok(copy)
     }
@@ -589,9 +592,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return Err("there are no weights to pack".to_owned());
         };
         let key = self.key(data, Precision::of(tensor.scalar_type), form);
-        // Only what is borrowed stays where it is.
-        let shared = matches!(data, Cow::Borrowed(_)).then_some(key);
-        let lines = packs.get(shared, || {
+        let lines = packs.get(lasting(data, key), || {
             let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
             pack(self.machine, data, lines.as_mut_slice())?;
             Ok::<_, Refusal>(lines)

@@ -340,7 +340,9 @@ pub(crate) fn probe(
         (DeviceFeature::SubgroupShuffle, subgroup(vk::SubgroupFeatureFlags::SHUFFLE)),
         (
             DeviceFeature::FullSubgroups,
-            found.subgroup_size.compute_full_subgroups == vk::TRUE && computes,
+            found.subgroup_size.compute_full_subgroups == vk::TRUE
+                && computes
+                && features.subgroup_size > 0,
         ),
         (
             DeviceFeature::IntegerDotProduct,

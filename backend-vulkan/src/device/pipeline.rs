@@ -89,8 +89,7 @@ impl Pipelines {
             shaders: Mutex::default(),
             full_subgroups: features
                 .has(DeviceFeature::FullSubgroups)
-                .then_some(features.subgroup_size)
-                .filter(|size| *size > 0),
+                .then_some(features.subgroup_size),
             cache,
             file: file.map(|file| Mutex::new((file, saved))),
             unsaved: AtomicUsize::new(0),

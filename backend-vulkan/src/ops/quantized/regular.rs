@@ -182,8 +182,7 @@ impl Regular {
         let (best, features) = (GemvQuantized::BETTER.first()?, e.features());
         let halves = features.have(best.features) && source(it, norm).element == Element::F16;
         // Teams go by their places in subgroups.
-        let full = features.has(DeviceFeature::FullSubgroups) && features.subgroup_size > 0;
-        if !halves || !full {
+        if !halves || !features.has(DeviceFeature::FullSubgroups) {
             return None;
         }
         let staged = it.k / AT_ONCE + it.k / elements;

@@ -259,12 +259,10 @@ impl<'p> Builder<'p> {
         if let Some(known) = self.lossless.get(&place) {
             return Ok(*known);
         }
-        let looked = self.looked.saturating_add(data.len() as u64);
-        let found = looked <= MOST && values::is_lossless(data, to);
         // What is too large to be looked at does not keep others from it.
-        if looked <= MOST {
-            self.looked = looked;
-        }
+        let looked = self.looked.checked_add(data.len() as u64).filter(|looked| *looked <= MOST);
+        let found = looked.is_some() && values::is_lossless(data, to);
+        self.looked = looked.unwrap_or(self.looked);
         self.lossless.insert(place, found);
         Ok(found)
     }
