@@ -69,6 +69,7 @@ pub(super) struct Builder<'g, 'p> {
 }
 
 /// The key of data that others find under it, too: only what is borrowed stays where it is.
+#[expect(clippy::ptr_arg, reason = "whether it is borrowed is the question")]
 fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
     matches!(data, Cow::Borrowed(_)).then_some(key)
 }

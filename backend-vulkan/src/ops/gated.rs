@@ -62,24 +62,13 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 mod tests {
     use crate::encode::encode;
     use crate::memory_plan::{Kind, plan_memory};
+    use crate::ops::testing::tensor;
     use crate::passes;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+    use torchlet_graph::graph::{Graph, Node, Value, ValueId};
     use torchlet_graph::operators::Operator;
-
-    fn tensor(scalar_type: ScalarType, sizes: &[usize], is_constant: bool) -> Value<'static> {
-        let bytes = sizes.iter().product::<usize>() * scalar_type.size();
-        Value::Tensor(Tensor {
-            scalar_type,
-            host_type: scalar_type,
-            sizes: sizes.to_vec(),
-            dynamic: true,
-            data: is_constant.then(|| vec![0; bytes].into()),
-            changes: None,
-        })
-    }
 
     /// Of at most `rows` rows of 64: a norm whose weights are made on the way, two products of which one gates the other, and another one
     /// of what comes of that.

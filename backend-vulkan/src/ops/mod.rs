@@ -25,6 +25,8 @@ mod recurrent;
 mod reduce;
 mod resize;
 mod symbolic;
+#[cfg(test)]
+mod testing;
 mod tiling;
 mod training;
 mod views;

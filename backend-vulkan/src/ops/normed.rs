@@ -86,22 +86,11 @@ fn does_norms(node: &Node, value: ValueId) -> bool {
 mod tests {
     use super::*;
     use crate::encode::encode;
+    use crate::ops::testing::tensor;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Tensor, Value};
-
-    fn tensor(scalar_type: ScalarType, sizes: &[usize], data: bool) -> Value<'static> {
-        let bytes: usize = sizes.iter().product::<usize>() * scalar_type.size();
-        Value::Tensor(Tensor {
-            scalar_type,
-            host_type: scalar_type,
-            sizes: sizes.to_vec(),
-            dynamic: true,
-            data: data.then(|| vec![0; bytes].into()),
-            changes: None,
-        })
-    }
+    use torchlet_graph::graph::{Graph, Value};
 
     /// A norm of `rows` rows and a product of it; also something else that takes it, if there is to be.
     fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {

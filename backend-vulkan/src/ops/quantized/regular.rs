@@ -383,23 +383,12 @@ mod tests {
     use super::*;
     use crate::device::DeviceFeatures;
     use crate::encode::encode;
+    use crate::ops::testing::tensor;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Tensor, Value};
+    use torchlet_graph::graph::Graph;
     use torchlet_graph::operators::Operator;
-
-    fn tensor(scalar_type: ScalarType, sizes: &[usize], data: bool) -> Value<'static> {
-        let bytes = sizes.iter().product::<usize>() * scalar_type.size();
-        Value::Tensor(Tensor {
-            scalar_type,
-            host_type: scalar_type,
-            sizes: sizes.to_vec(),
-            dynamic: false,
-            data: data.then(|| vec![0; bytes].into()),
-            changes: None,
-        })
-    }
 
     const TEAMS: [DeviceFeature; 4] = [
         DeviceFeature::HalfArithmetic,
