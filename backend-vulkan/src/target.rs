@@ -359,6 +359,30 @@ mod tests {
         assert_eq!(device.accepts_each(&graph), [Ok(()), Ok(())], "in pieces");
         assert_eq!(crate::passes::cut(&mut graph, &device.limits), 2);
         assert_eq!(device.runs(&graph), Ok(()));
+
+        // Codes of 8 bits, with a scale for each row.
+        let (rows, width) = (200_000, 1024);
+        let constant = |scalar_type: ScalarType, sizes: &[usize]| {
+            let mut value = tensor(scalar_type, sizes);
+            if let Value::Tensor(tensor) = &mut value {
+                let bytes = sizes.iter().product::<usize>() * scalar_type.size();
+                (tensor.data, tensor.changes) = (Some(Cow::Owned(vec![0; bytes])), Some(false));
+            }
+            value
+        };
+        let values = vec![
+            tensor(ScalarType::Half, &[1, 2, width]),
+            constant(ScalarType::Char, &[rows, width]),
+            constant(ScalarType::Half, &[rows]),
+            Value::None,
+            tensor(ScalarType::Half, &[1, 2, rows]),
+        ];
+        let nodes = vec![Node::new(Operator::ET_VK_LINEAR_Q8CSW, vec![0, 1, 2, 3, 4])];
+        let mut graph =
+            Graph { values, inputs: vec![0], nodes, outputs: vec![4], ..Graph::default() };
+        assert!(device.runs(&graph).is_err());
+        assert_eq!(crate::passes::cut(&mut graph, &device.limits), 1);
+        assert_eq!(device.runs(&graph), Ok(()));
     }
 
     #[test]

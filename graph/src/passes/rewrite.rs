@@ -313,12 +313,32 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         out: ValueId,
         takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
     ) -> bool {
+        self.is_taken_once(operator, args, out, &mut |_, _| Some(()), takes)
+    }
+
+    /// Whether a processor takes such a call once its tensors are changed: those that are arguments, by their places, and the result, whose
+    /// place is behind theirs. `None` from a change says that there is no such call.
+    pub(super) fn is_taken_once(
+        &self,
+        operator: Operator,
+        args: &[ValueId],
+        out: ValueId,
+        change: &mut dyn FnMut(usize, &mut Tensor<'_>) -> Option<()>,
+        takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+    ) -> bool {
         let outs = match self.get(out) {
             Some(Value::List(members)) => members.clone(),
             _ => vec![out],
         };
         let values = args.iter().chain(&outs).map(|id| self.get(*id).map(Value::borrowed));
         let Some(mut values) = values.collect::<Option<Vec<Value<'_>>>>() else { return false };
+        for (place, value) in values.iter_mut().enumerate() {
+            if let Value::Tensor(tensor) = value
+                && change(place, tensor).is_none()
+            {
+                return false;
+            }
+        }
         // What is in lists comes behind.
         for at in 0..args.len() {
             let Some(Value::List(members)) = values.get(at) else { continue };

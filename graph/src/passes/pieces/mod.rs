@@ -1,0 +1,393 @@
+//! Products with weights that are too large for a processor, and tables of embeddings, are cut into pieces, each of which it takes.
+//!
+//! Shaders see no more of a buffer at once than the device says, 128 MiB on many; the matrix behind the last layer of a language model is
+//! larger. The rows of the weights of products are cut, with what belongs to them, and the pieces' results joined. Of the rows of a table of
+//! embeddings, each piece gives those that it has, and what is not among them is taken from the pieces before.
+//!
+//! Needs: each value made once, before its uses; runs where the device is known, and calls are cut only if `takes` says no of the whole
+//! and yes of each piece, and of what joins them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that
+//! PyTorch refuses, below zero or beyond the table, give some row of it, which need not be that of the whole.
+
+mod products;
+mod tables;
+
+use super::rewrite::{Rewriter, each_call};
+use super::uses::inputs;
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
+use alloc::borrow::Cow;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// There are two pieces, or four, and so on: with more, another processor would be faster.
+const MOST_DOUBLINGS: usize = 6;
+
+/// Pieces have multiples of so many rows, but for the last: beginnings of rows stay aligned, whatever the type.
+const ROWS: usize = 32;
+
+/// Cuts calls whose weights have more bytes than `least`, where a device takes the pieces and not the whole, and says how many.
+pub fn run(
+    graph: &mut Graph<'_>,
+    least: usize,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> usize {
+    each_call(graph, |rewriter, node| cut(rewriter, node, least, takes).is_some())
+}
+
+fn cut(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    least: usize,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if let Some(places) = products::places(node.operator) {
+        let size = size_of_pieces(rewriter, node, &places, least, takes)?;
+        products::cut(rewriter, node, &places, size, takes)
+    } else {
+        let places = tables::places(node.operator)?;
+        let size = size_of_pieces(rewriter, node, &places.rows, least, takes)?;
+        tables::cut(rewriter, node, &places, size)
+    }
+}
+
+/// Which dimension of a tensor has something for each row of the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Along {
+    First,
+    Last,
+}
+
+/// Where a call has what belongs to the rows of its weights.
+struct Rows {
+    /// The weights: their rows are their first dimension.
+    weights: usize,
+    /// Other constants, where they are given and have so many dimensions at least.
+    others: &'static [(usize, Along, usize)],
+    /// Whether the last dimension of the result is of these rows, too.
+    makes: bool,
+}
+
+impl Rows {
+    /// Which dimension of an argument, or of the result behind them, is of rows, if one is.
+    fn along(&self, node: &Node, place: usize, tensor: &Tensor<'_>) -> Option<Along> {
+        if place == self.weights {
+            return Some(Along::First);
+        }
+        if place + 1 == node.args.len() {
+            return self.makes.then_some(Along::Last);
+        }
+        let mut others = self.others.iter();
+        let (_, along, rank) = others.find(|(other, ..)| *other == place)?;
+        (tensor.sizes.len() >= *rank).then_some(*along)
+    }
+}
+
+/// The rows of pieces, if the call is to be cut and a device takes all of them.
+fn size_of_pieces(
+    rewriter: &Rewriter<'_, '_>,
+    node: &Node,
+    places: &Rows,
+    least: usize,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<usize> {
+    let (args, out) = (inputs(node), *node.args.last()?);
+    let (tensor, data) = rewriter.constant(*args.get(places.weights)?)?;
+    let [rows, _] = tensor.sizes[..] else { return None };
+    if data.len() <= least || rewriter.is_taken(node.operator, args, out, takes) {
+        return None;
+    }
+    let sizes = (1..=MOST_DOUBLINGS).map(|doublings| rows.div_ceil(1 << doublings));
+    let mut sizes = sizes.map(|size| size.next_multiple_of(ROWS)).filter(|size| *size < rows);
+    // Nothing is copied for these questions.
+    let mut piece_is_taken = |size: usize| {
+        let change = &mut |place: usize, tensor: &mut Tensor<'_>| {
+            places.along(node, place, tensor).map_or(Some(()), |along| shorten(tensor, along, size))
+        };
+        rewriter.is_taken_once(node.operator, args, out, change, takes)
+    };
+    sizes.find(|size| {
+        let last = rows - rows.saturating_sub(1) / size * size;
+        [*size, last].into_iter().all(&mut piece_is_taken)
+    })
+}
+
+/// Makes a tensor one of fewer rows, with some of its data.
+fn shorten(tensor: &mut Tensor<'_>, along: Along, rows: usize) -> Option<()> {
+    let size = match along {
+        Along::First => tensor.sizes.first_mut(),
+        Along::Last => tensor.sizes.last_mut(),
+    };
+    let all = core::mem::replace(size?, rows);
+    if let Some(Cow::Borrowed(data)) = tensor.data {
+        let bytes = data.len().checked_div(all)?.checked_mul(rows)?;
+        tensor.data = Some(Cow::Borrowed(data.get(..bytes)?));
+    }
+    Some(())
+}
+
+/// The first rows of pieces, and those behind their last.
+fn ranges(rows: usize, size: usize) -> impl Iterator<Item = (usize, usize)> {
+    (0..rows).step_by(size).map(move |start| (start, rows.min(start.saturating_add(size))))
+}
+
+/// The arguments of a piece: constants that have something for each row are cut, the others stay.
+fn args_of(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    places: &Rows,
+    range: (usize, usize),
+) -> Option<Vec<ValueId>> {
+    let mut args = inputs(node).to_vec();
+    for (place, id) in args.iter_mut().enumerate() {
+        let Some(tensor) = rewriter.tensor(*id) else { continue };
+        if let Some(along) = places.along(node, place, tensor) {
+            *id = part_of(rewriter, *id, along, range)?;
+        }
+    }
+    Some(args)
+}
+
+/// Some rows of a constant, which are not copied where they lie next to each other.
+fn part_of(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    along: Along,
+    (start, end): (usize, usize),
+) -> Option<ValueId> {
+    let (tensor, data) = rewriter.constant(id)?;
+    let mut sizes = tensor.sizes.clone();
+    let is_first = along == Along::First || sizes.len() == 1;
+    let size = if is_first { sizes.first_mut() } else { sizes.last_mut() }?;
+    let all = core::mem::replace(size, end.checked_sub(start)?);
+    if end > all {
+        return None;
+    }
+    // Of the first dimension, all data is one stretch; of the last, there is one for each row of what lies before it.
+    let stretch = match is_first {
+        true => data.len(),
+        false => all.checked_mul(tensor.scalar_type.size())?,
+    };
+    let unit = stretch.checked_div(all)?;
+    let range = start.checked_mul(unit)?..end.checked_mul(unit)?;
+    let data = match tensor.data.as_ref()? {
+        Cow::Borrowed(data) if is_first => Cow::Borrowed(data.get(range)?),
+        data => {
+            let parts = data.chunks_exact(stretch.max(1)).map(|stretch| stretch.get(range.clone()));
+            Cow::Owned(parts.collect::<Option<Vec<&[u8]>>>()?.concat())
+        }
+    };
+    let (scalar_type, host_type) = (tensor.scalar_type, tensor.host_type);
+    let (data, changes) = (Some(data), tensor.changes);
+    let part = Tensor { scalar_type, host_type, sizes, dynamic: false, data, changes };
+    Some(rewriter.value(Value::Tensor(part)))
+}
+
+/// A tensor like another one but for its type and the size of its last dimension.
+fn like(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    scalar_type: ScalarType,
+    last: usize,
+) -> Option<ValueId> {
+    let tensor = rewriter.tensor(id)?;
+    let (mut sizes, dynamic) = (tensor.sizes.clone(), tensor.dynamic);
+    *sizes.last_mut()? = last;
+    let made =
+        Tensor { scalar_type, host_type: scalar_type, sizes, dynamic, data: None, changes: None };
+    Some(rewriter.value(Value::Tensor(made)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operators::Operator;
+    use crate::passes::{text, verify};
+    use alloc::format;
+    use alloc::string::String;
+
+    fn takes(graph: &Graph<'_>, node: &Node, most: usize) -> bool {
+        verify::verify(graph).unwrap();
+        let product = products::places(node.operator);
+        let rows = product.or_else(|| tables::places(node.operator).map(|places| places.rows));
+        let Some(rows) = rows else { return true };
+        match &graph.values[node.args[rows.weights]] {
+            Value::Tensor(tensor) => tensor.sizes[0] <= most,
+            _ => false,
+        }
+    }
+
+    /// What becomes of a graph where a processor takes weights of so many rows.
+    fn cut_to(text: &str, most: usize) -> Vec<String> {
+        let mut graph = text::parse(text);
+        run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
+        crate::passes::dead::run(&mut graph);
+        verify::verify(&graph).unwrap();
+        text::calls(&graph)
+    }
+
+    const LINEAR: &str = "in x f32[2,3,4]
+        const w f32[100,4] = 0.5
+        const b f32[100] = 1
+        y f32[2,3,100] = aten.linear.default(x, w, b)
+        out y";
+
+    #[test]
+    fn rows_of_products_are_cut() {
+        let calls = cut_to(LINEAR, 64);
+        assert_eq!(calls.len(), 3, "{calls:#?}");
+        assert!(calls[..2].iter().all(|call| call.contains(" = aten.linear.default(%0, ")));
+        assert!(calls[2].contains("%3 = aten.cat.default("), "{calls:#?}");
+        // Pieces of 32 rows, of which the last has four.
+        assert_eq!(cut_to(LINEAR, 32).len(), 5);
+    }
+
+    #[test]
+    fn what_is_taken_whole_or_not_at_all_stays() {
+        for most in [100, 31] {
+            let calls = cut_to(LINEAR, most);
+            assert_eq!(calls.len(), 1, "{calls:#?}");
+            assert!(calls[0].contains("aten.linear.default(%0, %1, %2)"));
+        }
+        let mut graph = text::parse(LINEAR);
+        assert_eq!(run(&mut graph, 1600, &mut |_, _| false), 0);
+        let varying = LINEAR.replace("const w f32[100,4] = 0.5", "in w f32[100,4]");
+        assert_eq!(cut_to(&varying, 64).len(), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_joined_is_not_cut() {
+        let mut graph = text::parse(LINEAR);
+        let takes = &mut |graph: &Graph<'_>, node: &Node| {
+            node.operator != Operator::CAT && takes(graph, node, 64)
+        };
+        assert_eq!(run(&mut graph, 0, takes), 0);
+        assert_eq!(text::operators(&graph), ["aten.linear.default"]);
+    }
+
+    /// All rows differ, and so does what they make.
+    #[test]
+    fn pieces_make_what_the_whole_made() {
+        let numbers = |count: usize| {
+            let all = (0..count).map(|at| format!("{}", (at * 7919 % 1009) as f32 / 64.0));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        let edges = "0 31 32 33 63 64 65 95 96 98 99 1";
+        for (scalar_type, index_type) in [("f32", "i64"), ("f16", "i32"), ("f16", "i64")] {
+            let text = format!(
+                "const i {index_type}[3,4] = {edges}
+                 const w {scalar_type}[100,4] = {}
+                 const b {scalar_type}[100] = {}
+                 e {scalar_type}[3,4,4] = aten.embedding.default(w, i, -1, false, false)
+                 y {scalar_type}[3,4,100] = aten.linear.default(e, w, b)
+                 out e y",
+                numbers(400),
+                numbers(100)
+            );
+            let computed = |most: usize| {
+                let mut graph = text::parse(&text);
+                let changed = run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
+                crate::lower::portable::run(&mut graph).unwrap();
+                (changed, crate::testing::outputs(&graph, &[]))
+            };
+            let (changed, whole) = computed(100);
+            assert_eq!(changed, 0);
+            for most in [32, 64] {
+                let (changed, pieces) = computed(most);
+                assert_eq!(changed, 2);
+                assert!(pieces == whole, "{scalar_type}, {index_type}, {most}");
+            }
+        }
+    }
+
+    /// Products with codes of 8 and 4 bits, with scales by row and by group, of which there are more than rows, and without a bias.
+    #[test]
+    fn pieces_of_quantized_weights_make_what_the_whole_made() {
+        let numbers = |count: usize, over: usize| {
+            let all = (0..count).map(|at| format!("{}", (at * 7919 % 251) as f32 / over as f32));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        let codes = |count: usize| {
+            let all = (0..count).map(|at| format!("{}", (at * 7919 % 255) as i32 - 127));
+            all.collect::<Vec<_>>().join(" ")
+        };
+        let x = format!("const x f32[3,64] = {}", numbers(192, 200));
+        let bias = format!("const b f32[100] = {}", numbers(100, 8));
+        let by_row = format!("const s f32[100] = {}", numbers(100, 300));
+        let by_group = format!("const s f32[2,104] = {}", numbers(208, 300));
+        let bytes = format!("const w i8[100,64] = {}", codes(6400));
+        let nibbles = format!("const w i8[100,32] = {}", codes(3200));
+        let sums = "const t i32[2,100] = 0";
+        let a_sum = "const t i32[100] = 0";
+        let products = [
+            (&bytes, &by_row, "", "aten._weight_int8pack_mm.default(x, w, s)"),
+            (&nibbles, &by_row, "", "et_vk.linear_qcs4w.default(x, w, s)"),
+            (&bytes, &by_row, "", "et_vk.linear_q8csw.default(x, w, s, b)"),
+            (&nibbles, &by_group, "", "et_vk.linear_q4gsw.default(x, w, s, 32, none)"),
+            (&nibbles, &by_group, "", "et_vk.linear_q4gsw.default(x, w, s, 32, b)"),
+            (&bytes, &by_row, a_sum, "et_vk.linear_q8ta_q8csw.default(x, 0.004, 5, w, t, s, b)"),
+            (
+                &nibbles,
+                &by_group,
+                &format!("const p f32[3] = 0.01\nconst z i8[3] = 3\n{sums}"),
+                "et_vk.linear_dq8ca_q4gsw.default(x, p, z, w, t, s, 32, b)",
+            ),
+        ];
+        for (weights, scales, more, call) in products {
+            let y = format!("y f32[3,100] = {call}");
+            let text = [&x, &bias[..], weights, scales, more, &y, "out y"].join("\n");
+            assert_cut(&text, call);
+        }
+        let table = format!("const w u8[100,32] = {}", codes(3200).replace('-', ""));
+        let scales = format!("const s f32[100,2] = {}", numbers(200, 300));
+        for scales in [&scales[..], "const s f32[1] = 0.25"] {
+            let call = "et_vk.embedding_q4gsw.default(w, s, 32, i, true)";
+            let indices = "const i i64[3,4] = 0 31 32 33 63 64 65 95 96 98 99 1";
+            let y = format!("y f32[3,4,64] = {call}");
+            assert_cut(&[&table, scales, indices, &y, "out y"].join("\n"), call);
+        }
+    }
+
+    /// That a call is cut into two pieces and into four, and makes the same.
+    fn assert_cut(text: &str, call: &str) {
+        let computed = |most: usize| {
+            let mut graph = text::parse(text);
+            let changed = run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
+            crate::lower::portable::run(&mut graph).unwrap();
+            (changed, crate::testing::outputs(&graph, &[]))
+        };
+        let (changed, whole) = computed(100);
+        assert_eq!(changed, 0);
+        for most in [32, 64] {
+            let (changed, pieces) = computed(most);
+            assert_eq!(changed, 1, "{call}, {most}");
+            assert!(pieces == whole, "{call}, {most}");
+        }
+    }
+
+    #[test]
+    fn rows_of_tables_are_looked_up_by_piece() {
+        let calls = cut_to(
+            "in i i64[2,3]
+             const w f32[100,4] = 0.5
+             y f32[2,3,4] = aten.embedding.default(w, i, -1, false, false)
+             out y",
+            64,
+        );
+        let names: Vec<&str> = calls.iter().map(|call| call.split_once(" = ").unwrap().1).collect();
+        let names: Vec<&str> = names.iter().map(|call| call.split_once('(').unwrap().0).collect();
+        let expected = [
+            "aten.clamp.default",
+            "aten.embedding.default",
+            "aten.clamp.default",
+            "aten.sub.Scalar",
+            "aten.embedding.default",
+            "aten.ge.Scalar",
+            "aten.unsqueeze_copy.default",
+            "aten.where.self",
+        ];
+        assert_eq!(names, expected);
+        assert!(
+            calls[0].contains("(%0, 0, 63)") && calls[2].contains("(%0, 64, 99)"),
+            "{calls:#?}"
+        );
+    }
+}
