@@ -70,7 +70,12 @@ impl Bounds {
         let out = node.args.last().copied();
         match node.operator {
             Operator::EMBEDDING => position == 1,
-            Operator::INDEX_SELECT | Operator::GATHER => position == 2,
+            Operator::INDEX_SELECT
+            | Operator::GATHER
+            | Operator::SCATTER_SRC
+            | Operator::SCATTER_VALUE
+            | Operator::SCATTER_ADD
+            | Operator::SCATTER_REDUCE_TWO => position == 2,
             Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
             // What is clamped to 32 bits anyway.
             Operator::CLAMP => {
@@ -230,6 +235,9 @@ impl Bounds {
             Operator::MAX_DIM
             | Operator::MIN_DIM
             | Operator::MAX_POOL2D_WITH_INDICES
+            | Operator::ADAPTIVE_MAX_POOL2D
+            | Operator::SORT
+            | Operator::SORT_STABLE
             | Operator::TOPK
                 if position == 1 =>
             {
@@ -240,7 +248,13 @@ impl Bounds {
                 product(of(0)?, (0, count))
             }
             Operator::AMAX | Operator::AMIN | Operator::MAX | Operator::MIN => of(0),
-            Operator::MAX_DIM | Operator::MIN_DIM | Operator::TOPK => of(0),
+            Operator::MAX_DIM
+            | Operator::MIN_DIM
+            | Operator::SORT
+            | Operator::SORT_STABLE
+            | Operator::TOPK => of(0),
+            Operator::SIGN => Some((-1, 1)),
+            Operator::SCATTER_SRC | Operator::SCATTER_VALUE => Some(joined(of(0)?, of(3)?)),
             Operator::FLOOR_DIVIDE | Operator::DIV_TENSOR_MODE | Operator::DIV_SCALAR_MODE => {
                 let (a, b) = (of(0)?, of(1)?);
                 // Whole divisors make what they divide no larger; rounding down can make it one less.
@@ -250,6 +264,10 @@ impl Bounds {
             Operator::REMAINDER_SCALAR | Operator::REMAINDER_TENSOR => {
                 let (low, high) = of(1)?;
                 (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
+            }
+            // What is left has the sign of what was divided, and is no larger.
+            Operator::FMOD_SCALAR | Operator::FMOD_TENSOR => {
+                of(0).map(|(low, high)| (low.min(0), high.max(0)))
             }
             Operator::BITWISE_AND_TENSOR
             | Operator::BITWISE_OR_TENSOR
@@ -415,6 +433,36 @@ mod tests {
         assert_eq!(bounds.interval(3), Some((-9 << 40, 5 << 40)));
         assert_eq!(bounds.interval(4), Some((-9, 5)));
         assert!(bounds.fits_32_bits(2) && !bounds.fits_32_bits(3));
+    }
+
+    #[test]
+    fn places_of_what_is_put_in_order_are_known() {
+        let long = |data| tensor(ScalarType::Long, 3, data);
+        let graph = Graph {
+            values: vec![
+                tensor(ScalarType::Float, 3, None),
+                Value::Int(2),
+                tensor(ScalarType::Float, 2, None),
+                tensor(ScalarType::Long, 2, None),
+                Value::List(vec![2, 3]),
+                long(Some(&[-4, 0, 9])),
+                Value::Int(5),
+                long(None),
+                Value::Int(0),
+                long(None),
+            ],
+            nodes: vec![
+                Node::new(Operator::TOPK, vec![0, 1, 4]),
+                Node::new(Operator::FMOD_SCALAR, vec![5, 6, 7]),
+                Node::new(Operator::SCATTER_VALUE, vec![5, 8, 3, 6, 9]),
+            ],
+            outputs: vec![7, 9],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert_eq!(bounds.interval(3), Some((0, 2)));
+        assert_eq!(bounds.interval(7), Some((-4, 9)));
+        assert_eq!(bounds.interval(9), Some((-4, 9)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "functions.glsl"
+#include "angles.glsl"
 
 // out = function(a, b), with a and b broadcast to the output's shape, four elements an invocation.
 
@@ -24,7 +25,33 @@ TENSOR_IN(0, a, A)
 TENSOR_IN(1, b, B)
 TENSOR_OUT(2, y, OUT)
 
-BINARY(apply_f, FUNCTION)
+// Functions that are not among those of functions.glsl, which are in chains, too.
+const uint FMOD = 21;
+const uint REMAINDER = 22;
+const uint ATAN2 = 23;
+
+BINARY(common_f, FUNCTION)
+
+// What is left of a, with its sign, when b is taken from it as often as it can be. A turn takes as many as 24 bits of a quotient say, exactly.
+vec4 fmod_f(vec4 a, vec4 b) {
+    vec4 r = a;
+    for (int turn = 0; turn < 3; ++turn) {
+        r = mix(r, rest_f(r, b, trunc(r / b)), greaterThanEqual(abs(r), abs(b)));
+    }
+    // A quotient may have been rounded up to a whole number.
+    r += mix(vec4(0.0), sign(a) * abs(b), lessThan(r * sign(a), vec4(0.0)));
+    vec4 none = vec4(isinf(a)) + vec4(equal(b, vec4(0.0))) + vec4(either_is_nan(a, b));
+    return mix(r, vec4(0.0 / 0.0), notEqual(none, vec4(0.0)));
+}
+
+vec4 apply_f(vec4 a, vec4 b, float alpha) {
+    if (FUNCTION == ATAN2) return atan2_f(a, b);
+    if (FUNCTION != FMOD && FUNCTION != REMAINDER) return common_f(a, b, alpha);
+    vec4 r = fmod_f(a, b);
+    if (FUNCTION == FMOD) return r;
+    vec4 other_side = vec4(notEqual(r, vec4(0.0))) * vec4(notEqual(lessThan(r, vec4(0.0)), lessThan(b, vec4(0.0))));
+    return mix(r, r + b, greaterThan(other_side, vec4(0.5)));
+}
 
 // Powers of integers; those of negative exponents are fractions, rounded towards zero.
 int power_of(int a, int b) {
@@ -63,6 +90,12 @@ int apply_i(int a, int b) {
         case BITWISE_AND: return a & b;
         case BITWISE_OR: return a | b;
         case BITWISE_XOR: return a ^ b;
+        case FMOD: return b == 0 ? 0 : a - a / b * b;
+        case REMAINDER: {
+            if (b == 0) return 0;
+            int r = a - a / b * b;
+            return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+        }
         case LINEAR_INDEX: return a * push.alpha_int + (b < 0 ? b + push.alpha_int : b); // b may count from the end
     }
     return a;
@@ -83,7 +116,7 @@ uvec2 places(uint i) {
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    bool floating = is_float(A) || is_float(B) || (is_float(OUT) && FUNCTION < EQ);
+    bool floating = is_float(A) || is_float(B) || (is_float(OUT) && (FUNCTION < EQ || FUNCTION == ATAN2));
     if (SAME_LAYOUT != 0 && floating) {
         y_write_f4(i, apply_f(a_f4(i), b_f4(i), push.alpha));
         return;

@@ -27,6 +27,7 @@ const uint RECIPROCAL = 26;
 const uint ERF = 27;
 const uint ELU = 28;
 const uint BITWISE_NOT = 30;
+const uint CELU = 33;
 
 // Of two.
 const uint ADD = 0;
@@ -93,7 +94,8 @@ vec4 sine_f(vec4 x, int quarters) {
             case LINE: return a * x + b; \
             case RECIPROCAL: return 1.0 / x; \
             case ERF: return erf_f(x); \
-            case ELU: return mix(a * (exp(x) - 1.0), x, greaterThan(x, vec4(0.0))); \
+            case ELU: return mix(a * (exp(x) - 1.0), b * x, greaterThan(x, vec4(0.0))); \
+            case CELU: return mix(a * (exp(b * x) - 1.0), x, greaterThan(x, vec4(0.0))); \
         } \
         return x; \
     }

@@ -3,7 +3,8 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// The largest element, or the mean, of a window over two dimensions. Four consecutive outputs an invocation.
+// The largest element, or the mean, of a window over two dimensions. Adaptive windows are as many as outputs, of whatever sizes, and may overlap
+// by an element: from floor(o * in / out) to ceil((o + 1) * in / out). Four consecutive outputs an invocation.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -12,6 +13,7 @@ layout(constant_id = 5) const uint INDICES = 0;
 layout(constant_id = 6) const uint KIND = 0;
 // Whether padding counts as elements of a mean.
 layout(constant_id = 7) const uint COUNT_PADDING = 0;
+layout(constant_id = 8) const uint ADAPTIVE = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -53,6 +55,19 @@ void main() {
         int kx_first = start_x < 0 ? (push.dilation_x - 1 - start_x) / push.dilation_x : 0;
         int ky_end = min(push.kernel_y, (push.in_y - start_y + push.dilation_y - 1) / push.dilation_y);
         int kx_end = min(push.kernel_x, (push.in_x - start_x + push.dilation_x - 1) / push.dilation_x);
+        if (ADAPTIVE != 0) {
+            ivec2 o = ivec2(oy, ox);
+            ivec2 size = ivec2(push.in_y, push.in_x);
+            ivec2 outs = ivec2(push.out_y, push.out_x);
+            ivec2 start = o * size / outs;
+            ivec2 end = ((o + 1) * size + outs - 1) / outs;
+            start_y = start.x;
+            start_x = start.y;
+            ky_first = 0;
+            kx_first = 0;
+            ky_end = end.x - start.x;
+            kx_end = end.y - start.y;
+        }
         float best = KIND == 2 ? 0.0 : -1.0 / 0.0;
         int place = max(start_y + ky_first * push.dilation_y, 0) * push.in_x + max(start_x + kx_first * push.dilation_x, 0);
         for (int ky = ky_first; ky < ky_end; ++ky) {

@@ -131,6 +131,13 @@ pipelines! {
         numel: u32, a: f32, a_int: i32, b: f32, b_int: i32, c: f32, d: f32,
     };
 
+    /// A function of one tensor that few programs have, four elements an invocation.
+    Special, SpecialPush = "special", 2 buffers, {
+        function: u32, input: Element, output: Element,
+    }, {
+        numel: u32,
+    };
+
     /// A function of two tensors that are broadcast to the output's shape, four elements an invocation.
     Binary, BinaryPush = "binary", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
@@ -209,6 +216,27 @@ pipelines! {
         input: Element, output: Element, by_element: bool,
     }, {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
+    };
+
+    /// Where the first elements of the middle of three dimensions are, in order; an invocation for each element of the input.
+    Order, OrderPush = "order", 2 buffers, {
+        input: Element, descending: bool,
+    }, {
+        numel: u32, count: u32, inner: u32, first: u32,
+    };
+
+    /// Sums or products of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
+    Scan, ScanPush = "scan", 2 buffers, {
+        function: u32, input: Element, output: Element,
+    }, {
+        numel: u32, count: u32, inner: u32,
+    };
+
+    /// Elements of the third buffer where an index tensor (the second) says along the middle of three dimensions, the others as in the first.
+    Scatter, ScatterPush = "scatter", 4 buffers, {
+        function: u32, input: Element, source: Element, output: Element, one_source: bool,
+    }, {
+        numel: u32, size: u32, count: u32, inner: u32,
     };
 
     /// Puts rows where an index tensor (the second buffer) says along one dimension of the output, in place.
@@ -493,7 +521,7 @@ pipelines! {
 
     /// The largest element or the mean of windows over two dimensions, four outputs an invocation.
     Pool, PoolPush = "pool", 3 buffers, {
-        input: Element, output: Element, indices: Element, kind: u32, count_padding: bool,
+        input: Element, output: Element, indices: Element, kind: u32, count_padding: bool, adaptive: bool,
     }, {
         numel: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, kernel_y: i32, kernel_x: i32,
         stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32, dilation_y: i32, dilation_x: i32, divisor: i32,

@@ -17,13 +17,29 @@ numbers! {
     /// Functions of one number: of [`Unary`](crate::Unary), [`Pointwise`](crate::Pointwise), and the activations behind products.
     unary, ["activations.glsl", "functions.glsl", "unary.comp"]:
     TANH, SIGMOID, GELU, GELU_TANH, CLAMP, LEAKY_RELU, HARDSWISH, HARDSIGMOID, SILU,
-    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE;
+    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, CELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE;
 }
 
 numbers! {
-    /// Functions of two numbers: of [`Binary`](crate::Binary) and [`Pointwise`](crate::Pointwise).
-    binary, ["functions.glsl"]:
-    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX;
+    /// Functions of two numbers: of [`Binary`](crate::Binary), and but for the last three of [`Pointwise`](crate::Pointwise).
+    binary, ["functions.glsl", "binary.comp"]:
+    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER, ATAN2;
+}
+
+numbers! {
+    /// Functions of one number that few programs have: of [`Special`](crate::Special).
+    special, ["special.comp"]:
+    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN, ISINF;
+}
+
+numbers! {
+    /// What [`Scan`](crate::Scan) computes.
+    scan, ["scan.comp"]: SUM, PROD;
+}
+
+numbers! {
+    /// What [`Scatter`](crate::Scatter) makes of an element and one that goes there.
+    scatter, ["scatter.comp"]: REPLACE, ADD, MULTIPLY, LARGEST, SMALLEST;
 }
 
 numbers! {

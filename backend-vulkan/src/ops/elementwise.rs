@@ -37,13 +37,15 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::RECIPROCAL, |e, args| unary(e, args, unary::RECIPROCAL, 0.0, 0.0)),
     pointwise(Operator::ERF, |e, args| unary(e, args, unary::ERF, 0.0, 0.0)),
     pointwise(Operator::ELU, |e, args| {
-        for position in 2..args.len().saturating_sub(1) {
-            if e.optional_float(args[position])?.is_some_and(|scale| scale != 1.0) {
-                return Err(Error::unsupported("an ELU that scales"));
-            }
+        let number = |position: usize| -> Result<f64, Error> {
+            let given = position + 1 < args.len();
+            Ok(if given { e.optional_float(args[position])?.unwrap_or(1.0) } else { 1.0 })
+        };
+        match [number(1)?, number(2)?, number(3)?] {
+            [alpha, scale, 1.0] => unary(e, args, unary::ELU, alpha * scale, scale),
+            [alpha, 1.0, input_scale] => unary(e, args, unary::CELU, alpha, input_scale),
+            _ => Err(Error::unsupported("an ELU that scales its input and its output")),
         }
-        let alpha = if args.len() > 2 { e.optional_float(args[1])? } else { None };
-        unary(e, args, unary::ELU, alpha.unwrap_or(1.0), 0.0)
     }),
     pointwise(Operator::ROUND, |e, args| unary(e, args, unary::ROUND, 0.0, 0.0)),
     activation(Operator::RELU, |e, args| unary(e, args, unary::CLAMP, 0.0, f64::INFINITY)),

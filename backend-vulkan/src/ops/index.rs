@@ -241,6 +241,17 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
+    take_each(e, &input, &index, dim, &out)
+}
+
+/// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along one dimension.
+pub(super) fn take_each(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    index: &Operand,
+    dim: usize,
+    out: &Operand,
+) -> Result<(), Error> {
     let inner: usize = input.sizes.iter().skip(dim + 1).product();
     let push = TakePush {
         numel: u32_of(out.numel())?,

@@ -19,11 +19,15 @@ mod linear;
 mod matmul;
 mod normalize;
 mod normed;
+mod order;
 mod pooling;
 mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;
+mod scan;
+mod scatter;
+mod special;
 mod symbolic;
 #[cfg(test)]
 mod testing;
@@ -116,6 +120,7 @@ const FAMILIES: &[&[Entry]] = &[
     join::OPERATORS,
     linear::OPERATORS,
     normalize::OPERATORS,
+    order::OPERATORS,
     pooling::OPERATORS,
     quantized::convert::OPERATORS,
     quantized::convolution::OPERATORS,
@@ -124,6 +129,9 @@ const FAMILIES: &[&[Entry]] = &[
     quantized::parameters::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
+    scan::OPERATORS,
+    scatter::OPERATORS,
+    special::OPERATORS,
     symbolic::OPERATORS,
     training::OPERATORS,
     views::OPERATORS,

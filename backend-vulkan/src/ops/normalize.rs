@@ -23,6 +23,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::NATIVE_GROUP_NORM, group_norm),
     operator(Operator::ET_VK_RMS_NORM, rms_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
+    operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_STATS, own_statistics),
 ];
 
 /// The longest row that one workgroup works on: longer ones are shared among several.
@@ -239,6 +240,28 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(Error::Invalid(format!("{groups} groups of {channels} channels")));
     }
     let rows = Rows::of_number(e, &input, batch * groups);
+    let outs = e.outs(args)?;
+    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &input.sizes)?;
+    let step = input.sizes.iter().skip(2).product();
+    let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count: channels };
+    centered(e, &input, rows, weights, epsilon, &out)
+}
+
+/// A batch normalisation by the statistics of its input: of one batch, those of each channel's elements, which are a row.
+fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let weight = e.optional_tensor(e.arg(args, 1)?)?;
+    let bias = e.optional_tensor(e.arg(args, 2)?)?;
+    let epsilon = e.float(e.arg(args, 5)?)?;
+    let channels = input.size(1);
+    if e.bound_sizes(&input).first() != Some(&1) || input.rank() < 2 {
+        return Err(Error::unsupported("statistics over several of a batch"));
+    }
+    if !e.bool(e.arg(args, 3)?)? {
+        return Err(Error::invalid("there are no other statistics than those of the input"));
+    }
+    let rows = Rows::of_number(e, &input, channels);
     let outs = e.outs(args)?;
     let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
     let out = e.resize(out, &input.sizes)?;

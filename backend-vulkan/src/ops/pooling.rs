@@ -12,7 +12,9 @@ use torchlet_shaders::{Pool, PoolPush};
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::MAX_POOL2D, max_pool),
     operator(Operator::MAX_POOL2D_WITH_INDICES, max_pool),
-    operator(Operator::ADAPTIVE_AVG_POOL2D, adaptive),
+    operator(Operator::ADAPTIVE_AVG_POOL1D, |e, args| adaptive(e, args, 1, MEAN)),
+    operator(Operator::ADAPTIVE_AVG_POOL2D, |e, args| adaptive(e, args, 2, MEAN)),
+    operator(Operator::ADAPTIVE_MAX_POOL2D, |e, args| adaptive(e, args, 2, Kind::Largest)),
     operator(Operator::AVG_POOL1D, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let ceil = optional(e, args, 4)?.unwrap_or(0) != 0;
@@ -44,6 +46,9 @@ enum Kind {
     Mean { count_padding: bool, divisor: i32 },
 }
 
+/// The mean of all elements of a window.
+const MEAN: Kind = Kind::Mean { count_padding: false, divisor: 0 };
+
 /// An integer argument that may be left out or be nothing.
 fn optional(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<Option<i64>, Error> {
     if args.len() > position + 1 { e.optional_int(args[position]) } else { Ok(None) }
@@ -57,24 +62,35 @@ fn max_pool(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     pool(e, args, &input, windows, Kind::Largest)
 }
 
-/// Means of as many windows as the output has elements, which divide the input.
-fn adaptive(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// As many windows as are asked for, of whatever sizes.
+fn adaptive(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    lines: usize,
+    kind: Kind,
+) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let wanted = pair(&e.ints(e.arg(args, 1)?)?, None)?;
-    let first = input.rank().saturating_sub(2);
-    let mut kernel = Vec::new();
-    for (dim, wanted) in wanted.into_iter().enumerate() {
-        let size = input.size(first + dim) as i64;
-        if wanted < 1 || size % wanted != 0 {
-            return Err(Error::unsupported(format!(
-                "{wanted} windows of several sizes over {size}"
-            )));
-        }
-        kernel.push(size / wanted);
+    let plane = Plane::of(&input, lines)?;
+    let wanted = e.ints(e.arg(args, 1)?)?;
+    let wanted = match (lines, &wanted[..]) {
+        (1, [only]) => [1, *only],
+        _ => pair(&wanted, None)?,
+    };
+    let mut out_size = [0; 2];
+    for ((out, wanted), size) in out_size.iter_mut().zip(wanted).zip(plane.size) {
+        // Places of edges are products of both.
+        *out = usize::try_from(wanted)
+            .ok()
+            .filter(|wanted| {
+                let edge = wanted.checked_add(1).and_then(|end| end.checked_mul(size.max(1)));
+                *wanted > 0 && edge.is_some_and(|edge| edge < 1 << 30)
+            })
+            .ok_or_else(|| Error::unsupported(format!("{wanted} windows over {size}")))?;
     }
-    let (stride, padding) = (Vec::new(), Vec::new());
-    let windows = Windows { lines: 2, kernel, stride, padding, dilation: vec![1], ceil: false };
-    pool(e, args, &input, windows, Kind::Mean { count_padding: true, divisor: 0 })
+    if plane.size.contains(&0) {
+        return Err(Error::invalid("windows of nothing"));
+    }
+    emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
 }
 
 /// The integers of an argument that may be left out or be nothing.
@@ -127,6 +143,26 @@ impl Windows {
     }
 }
 
+/// The last dimensions of a tensor, over which windows slide: one counts as two of which the first is 1.
+struct Plane {
+    lines: usize,
+    size: [usize; 2],
+}
+
+impl Plane {
+    fn of(input: &Operand, lines: usize) -> Result<Self, Error> {
+        checked_numel(&input.sizes)?;
+        if !input.element.is_floating() {
+            return Err(Error::unsupported("pooling of integers"));
+        }
+        match (lines, &input.sizes[..]) {
+            (1, [_, x] | [_, _, x]) => Ok(Plane { lines, size: [1, *x] }),
+            (2, [_, y, x] | [_, _, y, x]) => Ok(Plane { lines, size: [*y, *x] }),
+            _ => Err(Error::Invalid(format!("an input of shape {:?}", input.sizes))),
+        }
+    }
+}
+
 fn pool(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -134,30 +170,37 @@ fn pool(
     windows: Windows,
     kind: Kind,
 ) -> Result<(), Error> {
-    checked_numel(&input.sizes)?;
-    if !input.element.is_floating() {
-        return Err(Error::unsupported("pooling of integers"));
-    }
+    let plane = Plane::of(input, windows.lines)?;
     let kernel = pair(&windows.kernel, None)?;
     let stride = pair(&windows.stride, Some(kernel))?;
     let padding = pair(&windows.padding, Some([0, 0]))?;
     let dilation = pair(&windows.dilation, Some([1, 1]))?;
-    let (outer, in_y, in_x) = match (windows.lines, &input.sizes[..]) {
-        (1, [_, in_x] | [_, _, in_x]) => (input.rank() - 1, 1, *in_x),
-        (2, [_, in_y, in_x] | [_, _, in_y, in_x]) => (input.rank() - 2, *in_y, *in_x),
-        _ => return Err(Error::Invalid(format!("an input of shape {:?}", input.sizes))),
-    };
     let mut window = [Window::NONE; 2];
     let mut out_size = [0; 2];
-    for (dim, size) in [in_y, in_x].into_iter().enumerate() {
+    for (dim, size) in plane.size.into_iter().enumerate() {
         window[dim] = Window::new(kernel[dim], stride[dim], padding[dim], dilation[dim])?;
         if i64::from(window[dim].padding) * 2 > window[dim].reach() {
             return Err(Error::invalid("the padding is more than half of the window"));
         }
         out_size[dim] = window[dim].count(size, windows.ceil)?;
     }
-    let mut sizes = input.sizes[..outer].to_vec();
-    sizes.extend(&out_size[2 - windows.lines..]);
+    emit(e, args, input, &plane, window, out_size, kind, false)
+}
+
+/// Emits the dispatch; what windows are does not count where they are adaptive.
+#[allow(clippy::too_many_arguments)]
+fn emit(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    input: &Operand,
+    plane: &Plane,
+    [y, x]: [Window; 2],
+    out_size: [usize; 2],
+    kind: Kind,
+    adaptive: bool,
+) -> Result<(), Error> {
+    let mut sizes = input.sizes[..input.rank() - plane.lines].to_vec();
+    sizes.extend(&out_size[2 - plane.lines..]);
     checked_numel(&sizes)?;
     let outs = e.outs(args)?;
     let first = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
@@ -179,8 +222,9 @@ fn pool(
         indices: indices.element,
         kind: number,
         count_padding,
+        adaptive,
     };
-    let [y, x] = window;
+    let [in_y, in_x] = plane.size;
     let push = PoolPush {
         numel: u32_of(out.numel())?,
         in_y: in_y as i32,

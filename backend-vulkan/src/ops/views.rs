@@ -85,6 +85,32 @@ pub(super) const OPERATORS: &[Entry] = &[
         let out = e.resize(out.id, &wanted)?;
         pick(e, &input, &out, &wanted, &strides, base)
     }),
+    operator(Operator::DIAGONAL_COPY, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let given = |position: usize, none: i64| {
+            let is_given = position + 1 < args.len();
+            if is_given { e.int(args[position]) } else { Ok(none) }
+        };
+        let offset = given(1, 0)?;
+        let (a, b) = (input.dim(given(2, 0)?)?, input.dim(given(3, 1)?)?);
+        if a == b || input.rank() < 2 {
+            return Err(Error::invalid("a diagonal has two dimensions"));
+        }
+        let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+        // It begins to the right of the first element, or below it.
+        let [below, right] = [offset.saturating_neg().max(0), offset.max(0)];
+        let left = |dim: usize, skipped: i64| (input.size(dim) as i64 - skipped).max(0);
+        let length = left(a, below).min(left(b, right));
+        let others = (0..input.rank()).filter(|dim| *dim != a && *dim != b);
+        let (mut sizes, mut steps): (Vec<usize>, Vec<i64>) =
+            others.map(|dim| (input.size(dim), strides[dim])).unzip();
+        sizes.push(length as usize);
+        steps.push(strides[a] + strides[b]);
+        let base = if length == 0 { 0 } else { below * strides[a] + right * strides[b] };
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes)?;
+        gather(e, &input, &out, &sizes, &steps, base)
+    }),
     operator(Operator::SELECT_COPY_INT, select),
     operator(Operator::SELECT_INT, select),
     operator(Operator::SLICE_COPY_TENSOR, slice),

@@ -1,0 +1,34 @@
+//! Sums and products of all elements up to each one.
+
+use super::{Entry, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::scan;
+use torchlet_shaders::{Scan, ScanPush};
+
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::CUMSUM, |e, args| along(e, args, scan::SUM)),
+    operator(Operator::CUMPROD, |e, args| along(e, args, scan::PROD)),
+];
+
+/// The longest dimension: every output is made of all elements before it.
+const LONGEST: usize = 1 << 13;
+
+fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    if e.bound_sizes(&input).get(dim).is_some_and(|size| *size > LONGEST) {
+        return Err(Error::unsupported(format!("sums along more than {LONGEST} elements")));
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let push = ScanPush {
+        numel: u32_of(out.numel())?,
+        count: u32_of(input.size(dim))?,
+        inner: u32_of(input.sizes.iter().skip(dim + 1).product())?,
+    };
+    let pipeline = Scan { function, input: input.element, output: out.element };
+    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}

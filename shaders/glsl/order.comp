@@ -1,0 +1,52 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "tensor.glsl"
+
+// Where the first elements of the middle of three dimensions are, in order: out[o, n, r] = k of the element in[o, k, r] that n others come
+// before. Equal ones keep their order; what is not a number is larger than all others, as PyTorch has it.
+//
+// An invocation counts the elements before one of the input, so that each word of the output has one writer.
+
+layout(constant_id = 3) const uint IN = 0;
+layout(constant_id = 4) const uint DESCENDING = 0;
+
+layout(push_constant) uniform Push {
+    uint numel; // of the input
+    uint count; // of the dimension
+    uint inner; // elements behind it
+    uint first; // of the dimension in the output
+} push;
+
+TENSOR_IN(0, x, IN)
+WORDS_OUT(1, places)
+
+// A number whose order is that of the elements.
+uint key(uint i) {
+    uint bits;
+    if (is_float(IN)) {
+        float v = x_f(i);
+        // Both zeros are the same.
+        bits = v == 0.0 ? 0 : floatBitsToUint(v);
+        bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+        if (isnan(v)) bits = 0xffffffffu;
+    } else {
+        bits = uint(x_i(i)) ^ 0x80000000u;
+    }
+    return DESCENDING != 0 ? ~bits : bits;
+}
+
+void main() {
+    uint i = invocation_x();
+    if (i >= push.numel) return;
+    uint r = i % push.inner;
+    uint k = i / push.inner % push.count;
+    uint o = i / push.inner / push.count;
+    uint start = o * push.count * push.inner + r;
+    uint own = key(i);
+    uint before = 0;
+    for (uint j = 0; j < push.count; ++j) {
+        uint other = key(start + j * push.inner);
+        before += uint(other < own || (other == own && j < k));
+    }
+    if (before < push.first) places.words[(o * push.first + before) * push.inner + r] = k;
+}
