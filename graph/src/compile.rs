@@ -345,7 +345,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         };
         let dynamic = passes::dynamic::run(&mut graph, &mut by_first)
             + passes::dynamic_convolution::run(&mut graph, &mut by_first)
-            + passes::lookup::run(&mut graph, &mut by_first);
+            + passes::lookup::run(&mut graph, &mut by_first)
+            + passes::volumes::run(&mut graph, &mut by_first);
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }

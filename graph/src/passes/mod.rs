@@ -6,8 +6,8 @@
 //! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
 //! do those that read what it writes; and where sizes are bounds, nothing follows from them.
 //!
-//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`] and
-//! [`lookup`], which ask them what they take and run before constants are folded; and [`pieces`], which is for back-ends, as it depends on one
+//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`],
+//! [`lookup`] and [`volumes`], which ask them what they take and run before constants are folded; and [`pieces`], which is for back-ends, as it depends on one
 //! device.
 
 pub mod activations;
@@ -34,6 +34,7 @@ pub(crate) mod text;
 pub mod uses;
 pub mod verify;
 mod views;
+pub mod volumes;
 mod weights;
 
 use crate::error::Error;
