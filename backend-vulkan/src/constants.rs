@@ -6,6 +6,8 @@ use crate::error::Error;
 use crate::memory_plan::{Memory, Place};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
+use crate::transfer::widen;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use torchlet_core::Parallel;
@@ -27,6 +29,8 @@ struct Constant<'c> {
 #[derive(Clone, Copy)]
 enum Origin<'c> {
     Bytes(&'c [u8]),
+    /// These are of `bfloat16`.
+    Widened(&'c [u8]),
     Derived(&'c Derived, &'c Graph<'c>, &'c State),
     /// They are zeros.
     Nothing,
@@ -40,9 +44,10 @@ impl Constant<'_> {
     fn write(&self, target: &mut [u8]) -> Result<(), Error> {
         match self.origin {
             Origin::Bytes(bytes) => target.copy_from_slice(bytes),
+            Origin::Widened(bytes) => widen(bytes, target),
             Origin::Nothing => target.fill(0),
             Origin::Derived(derived, graph, state) => {
-                derived.make(&|id| bytes_of(graph, state, id), target)?;
+                derived.make(&|id| device_bytes(graph, state, id), target)?;
             }
         }
         Ok(())
@@ -104,12 +109,15 @@ impl<'c> ConstantWrites<'c> {
                 Contents::Derived(derived) => {
                     (Origin::Derived(derived, graph, state), derived.bytes())
                 }
-                _ => match bytes_of(graph, state, *id)? {
-                    [] => {
+                _ => match (bytes_of(graph, state, *id)?, contents) {
+                    ([], _) => {
                         zeros(place, &mut constants);
                         continue;
                     }
-                    bytes => (Origin::Bytes(bytes), bytes.len()),
+                    (bytes, Contents::Widened) => {
+                        (Origin::Widened(bytes), bytes.len().saturating_mul(2))
+                    }
+                    (bytes, _) => (Origin::Bytes(bytes), bytes.len()),
                 },
             };
             if bytes as u64 > place.bytes {
@@ -253,11 +261,28 @@ fn writes<'t>(
     Ok(tasks)
 }
 
+/// The bytes of a constant that is not derived, as they are on the device.
+fn device_bytes<'c>(
+    graph: &'c Graph<'_>,
+    state: &'c State,
+    id: TensorId,
+) -> Result<Cow<'c, [u8]>, Error> {
+    let bytes = bytes_of(graph, state, id)?;
+    if !matches!(state.tensor(id)?.storage, Storage::Constant(Contents::Widened)) {
+        return Ok(Cow::Borrowed(bytes));
+    }
+    let mut widened = vec![0; bytes.len().saturating_mul(2)];
+    widen(bytes, &mut widened);
+    Ok(Cow::Owned(widened))
+}
+
 /// The bytes of a constant that is not derived.
 fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<&'c [u8], Error> {
     let bytes = match (&state.tensor(id)?.storage, graph.values.get(id)) {
         (Storage::Constant(Contents::Made(bytes)), _) => Some(bytes.as_slice()),
-        (Storage::Constant(Contents::Graph), Some(Value::Tensor(tensor))) => tensor.data.as_deref(),
+        (Storage::Constant(Contents::Graph | Contents::Widened), Some(Value::Tensor(tensor))) => {
+            tensor.data.as_deref()
+        }
         _ => None,
     };
     bytes.ok_or_else(|| Error::Invalid(format!("constant {id} has no bytes")))
@@ -274,11 +299,19 @@ pub(crate) fn forget(
         let Storage::Constant(contents) = &mut tensor.storage else { continue };
         if !changes(id) && !matches!(contents, Contents::Derived(_)) {
             *contents = Contents::Graph;
-        } else if let (Contents::Graph, Some(Value::Tensor(value))) =
-            (&contents, graph.values.get(id))
-        {
-            *contents = Contents::Made(value.data.as_deref().unwrap_or_default().to_vec());
+            continue;
         }
+        let Some(Value::Tensor(value)) = graph.values.get(id) else { continue };
+        let bytes = value.data.as_deref().unwrap_or_default();
+        *contents = match contents {
+            Contents::Graph => Contents::Made(bytes.to_vec()),
+            Contents::Widened => {
+                let mut widened = vec![0; bytes.len().saturating_mul(2)];
+                widen(bytes, &mut widened);
+                Contents::Made(widened)
+            }
+            Contents::Made(_) | Contents::Derived(_) => continue,
+        };
     }
     graph.without_data()
 }

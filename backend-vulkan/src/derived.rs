@@ -6,6 +6,7 @@
 
 use crate::error::Error;
 use crate::tensors::{TensorId, padded_bytes};
+use std::borrow::Cow;
 use torchlet_shaders::Element;
 
 /// How a constant is made: everything that its bytes depend on.
@@ -86,7 +87,7 @@ pub(crate) struct Shared {
 pub(crate) const PITCH: usize = 8;
 
 /// The bytes of a constant that is not derived.
-pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<&'c [u8], Error> + 'c;
+pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<Cow<'c, [u8]>, Error> + 'c;
 
 impl Matrices {
     /// The padded length of a row of the transposed matrices.
@@ -141,8 +142,8 @@ impl Derived {
             Derived::Transposed(Transposed { source, matrices }) => {
                 let bytes = of(source.id)?;
                 match source.element.size() {
-                    2 => transpose::<2>(bytes, target, *matrices),
-                    4 => transpose::<4>(bytes, target, *matrices),
+                    2 => transpose::<2>(&bytes, target, *matrices),
+                    4 => transpose::<4>(&bytes, target, *matrices),
                     _ => return Err(Error::unsupported("weights of this type")),
                 }
             }
@@ -244,7 +245,7 @@ mod tests {
             matrices: Matrices { count: 2, rows: 3, columns: 2 },
         });
         let mut target = vec![9; derived.bytes()];
-        derived.make(&|_| Ok(&source), &mut target).unwrap();
+        derived.make(&|_| Ok(source[..].into()), &mut target).unwrap();
         let values: Vec<u16> =
             target.as_chunks::<2>().0.iter().map(|value| u16::from_le_bytes(*value)).collect();
         let row = |a: u16, b: u16, c: u16| vec![a, b, c, 0, 0, 0, 0, 0];
@@ -267,7 +268,7 @@ mod tests {
         };
         let made = |derived: Derived| {
             let mut target = vec![0; derived.bytes()];
-            derived.make(&|id| Ok(&constants[id]), &mut target)?;
+            derived.make(&|id| Ok(constants[id][..].into()), &mut target)?;
             Ok::<_, Error>(target)
         };
         assert_eq!(made(Derived::Scale(norm)).unwrap(), floats([1.0, 0.5]));

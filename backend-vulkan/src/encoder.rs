@@ -20,6 +20,7 @@ use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
 use std::collections::HashSet;
+use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Module, Pipeline, PushConstants};
@@ -125,6 +126,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .ok_or_else(|| Error::Invalid(format!("value {id} is out of range")))
     }
 
+    /// The element type that a tensor has for the host.
+    pub(crate) fn scalar_type(&self, tensor: &Operand) -> Option<ScalarType> {
+        match self.value(tensor.value) {
+            Ok(Value::Tensor(tensor)) => Some(tensor.scalar_type),
+            _ => None,
+        }
+    }
+
     /// The bytes of a constant tensor, as they are on the device.
     pub(crate) fn device_data(&self, id: TensorId) -> Option<&[u8]> {
         match &self.state.tensor(self.state.root(id)).ok()?.storage {
@@ -146,7 +155,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         match self.state.tensor(id).ok()? {
             DeviceTensor {
                 element,
-                storage: Storage::Constant(Contents::Graph | Contents::Made(_)),
+                storage: Storage::Constant(Contents::Graph | Contents::Widened | Contents::Made(_)),
                 ..
             } => Some(Source { id, element: *element }),
             _ => None,

@@ -80,7 +80,13 @@ fn by_maker(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
 /// The tensor of a value, if shaders compute with it in floating point.
 fn floating(graph: &Graph<'_>, id: ValueId) -> Option<Operand> {
     let Some(Value::Tensor(tensor)) = graph.values.get(id) else { return None };
-    let types = [ScalarType::Float, ScalarType::Half, ScalarType::Double, ScalarType::Bool];
+    let types = [
+        ScalarType::Float,
+        ScalarType::Half,
+        ScalarType::BFloat16,
+        ScalarType::Double,
+        ScalarType::Bool,
+    ];
     if !types.contains(&tensor.scalar_type) {
         return None;
     }

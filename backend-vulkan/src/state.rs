@@ -18,6 +18,8 @@ use torchlet_shaders::Element;
 pub(crate) enum Contents {
     /// The bytes of the graph's value.
     Graph,
+    /// Those of the graph's value, of `bfloat16`, which become elements of the tensor's type when they go to the device.
+    Widened,
     /// Bytes that were made when the graph was encoded.
     Made(Vec<u8>),
     /// Bytes that are made when they go to the device.
@@ -32,6 +34,9 @@ impl Contents {
             (Contents::Derived(derived), _) => derived.bytes(),
             (Contents::Graph, Some(Value::Tensor(tensor))) => {
                 tensor.data.as_ref().map_or(0, |data| data.len())
+            }
+            (Contents::Widened, Some(Value::Tensor(tensor))) => {
+                tensor.data.as_ref().map_or(0, |data| data.len().saturating_mul(2))
             }
             _ => 0,
         }
@@ -118,6 +123,7 @@ impl State {
                             ScalarType::Long | ScalarType::Double => {
                                 Contents::Made(to_device(tensor.scalar_type, data)?)
                             }
+                            ScalarType::BFloat16 => Contents::Widened,
                             _ => Contents::Graph,
                         }),
                         None => Storage::Planned,

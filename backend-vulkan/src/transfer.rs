@@ -3,7 +3,7 @@
 use crate::error::Error;
 use torchlet_core::{ScalarType, TensorInfo};
 
-/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest.
+/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest, and `bfloat16` is widened.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(match scalar_type {
         ScalarType::Long => bytes
@@ -18,8 +18,20 @@ pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>
             .iter()
             .flat_map(|value| (f64::from_le_bytes(*value) as f32).to_le_bytes())
             .collect(),
+        ScalarType::BFloat16 => {
+            let mut widened = vec![0; bytes.len().saturating_mul(2)];
+            widen(bytes, &mut widened);
+            widened
+        }
         _ => bytes.to_vec(),
     })
+}
+
+/// Writes numbers of `bfloat16`, which are the first halves of the same in `float32`.
+pub(crate) fn widen(bytes: &[u8], target: &mut [u8]) {
+    for (bytes, target) in bytes.as_chunks::<2>().0.iter().zip(target.as_chunks_mut::<4>().0) {
+        *target = [0, 0, bytes[0], bytes[1]];
+    }
 }
 
 /// The nearest number of 32 bits: an index that is out of range stays so.
@@ -58,7 +70,7 @@ pub(crate) fn to_staging(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> 
         return Ok(());
     }
     match info.scalar_type {
-        ScalarType::Long | ScalarType::Double => {
+        ScalarType::Long | ScalarType::Double | ScalarType::BFloat16 => {
             let converted = to_device(info.scalar_type, bytes)?;
             target.get_mut(..converted.len()).ok_or_else(short)?.copy_from_slice(&converted);
         }
@@ -76,8 +88,11 @@ pub(crate) fn from_staging(
     let numel = info.numel();
     let size = info.scalar_type.size();
     let short = || Error::invalid("an output is larger than its staging memory");
-    let narrow = matches!(info.scalar_type, ScalarType::Long | ScalarType::Double);
-    let device_size = if narrow { size / 2 } else { size };
+    let device_size = match info.scalar_type {
+        ScalarType::Long | ScalarType::Double => size / 2,
+        ScalarType::BFloat16 => size * 2,
+        _ => size,
+    };
     let source = source.get(..numel * device_size).ok_or_else(short)?;
     let widened: Vec<u8>;
     let row_major: &[u8] = match info.scalar_type {
@@ -92,6 +107,13 @@ pub(crate) fn from_staging(
             let values = source.as_chunks::<4>().0.iter();
             widened = values
                 .flat_map(|value| f64::from(f32::from_le_bytes(*value)).to_le_bytes())
+                .collect();
+            &widened
+        }
+        ScalarType::BFloat16 => {
+            let values = source.as_chunks::<4>().0.iter();
+            widened = values
+                .flat_map(|value| half::bf16::from_f32(f32::from_le_bytes(*value)).to_le_bytes())
                 .collect();
             &widened
         }

@@ -64,12 +64,14 @@ pub(crate) fn of(
     changing: &HashSet<TensorId>,
 ) -> HashMap<TensorId, Weight> {
     let lent = |id: TensorId| match (&state.tensor(id).ok()?.storage, graph.values.get(id)?) {
-        (Storage::Constant(Contents::Graph), Value::Tensor(tensor)) => match &tensor.data {
-            Some(Cow::Borrowed(bytes)) if bytes.len() >= LEAST && !changing.contains(&id) => {
-                Some(*bytes)
+        (Storage::Constant(Contents::Graph | Contents::Widened), Value::Tensor(tensor)) => {
+            match &tensor.data {
+                Some(Cow::Borrowed(bytes)) if bytes.len() >= LEAST && !changing.contains(&id) => {
+                    Some(*bytes)
+                }
+                _ => None,
             }
-            _ => None,
-        },
+        }
         _ => None,
     };
     let weight = |id: TensorId| {
@@ -77,7 +79,7 @@ pub(crate) fn of(
             return None;
         }
         let (source, transposed) = match &state.tensor(id).ok()?.storage {
-            Storage::Constant(Contents::Graph) => (id, None),
+            Storage::Constant(Contents::Graph | Contents::Widened) => (id, None),
             Storage::Constant(Contents::Derived(Derived::Transposed(Transposed {
                 source: Source { id, element },
                 matrices,

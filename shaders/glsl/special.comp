@@ -30,6 +30,7 @@ const uint ACOSH = 12;
 const uint ATANH = 13;
 const uint ISNAN = 14;
 const uint ISINF = 15;
+const uint TO_BFLOAT16 = 16;
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
@@ -101,6 +102,13 @@ vec4 sinh_f(vec4 x) {
     return mix(r, -r, lessThan(x, vec4(0.0)));
 }
 
+// The nearest number of which the last 16 bits are zero, and of two of them the even one.
+vec4 to_bfloat16(vec4 x) {
+    uvec4 bits = floatBitsToUint(x);
+    bits += 0x7fff + ((bits >> 16) & 1);
+    return uintBitsToFloat(bits & 0xffff0000u);
+}
+
 vec4 apply(vec4 x) {
     switch (FUNCTION) {
         case SIGN: return vec4(greaterThan(x, vec4(0.0))) - vec4(lessThan(x, vec4(0.0)));
@@ -118,6 +126,7 @@ vec4 apply(vec4 x) {
         case ACOSH: return acosh_f(x);
         case ATANH: return atanh_f(x);
         case ISINF: return vec4(isinf(x));
+        case TO_BFLOAT16: return to_bfloat16(x);
     }
     return x;
 }

@@ -29,7 +29,7 @@ numbers! {
 numbers! {
     /// Functions of one number that few programs have: of [`Special`](crate::Special).
     special, ["special.comp"]:
-    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN, ISINF;
+    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN, ISINF, TO_BFLOAT16;
 }
 
 numbers! {

@@ -9,6 +9,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::{Source, Stage};
 use crate::tensors::Operand;
+use torchlet_core::ScalarType;
 use torchlet_core::rules::broadcast;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
@@ -162,7 +163,13 @@ fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage,
 
 /// The function of a division, which may round.
 fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
-    Ok(match e.optional_string(e.arg(args, 2)?)? {
+    let mode = e.optional_string(e.arg(args, 2)?)?;
+    if mode.is_some() && e.scalar_type(&e.out(args)?) == Some(ScalarType::BFloat16) {
+        return Err(Error::unsupported(
+            "quotients that are rounded to bfloat16 before they are cut",
+        ));
+    }
+    Ok(match mode {
         Some("floor") => binary::DIV_FLOOR,
         Some("trunc") => binary::DIV_TRUNC,
         _ => binary::DIV,

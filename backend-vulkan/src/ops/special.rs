@@ -4,6 +4,7 @@ use super::elementwise::{apply_binary, constant};
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::functions::{binary, special};
@@ -43,6 +44,16 @@ fn unary(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     let input = e.tensor(e.arg(args, 0)?)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
+    emit(e, function, &input, &out)
+}
+
+/// Emits a function of each element.
+pub(super) fn emit(
+    e: &mut Encoder<'_, '_>,
+    function: u32,
+    input: &Operand,
+    out: &Operand,
+) -> Result<(), Error> {
     let pipeline = Special { function, input: input.element, output: out.element };
     let push = SpecialPush { numel: u32_of(out.numel())? };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())

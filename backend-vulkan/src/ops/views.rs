@@ -4,8 +4,10 @@ use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
+use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::special;
 use torchlet_shaders::{Gather, GatherPush, MAX_DIMS};
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -266,8 +268,14 @@ fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 }
 
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let sizes = e.tensor(e.arg(args, 0)?)?.sizes;
-    reshape(e, args, &sizes)
+    let (input, out) = (e.tensor(e.arg(args, 0)?)?, e.out(args)?);
+    // What has more bits on the device than it says is rounded where a program asks for that, and where it leaves.
+    let is_narrow = |tensor: &Operand| e.scalar_type(tensor) == Some(ScalarType::BFloat16);
+    if is_narrow(&out) && !is_narrow(&input) {
+        let out = e.resize(out.id, &input.sizes)?;
+        return super::special::emit(e, special::TO_BFLOAT16, &input, &out);
+    }
+    reshape(e, args, &input.sizes)
 }
 
 /// Repeats dimensions of one element, and adds dimensions in front.
