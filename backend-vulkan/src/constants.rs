@@ -1,17 +1,18 @@
 //! Constants: their bytes on the host, and their way to the device.
 
+use crate::bfloat16;
 use crate::derived::Derived;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;
 use crate::memory_plan::{Memory, Place};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
-use crate::transfer::widen;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use torchlet_core::Parallel;
 use torchlet_graph::graph::{Graph, Value};
+use torchlet_shaders::Element;
 
 /// Bytes of constants that go to the device at once, unless a single one has more.
 const CHUNK: u64 = 32 << 20;
@@ -30,7 +31,7 @@ struct Constant<'c> {
 enum Origin<'c> {
     Bytes(&'c [u8]),
     /// These are of `bfloat16`.
-    Widened(&'c [u8]),
+    Converted(&'c [u8], Element),
     Derived(&'c Derived, &'c Graph<'c>, &'c State),
     /// They are zeros.
     Nothing,
@@ -44,7 +45,7 @@ impl Constant<'_> {
     fn write(&self, target: &mut [u8]) -> Result<(), Error> {
         match self.origin {
             Origin::Bytes(bytes) => target.copy_from_slice(bytes),
-            Origin::Widened(bytes) => widen(bytes, target),
+            Origin::Converted(bytes, element) => bfloat16::convert(bytes, element, target),
             Origin::Nothing => target.fill(0),
             Origin::Derived(derived, graph, state) => {
                 derived.make(&|id| device_bytes(graph, state, id), target)?;
@@ -114,9 +115,10 @@ impl<'c> ConstantWrites<'c> {
                         zeros(place, &mut constants);
                         continue;
                     }
-                    (bytes, Contents::Widened) => {
-                        (Origin::Widened(bytes), bytes.len().saturating_mul(2))
-                    }
+                    (bytes, Contents::Converted(element)) => (
+                        Origin::Converted(bytes, *element),
+                        bfloat16::converted_bytes(bytes, *element),
+                    ),
                     (bytes, _) => (Origin::Bytes(bytes), bytes.len()),
                 },
             };
@@ -268,21 +270,22 @@ fn device_bytes<'c>(
     id: TensorId,
 ) -> Result<Cow<'c, [u8]>, Error> {
     let bytes = bytes_of(graph, state, id)?;
-    if !matches!(state.tensor(id)?.storage, Storage::Constant(Contents::Widened)) {
-        return Ok(Cow::Borrowed(bytes));
-    }
-    let mut widened = vec![0; bytes.len().saturating_mul(2)];
-    widen(bytes, &mut widened);
-    Ok(Cow::Owned(widened))
+    Ok(match state.tensor(id)?.storage {
+        Storage::Constant(Contents::Converted(element)) => {
+            Cow::Owned(bfloat16::converted(bytes, element))
+        }
+        _ => Cow::Borrowed(bytes),
+    })
 }
 
 /// The bytes of a constant that is not derived.
 fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<&'c [u8], Error> {
     let bytes = match (&state.tensor(id)?.storage, graph.values.get(id)) {
         (Storage::Constant(Contents::Made(bytes)), _) => Some(bytes.as_slice()),
-        (Storage::Constant(Contents::Graph | Contents::Widened), Some(Value::Tensor(tensor))) => {
-            tensor.data.as_deref()
-        }
+        (
+            Storage::Constant(Contents::Graph | Contents::Converted(_)),
+            Some(Value::Tensor(tensor)),
+        ) => tensor.data.as_deref(),
         _ => None,
     };
     bytes.ok_or_else(|| Error::Invalid(format!("constant {id} has no bytes")))
@@ -305,11 +308,7 @@ pub(crate) fn forget(
         let bytes = value.data.as_deref().unwrap_or_default();
         *contents = match contents {
             Contents::Graph => Contents::Made(bytes.to_vec()),
-            Contents::Widened => {
-                let mut widened = vec![0; bytes.len().saturating_mul(2)];
-                widen(bytes, &mut widened);
-                Contents::Made(widened)
-            }
+            Contents::Converted(element) => Contents::Made(bfloat16::converted(bytes, *element)),
             Contents::Made(_) | Contents::Derived(_) => continue,
         };
     }

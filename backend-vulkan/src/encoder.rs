@@ -155,7 +155,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         match self.state.tensor(id).ok()? {
             DeviceTensor {
                 element,
-                storage: Storage::Constant(Contents::Graph | Contents::Widened | Contents::Made(_)),
+                storage:
+                    Storage::Constant(Contents::Graph | Contents::Converted(_) | Contents::Made(_)),
                 ..
             } => Some(Source { id, element: *element }),
             _ => None,

@@ -1,5 +1,6 @@
 //! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers, tensors that operators added.
 
+use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
@@ -19,7 +20,7 @@ pub(crate) enum Contents {
     /// The bytes of the graph's value.
     Graph,
     /// Those of the graph's value, of `bfloat16`, which become elements of the tensor's type when they go to the device.
-    Widened,
+    Converted(Element),
     /// Bytes that were made when the graph was encoded.
     Made(Vec<u8>),
     /// Bytes that are made when they go to the device.
@@ -35,8 +36,8 @@ impl Contents {
             (Contents::Graph, Some(Value::Tensor(tensor))) => {
                 tensor.data.as_ref().map_or(0, |data| data.len())
             }
-            (Contents::Widened, Some(Value::Tensor(tensor))) => {
-                tensor.data.as_ref().map_or(0, |data| data.len().saturating_mul(2))
+            (Contents::Converted(element), Some(Value::Tensor(tensor))) => {
+                tensor.data.as_ref().map_or(0, |data| bfloat16::converted_bytes(data, *element))
             }
             _ => 0,
         }
@@ -115,20 +116,27 @@ impl State {
         let mut integers = Vec::with_capacity(graph.values.len());
         for value in &graph.values {
             tensors.push(match value {
-                Value::Tensor(tensor) => Some(DeviceTensor {
-                    element: element_of(tensor.scalar_type)?,
-                    sizes: tensor.sizes.clone(),
-                    storage: match &tensor.data {
+                Value::Tensor(tensor) => {
+                    let mut element = element_of(tensor.scalar_type)?;
+                    let storage = match &tensor.data {
                         Some(data) => Storage::Constant(match tensor.scalar_type {
                             ScalarType::Long | ScalarType::Double => {
                                 Contents::Made(to_device(tensor.scalar_type, data)?)
                             }
-                            ScalarType::BFloat16 => Contents::Widened,
+                            ScalarType::BFloat16 => {
+                                if tensor.changes != Some(true)
+                                    && bfloat16::fit_float16(data, &tensor.sizes)
+                                {
+                                    element = Element::F16;
+                                }
+                                Contents::Converted(element)
+                            }
                             _ => Contents::Graph,
                         }),
                         None => Storage::Planned,
-                    },
-                }),
+                    };
+                    Some(DeviceTensor { element, sizes: tensor.sizes.clone(), storage })
+                }
                 _ => None,
             });
             integers.push(match value {

@@ -1,7 +1,9 @@
 //! Between host tensors and device memory: type conversion and order of elements.
 
+use crate::bfloat16;
 use crate::error::Error;
 use torchlet_core::{ScalarType, TensorInfo};
+use torchlet_shaders::Element;
 
 /// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest, and `bfloat16` is widened.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
@@ -18,20 +20,9 @@ pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>
             .iter()
             .flat_map(|value| (f64::from_le_bytes(*value) as f32).to_le_bytes())
             .collect(),
-        ScalarType::BFloat16 => {
-            let mut widened = vec![0; bytes.len().saturating_mul(2)];
-            widen(bytes, &mut widened);
-            widened
-        }
+        ScalarType::BFloat16 => bfloat16::converted(bytes, Element::F32),
         _ => bytes.to_vec(),
     })
-}
-
-/// Writes numbers of `bfloat16`, which are the first halves of the same in `float32`.
-pub(crate) fn widen(bytes: &[u8], target: &mut [u8]) {
-    for (bytes, target) in bytes.as_chunks::<2>().0.iter().zip(target.as_chunks_mut::<4>().0) {
-        *target = [0, 0, bytes[0], bytes[1]];
-    }
 }
 
 /// The nearest number of 32 bits: an index that is out of range stays so.

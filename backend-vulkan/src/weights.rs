@@ -14,6 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use torchlet_graph::graph::{Graph, Value};
+use torchlet_shaders::Element;
 
 /// The bytes from which on it is worth looking whether they are there already.
 const LEAST: usize = 16 << 10;
@@ -24,6 +25,8 @@ pub(crate) struct Weight {
     address: usize,
     bytes: usize,
     sample: u64,
+    /// If they become other elements, which.
+    converted: Option<Element>,
     /// If it is transposed: the elements' size, and the matrices.
     transposed: Option<(usize, Matrices)>,
 }
@@ -64,7 +67,7 @@ pub(crate) fn of(
     changing: &HashSet<TensorId>,
 ) -> HashMap<TensorId, Weight> {
     let lent = |id: TensorId| match (&state.tensor(id).ok()?.storage, graph.values.get(id)?) {
-        (Storage::Constant(Contents::Graph | Contents::Widened), Value::Tensor(tensor)) => {
+        (Storage::Constant(Contents::Graph | Contents::Converted(_)), Value::Tensor(tensor)) => {
             match &tensor.data {
                 Some(Cow::Borrowed(bytes)) if bytes.len() >= LEAST && !changing.contains(&id) => {
                     Some(*bytes)
@@ -79,7 +82,7 @@ pub(crate) fn of(
             return None;
         }
         let (source, transposed) = match &state.tensor(id).ok()?.storage {
-            Storage::Constant(Contents::Graph | Contents::Widened) => (id, None),
+            Storage::Constant(Contents::Graph | Contents::Converted(_)) => (id, None),
             Storage::Constant(Contents::Derived(Derived::Transposed(Transposed {
                 source: Source { id, element },
                 matrices,
@@ -87,8 +90,12 @@ pub(crate) fn of(
             _ => return None,
         };
         let bytes = lent(source)?;
+        let converted = match &state.tensor(source).ok()?.storage {
+            Storage::Constant(Contents::Converted(element)) => Some(*element),
+            _ => None,
+        };
         let (address, sample) = (bytes.as_ptr().addr(), sample(bytes));
-        Some((id, Weight { address, bytes: bytes.len(), sample, transposed }))
+        Some((id, Weight { address, bytes: bytes.len(), sample, converted, transposed }))
     };
     (0..state.tensors.len()).filter_map(weight).collect()
 }

@@ -1,0 +1,93 @@
+//! Numbers of `bfloat16`: few devices compute with them, so they are kept as others.
+//!
+//! What a program computes and what comes from outside has 32 bits on the device, and is rounded where the program asks for `bfloat16`, and
+//! where it leaves. Weights are `float16` where that loses nothing that counts: it has three bits more, and fewer exponents.
+
+use torchlet_shaders::Element;
+
+/// Of fewer elements, it does not matter how large they are.
+const LEAST: usize = 1 << 6;
+
+/// The exponents of 2^-11 and of 2^16, with their bias.
+const SMALL: u16 = 127 - 11;
+const LARGE: u16 = 127 + 16;
+
+/// The bytes of elements of this type.
+pub(crate) fn converted_bytes(bytes: &[u8], element: Element) -> usize {
+    (bytes.len() / 2).saturating_mul(element.size())
+}
+
+/// Whether a constant may be `float16`: a matrix in which no number is too large, and the largest of each row, if it is not zero, is 2^-11 at
+/// least. The numbers of `float16` near zero are 2^-24 apart: what is lost is 2^-14 of that, and less than the largest was rounded by.
+pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
+    let (elements, columns) = (bytes.as_chunks::<2>().0, sizes.last().copied().unwrap_or(1));
+    let exponent = |bits: &[u8; 2]| (u16::from_le_bytes(*bits) >> 7) & 0xff;
+    sizes.len() > 1
+        && elements.len() >= LEAST
+        && elements.chunks(columns.max(1)).all(|row| {
+            let most = row.iter().map(exponent).max().unwrap_or(0);
+            let is_zero = || row.iter().all(|bits| u16::from_le_bytes(*bits) << 1 == 0);
+            most < LARGE && (most >= SMALL || is_zero())
+        })
+}
+
+/// Writes the numbers as elements of this type.
+pub(crate) fn convert(bytes: &[u8], element: Element, target: &mut [u8]) {
+    let numbers = bytes.as_chunks::<2>().0.iter();
+    if element == Element::F16 {
+        for (bits, target) in numbers.zip(target.as_chunks_mut::<2>().0) {
+            let number = half::bf16::from_le_bytes(*bits).to_f32();
+            *target = half::f16::from_f32(number).to_le_bytes();
+        }
+    } else {
+        for (bits, target) in numbers.zip(target.as_chunks_mut::<4>().0) {
+            // They are the first halves of the same of 32 bits.
+            *target = [0, 0, bits[0], bits[1]];
+        }
+    }
+}
+
+/// The numbers as elements of this type.
+pub(crate) fn converted(bytes: &[u8], element: Element) -> Vec<u8> {
+    let mut converted = vec![0; converted_bytes(bytes, element)];
+    convert(bytes, element, &mut converted);
+    converted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
+        numbers.into_iter().flat_map(|it| half::bf16::from_f32(it).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn numbers_stay_what_they_were() {
+        let numbers = [0.0, -1.5, 65280.0, 2f32.powi(-14), 3e-5, f32::INFINITY];
+        let given = bytes(numbers);
+        let wide = converted(&given, Element::F32);
+        let wide = wide.as_chunks::<4>().0.iter().map(|it| f32::from_le_bytes(*it));
+        let kept = numbers.map(|it| half::bf16::from_f32(it).to_f32());
+        assert_eq!(wide.collect::<Vec<_>>(), kept);
+        let halves = converted(&given, Element::F16);
+        let halves =
+            halves.as_chunks::<2>().0.iter().map(|it| half::f16::from_le_bytes(*it).to_f32());
+        assert!(halves.zip(kept).all(|(a, b)| a == b || (a - b).abs() <= 2f32.powi(-25)));
+    }
+
+    #[test]
+    fn what_float16_has_no_place_for_stays_wide() {
+        let matrix = |row: &dyn Fn(usize) -> f32| {
+            bytes((0..64 * 64).map(|at| row(at / 64) * if at % 64 == 7 { 1.0 } else { 1e-6 }))
+        };
+        let sizes = [64, 64];
+        assert!(fit_float16(&matrix(&|_| 0.02), &sizes));
+        assert!(fit_float16(&matrix(&|row| if row == 3 { 0.0 } else { 1.0 }), &sizes));
+        assert!(!fit_float16(&matrix(&|row| if row == 3 { 1e-4 } else { 1.0 }), &sizes));
+        assert!(!fit_float16(&matrix(&|row| if row == 3 { 65536.0 } else { 1.0 }), &sizes));
+        assert!(!fit_float16(&matrix(&|row| if row == 3 { f32::NAN } else { 1.0 }), &sizes));
+        assert!(!fit_float16(&matrix(&|_| 0.02), &[4096]), "no matrix");
+        assert!(!fit_float16(&bytes([1.0; 32]), &[4, 8]), "few");
+    }
+}
