@@ -9,7 +9,7 @@
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use crate::graph::{Graph, Node, Value, ValueId};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
@@ -83,14 +83,20 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
     let weights = [outs, of_group.checked_mul(kernel)?, kernel_height, kernel_width];
     let input_like = rewriter.new_tensor(scalar_type, stacked.to_vec());
-    let weight_like = rewriter.new_tensor(rewriter.scalar_type(weight)?, weights.to_vec());
     let made = [planes, outs, height_out, width_out];
     let made = rewriter.new_tensor(rewriter.scalar_type(out)?, made.to_vec());
     let [stride, padding, dilation] = [stride, padding, dilation].map(|two| ints(rewriter, &two));
     let (no, none) = (rewriter.value(Value::Bool(false)), ints(rewriter, &[0, 0]));
     let rest = [bias, stride, padding, dilation, no, none, groups];
-    let args = [&[input_like, weight_like], &rest[..]].concat();
-    if !rewriter.is_taken(Operator::CONVOLUTION, &args, made, takes) {
+    let args = [&[input_like, weight], &rest[..]].concat();
+    // The weights are a constant, if they are one, but for their sizes.
+    let flat = &mut |place: usize, tensor: &mut Tensor<'_>| {
+        if place == 1 {
+            tensor.sizes = weights.to_vec();
+        }
+        Some(())
+    };
+    if !rewriter.is_taken_once(Operator::CONVOLUTION, &args, made, flat, takes) {
         return None;
     }
 
