@@ -483,6 +483,30 @@ fn packed_weights_that_do_not_fit_are_refused() {
     assert!(Builder::ask(&graph, &graph.nodes[..1], machine)[0].is_err(), "{weights}");
 }
 
+/// Rows of few elements are brought together, more than fit at a time; those of many are not; also where the result is over an operand.
+#[test]
+fn rows_of_any_length_broadcast() {
+    for columns in [1, 2, 7, 63, 64, 300] {
+        let (first, second) = ([3, 50, 5, 1], [3, 1, 5, columns]);
+        let mut maker = Maker::new(5, &[&first, &second]);
+        let [a, b] = [maker.graph.inputs[0], maker.graph.inputs[1]];
+        let whole = [3, 50, 5, columns];
+        let product = maker.call(Operator::MUL_TENSOR, &[a, b], &whole);
+        let (of_rows, one) = (maker.constant(&[5, 1]), maker.int(1));
+        let rest = maker.call(Operator::SUB_TENSOR, &[product, of_rows, one], &whole);
+        maker.graph.outputs = vec![rest];
+        let Value::Tensor(tensor) = &maker.graph.values[of_rows] else { panic!() };
+        let less: Vec<f32> = bytemuck::pod_collect_to_vec(tensor.data.as_deref().unwrap());
+        let (a, b) = (maker.random.numbers(750), maker.random.numbers(15 * columns));
+        let expected = (0..750 * columns).map(|at| {
+            let (batch, row, column) = (at / columns / 250, at / columns % 5, at % columns);
+            a[at / columns] * b[(batch * 5 + row) * columns + column] - less[row]
+        });
+        let found = outputs(&maker.graph, &[&a, &b], &Serial);
+        assert_eq!(found[0], expected.collect::<Vec<_>>(), "{columns} columns");
+    }
+}
+
 /// A shape that varies can have no elements: sums of none are zero, and means of none are no numbers, as in PyTorch.
 #[test]
 fn sums_of_nothing_are_zeros() {

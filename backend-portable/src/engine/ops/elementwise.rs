@@ -314,7 +314,7 @@ impl Step for Map {
         let count = numel(&dims.iter().map(|(size, _)| *size).collect::<Vec<_>>());
         let out = out.get_mut(start..).and_then(|out| out.get_mut(..count?));
         let out = out.ok_or(ShapeMismatch)?;
-        let inner = dims.last().map_or(1, |(size, _)| *size);
+        let inner = dims.last().map_or(1, |(size, _)| (*size).max(1));
         // Whole rows, where there are several.
         let grain = chunk_len(context.parallel, out.len(), GRAIN);
         let chunk = if dims.len() > 1 { grain.next_multiple_of(inner) } else { grain };
@@ -328,6 +328,9 @@ impl Step for Map {
     }
 }
 
+/// Rows of fewer elements are brought together: what a row costs beside its elements is more than to copy so many.
+const SHORT: usize = 64;
+
 impl Map {
     /// The elements from the first on, of rows of `inner` ones.
     fn range(
@@ -339,70 +342,135 @@ impl Map {
         out: &mut [f32],
     ) -> Option<()> {
         let (mut done, len) = (0, out.len());
-        let [_, a_start, b_start] = self.walk.starts;
+        let (mut rows, mut col) = (Rows::new(&self.walk, first / inner), first % inner);
+        let [_, starts @ ..] = self.walk.starts;
         let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
-        while done < len {
-            let (row, col) = ((first + done) / inner, (first + done) % inner);
-            // Blocks, where elements have to be brought together.
-            let is_gathered = strides.iter().any(|stride| *stride > 1);
-            let most = if is_gathered { BLOCK } else { usize::MAX };
-            let count = (inner - col).min(len - done).min(most);
-            let [a_row, b_row] = self.walk.row(row);
-            let mut gathered = [[0.0; BLOCK]; 2];
-            let [a_block, b_block] = &mut gathered;
-            let [a, b, ..] = inputs;
-            let a = match self.walk.in_place {
-                true => Run::InPlace,
-                false => run(a, a_start + a_row, strides[0], col, count, a_block)?,
-            };
-            let b = match self.function {
-                Function::Unary(_) => Run::One(0.0),
-                Function::Binary(_) => run(b, b_start + b_row, strides[1], col, count, b_block)?,
-            };
-            let out = out.get_mut(done..done + count)?;
-            match self.function {
-                Function::Unary(function) => function.apply(context, a, out),
-                Function::Binary(function) => function.apply(context, [a, b], out),
+        let reads = [!self.walk.in_place, matches!(self.function, Function::Binary(_))];
+        let mut gathered = [[0.0; BLOCK]; 2];
+        if inner < SHORT && inner < len {
+            while done < len {
+                let count = BLOCK.min(len - done);
+                let mut filled = 0;
+                while filled < count {
+                    let more = (inner - col).min(count - filled);
+                    for operand in (0..2).filter(|operand| reads[*operand]) {
+                        let stride = strides[operand];
+                        let at = starts[operand] + rows.at[operand] + col * stride;
+                        let block = gathered[operand].get_mut(filled..filled + more)?;
+                        gather(inputs[operand], at, stride, block)?;
+                    }
+                    (filled, col) = (filled + more, col + more);
+                    if col == inner {
+                        col = 0;
+                        rows.next();
+                    }
+                }
+                let block = |operand: usize| gathered[operand].get(..count).map(Run::Slice);
+                let a = if reads[0] { block(0)? } else { Run::InPlace };
+                self.apply(context, [a, block(1)?], out.get_mut(done..done + count)?);
+                done += count;
             }
-            done += count;
+            return Some(());
+        }
+        // Blocks, where elements have to be brought together.
+        let is_gathered = strides.iter().any(|stride| *stride > 1);
+        let most = if is_gathered { BLOCK } else { usize::MAX };
+        while done < len {
+            let count = (inner - col).min(len - done).min(most);
+            let [a_block, b_block] = &mut gathered;
+            let at = |operand: usize| starts[operand] + rows.at[operand] + col * strides[operand];
+            let a = match reads[0] {
+                true => run(inputs[0], at(0), strides[0], count, a_block)?,
+                false => Run::InPlace,
+            };
+            let b = match reads[1] {
+                true => run(inputs[1], at(1), strides[1], count, b_block)?,
+                false => Run::One(0.0),
+            };
+            self.apply(context, [a, b], out.get_mut(done..done + count)?);
+            (done, col) = (done + count, col + count);
+            if col == inner {
+                col = 0;
+                rows.next();
+            }
         }
         Some(())
     }
+
+    fn apply(&self, context: Context<'_>, [a, b]: [Run<'_>; 2], out: &mut [f32]) {
+        match self.function {
+            Function::Unary(function) => function.apply(context, a, out),
+            Function::Binary(function) => function.apply(context, [a, b], out),
+        }
+    }
 }
 
-/// So many elements of an operand's row, from a column on.
+/// So many elements of an operand's row, from a place on.
 fn run<'a>(
     data: &'a [f32],
-    row: usize,
+    at: usize,
     stride: usize,
-    col: usize,
     count: usize,
     block: &'a mut [f32; BLOCK],
 ) -> Option<Run<'a>> {
-    let data = data.get(row + col * stride..)?;
     Some(match stride {
-        0 => Run::One(*data.first()?),
-        1 => Run::Slice(data.get(..count)?),
+        0 => Run::One(*data.get(at)?),
+        1 => Run::Slice(data.get(at..)?.get(..count)?),
         _ => {
             let block = block.get_mut(..count)?;
-            data.get((count - 1) * stride)?;
-            let elements = block.iter_mut().zip(data.iter().step_by(stride));
-            elements.for_each(|(slot, element)| *slot = *element);
+            gather(data, at, stride, block)?;
             Run::Slice(block)
         }
     })
 }
 
-impl Loops {
-    /// Where the operands' elements of a row begin, from their start on.
-    fn row(&self, mut row: usize) -> [usize; 2] {
-        let mut at = [0; 2];
-        for (size, strides) in self.dims.iter().rev().skip(1) {
-            let index = row % size;
-            row /= size;
-            at.iter_mut().zip(strides).for_each(|(at, stride)| *at += index * stride);
+/// Fills a block with elements of a row, from a place on.
+fn gather(data: &[f32], at: usize, stride: usize, block: &mut [f32]) -> Option<()> {
+    let data = data.get(at..)?;
+    match stride {
+        0 => block.fill(*data.first()?),
+        1 => block.copy_from_slice(data.get(..block.len())?),
+        _ => {
+            data.get((block.len() - 1) * stride)?;
+            let elements = block.iter_mut().zip(data.iter().step_by(stride));
+            elements.for_each(|(slot, element)| *slot = *element);
         }
-        at
+    }
+    Some(())
+}
+
+/// Where the operands' elements of a row begin, from their start on, row by row.
+struct Rows<'w> {
+    /// The loops around that over a row.
+    dims: &'w [(usize, [usize; 2])],
+    /// How often each of them has turned.
+    index: Vec<usize>,
+    at: [usize; 2],
+}
+
+impl<'w> Rows<'w> {
+    fn new(walk: &'w Loops, mut row: usize) -> Self {
+        let dims = walk.dims.split_last().map_or(&[][..], |(_, outer)| outer);
+        let (mut index, mut at) = (std::vec![0; dims.len()], [0; 2]);
+        for (index, (size, strides)) in index.iter_mut().zip(dims).rev() {
+            *index = row % size;
+            row /= size;
+            at.iter_mut().zip(strides).for_each(|(at, stride)| *at += *index * stride);
+        }
+        Rows { dims, index, at }
+    }
+
+    /// Goes on to the next row.
+    fn next(&mut self) {
+        for (index, (size, strides)) in self.index.iter_mut().zip(self.dims).rev() {
+            *index += 1;
+            self.at.iter_mut().zip(strides).for_each(|(at, stride)| *at += stride);
+            if *index < *size {
+                return;
+            }
+            *index = 0;
+            self.at.iter_mut().zip(strides).for_each(|(at, stride)| *at -= size * stride);
+        }
     }
 }
 
