@@ -145,5 +145,6 @@ fn programs_for_cpus_give_the_same() {
     }
     println!("{} of {} programs ran", ran.lock().unwrap(), programs.len());
     assert!(failures.is_empty(), "{} files differ:\n{}", failures.len(), failures.join("\n"));
-    assert!(ran.into_inner().unwrap() > 100);
+    let ran = ran.into_inner().unwrap();
+    assert!(ran > 1300, "{ran} programs ran on the device: there were 1,394");
 }
