@@ -7,6 +7,7 @@ mod device;
 mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod likeliest;
 mod speech;
 
 use serde_json::Value;

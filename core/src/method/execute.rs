@@ -2,9 +2,10 @@
 
 use super::{Instruction, KernelCall, Method, Packed};
 use crate::arguments::Arguments;
+use crate::backend::Delegate;
 use crate::call::{DelegateCall, Invoke, Prepare, move_value, view};
 use crate::dtype::ScalarType;
-use crate::error::{ExecuteError, InstructionError, KernelError};
+use crate::error::{DelegateError, ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
 use crate::tracer::{Event, EventKind, EventTracer, OutputValue, traced};
 use crate::uses::{Uses, has};
@@ -45,12 +46,7 @@ impl<'m> Method<'m> {
     pub fn step(&mut self) -> Result<Progress, ExecuteError> {
         let instruction = self.position;
         let fail = |name, source| ExecuteError { instruction, name, source };
-        if !self.is_usable {
-            return Err(fail("", InstructionError::Unusable));
-        }
-        if self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
-            return Err(fail("", InstructionError::Cancelled));
-        }
+        self.check_runnable().map_err(|source| fail("", source))?;
         let Some(current) = self.instructions.get(instruction) else {
             self.position = 0;
             self.backward_jumps = 0;
@@ -64,7 +60,7 @@ impl<'m> Method<'m> {
                     .map_err(|error| fail(name, InstructionError::Kernel(error)))?;
             }
             Instruction::Delegate { delegate, args } if has(Uses::DELEGATES) => {
-                self.delegate(delegate, args, instruction)
+                self.delegate(delegate, args, instruction, |delegate, call| delegate.execute(call))
                     .map_err(|source| fail("delegate", source))?;
             }
             Instruction::Move { from, to } if has(Uses::CONTROL) => {
@@ -88,6 +84,74 @@ impl<'m> Method<'m> {
             _ => {}
         }
         Ok(Progress::Stepped)
+    }
+
+    /// Whether an instruction may run.
+    #[inline]
+    fn check_runnable(&self) -> Result<(), InstructionError> {
+        if !self.is_usable {
+            return Err(InstructionError::Unusable);
+        }
+        if self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Err(InstructionError::Cancelled);
+        }
+        Ok(())
+    }
+
+    /// As [`execute`](Self::execute), but of one output only where the largest number in each of its rows, of the last dimension, is: the first
+    /// of equals; -1 in a row that has none larger than minus infinity. What is not a number is none. So a device need not give the output
+    /// itself back, and the host need not look at it.
+    ///
+    /// The answer is how many of `indices` were written, one for each row; what the output has is of an earlier run then. It is `None` where
+    /// the output was written instead, since it does not come from a delegate that [can do it](crate::Delegate::execute_argmax), as the last
+    /// instruction, or somebody listens who wants to see it.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute), or there are more rows than `indices`.
+    pub fn execute_argmax(
+        &mut self,
+        output: usize,
+        indices: &mut [i32],
+    ) -> Result<Option<usize>, ExecuteError> {
+        let tracer = self.options.listener();
+        let searched = self.given_by_delegate(output);
+        let searched = searched.filter(|_| !tracer.is_some_and(|it| it.wants_outputs()));
+        let Some((delegate, args, arg)) = searched else { return self.execute().map(|()| None) };
+        let last = self.instructions.len() - 1;
+        let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
+        traced(tracer, &event, || {
+            (self.position, self.backward_jumps) = (0, 0);
+            while self.position != last {
+                if self.step()? == Progress::Ended {
+                    return Ok(None);
+                }
+            }
+            let fail = |name, source| ExecuteError { instruction: last, name, source };
+            self.check_runnable().map_err(|source| fail("", source))?;
+            let run = |delegate: &mut dyn Delegate, call: &mut DelegateCall<'_, '_>| {
+                delegate.execute_argmax(call, arg, indices)
+            };
+            let found = self.delegate(delegate, args, last, run);
+            (self.position, self.backward_jumps) = (0, 0);
+            found.map_err(|source| fail("delegate", source))
+        })
+    }
+
+    /// The delegate that an output comes from, if its call is the last instruction: its number, the call's arguments, and which of them is the
+    /// output.
+    fn given_by_delegate(&self, output: usize) -> Option<(usize, &'m [[u8; 4]], usize)> {
+        let value = self.output_value(output).ok()?;
+        let others = (0..self.output_count()).filter(|other| *other != output);
+        if others.into_iter().any(|other| self.output_value(other).is_ok_and(|it| it == value)) {
+            return None;
+        }
+        let Some(Instruction::Delegate { delegate, args }) = self.instructions.last() else {
+            return None;
+        };
+        let is_output = |entry: &[u8; 4]| crate::value::list_index(*entry) == value;
+        let arg = args.iter().position(is_output)?;
+        // An argument that is there twice is an input, too.
+        (args.iter().rposition(is_output) == Some(arg)).then_some((*delegate, args, arg))
     }
 
     fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
@@ -181,12 +245,13 @@ impl<'m> Method<'m> {
         }
     }
 
-    fn delegate(
+    fn delegate<T>(
         &mut self,
         index: usize,
         args: &'m [[u8; 4]],
         instruction: usize,
-    ) -> Result<(), InstructionError> {
+        run: impl FnOnce(&mut dyn Delegate, &mut DelegateCall<'_, '_>) -> Result<T, DelegateError>,
+    ) -> Result<T, InstructionError> {
         let tracer = self.options.listener();
         let resources = self.resources(0, None);
         let Some(Some(delegate)) = self.delegates.get_mut(index) else {
@@ -195,12 +260,12 @@ impl<'m> Method<'m> {
         let delegate = delegate.get_mut();
         let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);
         let result = match tracer {
-            None => delegate.execute(&mut call),
+            None => run(delegate, &mut call),
             Some(tracer) => {
                 let name = self.meta.delegate_backend(index).unwrap_or("");
                 let event = Event { kind: EventKind::Delegate, name, instruction };
                 let token = tracer.begin(&event);
-                let result = delegate.execute(&mut call);
+                let result = run(delegate, &mut call);
                 tracer.end(&event, token);
                 if result.is_ok() && tracer.wants_outputs() {
                     self.trace_arguments(args, tracer, &event);

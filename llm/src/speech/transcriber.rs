@@ -185,10 +185,8 @@ impl Transcriber {
         config: &TranscriptionConfig,
         mut on_text: impl FnMut(&str),
     ) -> Result<Transcription, Error> {
-        self.stop.start();
-        let result = self.transcribe_until_stopped(sound, config, &mut on_text);
-        self.stop.stop();
-        result
+        let stop = self.stop.clone();
+        stop.during(|| self.transcribe_until_stopped(sound, config, &mut on_text))
     }
 
     fn transcribe_until_stopped(
