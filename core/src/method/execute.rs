@@ -88,7 +88,7 @@ impl<'m> Method<'m> {
 
     /// Whether an instruction may run.
     #[inline]
-    fn check_runnable(&self) -> Result<(), InstructionError> {
+    pub(super) fn check_runnable(&self) -> Result<(), InstructionError> {
         if !self.is_usable {
             return Err(InstructionError::Unusable);
         }
@@ -96,62 +96,6 @@ impl<'m> Method<'m> {
             return Err(InstructionError::Cancelled);
         }
         Ok(())
-    }
-
-    /// As [`execute`](Self::execute), but of one output only where the largest number in each of its rows, of the last dimension, is: the first
-    /// of equals; -1 in a row that has none larger than minus infinity. What is not a number is none. So a device need not give the output
-    /// itself back, and the host need not look at it.
-    ///
-    /// The answer is how many of `indices` were written, one for each row; what the output has is of an earlier run then. It is `None` where
-    /// the output was written instead, since it does not come from a delegate that [can do it](crate::Delegate::execute_argmax), as the last
-    /// instruction, or somebody listens who wants to see it.
-    ///
-    /// # Errors
-    /// As [`execute`](Self::execute), or there are more rows than `indices`.
-    pub fn execute_argmax(
-        &mut self,
-        output: usize,
-        indices: &mut [i32],
-    ) -> Result<Option<usize>, ExecuteError> {
-        let tracer = self.options.listener();
-        let searched = self.given_by_delegate(output);
-        let searched = searched.filter(|_| !tracer.is_some_and(|it| it.wants_outputs()));
-        let Some((delegate, args, arg)) = searched else { return self.execute().map(|()| None) };
-        let last = self.instructions.len() - 1;
-        let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
-        traced(tracer, &event, || {
-            (self.position, self.backward_jumps) = (0, 0);
-            while self.position != last {
-                if self.step()? == Progress::Ended {
-                    return Ok(None);
-                }
-            }
-            let fail = |name, source| ExecuteError { instruction: last, name, source };
-            self.check_runnable().map_err(|source| fail("", source))?;
-            let run = |delegate: &mut dyn Delegate, call: &mut DelegateCall<'_, '_>| {
-                delegate.execute_argmax(call, arg, indices)
-            };
-            let found = self.delegate(delegate, args, last, run);
-            (self.position, self.backward_jumps) = (0, 0);
-            found.map_err(|source| fail("delegate", source))
-        })
-    }
-
-    /// The delegate that an output comes from, if its call is the last instruction: its number, the call's arguments, and which of them is the
-    /// output.
-    fn given_by_delegate(&self, output: usize) -> Option<(usize, &'m [[u8; 4]], usize)> {
-        let value = self.output_value(output).ok()?;
-        let others = (0..self.output_count()).filter(|other| *other != output);
-        if others.into_iter().any(|other| self.output_value(other).is_ok_and(|it| it == value)) {
-            return None;
-        }
-        let Some(Instruction::Delegate { delegate, args }) = self.instructions.last() else {
-            return None;
-        };
-        let is_output = |entry: &[u8; 4]| crate::value::list_index(*entry) == value;
-        let arg = args.iter().position(is_output)?;
-        // An argument that is there twice is an input, too.
-        (args.iter().rposition(is_output) == Some(arg)).then_some((*delegate, args, arg))
     }
 
     fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
@@ -245,7 +189,7 @@ impl<'m> Method<'m> {
         }
     }
 
-    fn delegate<T>(
+    pub(super) fn delegate<T>(
         &mut self,
         index: usize,
         args: &'m [[u8; 4]],
