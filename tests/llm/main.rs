@@ -8,6 +8,7 @@ mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod likeliest;
+mod pictures;
 mod speech;
 
 use serde_json::Value;
