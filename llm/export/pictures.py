@@ -1,7 +1,8 @@
 """Tiles of pictures as Hugging Face's processors cut them, with Pillow: what `Picture::tiles` has to give, to the bit.
 
 Writes `llm/forms/pictures.json`: for each picture and processor, the tiles in their order by size and checksum.
-Needs `transformers`, `pillow` and `numpy`.
+Needs `transformers`, `numpy`, and `pillow` of at most version 12: version 13 resizes columns before rows where that is quicker, which
+moves points by one.
 """
 
 import json

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde};
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, ErrorKind, Value, context};
 use std::path::Path;
 
@@ -38,7 +38,7 @@ impl Message {
         if let Some(id) = tool_call_id {
             value["tool_call_id"] = id.as_str().into();
         }
-        Ok(Value::from(Serde(value)))
+        Ok(template_value(&value))
     }
 }
 
@@ -180,7 +180,7 @@ impl ChatTemplate {
         let messages = messages?;
         // Templates ask whether there are any.
         let tools = (!tools.is_empty()).then(|| {
-            let values = tools.iter().map(|tool| Value::from(Serde(tool.definition())));
+            let values = tools.iter().map(|tool| template_value(tool.definition()));
             values.collect::<Vec<_>>()
         });
         let (bos_token, eos_token) = (self.bos.as_deref(), self.eos.as_deref());
@@ -214,52 +214,84 @@ fn tojson(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Value
     // Others change nothing about what is written here.
     options.get::<Option<bool>>("ensure_ascii")?;
     options.assert_all_used()?;
-    let failed = |error: serde_json::Error| {
-        minijinja::Error::new(ErrorKind::BadSerialization, error.to_string())
-    };
-    let value = serde_json::to_value(value).map_err(failed)?;
     let mut text = String::new();
-    write_json(&value, indent.map(|indent| indent.min(16)), 0, &mut text);
+    write_json(value, indent.map(|indent| indent.min(16)), 0, &mut text)?;
     Ok(Value::from_safe_string(text))
 }
 
-/// Writes JSON `depth` levels deep within other.
-fn write_json(value: &serde_json::Value, indent: Option<usize>, depth: usize, text: &mut String) {
+/// JSON as templates have it: numbers are such there, and fields stay in their order.
+fn template_value(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(value) => (*value).into(),
+        serde_json::Value::String(text) => text.as_str().into(),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => number.into(),
+            (_, Some(number)) => number.into(),
+            _ => number.as_f64().unwrap_or(f64::NAN).into(),
+        },
+        serde_json::Value::Array(items) => items.iter().map(template_value).collect(),
+        serde_json::Value::Object(fields) => {
+            fields.iter().map(|(name, value)| (name.as_str(), template_value(value))).collect()
+        }
+    }
+}
+
+/// Writes a value as JSON, `depth` levels deep within other.
+fn write_json(
+    value: &Value,
+    indent: Option<usize>,
+    depth: usize,
+    text: &mut String,
+) -> Result<(), minijinja::Error> {
     let end = |text: &mut String, depth: usize| {
         if let Some(indent) = indent {
             text.push('\n');
-            text.extend(std::iter::repeat_n(' ', indent * depth));
+            text.extend(std::iter::repeat_n(' ', indent.saturating_mul(depth)));
         }
     };
-    let begin = |text: &mut String, at: usize| {
-        if at > 0 {
+    let mut is_first = true;
+    let mut begin = |text: &mut String| {
+        if !std::mem::replace(&mut is_first, false) {
             text.push_str(if indent.is_some() { "," } else { ", " });
         }
         end(text, depth + 1);
     };
-    match value {
-        serde_json::Value::Array(items) if !items.is_empty() => {
-            text.push('[');
-            for (at, item) in items.iter().enumerate() {
-                begin(text, at);
-                write_json(item, indent, depth + 1, text);
-            }
-            end(text, depth);
-            text.push(']');
-        }
-        serde_json::Value::Object(fields) if !fields.is_empty() => {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    match value.kind() {
+        ValueKind::None => text.push_str("null"),
+        ValueKind::Bool | ValueKind::Number => *text += &value.to_string(),
+        ValueKind::String => *text += &quoted(&value.to_string()),
+        ValueKind::Map => {
             text.push('{');
-            for (at, (name, value)) in fields.iter().enumerate() {
-                begin(text, at);
-                *text += &serde_json::Value::from(name.as_str()).to_string();
+            for name in value.try_iter()? {
+                begin(text);
+                *text += &quoted(&name.to_string());
                 text.push_str(": ");
-                write_json(value, indent, depth + 1, text);
+                write_json(&value.get_item(&name)?, indent, depth + 1, text)?;
             }
-            end(text, depth);
+            if !is_first {
+                end(text, depth);
+            }
             text.push('}');
         }
-        other => *text += &other.to_string(),
+        ValueKind::Seq | ValueKind::Iterable => {
+            text.push('[');
+            for item in value.try_iter()? {
+                begin(text);
+                write_json(&item, indent, depth + 1, text)?;
+            }
+            if !is_first {
+                end(text, depth);
+            }
+            text.push(']');
+        }
+        kind => {
+            let message = format!("{kind} has no form in JSON");
+            return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
+        }
     }
+    Ok(())
 }
 
 /// Does something where there is stack enough for it.

@@ -236,7 +236,8 @@ impl Transcriber {
                     to: at + piece.to,
                     text: tokenizer.decode(piece.tokens),
                 }));
-                if !is_last {
+                // Two timestamps at its end say that it was not heard to its end, be it the last piece or not.
+                if finish != Finish::Stopped {
                     heard_to = ((next * rate) as usize).clamp(1, piece.len());
                 }
             }
