@@ -232,7 +232,7 @@ fn template_value(value: &serde_json::Value) -> Value {
         },
         serde_json::Value::Array(items) => items.iter().map(template_value).collect(),
         serde_json::Value::Object(fields) => {
-            fields.iter().map(|(name, value)| (name.as_str(), template_value(value))).collect()
+            Value::from_pairs(fields.iter().map(|(name, value)| (name, template_value(value))))
         }
     }
 }
