@@ -209,7 +209,11 @@ fn token<'c>(config: &'c serde_json::Value, name: &str) -> Option<&'c str> {
 
 /// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind each comma and colon, or as many in front of
 /// each line as are asked for, and characters as they are.
-fn tojson(value: &Value, indent: Option<usize>, options: Kwargs) -> Result<Value, minijinja::Error> {
+fn tojson(
+    value: &Value,
+    indent: Option<usize>,
+    options: Kwargs,
+) -> Result<Value, minijinja::Error> {
     let indent = indent.or(options.get::<Option<usize>>("indent")?);
     // Others change nothing about what is written here.
     options.get::<Option<bool>>("ensure_ascii")?;
@@ -387,8 +391,10 @@ mod tests {
             name: "f".into(),
             arguments: arguments.into(),
         };
-        let calls =
-            |arguments| Message { tool_calls: vec![call(arguments)], ..Message::new("assistant", "") };
+        let calls = |arguments| Message {
+            tool_calls: vec![call(arguments)],
+            ..Message::new("assistant", "")
+        };
         let result = Message { tool_call_id: Some("c1".into()), ..Message::new("tool", "7") };
         let messages = [Message::new("user", "x"), calls(r#"{"a":[1,2.5],"b":{}}"#), result];
         assert_eq!(
@@ -399,7 +405,8 @@ mod tests {
         assert_eq!(template.render(&messages[..1], true).unwrap(), " user");
         assert!(template.render(&[calls("[]")], true).is_err());
         let chatml = ChatTemplate::chatml();
-        let prompt = chatml.render_with_tools(&messages, std::slice::from_ref(&tool), true).unwrap();
+        let prompt =
+            chatml.render_with_tools(&messages, std::slice::from_ref(&tool), true).unwrap();
         assert!(prompt.starts_with("<|im_start|>system\nFunctions"), "{prompt}");
         assert!(prompt.contains("\"f<é'>\"") && prompt.ends_with(
             "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5], \"b\": {}}}\n\

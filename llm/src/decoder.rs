@@ -140,7 +140,9 @@ impl Stage {
             .iter()
             .flat_map(|info| info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)))
             .collect();
-        let rows = sizes.split_last().map(|(_, rows)| rows.iter().try_fold(1usize, |a, b| a.checked_mul(*b)));
+        let rows = sizes
+            .split_last()
+            .map(|(_, rows)| rows.iter().try_fold(1usize, |a, b| a.checked_mul(*b)));
         let gives_each =
             tokens.is_dynamic && tokens.bound > 1 && rows.flatten() == Some(tokens.bound);
         let gives = sizes.last().copied().unwrap_or(0);

@@ -426,8 +426,7 @@ impl Runner {
             self.context.extend(all);
             let (model, context) = (self.model.as_mut(), &self.context);
             let decoder = &self.decoder;
-            self.next =
-                feeding.step(true, next, |wanted| decoder.whole(model, context, wanted))?;
+            self.next = feeding.step(true, next, |wanted| decoder.whole(model, context, wanted))?;
             return Ok(true);
         }
         let mut rest = all.as_slice();
@@ -491,7 +490,8 @@ impl Runner {
             return Ok(false);
         }
         let (decoder, model) = (self.decoder.clone(), self.model.as_mut());
-        let encoded = timed(&mut feeding.execution, || decoder.encoders.encode(model, kind, input))?;
+        let encoded =
+            timed(&mut feeding.execution, || decoder.encoders.encode(model, kind, input))?;
         let (position, limit) = (self.context.len(), self.metadata.max_context_len);
         if encoded.count > limit.saturating_sub(position) {
             return Err(Error::ContextFull { position, tokens: encoded.count, limit });

@@ -125,7 +125,12 @@ impl ToolCall {
     pub(crate) fn to_value(&self) -> Result<Value, Error> {
         let arguments: Value = match serde_json::from_str(&self.arguments) {
             Ok(arguments @ Value::Object(_)) => arguments,
-            _ => return fail(format!("the arguments of a call of '{}' are no JSON object", self.name)),
+            _ => {
+                return fail(format!(
+                    "the arguments of a call of '{}' are no JSON object",
+                    self.name
+                ));
+            }
         };
         let function = json!({"name": self.name, "arguments": arguments});
         Ok(json!({"id": self.id, "type": "function", "function": function}))
@@ -153,7 +158,9 @@ pub struct ToolCalls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// Nothing, or a call, was there last, and space may have come behind it.
-    Start { is_first: bool },
+    Start {
+        is_first: bool,
+    },
     Text,
     /// Within the marks of a call.
     Call,
@@ -344,7 +351,9 @@ mod tests {
             ("Hello, <b>you</b>.\n", "Hello, <b>you</b>.\n"),
             (&format!("<tool_call>\n{f}\n</tool_call>"), r#"[f{"x":1}]"#),
             (
-                &format!("Well. <tool_call>{f}</tool_call>\n<tool_call>\n{{\"name\": \"g\"}}\n</tool_call>\n"),
+                &format!(
+                    "Well. <tool_call>{f}</tool_call>\n<tool_call>\n{{\"name\": \"g\"}}\n</tool_call>\n"
+                ),
                 r#"Well. [f{"x":1}][g{}]"#,
             ),
             (&format!("<tool_call>{f}"), r#"[f{"x":1}]"#),

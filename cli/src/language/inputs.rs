@@ -83,7 +83,9 @@ fn place(
         if at > 0 {
             made.push(Part::Text(rest[..at].into()));
         }
-        made.extend((if mark == IMAGE { images.next() } else { sounds.next() }).into_iter().flatten());
+        made.extend(
+            (if mark == IMAGE { images.next() } else { sounds.next() }).into_iter().flatten(),
+        );
         rest = &rest[at + mark.len()..];
     }
     if !rest.is_empty() {

@@ -128,7 +128,6 @@ impl<'m> Method<'m> {
     fn touches_item(&self, value: usize, own: usize, region: &Region<'m>) -> bool {
         let is_tensor = self.values.slot(value).is_some();
         value == own
-            || (is_tensor
-                && self.memory_of(value).is_none_or(|memory| memory.overlaps(region)))
+            || (is_tensor && self.memory_of(value).is_none_or(|memory| memory.overlaps(region)))
     }
 }

@@ -126,9 +126,7 @@ impl Picture {
         }
         let windows = filter.windows(self.height, height);
         let mut sums = vec![0i64; 3 * width];
-        for (target, (range, weights)) in
-            resized.points.chunks_exact_mut(3 * width).zip(&windows)
-        {
+        for (target, (range, weights)) in resized.points.chunks_exact_mut(3 * width).zip(&windows) {
             sums.fill(0);
             let rows = narrowed.chunks_exact(3 * width).skip(range.start);
             for (row, weight) in rows.zip(weights) {

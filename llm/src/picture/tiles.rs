@@ -69,7 +69,8 @@ impl Picture {
         // So that what follows can divide by it, and count.
         super::bytes_of(width, height)?;
         if width != height {
-            let message = format!("tiles are square, and the encoder takes {width}×{height} points");
+            let message =
+                format!("tiles are square, and the encoder takes {width}×{height} points");
             return Err(Error::Picture { message });
         }
         match tiling {
@@ -162,9 +163,8 @@ fn canvas(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
 fn fitting(picture: [usize; 2], side: usize, canvas: [usize; 2]) -> [usize; 2] {
     let target = [0, 1].map(|at| picture[at].max(side).min(canvas[at]));
     let [wide, high] = [0, 1].map(|at| target[at] as f64 / picture[at] as f64);
-    let scaled = |at: usize, scale: f64| {
-        ((picture[at] as f64 * scale) as usize).clamp(1, target[at])
-    };
+    let scaled =
+        |at: usize, scale: f64| ((picture[at] as f64 * scale) as usize).clamp(1, target[at]);
     match wide < high {
         true => [target[0], scaled(1, wide)],
         false => [scaled(0, high), target[1]],

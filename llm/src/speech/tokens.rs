@@ -274,10 +274,14 @@ mod tests {
     #[test]
     fn models_of_english_alone_have_no_languages() {
         let of = |start: u32| {
-            let added = |(id, name): (u32, &str)| {
-                serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false})
-            };
-            let names = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|translate|>", "<|notimestamps|>"];
+            let added = |(id, name): (u32, &str)| serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
+            let names = [
+                "<|startoftranscript|>",
+                "<|en|>",
+                "<|transcribe|>",
+                "<|translate|>",
+                "<|notimestamps|>",
+            ];
             let added: Vec<Value> = (start..).zip(names).map(added).collect();
             let json = serde_json::json!({"version": "1.0", "added_tokens": added, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}});
             let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes()).unwrap();

@@ -114,12 +114,7 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
 }
 
 /// Works on requests until there is nobody left to make any. A session that panics is replaced: nobody knows what is in its caches.
-fn serve(
-    mut runner: Runner,
-    jobs: &Mutex<Receiver<Job>>,
-    counts: &Counts,
-    form: &PictureForm,
-) {
+fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, form: &PictureForm) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
         counts.running.fetch_add(1, Ordering::Relaxed);

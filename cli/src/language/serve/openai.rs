@@ -13,7 +13,11 @@ use torchlet::llm::{
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Prompt {
     /// Messages, in which a mark stands in the place of each picture, and the files of the pictures.
-    Messages { messages: Vec<Message>, pictures: Vec<Vec<u8>>, mark: String },
+    Messages {
+        messages: Vec<Message>,
+        pictures: Vec<Vec<u8>>,
+        mark: String,
+    },
     Text(String),
 }
 
@@ -33,15 +37,8 @@ pub(super) struct Completion {
 }
 
 /// Fields that change nothing about the answer of this server.
-const WITHOUT_EFFECT: [&str; 7] = [
-    "model",
-    "user",
-    "store",
-    "metadata",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-];
+const WITHOUT_EFFECT: [&str; 7] =
+    ["model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"];
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
@@ -321,11 +318,7 @@ fn tool_call(value: &Value) -> Result<ToolCall, String> {
 }
 
 /// The text of a part of a message's content, or what stands for its picture.
-fn content_part(
-    part: &Value,
-    mark: &str,
-    pictures: &mut Vec<Vec<u8>>,
-) -> Result<String, String> {
+fn content_part(part: &Value, mark: &str, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
     match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
         (Some("text"), Value::String(text), _) => Ok(text.clone()),
         (Some("image_url"), _, Value::String(url)) => {
@@ -561,13 +554,17 @@ mod tests {
         assert!(read.tools.is_empty());
         #[cfg(feature = "grammar")]
         {
-            let read = chat(&format!(r#", {TOOLS}, "tool_choice": {{"type": "function", "function": {{"name": "g"}}}}, "parallel_tool_calls": false"#));
+            let read = chat(&format!(
+                r#", {TOOLS}, "tool_choice": {{"type": "function", "function": {{"name": "g"}}}}, "parallel_tool_calls": false"#
+            ));
             let read = read.unwrap();
             assert_eq!((names(&read), read.calls_several), (vec!["g".into()], false));
             assert!(read.config.grammar.is_some());
             let read = chat(&format!(r#", {TOOLS}, "tool_choice": "required""#)).unwrap();
             assert_eq!((names(&read).len(), read.config.grammar.is_some()), (2, true));
-            let both = format!(r#", {TOOLS}, "tool_choice": "required", "response_format": {{"type": "json_object"}}"#);
+            let both = format!(
+                r#", {TOOLS}, "tool_choice": "required", "response_format": {{"type": "json_object"}}"#
+            );
             assert!(chat(&both).unwrap_err().contains("different"));
         }
         let history = br#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "7"}]}"#;
@@ -616,7 +613,8 @@ mod tests {
         // A text may have the character, too.
         let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
         let other = format!("{MARK}0\u{fffd}");
-        let marked = vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
+        let marked =
+            vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
         let expected =
             Prompt::Messages { messages: marked, pictures: vec![vec![0, 1, 2]], mark: other };
         assert_eq!(read.prompt, expected);

@@ -87,7 +87,8 @@ mod tests {
     #[test]
     fn pictures_go_where_their_marks_are() {
         let picture = |value: f32| Part::Image(Tensor::from_slice(&[1], &[value]).unwrap());
-        let tiles = vec![Part::Text("(".into()), picture(2.0), picture(3.0), Part::Text(")".into())];
+        let tiles =
+            vec![Part::Text("(".into()), picture(2.0), picture(3.0), Part::Text(")".into())];
         let pictures = [vec![picture(1.0)], tiles];
         let described = |prompt: &str| {
             let inputs = placed(prompt, MARK, &pictures).map_err(|error| error.to_string())?;
