@@ -63,6 +63,7 @@ impl PictureForm {
     }
 
     /// The most tensors that a picture becomes.
+    #[cfg(feature = "serve")]
     pub(super) fn most(&self) -> usize {
         self.tiling.map_or(1, Tiling::most)
     }

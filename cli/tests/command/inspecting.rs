@@ -58,7 +58,7 @@ fn inspect_tells_the_memory_of_a_board() {
     assert_eq!(object["target"], "thumbv7em-none-eabihf");
     let told = &object["methods"][0]["on_target"];
     // To the byte what the firmware has, one byte less of which it refuses (`cargo xtask board`).
-    let log = include_str!("../../boards/qemu-cortex-m4/expected.txt");
+    let log = include_str!("../../../boards/qemu-cortex-m4/expected.txt");
     for line in [
         format!("arena: {} bytes", told["arena"]),
         format!("planned: {} bytes", told["planned"]),
@@ -81,7 +81,7 @@ fn size_tells_what_an_image_takes() {
     let object = json(&stdout(&[&size[..], &["--json"]].concat()));
     assert_eq!(object["target"], "thumbv7em-none-eabihf");
     // To the byte what the firmware has (`cargo xtask board`).
-    let log = include_str!("../../boards/qemu-cortex-m4/expected.txt");
+    let log = include_str!("../../../boards/qemu-cortex-m4/expected.txt");
     let method = &object["methods"][0];
     let kernels = object["kernels"].as_array().unwrap().len();
     for line in [
