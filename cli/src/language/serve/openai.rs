@@ -230,7 +230,7 @@ impl Fields {
                 value.as_array().cloned()
             })?;
         let list = list.unwrap_or_default();
-        let mark = mark(|mark| list.iter().any(|message| has_text(&message["content"], mark)));
+        let mark = mark(list.iter().flat_map(|message| texts(&message["content"])));
         for (number, value) in list.iter().enumerate() {
             let read = message(value, &mark, &mut pictures);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
@@ -269,11 +269,10 @@ impl Fields {
     }
 }
 
-/// Whether a message's content has this somewhere in its text.
-fn has_text(content: &Value, text: &str) -> bool {
-    let has = |value: &Value| value.as_str().is_some_and(|found| found.contains(text));
-    has(content)
-        || content.as_array().is_some_and(|parts| parts.iter().any(|part| has(&part["text"])))
+/// The texts of a message's content.
+fn texts(content: &Value) -> impl Iterator<Item = &str> {
+    let parts = content.as_array().into_iter().flatten();
+    content.as_str().into_iter().chain(parts.filter_map(|part| part["text"].as_str()))
 }
 
 /// A message, whose pictures are added to others.

@@ -5,17 +5,32 @@ use crate::language::inputs::Part;
 use crate::language::pictures::PictureForm;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use std::collections::HashSet;
 use torchlet::llm::{Input, Runner};
 
 /// What stands in a text in the place of a picture: Unicode's character for objects.
 pub(super) const MARK: &str = "\u{fffc}";
 
-/// Something that is in none of these texts, to stand for pictures among them: the character, or a number between two that differ, so that
-/// nothing that ends or begins a text makes another one of it.
-pub(super) fn mark(is_taken: impl Fn(&str) -> bool) -> String {
-    let numbered = (0u64..).map(|number| format!("{MARK}{number}\u{fffd}"));
-    let mut marks = std::iter::once(MARK.to_owned()).chain(numbered);
-    marks.find(|mark| !is_taken(mark)).unwrap_or_default()
+/// What closes a mark that has a number.
+const END: char = '\u{fffd}';
+
+/// Something that is in none of these texts, to stand for pictures among them: the character, or one with a number and another character, so
+/// that nothing that ends or begins a text makes another mark of it.
+pub(super) fn mark<'t>(texts: impl Iterator<Item = &'t str>) -> String {
+    let (mut is_there, mut taken) = (false, HashSet::new());
+    for text in texts {
+        for (at, _) in text.match_indices(MARK) {
+            is_there = true;
+            let rest = text.get(at + MARK.len()..).unwrap_or_default();
+            let digits = rest.bytes().take(20).take_while(u8::is_ascii_digit).count();
+            let (number, rest) = rest.split_at(digits);
+            if rest.starts_with(END) {
+                taken.extend(number.parse::<u64>());
+            }
+        }
+    }
+    let free = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
+    if is_there { format!("{MARK}{free}{END}") } else { MARK.to_owned() }
 }
 
 /// The bytes in a `data:` URI.
@@ -106,9 +121,12 @@ mod tests {
 
     #[test]
     fn no_text_is_a_mark() {
-        let text = format!("{MARK}0\u{fffd}");
-        assert_eq!(mark(|_| false), MARK);
-        assert_eq!(mark(|mark| text.contains(mark)), format!("{MARK}1\u{fffd}"));
+        let numbered = |number: u64| format!("{MARK}{number}\u{fffd}");
+        let of = |texts: &[&str]| mark(texts.iter().copied());
+        assert_eq!(of(&["a", ""]), MARK);
+        assert_eq!(of(&["a", MARK]), numbered(0));
+        assert_eq!(of(&[&format!("{}{MARK}5", numbered(0)), &numbered(1)]), numbered(2));
+        assert_eq!(of(&[&format!("{MARK}99999999999999999999999\u{fffd}")]), numbered(0));
     }
 
     #[test]
