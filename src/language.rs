@@ -31,6 +31,24 @@ impl Model for Module {
         Ok(())
     }
 
+    fn run_argmax(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<Vec<Option<u32>>>, Failure> {
+        let mut method = self.method(method)?;
+        method.set_inputs_ref(inputs)?;
+        let found = match method.output_count() {
+            0 => method.run().map(|()| None),
+            _ => method.run_argmax(0),
+        }?;
+        for index in usize::from(found.is_some())..method.output_count() {
+            read(index, method.output(index)?);
+        }
+        Ok(found)
+    }
+
     fn reset(&mut self, method: &str) -> Result<(), Failure> {
         Ok(Module::reset(self, method)?)
     }

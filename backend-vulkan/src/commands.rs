@@ -21,11 +21,13 @@ const MOST_FETCHED: u64 = 1 << 18;
 const MOST_WRITTEN: u64 = 16384;
 
 /// What a command of the recording is for, by position.
-enum Purpose<'s> {
+pub(crate) enum Purpose<'s> {
     Parameters,
     Input(usize),
     Step(&'s Step),
     Output(usize),
+    /// A search in an output.
+    Search(usize),
     Update(usize),
 }
 
@@ -60,8 +62,11 @@ impl Compiled {
             purposes.push(Purpose::Parameters);
             commands.push(copy);
         }
-        let limits = &self.state.limits;
-        let at_host = self.at_host(steps);
+        self.search = self.wanted.and_then(|position| self.search(position));
+        let mut at_host = self.at_host(steps);
+        if let Some(output) = self.search.and_then(|it| self.graph.outputs.get(it.position)) {
+            at_host.remove(output);
+        }
         for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
             let Some(staging) = staging else { continue };
             if !self.places.contains_key(&self.state.root(*id)) || at_host.contains_key(id) {
@@ -70,6 +75,7 @@ impl Compiled {
             let host = staging.binding(self.input_staging.raw, false);
             let tensor = self.state.tensor(*id)?;
             let device = (self.binding(*id, true)?, tensor.element);
+            let limits = &self.state.limits;
             purposes.push(Purpose::Input(position));
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
@@ -92,9 +98,15 @@ impl Compiled {
                 groups: step.groups,
             });
         }
+        if let Some(search) = self.search {
+            self.record_search(&search, &mut commands, &mut purposes)?;
+        }
+        let limits = &self.state.limits;
         let outputs = self.graph.outputs.iter().zip(&self.outputs).enumerate();
         for (position, (id, staging)) in outputs.skip(self.new_values) {
-            let Some(staging) = staging.filter(|_| !at_host.contains_key(id)) else { continue };
+            let is_searched = self.search.is_some_and(|it| it.position == position);
+            let is_copied = !is_searched && !at_host.contains_key(id);
+            let Some(staging) = staging.filter(|_| is_copied) else { continue };
             let host = staging.binding(self.output_staging.raw, true);
             let tensor = self.state.tensor(*id)?;
             let device = (self.binding(*id, false)?, tensor.element);
@@ -194,6 +206,9 @@ impl Compiled {
             }
             Purpose::Output(position) => {
                 of_tensor("output (copy)", *position, self.graph.outputs.get(*position))
+            }
+            Purpose::Search(position) => {
+                of_tensor("output (largest)", *position, self.graph.outputs.get(*position))
             }
             Purpose::Update(position) => {
                 of_tensor("buffer (copy)", *position, self.updates.get(*position).map(|(to, _)| to))

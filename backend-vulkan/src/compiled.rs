@@ -7,6 +7,7 @@ use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Binding, Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::{encode, encode_again};
 use crate::error::Error;
+use crate::largest::{Search, Wanted};
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
 use crate::replay::Replay;
 use crate::state::{State, Storage};
@@ -25,7 +26,7 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_shaders::Element;
 
 /// The part of a staging buffer that an input or output has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Staging {
     pub(crate) element: Element,
     pub(crate) offset: u64,
@@ -72,6 +73,12 @@ pub(crate) struct Compiled {
     layout: Option<(usize, CallLayout)>,
     /// The inputs whose values operators look at on the host.
     watched: Vec<ValueId>,
+    /// The output that is searched where it can be, in the place of being given back.
+    pub(crate) wanted: Option<usize>,
+    /// How it is searched, in the recording.
+    pub(crate) search: Option<Search>,
+    /// Memory for what searching workgroups leave to each other, and its bytes.
+    pub(crate) left: Option<(Buffer, u64)>,
     pub(crate) recording: Recording,
     /// Whether the recording is that of the current shapes.
     pub(crate) recorded: bool,
@@ -201,6 +208,9 @@ impl Compiled {
             places,
             inputs,
             outputs,
+            wanted: None,
+            search: None,
+            left: None,
             recording: Recording::new(context)?,
             recorded: false,
             replay,
@@ -255,9 +265,21 @@ impl Compiled {
         Ok(layout)
     }
 
-    /// Runs the graph over the arguments of a call.
-    pub(crate) fn run(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), Error> {
+    /// Runs the graph over the arguments of a call. If one of the outputs was searched in the place of being given back, the answer is its
+    /// number of rows.
+    pub(crate) fn run(
+        &mut self,
+        call: &mut DelegateCall<'_, '_>,
+        mut wanted: Option<Wanted<'_>>,
+    ) -> Result<Option<usize>, Error> {
         let layout = self.layout(call)?;
+        let searched = wanted.as_ref().and_then(|wanted| {
+            layout.outputs.get(wanted.arg.checked_sub(layout.first_output)?).copied()
+        });
+        if self.wanted != searched {
+            self.wanted = searched;
+            self.recorded = false;
+        }
         let mut watch = Stopwatch::new(call.is_traced());
         if call.is_traced() != self.labels.is_some() {
             self.labels = call.is_traced().then(Vec::new);
@@ -337,6 +359,7 @@ impl Compiled {
         self.replay.varied = false;
         self.recording.run()?;
         watch.lap("submit and wait");
+        let mut found = None;
         for (arg, position) in (layout.first_output..).zip(layout.outputs) {
             let id = self.graph.outputs[position];
             if let Some(staging) = self.outputs[position] {
@@ -348,6 +371,12 @@ impl Compiled {
                     let found = out.scalar_type;
                     return Err(Error::Invalid(format!("output {position} has type {found}")));
                 }
+                if let Some(search) = self.search.filter(|it| it.position == position)
+                    && let Some(wanted) = wanted.take()
+                {
+                    found = Some(self.found(&search, wanted)?);
+                    continue;
+                }
                 let info = out.info().clone();
                 let memory =
                     self.output_staging.mapped().get(staging.offset as usize..).unwrap_or_default();
@@ -357,7 +386,8 @@ impl Compiled {
             }
         }
         watch.lap("read outputs");
-        self.report(call, &watch)
+        self.report(call, &watch)?;
+        Ok(found)
     }
 
     /// Gives the recording other integers; `false` if that takes another one.

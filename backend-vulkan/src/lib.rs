@@ -23,6 +23,7 @@ mod device;
 mod encode;
 mod encoder;
 mod error;
+mod largest;
 mod memory_plan;
 mod ops;
 mod passes;
@@ -51,6 +52,7 @@ pub use target::VulkanTarget;
 use compiled::{Build, Compiled};
 use device::{Context, Options};
 use error::Error;
+use largest::Wanted;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -308,7 +310,17 @@ struct VulkanDelegate {
 
 impl Delegate for VulkanDelegate {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        let result = self.compiled.run(call);
+        let result = self.compiled.run(call, None).map(drop);
+        forget_lost(&self.contexts, &self.device, result)
+    }
+
+    fn execute_argmax(
+        &mut self,
+        call: &mut DelegateCall<'_, '_>,
+        arg: usize,
+        indices: &mut [i32],
+    ) -> Result<Option<usize>, DelegateError> {
+        let result = self.compiled.run(call, Some(Wanted { arg, indices }));
         forget_lost(&self.contexts, &self.device, result)
     }
 

@@ -84,7 +84,20 @@ pub(crate) fn decode(
     mean: &[f32],
     std: &[f32],
 ) -> Result<Tensor, Failure> {
-    let (channels, height, width) = check(info, mean, std)?;
+    let (_, height, width) = check(info, mean, std)?;
+    let image = open(bytes)?;
+    let (wide, high) =
+        (u32::try_from(width).unwrap_or(u32::MAX), u32::try_from(height).unwrap_or(u32::MAX));
+    let image = if (image.width(), image.height()) == (wide, high) {
+        image
+    } else {
+        fill(&image, wide, high)
+    };
+    tensor(image, info, mean, std)
+}
+
+/// An image in a file's bytes.
+pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     let mut reader = image::ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
         .map_err(|error| Failure::new(error.to_string()))?;
@@ -93,14 +106,17 @@ pub(crate) fn decode(
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_BYTES);
     reader.limits(limits);
-    let image = reader.decode().map_err(|error| Failure::new(error.to_string()))?;
-    let (wide, high) =
-        (u32::try_from(width).unwrap_or(u32::MAX), u32::try_from(height).unwrap_or(u32::MAX));
-    let image = if (image.width(), image.height()) == (wide, high) {
-        image
-    } else {
-        fill(&image, wide, high)
-    };
+    reader.decode().map_err(|error| Failure::new(error.to_string()))
+}
+
+/// An image of the input's height and width as a tensor for it.
+pub(crate) fn tensor(
+    image: image::DynamicImage,
+    info: &TensorInfo,
+    mean: &[f32],
+    std: &[f32],
+) -> Result<Tensor, Failure> {
+    let (channels, height, width) = check(info, mean, std)?;
     let interleaved =
         if channels == 1 { image.to_luma32f().into_raw() } else { image.into_rgb32f().into_raw() };
     let mut planar = Vec::with_capacity(interleaved.len());

@@ -100,6 +100,22 @@ pub trait Delegate: Send {
     /// An argument does not fit, or the device failed.
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError>;
 
+    /// Runs it, but gives of one output, argument `arg` of the call, only where the largest number of each row is, as
+    /// [`Method::execute_argmax`](crate::Method::execute_argmax) says it. The answer is how many rows there are; or `None`, which all
+    /// delegates may give: then the output was written, as by [`execute`](Self::execute).
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute), or there are more rows than `indices`.
+    fn execute_argmax(
+        &mut self,
+        call: &mut DelegateCall<'_, '_>,
+        arg: usize,
+        indices: &mut [i32],
+    ) -> Result<Option<usize>, DelegateError> {
+        let _ = (arg, indices);
+        self.execute(call).map(|()| None)
+    }
+
     /// Forgets the state that it keeps between runs, such as a KV cache.
     ///
     /// # Errors

@@ -1,32 +1,65 @@
 //! From messages to a prompt.
 
 use crate::error::Error;
+use crate::tools::{Tool, ToolCall};
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, ErrorKind, Value, context};
 use std::path::Path;
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// Who says it: `system`, `user` or `assistant`.
+    /// Who says it: `system`, `user`, `assistant`, or `tool` for what a function gave.
     pub role: String,
     /// What.
     pub content: String,
+    /// The functions that the assistant calls.
+    pub tool_calls: Vec<ToolCall>,
+    /// The call that this is the result of.
+    pub tool_call_id: Option<String>,
 }
 
 impl Message {
     /// A message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
-        Message { role: role.into(), content: content.into() }
+        let (role, content) = (role.into(), content.into());
+        Message { role, content, tool_calls: Vec::new(), tool_call_id: None }
+    }
+
+    /// As templates have it: what there is none of is not there.
+    fn to_value(&self) -> Result<Value, Error> {
+        let Message { role, content, tool_calls, tool_call_id } = self;
+        let mut value = serde_json::json!({"role": role, "content": content});
+        if !tool_calls.is_empty() {
+            let calls: Result<Vec<_>, _> = tool_calls.iter().map(ToolCall::to_value).collect();
+            value["tool_calls"] = calls?.into();
+        }
+        if let Some(id) = tool_call_id {
+            value["tool_call_id"] = id.as_str().into();
+        }
+        Ok(template_value(&value))
     }
 }
 
-const CHATML: &str = "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}\
+/// Functions are told of in front, and called, as Hermes and Qwen do it.
+const CHATML: &str = "{% if tools %}{{ '<|im_start|>system\nFunctions that can be called, an object each:\n<tools>\n' }}\
+    {% for tool in tools %}{{ tool | tojson + '\n' }}{% endfor %}{{ '</tools>\nA call is an object with the name of a function and its arguments:\n\
+    <tool_call>\n{\"name\": \"...\", \"arguments\": {...}}\n</tool_call><|im_end|>\n' }}{% endif %}\
+    {% for message in messages %}{% if message['role'] == 'tool' %}{{ '<|im_start|>user\n<tool_response>\n' + message['content'] + \
+    '\n</tool_response><|im_end|>\n' }}{% else %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] }}\
+    {% for call in message['tool_calls'] %}{{ '\n' if message['content'] or not loop.first }}{{ '<tool_call>\n{\"name\": ' + call.function.name | tojson + ', \"arguments\": ' + \
+    call.function.arguments | tojson + '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}\
     {% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";
 
-const LLAMA3: &str = "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + \
-    message['content'] | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\
-    {% endif %}";
+/// Functions are told of in front, and called, as Llama 3.1 does it.
+const LLAMA3: &str = "{{ bos_token }}{% if tools %}{{ '<|start_header_id|>system<|end_header_id|>\n\nFunctions that can be called, an object each:\n' }}\
+    {% for tool in tools %}{{ tool | tojson + '\n' }}{% endfor %}{{ 'A call is an object with the name of a function and its arguments, and nothing else:\n\
+    {\"name\": \"...\", \"parameters\": {...}}<|eot_id|>' }}{% endif %}\
+    {% for message in messages %}{{ '<|start_header_id|>' + ('ipython' if message['role'] == 'tool' else message['role']) + '<|end_header_id|>\n\n' + \
+    message['content'] | trim }}{% for call in message['tool_calls'] %}{{ '{\"name\": ' + call.function.name | tojson + ', \"parameters\": ' + \
+    call.function.arguments | tojson + '}' }}{{ '; ' if not loop.last }}{% endfor %}{{ '<|eot_id|>' }}{% endfor %}\
+    {% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
 
 /// Instructions that a template may take: those of models have a few hundred for each message.
 const FUEL: u64 = 2_000_000;
@@ -44,7 +77,7 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// A template in Jinja, which is given `messages`, `add_generation_prompt`, `bos_token` and `eos_token`.
+    /// A template in Jinja, which is given `messages`, `tools`, `add_generation_prompt`, `bos_token` and `eos_token`.
     ///
     /// # Errors
     /// It is malformed or too long.
@@ -60,6 +93,7 @@ impl ChatTemplate {
         environment.set_fuel(Some(FUEL));
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.add_filter("tojson", tojson);
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -129,15 +163,33 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
-        let messages: Vec<Value> =
-            messages.iter().map(|Message { role, content }| context! { role, content }).collect();
+        self.render_with_tools(messages, &[], add_generation_prompt)
+    }
+
+    /// The same, where these functions may be called.
+    ///
+    /// # Errors
+    /// As [`render`](Self::render), or the arguments of a call in a message are no JSON object.
+    pub fn render_with_tools(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        add_generation_prompt: bool,
+    ) -> Result<String, Error> {
+        let messages: Result<Vec<Value>, Error> = messages.iter().map(Message::to_value).collect();
+        let messages = messages?;
+        // Templates ask whether there are any.
+        let tools = (!tools.is_empty()).then(|| {
+            let values = tools.iter().map(|tool| template_value(tool.definition()));
+            values.collect::<Vec<_>>()
+        });
         let (bos_token, eos_token) = (self.bos.as_deref(), self.eos.as_deref());
         let bos_token = bos_token.unwrap_or_default();
         let eos_token = eos_token.unwrap_or_default();
         let template = self.environment.get_template("chat").map_err(fail)?;
         with_stack(|| {
             template
-                .render(context! { messages, add_generation_prompt, bos_token, eos_token })
+                .render(context! { messages, tools, add_generation_prompt, bos_token, eos_token })
                 .map_err(fail)
         })
     }
@@ -153,6 +205,97 @@ fn parse(text: &str) -> Result<serde_json::Value, Error> {
 fn token<'c>(config: &'c serde_json::Value, name: &str) -> Option<&'c str> {
     let token = &config[name];
     token.as_str().or_else(|| token["content"].as_str())
+}
+
+/// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind each comma and colon, or as many in front of
+/// each line as are asked for, and characters as they are.
+fn tojson(
+    value: &Value,
+    indent: Option<usize>,
+    options: Kwargs,
+) -> Result<Value, minijinja::Error> {
+    let indent = indent.or(options.get::<Option<usize>>("indent")?);
+    // Others change nothing about what is written here.
+    options.get::<Option<bool>>("ensure_ascii")?;
+    options.assert_all_used()?;
+    let mut text = String::new();
+    write_json(value, indent.map(|indent| indent.min(16)), 0, &mut text)?;
+    Ok(Value::from_safe_string(text))
+}
+
+/// JSON as templates have it: numbers are such there, and fields stay in their order.
+fn template_value(value: &serde_json::Value) -> Value {
+    match value {
+        serde_json::Value::Null => Value::from(()),
+        serde_json::Value::Bool(value) => (*value).into(),
+        serde_json::Value::String(text) => text.as_str().into(),
+        serde_json::Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => number.into(),
+            (_, Some(number)) => number.into(),
+            _ => number.as_f64().unwrap_or(f64::NAN).into(),
+        },
+        serde_json::Value::Array(items) => items.iter().map(template_value).collect(),
+        serde_json::Value::Object(fields) => {
+            Value::from_pairs(fields.iter().map(|(name, value)| (name, template_value(value))))
+        }
+    }
+}
+
+/// Writes a value as JSON, `depth` levels deep within other.
+fn write_json(
+    value: &Value,
+    indent: Option<usize>,
+    depth: usize,
+    text: &mut String,
+) -> Result<(), minijinja::Error> {
+    let end = |text: &mut String, depth: usize| {
+        if let Some(indent) = indent {
+            text.push('\n');
+            text.extend(std::iter::repeat_n(' ', indent.saturating_mul(depth)));
+        }
+    };
+    let mut is_first = true;
+    let mut begin = |text: &mut String| {
+        if !std::mem::replace(&mut is_first, false) {
+            text.push_str(if indent.is_some() { "," } else { ", " });
+        }
+        end(text, depth + 1);
+    };
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    match value.kind() {
+        ValueKind::None => text.push_str("null"),
+        ValueKind::Bool | ValueKind::Number => *text += &value.to_string(),
+        ValueKind::String => *text += &quoted(&value.to_string()),
+        ValueKind::Map => {
+            text.push('{');
+            for name in value.try_iter()? {
+                begin(text);
+                *text += &quoted(&name.to_string());
+                text.push_str(": ");
+                write_json(&value.get_item(&name)?, indent, depth + 1, text)?;
+            }
+            if !is_first {
+                end(text, depth);
+            }
+            text.push('}');
+        }
+        ValueKind::Seq | ValueKind::Iterable => {
+            text.push('[');
+            for item in value.try_iter()? {
+                begin(text);
+                write_json(&item, indent, depth + 1, text)?;
+            }
+            if !is_first {
+                end(text, depth);
+            }
+            text.push(']');
+        }
+        kind => {
+            let message = format!("{kind} has no form in JSON");
+            return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
+        }
+    }
+    Ok(())
 }
 
 /// Does something where there is stack enough for it.
@@ -233,6 +376,47 @@ mod tests {
         assert_eq!(template.render(&messages(), true).unwrap(), "BE</s>HELLO?</s>YES.</s>");
         let refused = template.render(&[Message::new("tool", "x")], true).unwrap_err();
         assert!(refused.to_string().contains("no tools"), "{refused}");
+    }
+
+    /// As Hugging Face's `apply_chat_template` writes JSON (`json.dumps`), and passes functions, calls and results.
+    #[test]
+    fn templates_are_given_functions() {
+        let template = "{%- if tools %}{{ tools | tojson }} {{ tools[0] | tojson(indent=2) }}{% endif %}\
+            {%- for m in messages %} {{ m.role }}{% if 'tool_calls' in m %}{{ m.tool_calls[0].function.arguments | tojson }}{% endif %}\
+            {%- if 'tool_call_id' in m %}{{ m.tool_call_id }}{% endif %}{% endfor %}";
+        let template = ChatTemplate::new(template, None, None).unwrap();
+        let tool = Tool::from_json(r#"{"type":"function","function":{"name":"f<é'>"}}"#).unwrap();
+        let call = |arguments: &str| ToolCall {
+            id: "c1".into(),
+            name: "f".into(),
+            arguments: arguments.into(),
+        };
+        let calls = |arguments| Message {
+            tool_calls: vec![call(arguments)],
+            ..Message::new("assistant", "")
+        };
+        let result = Message { tool_call_id: Some("c1".into()), ..Message::new("tool", "7") };
+        let messages = [Message::new("user", "x"), calls(r#"{"a":[1,2.5],"b":{}}"#), result];
+        assert_eq!(
+            template.render_with_tools(&messages, std::slice::from_ref(&tool), true).unwrap(),
+            "[{\"type\": \"function\", \"function\": {\"name\": \"f<é'>\"}}] {\n  \"type\": \"function\",\n  \"function\": {\n    \
+             \"name\": \"f<é'>\"\n  }\n} user assistant{\"a\": [1, 2.5], \"b\": {}} toolc1"
+        );
+        assert_eq!(template.render(&messages[..1], true).unwrap(), " user");
+        assert!(template.render(&[calls("[]")], true).is_err());
+        let chatml = ChatTemplate::chatml();
+        let prompt =
+            chatml.render_with_tools(&messages, std::slice::from_ref(&tool), true).unwrap();
+        assert!(prompt.starts_with("<|im_start|>system\nFunctions"), "{prompt}");
+        assert!(prompt.contains("\"f<é'>\"") && prompt.ends_with(
+            "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5], \"b\": {}}}\n\
+             </tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\n7\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
+        ), "{prompt}");
+        let prompt = ChatTemplate::llama3().render_with_tools(&messages, &[tool], true).unwrap();
+        assert!(prompt.ends_with(
+            "assistant<|end_header_id|>\n\n{\"name\": \"f\", \"parameters\": {\"a\": [1, 2.5], \"b\": {}}}<|eot_id|>\
+             <|start_header_id|>ipython<|end_header_id|>\n\n7<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+        ), "{prompt}");
     }
 
     #[test]

@@ -14,7 +14,8 @@
 use crate::encoder::{Encoded, Encoders};
 use crate::error::Error;
 use crate::metadata::Interface;
-use crate::model::Model;
+use crate::model::{Failure, Model};
+use crate::sampler::argmax;
 use std::ops::Range;
 use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
@@ -48,6 +49,14 @@ pub(crate) struct Memory {
     pub(crate) most: usize,
 }
 
+/// What is wanted of some of the tokens that are fed.
+pub(crate) enum Wanted<'w> {
+    /// Their logits, those of one token behind those of the other.
+    Logits(&'w mut Vec<f32>),
+    /// The likeliest token behind each, if there is one: what the program runs on may know it without giving the logits.
+    Likeliest(&'w mut Vec<Option<u32>>),
+}
+
 /// A method that takes tokens, or embeddings of them.
 #[derive(Debug, Clone, PartialEq)]
 struct Stage {
@@ -56,6 +65,8 @@ struct Stage {
     position: Position,
     /// Whether the first output has something for each token, not for the last alone.
     gives_each: bool,
+    /// Elements of the last dimension of that output.
+    gives: usize,
 }
 
 /// An input with an element, or a row, for each token.
@@ -125,12 +136,17 @@ impl Stage {
         };
         let action = format!("read what the method '{method}' gives");
         let gives = model.gives(method).map_err(Error::model(action))?;
-        let rows = gives.and_then(|info| {
-            let sizes = info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0));
-            sizes.rev().skip(1).try_fold(1usize, usize::checked_mul)
-        });
-        let gives_each = tokens.is_dynamic && tokens.bound > 1 && rows == Some(tokens.bound);
-        Ok(Stage { method: method.into(), tokens, position, gives_each })
+        let sizes: Vec<usize> = gives
+            .iter()
+            .flat_map(|info| info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)))
+            .collect();
+        let rows = sizes
+            .split_last()
+            .map(|(_, rows)| rows.iter().try_fold(1usize, |a, b| a.checked_mul(*b)));
+        let gives_each =
+            tokens.is_dynamic && tokens.bound > 1 && rows.flatten() == Some(tokens.bound);
+        let gives = sizes.last().copied().unwrap_or(0);
+        Ok(Stage { method: method.into(), tokens, position, gives_each, gives })
     }
 
     /// The most tokens that it takes at once: none, if it takes a certain number of them and there are fewer.
@@ -142,15 +158,14 @@ impl Stage {
         }
     }
 
-    /// Runs the method. `first` is what `width` elements for each of `count` tokens lie in.
-    fn run(
+    /// Runs the method, as `run` does. `first` is what `width` elements for each of `count` tokens lie in.
+    fn run<T>(
         &self,
-        model: &mut dyn Model,
         first: &Elements<'_>,
         count: usize,
         position: usize,
-        read: &mut dyn FnMut(usize, ValueRef<'_>),
-    ) -> Result<(), Error> {
+        run: impl FnOnce(&str, &[ValueRef<'_>]) -> Result<T, Failure>,
+    ) -> Result<T, Error> {
         let too_large = || Error::interface(&self.method, "a position does not fit 32 bits");
         let places = match &self.position {
             Position::Each { .. } => position..position.saturating_add(count),
@@ -184,27 +199,61 @@ impl Stage {
         let first = ValueRef::Tensor(first.tensor(&sizes).ok_or_else(mismatch)?);
         let inputs: Vec<_> = [Some(first), second].into_iter().flatten().collect();
         let action = format!("run '{}' on {count} tokens from position {position} on", self.method);
-        model.run(&self.method, &inputs, read).map_err(Error::model(action))
+        run(&self.method, &inputs).map_err(Error::model(action))
     }
 
-    /// Runs the method, and reads the logits of those of its tokens that are wanted.
+    /// Runs the method, and reads what is wanted of some of its tokens.
     fn give(
         &self,
         model: &mut dyn Model,
         first: &Elements<'_>,
         count: usize,
         position: usize,
-        wanted: Option<(Range<usize>, &mut Vec<f32>)>,
+        wanted: Option<(Range<usize>, Wanted<'_>)>,
     ) -> Result<(), Error> {
-        let Some((wanted, logits)) = wanted else {
-            return self.run(model, first, count, position, &mut |_, _| ());
-        };
         let mut found = Err("it gives no tensor".into());
-        self.run(model, first, count, position, &mut |index, value| {
-            if let (0, ValueRef::Tensor(tensor)) = (index, value) {
-                found = rows(&tensor, count, &wanted, logits);
+        match wanted {
+            None => {
+                found = Ok(());
+                self.run(first, count, position, |method, inputs| {
+                    model.run(method, inputs, &mut |_, _| ())
+                })?;
             }
-        })?;
+            Some((wanted, Wanted::Logits(logits))) => {
+                let mut read = |index: usize, value: ValueRef<'_>| {
+                    if let (0, ValueRef::Tensor(tensor)) = (index, value) {
+                        found = rows(&tensor, count, &wanted, logits);
+                    }
+                };
+                self.run(first, count, position, |method, inputs| {
+                    model.run(method, inputs, &mut read)
+                })?;
+            }
+            Some((wanted, Wanted::Likeliest(likeliest))) => {
+                let mut read = |index: usize, value: ValueRef<'_>| {
+                    if let (0, ValueRef::Tensor(tensor)) = (index, value) {
+                        found = likeliest_of(&tensor, count, &wanted, likeliest);
+                    }
+                };
+                let known = self.run(first, count, position, |method, inputs| {
+                    model.run_argmax(method, inputs, &mut read)
+                })?;
+                if let Some(known) = known {
+                    likeliest.clear();
+                    let range = wanted_rows(known.len(), count, &wanted);
+                    found = match range.and_then(|range| known.get(range)) {
+                        Some(known) => {
+                            likeliest.extend_from_slice(known);
+                            Ok(())
+                        }
+                        None => {
+                            let rows = known.len();
+                            Err(format!("its output has {rows} rows, not logits of {count} tokens"))
+                        }
+                    };
+                }
+            }
+        }
         found.map_err(|message| Error::interface(&self.method, message))
     }
 }
@@ -419,17 +468,17 @@ impl Decoder {
         self.decode.takes(available.min(limit.max(1))).max(1)
     }
 
-    /// Feeds tokens from a position on. Logits of the last are written where they are wanted.
+    /// Feeds tokens from a position on. What is wanted is of the last.
     pub(crate) fn step(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        logits: Option<&mut Vec<f32>>,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<(), Error> {
         let single = tokens.len() == 1 && self.decode.takes(1) == 1;
         let stage = if single { &self.decode } else { &self.prefill };
-        let wanted = logits.map(|logits| (tokens.len() - 1..tokens.len(), logits));
+        let wanted = wanted.map(|wanted| (tokens.len() - 1..tokens.len(), wanted));
         self.feed(stage, model, tokens, position, wanted)
     }
 
@@ -442,15 +491,20 @@ impl Decoder {
         if *gives_each && self.has_position() { tokens.bound.min(embedded) } else { 0 }
     }
 
-    /// Feeds tokens from a position on, and gives the logits of each, one after the other.
+    /// Feeds tokens from a position on. What is wanted is of each, one after the other.
     pub(crate) fn step_each(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        logits: &mut Vec<f32>,
+        wanted: Wanted<'_>,
     ) -> Result<(), Error> {
-        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), logits)))
+        self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), wanted)))
+    }
+
+    /// How many tokens there are logits of.
+    pub(crate) fn vocabulary(&self) -> usize {
+        self.decode.gives
     }
 
     /// Runs a stage on tokens, or on what stands for them.
@@ -460,7 +514,7 @@ impl Decoder {
         model: &mut dyn Model,
         tokens: &[u32],
         position: usize,
-        wanted: Option<(Range<usize>, &mut Vec<f32>)>,
+        wanted: Option<(Range<usize>, Wanted<'_>)>,
     ) -> Result<(), Error> {
         let mut embeddings = Vec::new();
         let elements = match &self.embedding {
@@ -468,11 +522,14 @@ impl Decoder {
             Some(embedding) => {
                 let elements = Elements::of_tokens(tokens, embedding.tokens.scalar_type);
                 let mut found = None;
-                embedding.run(model, &elements, tokens.len(), position, &mut |index, value| {
+                let mut read = |index: usize, value: ValueRef<'_>| {
                     if let (0, ValueRef::Tensor(tensor)) = (index, value) {
                         embeddings.extend_from_slice(tensor.bytes());
                         found = Some(tensor.info().scalar_type);
                     }
+                };
+                embedding.run(&elements, tokens.len(), position, |method, inputs| {
+                    model.run(method, inputs, &mut read)
                 })?;
                 if found != Some(stage.tokens.scalar_type) {
                     let expected = stage.tokens.scalar_type;
@@ -486,14 +543,14 @@ impl Decoder {
         stage.give(model, &elements, tokens.len(), position, wanted)
     }
 
-    /// Feeds some of what an encoder made, from a position on. Logits of the last are written where they are wanted.
+    /// Feeds some of what an encoder made, from a position on. What is wanted is of the last.
     pub(crate) fn step_encoded(
         &self,
         model: &mut dyn Model,
         encoded: &Encoded,
         rows: Range<usize>,
         position: usize,
-        logits: Option<&mut Vec<f32>>,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<(), Error> {
         let stage = &self.decode;
         let Sequence { scalar_type, width, .. } = stage.tokens;
@@ -506,16 +563,16 @@ impl Decoder {
         }
         let count = rows.len();
         let bytes = encoded.rows(rows).unwrap_or_default();
-        let wanted = logits.map(|logits| (count.saturating_sub(1)..count, logits));
+        let wanted = wanted.map(|wanted| (count.saturating_sub(1)..count, wanted));
         stage.give(model, &Elements::Bytes { scalar_type, bytes }, count, position, wanted)
     }
 
-    /// Feeds all tokens to a method that keeps none of them.
+    /// Feeds all tokens to a method that keeps none of them. What is wanted is of the last.
     pub(crate) fn whole(
         &self,
         model: &mut dyn Model,
         tokens: &[u32],
-        logits: &mut Vec<f32>,
+        wanted: Option<Wanted<'_>>,
     ) -> Result<(), Error> {
         let stage = &self.prefill;
         let Sequence { bound, is_dynamic, .. } = self.embedding.as_ref().unwrap_or(stage).tokens;
@@ -525,8 +582,43 @@ impl Decoder {
             // What comes behind a token changes nothing about it.
             padded.resize(bound, 0);
         }
-        self.feed(stage, model, &padded, 0, Some((last..last + 1, logits)))
+        self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))
     }
+}
+
+/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last of all.
+fn wanted_rows(rows: usize, count: usize, wanted: &Range<usize>) -> Option<Range<usize>> {
+    match rows {
+        rows if rows == count => Some(wanted.clone()),
+        1 if *wanted == (count.checked_sub(1)?..count) => Some(0..1),
+        _ => None,
+    }
+}
+
+/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each or of the last of all.
+fn likeliest_of(
+    tensor: &TensorRef<'_>,
+    count: usize,
+    wanted: &Range<usize>,
+    likeliest: &mut Vec<Option<u32>>,
+) -> Result<(), String> {
+    let vocabulary = tensor.info().sizes.last().and_then(|size| usize::try_from(*size).ok());
+    let vocabulary = vocabulary.unwrap_or(0).max(1);
+    let mut copied = Vec::new();
+    let in_place = tensor.data::<f32>().ok().and_then(|all| {
+        let range = wanted_rows(all.len() / vocabulary, count, wanted)?;
+        all.get(range.start * vocabulary..range.end * vocabulary)
+    });
+    let logits = match in_place {
+        Some(logits) => logits,
+        None => {
+            rows(tensor, count, wanted, &mut copied)?;
+            copied.as_slice()
+        }
+    };
+    likeliest.clear();
+    likeliest.extend(logits.chunks_exact(vocabulary).map(argmax));
+    Ok(())
 }
 
 /// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
@@ -543,11 +635,7 @@ pub(crate) fn rows(
     let vocabulary = *sizes.last().ok_or_else(fail)?;
     let mut rows = sizes[..sizes.len() - 1].iter();
     let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
-    let wanted = match rows {
-        rows if rows == count => wanted.clone(),
-        1 if *wanted == (count - 1..count) => 0..1,
-        _ => return Err(fail()),
-    };
+    let wanted = wanted_rows(rows, count, wanted).ok_or_else(fail)?;
     let (from, to) = (wanted.start * vocabulary, wanted.end * vocabulary);
     logits.clear();
     match info.scalar_type {

@@ -35,6 +35,16 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
+    /// A function that a model may call, or a call of one, is malformed.
+    Tool {
+        /// What is wrong.
+        message: String,
+    },
+    /// A picture is of a size that it cannot have.
+    Picture {
+        /// What is wrong.
+        message: String,
+    },
     /// The program failed.
     Model {
         /// What it was to do.
@@ -105,6 +115,8 @@ impl fmt::Display for Error {
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
             Error::Sound { message } => write!(f, "sound: {message}"),
+            Error::Tool { message } => write!(f, "function: {message}"),
+            Error::Picture { message } => write!(f, "picture: {message}"),
             Error::Grammar { message } => write!(f, "grammar: {message}"),
             Error::Model { action, .. } => write!(f, "cannot {action}"),
             Error::Interface { method, message } => {

@@ -13,6 +13,11 @@ pub(crate) struct Form {
 
 #[cfg(feature = "grammar")]
 impl Form {
+    /// Whether it may be anything.
+    pub(crate) fn is_free(&self) -> bool {
+        self.constraint.is_none()
+    }
+
     pub(crate) fn new(constraint: Constraint) -> Self {
         Form { constraint: Some(constraint) }
     }
@@ -30,6 +35,10 @@ impl Form {
 
 #[cfg(not(feature = "grammar"))]
 impl Form {
+    pub(crate) fn is_free(&self) -> bool {
+        true
+    }
+
     pub(crate) fn mask(&mut self, _: &mut [f32], _: &[u32]) -> Result<(), Error> {
         Ok(())
     }

@@ -78,9 +78,12 @@ impl Stop {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Something is generated from now on.
-    pub(crate) fn start(&self) {
+    /// Does what can be stopped.
+    pub(crate) fn during<T>(&self, work: impl FnOnce() -> T) -> T {
         self.0.store(false, Ordering::Relaxed);
+        let done = work();
+        self.stop();
+        done
     }
 
     /// Whether there is nothing to stop: nothing is generated, or what is will end.

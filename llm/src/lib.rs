@@ -26,12 +26,14 @@ mod lookahead;
 mod metadata;
 mod model;
 mod output;
+mod picture;
 mod runner;
 mod sampler;
 mod shards;
 mod speech;
 mod stats;
 mod tokenizer;
+mod tools;
 
 pub use chat::{ChatTemplate, Message};
 pub use encoder::Input;
@@ -41,6 +43,7 @@ pub use generation::{Finish, Generation, GenerationConfig, Stop};
 pub use grammar::Grammar;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
+pub use picture::{Filter, Picture, Piece, Tiling};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use shards::Shards;
@@ -49,3 +52,4 @@ pub use speech::{
 };
 pub use stats::Stats;
 pub use tokenizer::{TextStream, Tokenizer, TokenizerFormat};
+pub use tools::{Said, Tool, ToolCall, ToolCalls};

@@ -9,23 +9,22 @@ use std::collections::VecDeque;
 /// How many tokens have to be as before, at best and at least.
 const MATCHES: [usize; 2] = [3, 2];
 
-/// Tokens that were fed in advance, each with the logits behind it.
-#[derive(Debug, Default)]
-pub(crate) struct Ahead(VecDeque<(u32, Vec<f32>)>);
+/// Tokens that were fed in advance, each with what the one behind it follows from.
+#[derive(Debug)]
+pub(crate) struct Ahead<B>(VecDeque<(u32, B)>);
 
-impl Ahead {
-    /// What was fed behind a token, with all of their logits: the first row is that token's own, which is given back.
-    pub(crate) fn new(draft: &[u32], logits: &[f32]) -> (Vec<f32>, Self) {
-        let width = (logits.len() / (draft.len() + 1)).max(1);
-        let mut rows = logits.chunks_exact(width).map(<[f32]>::to_vec);
-        let own = rows.next().unwrap_or_default();
-        (own, Ahead(draft.iter().copied().zip(rows).collect()))
+impl<B> Ahead<B> {
+    /// What was fed behind a token, with what comes of each: the first is that token's own, which is given back.
+    pub(crate) fn new(draft: &[u32], found: impl IntoIterator<Item = B>) -> (Option<B>, Self) {
+        let mut found = found.into_iter();
+        let own = found.next();
+        (own, Ahead(draft.iter().copied().zip(found).collect()))
     }
 
-    /// The logits behind a token that was chosen, if it was fed already; if not, nothing that was fed counts.
-    pub(crate) fn take(&mut self, token: u32) -> Option<Vec<f32>> {
+    /// What comes of a token that was chosen, if it was fed already; if not, nothing that was fed counts.
+    pub(crate) fn take(&mut self, token: u32) -> Option<B> {
         match self.0.pop_front() {
-            Some((fed, logits)) if fed == token => Some(logits),
+            Some((fed, found)) if fed == token => Some(found),
             _ => {
                 self.0.clear();
                 None
@@ -80,9 +79,9 @@ mod tests {
 
     #[test]
     fn logits_count_as_long_as_tokens_are_as_expected() {
-        let (own, mut ahead) = Ahead::new(&[7, 8], &[0.0, 0.1, 1.0, 1.1, 2.0, 2.1]);
-        assert_eq!(own, [0.0, 0.1]);
-        assert_eq!(ahead.take(7), Some(vec![1.0, 1.1]));
+        let (own, mut ahead) = Ahead::new(&[7, 8], [[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]]);
+        assert_eq!(own, Some([0.0, 0.1]));
+        assert_eq!(ahead.take(7), Some([1.0, 1.1]));
         assert_eq!(ahead.take(9), None);
         assert_eq!(ahead.take(8), None);
     }

@@ -47,6 +47,21 @@ pub trait Model: Send {
         read: &mut dyn FnMut(usize, ValueRef<'_>),
     ) -> Result<(), Failure>;
 
+    /// Runs a method, and shows its outputs as [`run`](Self::run) does, but for the first one where it is known without its numbers, as on a
+    /// GPU, where the largest in each of its rows, of the last dimension, is. Then that is the answer: the first of equals, and `None` for a
+    /// row that has none larger than minus infinity. What is not a number is none.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    fn run_argmax(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<Vec<Option<u32>>>, Failure> {
+        self.run(method, inputs, read).map(|()| None)
+    }
+
     /// Gives a method's state, such as its caches, its first values again.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ impl<'t> Output<'t> {
 }
 
 /// How many bytes at the end of a text begin another.
-fn overlap(text: &str, stop: &str) -> usize {
+pub(crate) fn overlap(text: &str, stop: &str) -> usize {
     let most = text.len().min(stop.len().saturating_sub(1));
     (1..=most)
         .rev()

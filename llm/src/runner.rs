@@ -1,7 +1,7 @@
 //! From a prompt to text.
 
 use crate::chat::{ChatTemplate, Message};
-use crate::decoder::{Decoder, Memory};
+use crate::decoder::{Decoder, Memory, Wanted};
 use crate::encoder::{Input, Kind};
 use crate::error::Error;
 use crate::form::Form;
@@ -30,8 +30,49 @@ enum Next {
     Nothing,
     /// The logits of the last token that was fed.
     Logits(Vec<f32>),
+    /// The likeliest token behind the last one that was fed, if there is one, which is all that is known of its logits.
+    Likeliest(Option<u32>),
     /// This token, which was chosen, and has not been fed.
     Token(u32),
+}
+
+/// What feeding tokens takes, and what is wanted of it.
+struct Feeding {
+    /// Whether nothing but the likeliest token is wanted: then the logits can stay where they are.
+    likeliest: bool,
+    execution: Duration,
+}
+
+impl Feeding {
+    /// Logits are wanted.
+    fn for_logits() -> Self {
+        Feeding { likeliest: false, execution: Duration::ZERO }
+    }
+
+    /// Feeds tokens by `feed`, and says what follows from the last; `spare` has memory for logits, which are wanted of the end of a prompt.
+    fn step(
+        &mut self,
+        is_end: bool,
+        spare: Next,
+        feed: impl FnOnce(Option<Wanted<'_>>) -> Result<(), Error>,
+    ) -> Result<Next, Error> {
+        if self.likeliest {
+            // One number comes back, also of what is not the end: that is less than logits that nobody looks at.
+            let mut found = Vec::new();
+            timed(&mut self.execution, || feed(Some(Wanted::Likeliest(&mut found))))?;
+            return Ok(Next::Likeliest(found.first().copied().flatten()));
+        }
+        if !is_end {
+            timed(&mut self.execution, || feed(None))?;
+            return Ok(spare);
+        }
+        let mut logits = match spare {
+            Next::Logits(logits) => logits,
+            _ => Vec::new(),
+        };
+        timed(&mut self.execution, || feed(Some(Wanted::Logits(&mut logits))))?;
+        Ok(Next::Logits(logits))
+    }
 }
 
 /// A language model with its tokenizer, and the tokens that it has seen.
@@ -225,11 +266,8 @@ impl Runner {
     /// # Errors
     /// As [`prefill`](Self::prefill).
     pub fn prefill_tokens(&mut self, tokens: &[u32]) -> Result<(), Error> {
-        self.stop.start();
-        let mut execution = Duration::ZERO;
-        let fed = self.feed(tokens, &mut execution).map(|_| ());
-        self.stop.stop();
-        fed
+        let stop = self.stop.clone();
+        stop.during(|| self.feed(tokens, &mut Feeding::for_logits()).map(|_| ()))
     }
 
     /// Generates text behind a prompt, which goes behind what was fed before. An empty prompt goes on where the last generation, or
@@ -362,8 +400,8 @@ impl Runner {
         self.metadata.use_kv_cache
     }
 
-    /// Feeds what is pending, and tokens behind it. Logits of the last are kept. Whether all were fed: it may be stopped.
-    fn feed(&mut self, tokens: &[u32], execution: &mut Duration) -> Result<bool, Error> {
+    /// Feeds what is pending, and tokens behind it. What is wanted of the last is kept. Whether all were fed: it may be stopped.
+    fn feed(&mut self, tokens: &[u32], feeding: &mut Feeding) -> Result<bool, Error> {
         let pending = match self.next {
             Next::Token(token) => Some(token),
             _ => None,
@@ -371,7 +409,7 @@ impl Runner {
         let all: Vec<u32> = pending.into_iter().chain(tokens.iter().copied()).collect();
         if all.is_empty() {
             return match self.next {
-                Next::Logits(_) => Ok(true),
+                Next::Logits(_) | Next::Likeliest(_) => Ok(true),
                 _ => Err(Error::NoPrompt),
             };
         }
@@ -379,10 +417,7 @@ impl Runner {
         if all.len() > limit.saturating_sub(position) {
             return Err(Error::ContextFull { position, tokens: all.len(), limit });
         }
-        let mut logits = match std::mem::take(&mut self.next) {
-            Next::Logits(logits) => logits,
-            _ => Vec::new(),
-        };
+        let mut next = std::mem::take(&mut self.next);
         if !self.decoder.has_position() || !self.keeps_tokens() {
             if self.keeps_tokens() && !self.context.is_empty() {
                 // All tokens are fed once more, and none may be in the cache already.
@@ -390,8 +425,8 @@ impl Runner {
             }
             self.context.extend(all);
             let (model, context) = (self.model.as_mut(), &self.context);
-            timed(execution, || self.decoder.whole(model, context, &mut logits))?;
-            self.next = Next::Logits(logits);
+            let decoder = &self.decoder;
+            self.next = feeding.step(true, next, |wanted| decoder.whole(model, context, wanted))?;
             return Ok(true);
         }
         let mut rest = all.as_slice();
@@ -405,34 +440,35 @@ impl Runner {
             }
             let count = self.decoder.chunk(rest.len(), self.metadata.max_seq_len).min(rest.len());
             let (chunk, behind) = rest.split_at(count);
-            let wanted = behind.is_empty().then_some(&mut logits);
             let (model, at) = (self.model.as_mut(), self.context.len());
-            timed(execution, || self.decoder.step(model, chunk, at, wanted))?;
+            let decoder = &self.decoder;
+            next = feeding
+                .step(behind.is_empty(), next, |wanted| decoder.step(model, chunk, at, wanted))?;
             self.context.extend_from_slice(chunk);
             rest = behind;
         }
-        self.next = Next::Logits(logits);
+        self.next = next;
         Ok(true)
     }
 
     /// Feeds the parts of a prompt, one after the other. Whether all were fed: it may be stopped.
-    fn feed_all(&mut self, parts: &[Input<'_>], execution: &mut Duration) -> Result<bool, Error> {
+    fn feed_all(&mut self, parts: &[Input<'_>], feeding: &mut Feeding) -> Result<bool, Error> {
         for part in parts {
             let is_fed = match part {
-                Input::Tokens(tokens) => self.feed(tokens, execution)?,
+                Input::Tokens(tokens) => self.feed(tokens, feeding)?,
                 Input::Text(text) => {
                     let tokens = self.tokenizer.encode(text)?;
-                    tokens.is_empty() || self.feed(&tokens, execution)?
+                    tokens.is_empty() || self.feed(&tokens, feeding)?
                 }
-                Input::Image(image) => self.feed_encoded(Kind::Image, image, execution)?,
-                Input::Audio(audio) => self.feed_encoded(Kind::Audio, audio, execution)?,
+                Input::Image(image) => self.feed_encoded(Kind::Image, image, feeding)?,
+                Input::Audio(audio) => self.feed_encoded(Kind::Audio, audio, feeding)?,
             };
             if !is_fed {
                 return Ok(false);
             }
         }
         match self.next {
-            Next::Logits(_) => Ok(true),
+            Next::Logits(_) | Next::Likeliest(_) => Ok(true),
             _ => Err(Error::NoPrompt),
         }
     }
@@ -442,41 +478,40 @@ impl Runner {
         &mut self,
         kind: Kind,
         input: &TensorRef<'_>,
-        execution: &mut Duration,
+        feeding: &mut Feeding,
     ) -> Result<bool, Error> {
         if !self.decoder.has_position() || !self.keeps_tokens() {
             let message = "pictures and sounds need a program with a cache";
             return Err(Error::interface("text_decoder", message));
         }
         if let Next::Token(_) = self.next
-            && !self.feed(&[], execution)?
+            && !self.feed(&[], feeding)?
         {
             return Ok(false);
         }
         let (decoder, model) = (self.decoder.clone(), self.model.as_mut());
-        let encoded = timed(execution, || decoder.encoders.encode(model, kind, input))?;
+        let encoded =
+            timed(&mut feeding.execution, || decoder.encoders.encode(model, kind, input))?;
         let (position, limit) = (self.context.len(), self.metadata.max_context_len);
         if encoded.count > limit.saturating_sub(position) {
             return Err(Error::ContextFull { position, tokens: encoded.count, limit });
         }
-        let mut logits = Vec::new();
+        let mut next = std::mem::take(&mut self.next);
         let mut at = 0;
         while at < encoded.count {
             if self.stop.is_idle() {
-                self.next = Next::Nothing;
                 return Ok(false);
             }
             let rest = encoded.count - at;
             let count = decoder.rows(rest, self.metadata.max_seq_len).min(rest);
-            let wanted = (count == rest).then_some(&mut logits);
             let (model, position) = (self.model.as_mut(), self.context.len());
-            timed(execution, || {
+            next = feeding.step(count == rest, next, |wanted| {
                 decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
             })?;
             self.context.extend(std::iter::repeat_n(NO_TOKEN, count));
             at += count;
         }
-        self.next = Next::Logits(logits);
+        self.next = next;
         Ok(true)
     }
 
@@ -485,8 +520,8 @@ impl Runner {
         &mut self,
         token: u32,
         most: usize,
-        execution: &mut Duration,
-    ) -> Result<Option<Ahead>, Error> {
+        feeding: &mut Feeding,
+    ) -> Result<Option<Ahead<Next>>, Error> {
         let room = self.metadata.max_context_len.saturating_sub(self.context.len());
         let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
         let mut draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
@@ -494,14 +529,24 @@ impl Runner {
         let tokens = draft.iter().take_while(|token| **token != NO_TOKEN).count();
         draft.truncate(tokens);
         if draft.is_empty() {
-            return Ok(self.feed(&[], execution)?.then(Ahead::default));
+            return Ok(self.feed(&[], feeding)?.then(|| Ahead::new(&[], []).1));
         }
         let tokens = [&[token], draft.as_slice()].concat();
-        let (model, at, mut logits) = (self.model.as_mut(), self.context.len(), Vec::new());
-        timed(execution, || self.decoder.step_each(model, &tokens, at, &mut logits))?;
-        let (own, ahead) = Ahead::new(&draft, &logits);
+        let (model, at) = (self.model.as_mut(), self.context.len());
+        let (own, ahead) = if feeding.likeliest {
+            let mut found = Vec::new();
+            let wanted = Wanted::Likeliest(&mut found);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))?;
+            Ahead::new(&draft, found.into_iter().map(Next::Likeliest))
+        } else {
+            let mut logits = Vec::new();
+            let wanted = Wanted::Logits(&mut logits);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))?;
+            let width = (logits.len() / tokens.len()).max(1);
+            Ahead::new(&draft, logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())))
+        };
         self.context.push(token);
-        self.next = Next::Logits(own);
+        self.next = own.ok_or(Error::NoToken { logits: 0 })?;
         Ok(Some(ahead))
     }
 
@@ -546,10 +591,8 @@ impl Runner {
         start: (SystemTime, Instant),
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Generation, Error> {
-        self.stop.start();
-        let result = self.run_until_stopped(prompt, config, start, on_text);
-        self.stop.stop();
-        result
+        let stop = self.stop.clone();
+        stop.during(|| self.run_until_stopped(prompt, config, start, on_text))
     }
 
     fn run_until_stopped(
@@ -566,13 +609,18 @@ impl Runner {
         let before = self.context.len() + pending;
         let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
         let mut form = self.form(config)?;
-        let mut ahead = Ahead::default();
+        let mut ahead = Ahead::new(&[], []).1;
         if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
             let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }
-        let is_fed = self.feed_all(prompt, &mut stats.execution)?;
+        let likeliest = sampler.needs_likeliest_alone() && form.is_free();
+        // Where no token may be chosen, the next generation may choose it in another way.
+        let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
+        let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
+        let is_fed = self.feed_all(prompt, &mut feeding)?;
+        feeding.likeliest = likeliest;
         stats.prompt_tokens = self.context.len().saturating_sub(before);
         stats.prefill = start.elapsed();
         stats.first_token = stats.prefill;
@@ -580,7 +628,9 @@ impl Runner {
         let mut output = Output::new(&tokenizer, &self.context, &config.stop, on_text);
         let (most, reason) = self.room(config);
         loop {
-            if !is_fed || self.stop.is_idle() {
+            // A token that is chosen already is given yet.
+            let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
+            if !is_fed || (self.stop.is_idle() && !is_chosen) {
                 break;
             }
             if tokens.len() == most {
@@ -588,25 +638,29 @@ impl Runner {
                 break;
             }
             if let Next::Token(token) = self.next {
-                if let Some(logits) = ahead.take(token) {
+                if let Some(found) = ahead.take(token) {
                     self.context.push(token);
-                    self.next = Next::Logits(logits);
+                    self.next = found;
                     stats.foreseen_tokens += 1;
                 } else if config.lookahead > 0 {
-                    let fed = self.feed_ahead(token, config.lookahead, &mut stats.execution)?;
+                    let fed = self.feed_ahead(token, config.lookahead, &mut feeding)?;
                     let Some(fed) = fed else { break };
                     ahead = fed;
-                } else if !self.feed(&[], &mut stats.execution)? {
+                } else if !self.feed(&[], &mut feeding)? {
                     break;
                 }
             }
-            let Next::Logits(logits) = &mut self.next else { return Err(Error::NoPrompt) };
-            let context = &self.context;
-            let ends = &self.metadata.eos_ids;
-            let token = timed(&mut stats.sampling, || {
-                form.mask(logits, ends)?;
-                sampler.sample(logits, context)
-            })?;
+            let (context, ends) = (&self.context, &self.metadata.eos_ids);
+            let token = match &mut self.next {
+                Next::Logits(logits) => timed(&mut stats.sampling, || {
+                    form.mask(logits, ends)?;
+                    sampler.sample(logits, context)
+                })?,
+                Next::Likeliest(token) => {
+                    token.ok_or(Error::NoToken { logits: self.decoder.vocabulary() })?
+                }
+                Next::Nothing | Next::Token(_) => return Err(Error::NoPrompt),
+            };
             self.next = Next::Token(token);
             tokens.push(token);
             if tokens.len() == 1 {
@@ -619,6 +673,7 @@ impl Runner {
             }
         }
         let text = output.finish();
+        stats.execution = feeding.execution;
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
         Ok(Generation { text, tokens, finish, stats })

@@ -90,6 +90,12 @@ impl Sampler {
         self.sampling.temperature == 0.0
     }
 
+    /// Whether nothing but the likeliest token needs to be known of the logits.
+    pub(crate) fn needs_likeliest_alone(&self) -> bool {
+        let Sampling { repetition_penalty, ref logit_bias, top_k, .. } = self.sampling;
+        (self.is_greedy() || top_k == 1) && repetition_penalty == 1.0 && logit_bias.is_empty()
+    }
+
     /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a number counts as minus infinity.
     ///
     /// # Errors
@@ -177,7 +183,7 @@ impl Sampler {
 }
 
 /// The first of the largest numbers; what is not a number is none.
-fn argmax(logits: &[f32]) -> Option<u32> {
+pub(crate) fn argmax(logits: &[f32]) -> Option<u32> {
     /// Numbers that are compared before it is looked at which of them it is.
     const BLOCK: usize = 1024;
     /// Numbers that are compared side by side.

@@ -35,6 +35,37 @@ impl Shards {
             false => Ok(found),
         }
     }
+
+    /// Runs a method of all programs that have it, that of the last one by `run`.
+    fn run_to_last<T>(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        run: impl FnOnce(&mut dyn Model, &[ValueRef<'_>]) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let mut having = self.having(method)?;
+        if self.method_meta(method)?.input_count() == 0 {
+            // What tells of the model may be in each.
+            having.truncate(1);
+        }
+        let (last, before) = having.split_last().ok_or("there are no programs")?;
+        let mut passed: Option<Passed> = None;
+        for &at in before {
+            let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
+            let mut next = None;
+            self.0[at].run(method, &given, &mut |index, value| {
+                if index == 0 {
+                    next = pass(value);
+                }
+            })?;
+            let of_program = || {
+                format!("program {at} gives no tensor in the order of its dimensions to the next")
+            };
+            passed = Some(next.ok_or_else(of_program)?);
+        }
+        let given = given(self.0[*last].as_ref(), method, inputs, passed.as_ref())?;
+        run(self.0[*last].as_mut(), &given)
+    }
 }
 
 /// The numbers of a tensor in the order of its dimensions.
@@ -87,28 +118,16 @@ impl Model for Shards {
         inputs: &[ValueRef<'_>],
         read: &mut dyn FnMut(usize, ValueRef<'_>),
     ) -> Result<(), Failure> {
-        let mut having = self.having(method)?;
-        if self.method_meta(method)?.input_count() == 0 {
-            // What tells of the model may be in each.
-            having.truncate(1);
-        }
-        let (last, before) = having.split_last().ok_or("there are no programs")?;
-        let mut passed: Option<Passed> = None;
-        for &at in before {
-            let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
-            let mut next = None;
-            self.0[at].run(method, &given, &mut |index, value| {
-                if index == 0 {
-                    next = pass(value);
-                }
-            })?;
-            let of_program = || {
-                format!("program {at} gives no tensor in the order of its dimensions to the next")
-            };
-            passed = Some(next.ok_or_else(of_program)?);
-        }
-        let given = given(self.0[*last].as_ref(), method, inputs, passed.as_ref())?;
-        self.0[*last].run(method, &given, read)
+        self.run_to_last(method, inputs, |last, given| last.run(method, given, read))
+    }
+
+    fn run_argmax(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<Option<Vec<Option<u32>>>, Failure> {
+        self.run_to_last(method, inputs, |last, given| last.run_argmax(method, given, read))
     }
 
     fn reset(&mut self, method: &str) -> Result<(), Failure> {

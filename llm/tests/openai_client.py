@@ -41,6 +41,52 @@ def metric(name: str) -> float:
     return next(float(line.split()[1]) for line in lines if line.startswith(f"torchlet_{name} "))
 
 
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weigh",
+            "description": "Weighs bread.",
+            "parameters": {
+                "type": "object",
+                "properties": {"grams": {"$ref": "#/$defs/weight"}, "kind": {"enum": ["rye", "wheat"]}},
+                "required": ["grams", "kind"],
+                "additionalProperties": False,
+                "$defs": {"weight": {"type": "integer", "minimum": 1, "maximum": 999}},
+            },
+        },
+    },
+    {"type": "function", "function": {"name": "bake", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}},
+]
+
+
+def functions(client: openai.OpenAI, options: dict) -> None:
+    """Functions: calls that have to be, streamed and whole; what they gave; and text where there is none."""
+    weigh = {"type": "function", "function": {"name": "weigh"}}
+    for choice, names in (("required", {"weigh", "bake"}), (weigh, {"weigh"})):
+        asked = options | {"tools": TOOLS, "tool_choice": choice}
+        whole = client.chat.completions.create(**asked).choices[0]
+        assert whole.finish_reason == "tool_calls" and whole.message.content is None, whole
+        (call,) = whole.message.tool_calls
+        arguments = json.loads(call.function.arguments)
+        assert call.type == "function" and call.id and call.function.name in names, call
+        if call.function.name == "weigh":
+            assert 1 <= arguments["grams"] <= 999 and arguments["kind"] in ("rye", "wheat"), arguments
+        chunks = list(client.chat.completions.create(**asked, stream=True))
+        deltas = [delta for chunk in chunks for delta in chunk.choices[0].delta.tool_calls or []]
+        assert chunks[-1].choices[0].finish_reason == "tool_calls"
+        assert [(delta.index, delta.function.name, delta.function.arguments) for delta in deltas] == [
+            (0, call.function.name, call.function.arguments)
+        ], deltas
+        assert not any(chunk.choices[0].delta.content for chunk in chunks), chunks
+    told = [*QUESTION, whole.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "500"}]
+    answer = client.chat.completions.create(**(options | {"messages": told, "tools": TOOLS, "max_tokens": 10})).choices[0]
+    assert answer.message.content and not answer.message.tool_calls and answer.finish_reason != "tool_calls", answer
+    plain = client.chat.completions.create(**(options | {"tools": TOOLS, "tool_choice": "none"})).choices[0]
+    untold = client.chat.completions.create(**options).choices[0]
+    assert plain.message.content == untold.message.content
+
+
 def main() -> None:
     client = openai.OpenAI(base_url=f"{BASE}/v1", api_key=KEY, max_retries=0)
     name = client.models.list().data[0].id
@@ -61,11 +107,15 @@ def main() -> None:
     told = client.chat.completions.create(**(options | {"response_format": number}))
     assert 0 <= int(told.choices[0].message.content) <= 99, told
 
+    functions(client, options | {"max_tokens": 120})
+
     for wrong, error in (
         ({"n": 2}, openai.BadRequestError),
         ({"temperature": -1}, openai.BadRequestError),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "sausage"}}}}, openai.BadRequestError),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, openai.BadRequestError),
+        ({"tools": [{"type": "function", "function": {"parameters": {}}}]}, openai.BadRequestError),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, openai.BadRequestError),
+        ({"tools": TOOLS, "tool_choice": "required", "response_format": number}, openai.BadRequestError),
         ({"messages": [{"role": "user", "content": PICTURE}]}, openai.BadRequestError),
         ({"messages": [{"role": "user", "content": "word " * 2000}]}, openai.BadRequestError),
     ):

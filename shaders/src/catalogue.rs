@@ -188,6 +188,14 @@ pipelines! {
         numel: u32, count: u32, inner: u32, scale: f32,
     };
 
+    /// Where the largest number of each row is: -1 where there is none. Workgroups along x share a row, `share` elements for each; if there are
+    /// several, they leave keys and places, which another dispatch combines.
+    Largest, LargestPush = "largest", 2 buffers, {
+        input: Element, combines: bool,
+    }, {
+        rows: u32, count: u32, share: u32,
+    };
+
     /// Softmax and normalisations, given the statistics of each row (two buffers of `F32`).
     Normalize, NormalizePush = "normalize", 6 buffers, {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,

@@ -215,6 +215,12 @@ impl<'a> Method<'a> {
     /// # Errors
     /// As [`execute`](Self::execute); tensors must be in the exported memory layout.
     pub fn execute_ref(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), Error> {
+        self.set_inputs_ref(inputs)?;
+        self.run()
+    }
+
+    /// Sets all inputs, as [`execute_ref`](Self::execute_ref) does.
+    pub(crate) fn set_inputs_ref(&mut self, inputs: &[ValueRef<'_>]) -> Result<(), Error> {
         self.check_input_count(inputs.len())?;
         for index in 0..self.input_count() {
             match inputs.get(index) {
@@ -222,7 +228,7 @@ impl<'a> Method<'a> {
                 Some(value) => self.set_input_ref(index, value)?,
             }
         }
-        self.run()
+        Ok(())
     }
 
     /// Runs the method on inputs in memory of the caller, as [`execute_ref`](Self::execute_ref), and writes outputs to memory of the
@@ -394,6 +400,49 @@ impl<'a> Method<'a> {
         self.group
             .with_mut(self.index, |mut method| method.execute().map_err(Box::new))?
             .map_err(|source| Error::Execute { method: self.name().into(), source })?;
+        self.tell_outputs_if_wanted()
+    }
+
+    /// Runs the method with the inputs as they were written, and says of one output where the largest number in each of its rows, of the last
+    /// dimension, is: the first of equals; `None` in a row that has none larger than minus infinity. What is not a number is none.
+    ///
+    /// A GPU looks for them itself then, and gives nothing else of that output back: what [`output`](Self::output) shows of it is of an earlier
+    /// run. Where there is nobody to do so, such as for what the CPU computes, there is no list, and the output was written as by
+    /// [`run`](Self::run).
+    ///
+    /// # Errors
+    /// There is no such output, or as [`run`](Self::run).
+    pub fn run_argmax(&mut self, output: usize) -> Result<Option<Vec<Option<u32>>>, Error> {
+        let count = self.output_count();
+        let missing = InputError::Index { index: output, count };
+        let slot = self.signature().outputs.get(output);
+        let slot = slot.ok_or_else(|| output_error(self.name(), output, missing))?;
+        // At most, the method's memory has as many numbers.
+        let rows = match slot {
+            Slot::Tensor { info, .. } if info.rank() > 0 => {
+                info.numel().checked_div(info.size(info.rank() - 1)).unwrap_or(0)
+            }
+            _ => 0,
+        };
+        if rows == 0 {
+            return self.run().map(|()| None);
+        }
+        let mut indices = vec![-1; rows];
+        let found = self
+            .group
+            .with_mut(self.index, |mut method| {
+                method.execute_argmax(output, &mut indices).map_err(Box::new)
+            })?
+            .map_err(|source| Error::Execute { method: self.name().into(), source })?;
+        self.tell_outputs_if_wanted()?;
+        Ok(found.map(|count| {
+            indices.truncate(count);
+            indices.into_iter().map(|index| u32::try_from(index).ok()).collect()
+        }))
+    }
+
+    /// Tells a tracer what the program returned, if it wants to know.
+    fn tell_outputs_if_wanted(&self) -> Result<(), Error> {
         match self.group.tracer(self.index) {
             Some(tracer) if tracer.wants_outputs() => self.tell_outputs(tracer.as_ref()),
             _ => Ok(()),

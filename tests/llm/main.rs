@@ -7,6 +7,8 @@ mod device;
 mod forms;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod likeliest;
+mod pictures;
 mod speech;
 
 use serde_json::Value;

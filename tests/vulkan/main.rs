@@ -3,6 +3,7 @@
 
 #![cfg(feature = "vulkan")]
 
+mod argmax;
 mod blob;
 mod cells;
 mod clock;

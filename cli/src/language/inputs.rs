@@ -1,8 +1,8 @@
 //! Prompts of text, pictures and sounds.
 
 use super::options::GenerateArguments;
+use super::pictures::PictureForm;
 use crate::failure::Failure;
-use crate::image_input;
 use std::path::Path;
 use torchlet::Tensor;
 use torchlet::llm::{Input, LogMel, Runner, Sound};
@@ -35,21 +35,31 @@ pub(super) fn parts(
     arguments: &GenerateArguments,
     prompt: &str,
 ) -> Result<Vec<Part>, Failure> {
+    let (mean, std) = (arguments.mean.clone(), arguments.std.clone());
+    let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
     let mut images = Vec::new();
     for path in &arguments.image {
         let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
         let info = runner.image_input().ok_or_else(none)?;
-        images.push(Part::Image(image_input::read(path, info, &arguments.mean, &arguments.std)?));
+        form.check(info)?;
+        let in_file =
+            |what: &dyn std::fmt::Display| Failure::new(format!("'{}': {what}", path.display()));
+        let bytes = std::fs::read(path).map_err(|error| in_file(&error))?;
+        images.push(form.parts(&bytes, info).map_err(|error| in_file(&error))?);
     }
     let mut sounds = Vec::new();
     for path in &arguments.audio {
-        sounds.push(Part::Audio(features(runner, path)?));
+        sounds.push(vec![Part::Audio(features(runner, path)?)]);
     }
     place(prompt, images, sounds)
 }
 
-/// Puts pictures and sounds where the prompt has their marks; all in front of it, where it has none.
-fn place(prompt: &str, images: Vec<Part>, sounds: Vec<Part>) -> Result<Vec<Part>, Failure> {
+/// Puts pictures and sounds, of one or several parts each, where the prompt has their marks; all in front of it, where it has none.
+fn place(
+    prompt: &str,
+    images: Vec<Vec<Part>>,
+    sounds: Vec<Vec<Part>>,
+) -> Result<Vec<Part>, Failure> {
     let count = |mark: &str| prompt.matches(mark).count();
     for (mark, parts, name) in [(IMAGE, &images, "pictures"), (AUDIO, &sounds, "sounds")] {
         if count(mark) > 0 && count(mark) != parts.len() {
@@ -62,10 +72,10 @@ fn place(prompt: &str, images: Vec<Part>, sounds: Vec<Part>) -> Result<Vec<Part>
     let (mut made, mut rest) = (Vec::new(), prompt);
     let (mut images, mut sounds) = (images.into_iter(), sounds.into_iter());
     if count(IMAGE) == 0 {
-        made.extend(images.by_ref());
+        made.extend(images.by_ref().flatten());
     }
     if count(AUDIO) == 0 {
-        made.extend(sounds.by_ref());
+        made.extend(sounds.by_ref().flatten());
     }
     while let Some((at, mark)) =
         [IMAGE, AUDIO].iter().filter_map(|mark| Some((rest.find(mark)?, *mark))).min()
@@ -73,7 +83,9 @@ fn place(prompt: &str, images: Vec<Part>, sounds: Vec<Part>) -> Result<Vec<Part>
         if at > 0 {
             made.push(Part::Text(rest[..at].into()));
         }
-        made.extend(if mark == IMAGE { images.next() } else { sounds.next() });
+        made.extend(
+            (if mark == IMAGE { images.next() } else { sounds.next() }).into_iter().flatten(),
+        );
         rest = &rest[at + mark.len()..];
     }
     if !rest.is_empty() {
@@ -106,8 +118,8 @@ mod tests {
 
     fn placed(prompt: &str, images: usize, sounds: usize) -> Result<String, Failure> {
         let tensor = |number: usize| Tensor::from_slice(&[1], &[number as f32]).unwrap();
-        let images = (0..images).map(|number| Part::Image(tensor(number))).collect();
-        let sounds = (0..sounds).map(|number| Part::Audio(tensor(number))).collect();
+        let images = (0..images).map(|number| vec![Part::Image(tensor(number))]).collect();
+        let sounds = (0..sounds).map(|number| vec![Part::Audio(tensor(number))]).collect();
         let number = |tensor: &Tensor| tensor.as_slice::<f32>().unwrap()[0];
         let parts = place(prompt, images, sounds)?;
         let parts = parts.iter().map(|part| match part {

@@ -6,6 +6,7 @@ mod chat;
 mod generate;
 mod inputs;
 mod options;
+mod pictures;
 #[cfg(feature = "serve")]
 mod serve;
 mod transcribe;

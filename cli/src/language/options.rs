@@ -1,5 +1,6 @@
 //! The command line of language models.
 
+use super::pictures::TilingOptions;
 use crate::arguments::ModelOptions;
 use crate::failure::Failure;
 use clap::Args;
@@ -165,6 +166,8 @@ pub(crate) struct GenerateArguments {
     /// What the picture's values are divided by, behind that
     #[arg(long, value_name = "S,...", value_delimiter = ',', requires = "image")]
     pub(crate) std: Vec<f32>,
+    #[command(flatten)]
+    pub(crate) tiling: TilingOptions,
     /// A sound, .wav, in the place of the next `<audio>` in the prompt, or in front of it; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) audio: Vec<PathBuf>,
@@ -277,6 +280,8 @@ pub(crate) struct ServeArguments {
     /// What the values of pictures are divided by, behind that
     #[arg(long, value_name = "S,...", value_delimiter = ',')]
     pub(crate) std: Vec<f32>,
+    #[command(flatten)]
+    pub(crate) tiling: TilingOptions,
     /// Requests that may wait for those
     #[arg(long, value_name = "N", default_value_t = 64)]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]

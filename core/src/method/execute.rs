@@ -2,9 +2,10 @@
 
 use super::{Instruction, KernelCall, Method, Packed};
 use crate::arguments::Arguments;
+use crate::backend::Delegate;
 use crate::call::{DelegateCall, Invoke, Prepare, move_value, view};
 use crate::dtype::ScalarType;
-use crate::error::{ExecuteError, InstructionError, KernelError};
+use crate::error::{DelegateError, ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
 use crate::tracer::{Event, EventKind, EventTracer, OutputValue, traced};
 use crate::uses::{Uses, has};
@@ -45,12 +46,7 @@ impl<'m> Method<'m> {
     pub fn step(&mut self) -> Result<Progress, ExecuteError> {
         let instruction = self.position;
         let fail = |name, source| ExecuteError { instruction, name, source };
-        if !self.is_usable {
-            return Err(fail("", InstructionError::Unusable));
-        }
-        if self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
-            return Err(fail("", InstructionError::Cancelled));
-        }
+        self.check_runnable().map_err(|source| fail("", source))?;
         let Some(current) = self.instructions.get(instruction) else {
             self.position = 0;
             self.backward_jumps = 0;
@@ -64,7 +60,7 @@ impl<'m> Method<'m> {
                     .map_err(|error| fail(name, InstructionError::Kernel(error)))?;
             }
             Instruction::Delegate { delegate, args } if has(Uses::DELEGATES) => {
-                self.delegate(delegate, args, instruction)
+                self.delegate(delegate, args, instruction, |delegate, call| delegate.execute(call))
                     .map_err(|source| fail("delegate", source))?;
             }
             Instruction::Move { from, to } if has(Uses::CONTROL) => {
@@ -88,6 +84,18 @@ impl<'m> Method<'m> {
             _ => {}
         }
         Ok(Progress::Stepped)
+    }
+
+    /// Whether an instruction may run.
+    #[inline]
+    pub(super) fn check_runnable(&self) -> Result<(), InstructionError> {
+        if !self.is_usable {
+            return Err(InstructionError::Unusable);
+        }
+        if self.options.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Err(InstructionError::Cancelled);
+        }
+        Ok(())
     }
 
     fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
@@ -181,12 +189,13 @@ impl<'m> Method<'m> {
         }
     }
 
-    fn delegate(
+    pub(super) fn delegate<T>(
         &mut self,
         index: usize,
         args: &'m [[u8; 4]],
         instruction: usize,
-    ) -> Result<(), InstructionError> {
+        run: impl FnOnce(&mut dyn Delegate, &mut DelegateCall<'_, '_>) -> Result<T, DelegateError>,
+    ) -> Result<T, InstructionError> {
         let tracer = self.options.listener();
         let resources = self.resources(0, None);
         let Some(Some(delegate)) = self.delegates.get_mut(index) else {
@@ -195,12 +204,12 @@ impl<'m> Method<'m> {
         let delegate = delegate.get_mut();
         let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);
         let result = match tracer {
-            None => delegate.execute(&mut call),
+            None => run(delegate, &mut call),
             Some(tracer) => {
                 let name = self.meta.delegate_backend(index).unwrap_or("");
                 let event = Event { kind: EventKind::Delegate, name, instruction };
                 let token = tracer.begin(&event);
-                let result = delegate.execute(&mut call);
+                let result = run(delegate, &mut call);
                 tracer.end(&event, token);
                 if result.is_ok() && tracer.wants_outputs() {
                     self.trace_arguments(args, tracer, &event);

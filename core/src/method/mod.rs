@@ -3,6 +3,7 @@
 //! The file is decoded into [`tables`], all of which [`prepare`] resolves, so that it knows what memory is needed;
 //! [`finish`] fills that memory, and [`execute`] runs.
 
+mod argmax;
 mod calls;
 mod execute;
 pub use execute::Progress;

@@ -272,6 +272,19 @@ impl<'a, 'm> Attached<'a, 'm> {
         self.method.execute()
     }
 
+    /// As [`Method::execute_argmax`].
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute), or as there.
+    pub fn execute_argmax(
+        &mut self,
+        output: usize,
+        indices: &mut [i32],
+    ) -> Result<Option<usize>, ExecuteError> {
+        self.run(true)?;
+        self.method.execute_argmax(output, indices)
+    }
+
     /// As [`Method::execute_into`].
     ///
     /// # Errors

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 /// Seconds from one timestamp's token to the next one's.
 const STEP: f32 = 0.02;
+/// The token that begins a transcript in the vocabulary of Whisper's models of English alone (`.en`), which is that of GPT-2; in the other one,
+/// which has one token more in front, it is the next.
+const ENGLISH_START: u32 = 50_257;
 /// Configurations are a few kilobytes.
 const MAX_CONFIG: usize = 1 << 20;
 
@@ -43,14 +46,25 @@ impl SpeechTokens {
                 && language.bytes().all(|byte| byte.is_ascii_lowercase());
             is_language.then(|| (language.to_owned(), token))
         });
-        SpeechTokens {
-            start: special("<|startoftranscript|>"),
+        let start = special("<|startoftranscript|>");
+        let mut tokens = SpeechTokens {
+            start,
             languages: languages.collect(),
             transcribe: special("<|transcribe|>"),
             translate: special("<|translate|>"),
             no_timestamps: special("<|notimestamps|>"),
             ..SpeechTokens::default()
+        };
+        if start == Some(ENGLISH_START) {
+            tokens.leave_out_languages();
         }
+        tokens
+    }
+
+    /// Models of English alone know the names of languages and tasks, and never saw their tokens.
+    fn leave_out_languages(&mut self) {
+        self.languages.clear();
+        (self.transcribe, self.translate) = (None, None);
     }
 
     /// Takes over what a `generation_config.json` tells.
@@ -103,9 +117,7 @@ impl SpeechTokens {
             self.languages = named.ok_or_else(|| wrong("lang_to_id"))?;
         }
         if config["is_multilingual"] == false {
-            // Such models know the names, and never saw the tokens.
-            self.languages.clear();
-            (self.transcribe, self.translate) = (None, None);
+            self.leave_out_languages();
         }
         Ok(())
     }
@@ -248,6 +260,38 @@ mod tests {
         assert_eq!(of(&[40]), (vec![], 10.0));
         assert_eq!(of(&[50, 1, 2]), (vec![(0.0, 10.0, vec![1, 2])], 10.0));
         assert_eq!(of(&[1, 2]), (vec![(0.0, 10.0, vec![1, 2])], 10.0));
+    }
+
+    /// In the last piece of a sound, too, what comes behind two timestamps was not heard.
+    #[test]
+    fn sound_behind_two_timestamps_is_heard_again() {
+        let next = |tokens: &[u32]| SpeechTokens::segments(tokens, 50, &[40], 10.0, true).1;
+        assert_eq!(next(&[50, 1, 100, 100, 40]), 50.0 * STEP);
+        assert_eq!(next(&[50, 1, 100, 40]), 10.0);
+        assert_eq!(next(&[50, 1, 100, 100, 2, 40]), 10.0);
+    }
+
+    #[test]
+    fn models_of_english_alone_have_no_languages() {
+        let of = |start: u32| {
+            let added = |(id, name): (u32, &str)| serde_json::json!({"id": id, "content": name, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
+            let names = [
+                "<|startoftranscript|>",
+                "<|en|>",
+                "<|transcribe|>",
+                "<|translate|>",
+                "<|notimestamps|>",
+            ];
+            let added: Vec<Value> = (start..).zip(names).map(added).collect();
+            let json = serde_json::json!({"version": "1.0", "added_tokens": added, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}});
+            let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes()).unwrap();
+            SpeechTokens::of(&tokenizer)
+        };
+        let both = of(ENGLISH_START + 1);
+        assert_eq!((both.languages.len(), both.transcribe), (1, Some(ENGLISH_START + 3)));
+        let english = of(ENGLISH_START);
+        assert_eq!((english.start, english.no_timestamps), (Some(50_257), Some(50_261)));
+        assert!(english.languages.is_empty() && english.transcribe.is_none());
     }
 
     #[test]

@@ -185,10 +185,8 @@ impl Transcriber {
         config: &TranscriptionConfig,
         mut on_text: impl FnMut(&str),
     ) -> Result<Transcription, Error> {
-        self.stop.start();
-        let result = self.transcribe_until_stopped(sound, config, &mut on_text);
-        self.stop.stop();
-        result
+        let stop = self.stop.clone();
+        stop.during(|| self.transcribe_until_stopped(sound, config, &mut on_text))
     }
 
     fn transcribe_until_stopped(
@@ -238,7 +236,8 @@ impl Transcriber {
                     to: at + piece.to,
                     text: tokenizer.decode(piece.tokens),
                 }));
-                if !is_last {
+                // Two timestamps at its end say that it was not heard to its end, be it the last piece or not.
+                if finish != Finish::Stopped {
                     heard_to = ((next * rate) as usize).clamp(1, piece.len());
                 }
             }

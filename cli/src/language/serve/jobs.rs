@@ -1,8 +1,9 @@
 //! A queue of requests for text, and the sessions that work on it.
 
 use super::openai::{Completion, Prompt};
-use super::pictures::{Normalization, placed, tensors};
+use super::pictures::{parts, placed};
 use crate::failure::Failure;
+use crate::language::pictures::PictureForm;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
@@ -69,15 +70,15 @@ pub(super) struct Queue {
 
 impl Queue {
     /// A queue of this length, and a thread for each session.
-    pub(super) fn new(sessions: Vec<Runner>, length: usize, normalization: &Normalization) -> Self {
+    pub(super) fn new(sessions: Vec<Runner>, length: usize, form: &PictureForm) -> Self {
         let (sender, jobs) = sync_channel(length);
         let (jobs, counts) = (Arc::new(Mutex::new(jobs)), Arc::<Counts>::default());
         counts.sessions.store(sessions.len(), Ordering::Relaxed);
         for runner in sessions {
             let (jobs, counts) = (jobs.clone(), counts.clone());
-            let normalization = normalization.clone();
+            let form = form.clone();
             std::thread::spawn(move || {
-                serve(runner, &jobs, &counts, &normalization);
+                serve(runner, &jobs, &counts, &form);
                 counts.sessions.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -113,17 +114,12 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
 }
 
 /// Works on requests until there is nobody left to make any. A session that panics is replaced: nobody knows what is in its caches.
-fn serve(
-    mut runner: Runner,
-    jobs: &Mutex<Receiver<Job>>,
-    counts: &Counts,
-    normalization: &Normalization,
-) {
+fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, form: &PictureForm) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
         counts.running.fetch_add(1, Ordering::Relaxed);
         let worked = catch_unwind(AssertUnwindSafe(|| {
-            work(&mut runner, &job, counts, normalization);
+            work(&mut runner, &job, counts, form);
         }));
         counts.running.fetch_sub(1, Ordering::Relaxed);
         if worked.is_err() {
@@ -139,10 +135,10 @@ fn serve(
     }
 }
 
-fn work(runner: &mut Runner, job: &Job, counts: &Counts, normalization: &Normalization) {
+fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
     // Who left while waiting is found out here.
     let is_there = job.reply.send(Event::Text(String::new())).is_ok();
-    let result = if is_there { generate(runner, job, normalization) } else { Ok(None) };
+    let result = if is_there { generate(runner, job, form) } else { Ok(None) };
     let event = match result {
         Ok(Some((generation, prompt))) => {
             let add = |count: &AtomicU64, number: usize| {
@@ -172,10 +168,11 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, normalization: &Normali
 fn generate(
     runner: &mut Runner,
     job: &Job,
-    normalization: &Normalization,
+    form: &PictureForm,
 ) -> Result<Option<(Generation, usize)>, Refusal> {
     let (stop, mut is_there) = (runner.stop_handle(), true);
     let config: &GenerationConfig = &job.request.config;
+    let tools = &job.request.tools;
     let on_text = |text: &str| {
         if job.reply.send(Event::Text(text.into())).is_err() {
             is_there = false;
@@ -183,17 +180,20 @@ fn generate(
         }
     };
     let tokens = match &job.request.prompt {
-        Prompt::Messages(messages, pictures) if !pictures.is_empty() => {
-            let prompt = runner.chat_template()?.render(messages, true)?;
-            let pictures = tensors(runner, pictures, normalization)?;
-            let inputs: Vec<Input<'_>> = placed(&prompt, &pictures)?;
+        Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
+            let prompt = runner.chat_template()?.render_with_tools(messages, tools, true)?;
+            let pictures = parts(runner, pictures, form)?;
+            let inputs: Vec<Input<'_>> = placed(&prompt, mark, &pictures)?;
             // Nothing tells one picture from another among what was fed.
             runner.keep_common(&[])?;
             let generation = runner.generate_from(&inputs, config, on_text)?;
             let prompt = generation.stats.prompt_tokens;
             return Ok(is_there.then_some((generation, prompt)));
         }
-        Prompt::Messages(messages, _) => runner.chat_tokens(messages)?,
+        Prompt::Messages { messages, .. } => {
+            let prompt = runner.chat_template()?.render_with_tools(messages, tools, true)?;
+            runner.tokenizer().encode(&prompt)?
+        }
         Prompt::Text(text) => {
             let bos = runner.metadata().bos_id;
             bos.into_iter().chain(runner.tokenizer().encode(text)?).collect()
@@ -267,7 +267,7 @@ mod tests {
         let tokenizer = Tokenizer::load(format!("{folder}/tokenizer.json")).unwrap();
         let bad = tokenizer.decode(&[BAD as u32]);
         let runner = Runner::new(Defective(module), tokenizer, &Overrides::default()).unwrap();
-        let queue = Queue::new(vec![runner], 8, &Normalization::default());
+        let queue = Queue::new(vec![runner], 8, &PictureForm::default());
         let ask = |prompt: &str| {
             let body = serde_json::json!({"prompt": prompt, "max_tokens": 3, "temperature": 0});
             let (reply, events) = channel();

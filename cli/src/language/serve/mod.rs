@@ -13,12 +13,11 @@ mod pictures;
 use super::open;
 use super::options::ServeArguments;
 use crate::failure::Failure;
-use crate::image_input;
+use crate::language::pictures::PictureForm;
 use guard::{Bodies, Guard};
 use http::Request;
 use jobs::{Counts, Event, Queue};
 use openai::{Answer, Completion};
-use pictures::Normalization;
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -53,11 +52,13 @@ struct Server {
 /// Serves a model until Ctrl-C.
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let runner = open(&arguments.language)?;
+    let (mean, std) = (arguments.mean.clone(), arguments.std.clone());
+    let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
     if let Some(info) = runner.image_input() {
-        image_input::check(info, &arguments.mean, &arguments.std)?;
-    } else if !arguments.mean.is_empty() || !arguments.std.is_empty() {
+        form.check(info)?;
+    } else if !form.mean.is_empty() || !form.std.is_empty() || form.tiling.is_some() {
         return Err(Failure::new(
-            "--mean and --std are for pictures, and the program takes none: it has no vision_encoder",
+            "--mean, --std and --tiling are for pictures, and the program takes none: it has no vision_encoder",
         ));
     }
     let mut sessions = Vec::new();
@@ -65,7 +66,6 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         sessions.push(runner.session()?);
     }
     sessions.push(runner);
-    let normalization = Normalization { mean: arguments.mean.clone(), std: arguments.std.clone() };
     let name =
         arguments.language.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let address = (arguments.host.as_str(), arguments.port);
@@ -86,7 +86,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         bodies: Bodies::default(),
         reading: Mutex::default(),
         created: openai::now(),
-        queue: Queue::new(sessions, arguments.queue as usize, &normalization),
+        queue: Queue::new(sessions, arguments.queue as usize, &form),
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
         stopping: AtomicBool::new(false),
@@ -215,6 +215,7 @@ impl Server {
         };
         let (is_chat, streams, include_usage) =
             (request.is_chat(), request.stream, request.include_usage);
+        let (tools, calls_several) = (request.tools.clone(), request.calls_several);
         let (reply, events) = channel();
         if !self.queue.is_alive() {
             return fail(stream, 503, "the model failed, and could not be loaded again", None);
@@ -225,7 +226,8 @@ impl Server {
         }
         let number = self.requests.load(Ordering::Relaxed);
         let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
-        let answer = Answer { model: &self.name, id, created: openai::now(), is_chat };
+        let created = openai::now();
+        let answer = Answer { model: &self.name, id, created, is_chat, tools, calls_several };
         match streams {
             true => stream_answer(stream, &answer, &events, include_usage),
             false => whole_answer(stream, &answer, &events),
@@ -360,7 +362,7 @@ fn stream_answer(
     events: &Receiver<Event>,
     include_usage: bool,
 ) -> std::io::Result<()> {
-    let mut has_begun = false;
+    let (mut has_begun, mut calls) = (false, answer.calls());
     while let Some(event) = next(stream, events) {
         match event {
             Event::Failed { message, is_theirs } if !has_begun => {
@@ -373,11 +375,16 @@ fn stream_answer(
             Event::Text(text) if text.is_empty() => {}
             Event::Text(text) => {
                 begin(stream, answer, &mut has_begun)?;
-                http::event(stream, &answer.text(&text).to_string())?;
+                for (said, count) in calls.push(text) {
+                    http::event(stream, &answer.said(&said, count).to_string())?;
+                }
             }
             Event::Done(generation, prompt) => {
                 begin(stream, answer, &mut has_begun)?;
-                for event in answer.end(&generation, prompt, include_usage) {
+                for (said, count) in calls.finish() {
+                    http::event(stream, &answer.said(&said, count).to_string())?;
+                }
+                for event in answer.end(&generation, prompt, calls.count(), include_usage) {
                     http::event(stream, &event.to_string())?;
                 }
                 http::event(stream, "[DONE]")?;

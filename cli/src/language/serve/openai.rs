@@ -1,17 +1,23 @@
 //! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would change the answer, is refused by name.
 
-use super::pictures::{MARK, data_uri};
+use super::pictures::{data_uri, mark};
 use serde_json::{Map, Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
-use torchlet::llm::{Finish, Generation, GenerationConfig, Message, Sampling};
+use torchlet::llm::{
+    Finish, Generation, GenerationConfig, Message, Said, Sampling, Tool, ToolCall, ToolCalls,
+};
 
 /// What a text follows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Prompt {
     /// Messages, in which a mark stands in the place of each picture, and the files of the pictures.
-    Messages(Vec<Message>, Vec<Vec<u8>>),
+    Messages {
+        messages: Vec<Message>,
+        pictures: Vec<Vec<u8>>,
+        mark: String,
+    },
     Text(String),
 }
 
@@ -20,6 +26,10 @@ pub(super) enum Prompt {
 pub(super) struct Completion {
     pub(super) prompt: Prompt,
     pub(super) config: GenerationConfig,
+    /// The functions that may be called.
+    pub(super) tools: Vec<Tool>,
+    /// Whether several may be called at once.
+    pub(super) calls_several: bool,
     /// Whether the answer comes in events.
     pub(super) stream: bool,
     /// Whether the last event tells how many tokens there were.
@@ -27,28 +37,20 @@ pub(super) struct Completion {
 }
 
 /// Fields that change nothing about the answer of this server.
-const WITHOUT_EFFECT: [&str; 8] = [
-    "model",
-    "user",
-    "store",
-    "metadata",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "parallel_tool_calls",
-];
+const WITHOUT_EFFECT: [&str; 7] =
+    ["model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"];
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
 const UNSUPPORTED: [Neutral; 11] = [
+    ("functions", |value| value.as_array().is_some_and(Vec::is_empty)),
+    ("function_call", |value| value == "none"),
     ("n", |value| value == 1),
     ("best_of", |value| value == 1),
     ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
     ("presence_penalty", |value| value.as_f64() == Some(0.0)),
     ("logprobs", |value| value == false),
     ("top_logprobs", |_| false),
-    ("tools", |value| value.as_array().is_some_and(Vec::is_empty)),
-    ("tool_choice", |value| value == "none"),
     ("echo", |value| value == false),
     ("suffix", |_| false),
     ("modalities", |value| *value == json!(["text"])),
@@ -75,6 +77,27 @@ impl Completion {
             true => fields.messages()?,
             false => Prompt::Text(fields.prompt()?),
         };
+        let (tools, is_forced) = fields.tools()?;
+        if !is_chat && !tools.is_empty() {
+            return Err("'tools' are for conversations".into());
+        }
+        let calls_several =
+            fields.take("parallel_tool_calls", "true or false", Value::as_bool)?.unwrap_or(true);
+        #[cfg(feature = "grammar")]
+        let grammar = match (fields.grammar()?, is_forced) {
+            (Some(_), true) => {
+                return Err("'response_format' and 'tool_choice' ask for different things".into());
+            }
+            (grammar, false) => grammar,
+            (None, true) => {
+                let schema = Grammar::json_schema(&Tool::call_schema(&tools));
+                Some(schema.map_err(|error| format!("'tools': {error}"))?)
+            }
+        };
+        #[cfg(not(feature = "grammar"))]
+        if is_forced {
+            return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
+        }
         let usual = Sampling::default();
         let limit = fields.whole("max_completion_tokens")?;
         let config = GenerationConfig {
@@ -83,7 +106,7 @@ impl Completion {
                 .map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
             stop: fields.stop()?,
             #[cfg(feature = "grammar")]
-            grammar: fields.grammar()?,
+            grammar,
             sampling: Sampling {
                 temperature: fields.number("temperature")?.unwrap_or(1.0),
                 top_p: fields.number("top_p")?.unwrap_or(1.0),
@@ -104,11 +127,11 @@ impl Completion {
         if let Some(name) = fields.0.keys().next() {
             return Err(format!("'{name}' is not known"));
         }
-        Ok(Completion { prompt, config, stream, include_usage })
+        Ok(Completion { prompt, config, tools, calls_several, stream, include_usage })
     }
 
     pub(super) fn is_chat(&self) -> bool {
-        matches!(self.prompt, Prompt::Messages(..))
+        matches!(self.prompt, Prompt::Messages { .. })
     }
 }
 
@@ -206,57 +229,100 @@ impl Fields {
             self.take("messages", "a list of objects with 'role' and 'content'", |value| {
                 value.as_array().cloned()
             })?;
-        for (number, value) in list.unwrap_or_default().iter().enumerate() {
-            let read = message(value, &mut pictures);
+        let list = list.unwrap_or_default();
+        let mark = mark(list.iter().flat_map(|message| texts(&message["content"])));
+        for (number, value) in list.iter().enumerate() {
+            let read = message(value, &mark, &mut pictures);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
         }
-        let has_mark = |message: &Message| message.content.contains(MARK);
         match messages.is_empty() {
             true => Err("'messages' is missing".into()),
-            false
-                if !pictures.is_empty()
-                    && pictures.len() != messages.iter().map(marks).sum::<usize>() =>
-            {
-                let at = messages.iter().position(has_mark).unwrap_or(0);
-                Err(format!(
-                    "'messages[{at}]': the character U+FFFC stands for pictures here, and cannot be text"
-                ))
+            false => Ok(Prompt::Messages { messages, pictures, mark }),
+        }
+    }
+
+    /// The functions that may be called, and whether one has to be.
+    fn tools(&mut self) -> Result<(Vec<Tool>, bool), String> {
+        let list = self.take("tools", "a list of functions", |value| value.as_array().cloned())?;
+        let mut tools: Vec<Tool> = Vec::new();
+        for (number, value) in list.unwrap_or_default().iter().enumerate() {
+            let tool = Tool::from_json(&value.to_string())
+                .map_err(|error| format!("'tools[{number}]': {error}"))?;
+            if tools.iter().any(|other| other.name() == tool.name()) {
+                return Err(format!("'tools[{number}]': '{}' is there already", tool.name()));
             }
-            false => Ok(Prompt::Messages(messages, pictures)),
+            tools.push(tool);
+        }
+        let choice = self.0.remove("tool_choice").unwrap_or_else(|| "auto".into());
+        let named = choice["function"]["name"].as_str().filter(|_| choice["type"] == "function");
+        match (choice.as_str(), named) {
+            (Some("none"), _) => return Ok((Vec::new(), false)),
+            (Some("auto"), _) => return Ok((tools, false)),
+            (Some("required"), _) if !tools.is_empty() => return Ok((tools, true)),
+            (_, Some(name)) => tools.retain(|tool| tool.name() == name),
+            _ => tools.clear(),
+        }
+        match tools.is_empty() {
+            true => Err("'tool_choice' should be 'none', 'auto', 'required' where there are 'tools', or {\"type\": \"function\", \"function\": {\"name\": one of them}}".into()),
+            false => Ok((tools, true)),
         }
     }
 }
 
-/// How many pictures a message has.
-fn marks(message: &Message) -> usize {
-    message.content.matches(MARK).count()
+/// The texts of a message's content.
+fn texts(content: &Value) -> impl Iterator<Item = &str> {
+    let parts = content.as_array().into_iter().flatten();
+    content.as_str().into_iter().chain(parts.filter_map(|part| part["text"].as_str()))
 }
 
 /// A message, whose pictures are added to others.
-fn message(value: &Value, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
+fn message(value: &Value, mark: &str, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
     let role = value["role"].as_str().ok_or("'role' should be a text")?;
+    let tool_calls = match &value["tool_calls"] {
+        Value::Null => Vec::new(),
+        Value::Array(calls) => calls.iter().map(tool_call).collect::<Result<_, _>>()?,
+        _ => return Err("'tool_calls' should be a list".into()),
+    };
+    let tool_call_id = match &value["tool_call_id"] {
+        Value::Null => None,
+        Value::String(id) => Some(id.clone()),
+        _ => return Err("'tool_call_id' should be a text".into()),
+    };
     let content = match &value["content"] {
+        Value::Null if !tool_calls.is_empty() => String::new(),
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
             let mut content = String::new();
             for part in parts {
-                content += &content_part(part, pictures)?;
+                content += &content_part(part, mark, pictures)?;
             }
             content
         }
         _ => return Err("'content' should be a text, or a list of parts".into()),
     };
     // What newer models call the system.
-    Ok(Message::new(if role == "developer" { "system" } else { role }, content))
+    let role = if role == "developer" { "system" } else { role };
+    Ok(Message { tool_calls, tool_call_id, ..Message::new(role, content) })
+}
+
+/// A call of a function, as the assistant's message has it.
+fn tool_call(value: &Value) -> Result<ToolCall, String> {
+    let function = &value["function"];
+    let (Some(id), Some(name), Some(arguments)) =
+        (value["id"].as_str(), function["name"].as_str(), function["arguments"].as_str())
+    else {
+        return Err("a part of 'tool_calls' should be {\"id\": ..., \"type\": \"function\", \"function\": {\"name\": ..., \"arguments\": ...}}".into());
+    };
+    Ok(ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() })
 }
 
 /// The text of a part of a message's content, or what stands for its picture.
-fn content_part(part: &Value, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
+fn content_part(part: &Value, mark: &str, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
     match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
         (Some("text"), Value::String(text), _) => Ok(text.clone()),
         (Some("image_url"), _, Value::String(url)) => {
             pictures.push(data_uri(url)?);
-            Ok(MARK.into())
+            Ok(mark.into())
         }
         _ => Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \"image_url\", \"image_url\": {\"url\": ...}}".into()),
     }
@@ -268,15 +334,71 @@ pub(super) struct Answer<'a> {
     pub(super) id: String,
     pub(super) created: u64,
     pub(super) is_chat: bool,
+    /// The functions that may be called, and whether several at once.
+    pub(super) tools: Vec<Tool>,
+    pub(super) calls_several: bool,
+}
+
+/// Finds the calls in an answer, and numbers them.
+pub(super) struct Calls<'a> {
+    answer: &'a Answer<'a>,
+    /// Where there are no functions, all is text.
+    found: Option<ToolCalls>,
+    count: usize,
+}
+
+impl Calls<'_> {
+    /// What is said by then, each part with the number of calls so far.
+    pub(super) fn push(&mut self, text: String) -> Vec<(Said, usize)> {
+        let said = match &mut self.found {
+            Some(found) => found.push(&text),
+            None => vec![Said::Text(text)],
+        };
+        self.numbered(said)
+    }
+
+    /// What is left at the end.
+    pub(super) fn finish(&mut self) -> Vec<(Said, usize)> {
+        let said = self.found.take().map(ToolCalls::finish).unwrap_or_default();
+        self.numbered(said)
+    }
+
+    /// How many calls there were.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    fn numbered(&mut self, said: Vec<Said>) -> Vec<(Said, usize)> {
+        let mut numbered = Vec::new();
+        for mut said in said {
+            // Behind the only call that there may be, there is nothing.
+            if self.count > 0 && !self.answer.calls_several {
+                break;
+            }
+            if let Said::Call(call) = &mut said {
+                call.id = format!("call_{}_{}", self.answer.id, self.count);
+                self.count += 1;
+            }
+            numbered.push((said, self.count));
+        }
+        numbered
+    }
+}
+
+/// A call as answers have it.
+fn call(call: &ToolCall) -> Value {
+    let ToolCall { id, name, arguments } = call;
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-fn finish(generation: &Generation) -> &'static str {
+fn finish(generation: &Generation, calls: usize) -> &'static str {
     match generation.finish {
         Finish::Length | Finish::Context => "length",
+        _ if calls > 0 => "tool_calls",
         _ => "stop",
     }
 }
@@ -317,9 +439,26 @@ impl Answer<'_> {
         })
     }
 
-    /// An event with text.
-    pub(super) fn text(&self, text: &str) -> Value {
-        self.chunk(Some(text), None)
+    /// For what the answer says.
+    pub(super) fn calls(&self) -> Calls<'_> {
+        let found = (!self.tools.is_empty()).then(|| ToolCalls::of(&self.tools));
+        Calls { answer: self, found, count: 0 }
+    }
+
+    /// An event with text, or with a call; `calls` are all so far, this one included.
+    pub(super) fn said(&self, said: &Said, calls: usize) -> Value {
+        match said {
+            Said::Text(text) => self.chunk(Some(text), None),
+            Said::Call(found) => {
+                let mut call = call(found);
+                call["index"] = (calls.saturating_sub(1)).into();
+                let delta = json!({"tool_calls": [call]});
+                self.object(
+                    "chat.completion.chunk",
+                    json!([{"index": 0, "delta": delta, "finish_reason": null}]),
+                )
+            }
+        }
     }
 
     /// The last events.
@@ -327,9 +466,10 @@ impl Answer<'_> {
         &self,
         generation: &Generation,
         prompt: usize,
+        calls: usize,
         include_usage: bool,
     ) -> Vec<Value> {
-        let mut events = vec![self.chunk(None, Some(finish(generation)))];
+        let mut events = vec![self.chunk(None, Some(finish(generation, calls)))];
         if include_usage {
             let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
             let mut event = self.object(kind, json!([]));
@@ -341,11 +481,26 @@ impl Answer<'_> {
 
     /// All of it at once.
     pub(super) fn whole(&self, generation: &Generation, prompt: usize) -> Value {
-        let reason = finish(generation);
+        let mut calls = self.calls();
+        let mut said = calls.push(generation.text.clone());
+        said.extend(calls.finish());
+        let (mut text, mut called) = (String::new(), Vec::new());
+        for (said, _) in &said {
+            match said {
+                Said::Text(said) => text += said,
+                Said::Call(found) => called.push(call(found)),
+            }
+        }
+        let reason = finish(generation, called.len());
         let mut answer = match self.is_chat {
             true => {
-                let message =
-                    json!({"role": "assistant", "content": generation.text, "refusal": null});
+                let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+                if !called.is_empty() {
+                    if text.trim().is_empty() {
+                        message["content"] = Value::Null;
+                    }
+                    message["tool_calls"] = called.into();
+                }
                 let choices = json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": reason}]);
                 self.object("chat.completion", choices)
             }
@@ -372,12 +527,51 @@ pub(super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pictures::MARK;
     use super::*;
 
     fn chat(rest: &str) -> Result<Completion, String> {
         let body =
             format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "Hi"}}]{rest}}}"#);
         Completion::read(body.as_bytes(), true)
+    }
+
+    fn messages(messages: Vec<Message>, pictures: Vec<Vec<u8>>) -> Prompt {
+        Prompt::Messages { messages, pictures, mark: MARK.into() }
+    }
+
+    const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
+
+    #[test]
+    fn functions_are_read() {
+        let names = |read: &Completion| -> Vec<String> {
+            read.tools.iter().map(|tool| tool.name().to_owned()).collect()
+        };
+        let read = chat(&format!(", {TOOLS}")).unwrap();
+        assert_eq!((names(&read), read.calls_several), (vec!["f".into(), "g".into()], true));
+        let read = chat(&format!(r#", {TOOLS}, "tool_choice": "none""#)).unwrap();
+        assert!(read.tools.is_empty());
+        #[cfg(feature = "grammar")]
+        {
+            let read = chat(&format!(
+                r#", {TOOLS}, "tool_choice": {{"type": "function", "function": {{"name": "g"}}}}, "parallel_tool_calls": false"#
+            ));
+            let read = read.unwrap();
+            assert_eq!((names(&read), read.calls_several), (vec!["g".into()], false));
+            assert!(read.config.grammar.is_some());
+            let read = chat(&format!(r#", {TOOLS}, "tool_choice": "required""#)).unwrap();
+            assert_eq!((names(&read).len(), read.config.grammar.is_some()), (2, true));
+            let both = format!(
+                r#", {TOOLS}, "tool_choice": "required", "response_format": {{"type": "json_object"}}"#
+            );
+            assert!(chat(&both).unwrap_err().contains("different"));
+        }
+        let history = br#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "7"}]}"#;
+        let read = Completion::read(history, true).unwrap();
+        let call = ToolCall { id: "a".into(), name: "f".into(), arguments: "{}".into() };
+        let calls = Message { tool_calls: vec![call], ..Message::new("assistant", "") };
+        let result = Message { tool_call_id: Some("a".into()), ..Message::new("tool", "7") };
+        assert_eq!(read.prompt, messages(vec![calls, result], vec![]));
     }
 
     #[test]
@@ -387,7 +581,7 @@ mod tests {
                "stream_options": {"include_usage": true}, "n": 1, "presence_penalty": 0, "user": "u", "top_p": null"#,
         );
         let read = read.unwrap();
-        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("user", "Hi")], vec![]));
+        assert_eq!(read.prompt, messages(vec![Message::new("user", "Hi")], vec![]));
         assert_eq!(
             (read.config.max_new_tokens, &read.config.stop[..]),
             (Some(7), &["x".to_owned()][..])
@@ -400,7 +594,7 @@ mod tests {
         assert!(read.stream && read.include_usage);
         let parts = br#"{"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}"#;
         let read = Completion::read(parts, true).unwrap();
-        assert_eq!(read.prompt, Prompt::Messages(vec![Message::new("system", "ab")], vec![]));
+        assert_eq!(read.prompt, messages(vec![Message::new("system", "ab")], vec![]));
     }
 
     #[test]
@@ -412,13 +606,20 @@ mod tests {
             Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
         };
         let read = picture("What is ", "data:image/png;base64,AAEC").unwrap();
-        let messages =
+        let marked =
             vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
-        assert_eq!(read.prompt, Prompt::Messages(messages, vec![vec![0, 1, 2]]));
+        assert_eq!(read.prompt, messages(marked, vec![vec![0, 1, 2]]));
+        // A text may have the character, too.
+        let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
+        let other = format!("{MARK}0\u{fffd}");
+        let marked =
+            vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
+        let expected =
+            Prompt::Messages { messages: marked, pictures: vec![vec![0, 1, 2]], mark: other };
+        assert_eq!(read.prompt, expected);
         for (text, url, expected) in [
             ("", "https://example.com/a.png", "fetches nothing"),
             ("", "data:image/png;base64,A", "base64"),
-            (MARK, "data:image/png;base64,AAEC", "U+FFFC"),
         ] {
             let error = picture(text, url).unwrap_err();
             assert!(error.contains("messages[1]") && error.contains(expected), "{error}");
@@ -429,7 +630,11 @@ mod tests {
     fn what_is_not_supported_is_refused_by_name() {
         for (rest, name) in [
             (r#", "n": 2"#, "'n'"),
-            (r#", "tools": [{}]"#, "'tools'"),
+            (r#", "tools": [{}]"#, "'tools[0]'"),
+            (r#", "tools": 1"#, "'tools'"),
+            (r#", "tool_choice": "required""#, "'tool_choice'"),
+            (r#", "tool_choice": 7"#, "'tool_choice'"),
+            (r#", "functions": [{}]"#, "'functions'"),
             (r#", "response_format": {"type": "json_schema"}"#, "'response_format'"),
             (r#", "presence_penalty": 1"#, "'presence_penalty'"),
             (r#", "temprature": 1"#, "'temprature'"),

@@ -1,0 +1,165 @@
+//! Where the largest numbers in the rows of an output are, in the place of the output: of the logits of a language model that takes the
+//! likeliest token, nothing else is wanted, and the device finds it sooner than it gives them back.
+
+use crate::commands::Purpose;
+use crate::compiled::{Compiled, Staging};
+use crate::device::{Binding, Buffer, Command, MemoryKind, PipelineKey};
+use crate::error::Error;
+use crate::tensors::{TensorId, u32_of};
+use torchlet_shaders::{Element, Largest, LargestPush, Pipeline, PushConstants};
+
+/// The invocations of a workgroup.
+const WORKGROUP: u32 = 256;
+/// The elements of a row that a workgroup looks at, at least, where several share it.
+const SHARE: usize = 8 * WORKGROUP as usize;
+
+/// An output whose rows are searched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Search {
+    /// Which output it is.
+    pub(crate) position: usize,
+    id: TensorId,
+    input: Element,
+    /// Where the answers go.
+    staging: Staging,
+    pub(crate) rows: usize,
+    count: usize,
+    /// The workgroups that share a row, and how many elements each looks at.
+    parts: usize,
+    share: usize,
+}
+
+/// The answers of a search, for those who asked.
+pub(crate) struct Wanted<'w> {
+    /// The argument of the call that is searched.
+    pub(crate) arg: usize,
+    /// Where the answers are written.
+    pub(crate) indices: &'w mut [i32],
+}
+
+impl Wanted<'_> {
+    /// Takes the answers from where the device wrote them.
+    pub(crate) fn take(self, found: &[u8]) -> Result<usize, Error> {
+        let answers = found.as_chunks::<4>().0;
+        let (rows, room) = (answers.len(), self.indices.len());
+        let indices = self.indices.get_mut(..rows);
+        let indices = indices
+            .ok_or_else(|| Error::Invalid(format!("an output has {rows} rows, not {room}")))?;
+        for (index, answer) in indices.iter_mut().zip(answers) {
+            *index = i32::from_le_bytes(*answer);
+        }
+        Ok(rows)
+    }
+}
+
+impl Compiled {
+    /// How the rows of an output are searched; `None` where they are not, and the output is given back.
+    pub(crate) fn search(&self, position: usize) -> Option<Search> {
+        let id = *self.graph.outputs.get(position).filter(|_| position >= self.new_values)?;
+        let staging = (*self.outputs.get(position)?)?;
+        let tensor = self.state.tensor(id).ok()?;
+        // What becomes another number on its way to the host may be equal to others there.
+        let is_kept = match tensor.element {
+            Element::F16 => matches!(staging.element, Element::F16 | Element::F32),
+            Element::F32 => staging.element == Element::F32,
+            _ => false,
+        };
+        let is_placed = self.places.contains_key(&self.state.root(id));
+        let count = *tensor.sizes.last()?;
+        let rows = tensor.numel().checked_div(count)?;
+        if !is_kept || !is_placed || self.state.strided.contains_key(&id) || rows == 0 {
+            return None;
+        }
+        // Rows by themselves may keep the device busy.
+        let parts = count.div_ceil(SHARE).min(self.state.busy.div_ceil(rows * WORKGROUP as usize));
+        let share = count.div_ceil(parts.max(1)).next_multiple_of(4);
+        let parts = count.div_ceil(share);
+        let search =
+            Search { position, id, input: tensor.element, staging, rows, count, parts, share };
+        let is_taken = search.answers() <= staging.bytes
+            && self.state.limits.check_tensor("largest", tensor.bytes()).is_ok()
+            && self.state.limits.check_tensor("largest", search.left()).is_ok()
+            && self.groups(search.parts, rows).is_some();
+        is_taken.then_some(search)
+    }
+
+    fn groups(&self, parts: usize, rows: usize) -> Option<[u32; 3]> {
+        let groups = [u32_of(parts).ok()?, u32_of(rows).ok()?, 1];
+        self.state.limits.folded(groups, 1)
+    }
+
+    /// Adds the commands of a search.
+    pub(crate) fn record_search(
+        &mut self,
+        search: &Search,
+        commands: &mut Vec<Command>,
+        purposes: &mut Vec<Purpose<'_>>,
+    ) -> Result<(), Error> {
+        let Search { id, input, rows, count, parts, share, .. } = *search;
+        let logits = self.binding(id, false)?;
+        let answers = search.staging.binding(self.output_staging.raw, true);
+        if parts == 1 {
+            let pipeline = Largest { input, combines: false };
+            commands.push(self.dispatch(&pipeline, [logits, answers], rows, [count, share], 1)?);
+            purposes.push(Purpose::Search(search.position));
+            return Ok(());
+        }
+        let bytes = search.left();
+        if self.left.as_ref().is_none_or(|(_, room)| *room < bytes) {
+            // Whatever fails below: there is no memory then.
+            self.left = None;
+            self.left = Some((Buffer::new(&self.context, bytes, MemoryKind::Device)?, bytes));
+        }
+        let Some((left, _)) = &self.left else {
+            return Err(Error::invalid("what workgroups leave has no memory"));
+        };
+        let left = Binding { buffer: left.raw, offset: 0, size: bytes, written: true };
+        let pipeline = Largest { input, combines: false };
+        commands.push(self.dispatch(&pipeline, [logits, left], rows, [count, share], parts)?);
+        let (pipeline, left) =
+            (Largest { input, combines: true }, Binding { written: false, ..left });
+        commands.push(self.dispatch(&pipeline, [left, answers], rows, [parts, parts], 1)?);
+        purposes.extend([Purpose::Search(search.position), Purpose::Search(search.position)]);
+        Ok(())
+    }
+
+    fn dispatch(
+        &self,
+        pipeline: &Largest,
+        bindings: [Binding; 2],
+        rows: usize,
+        [count, share]: [usize; 2],
+        parts: usize,
+    ) -> Result<Command, Error> {
+        let push =
+            LargestPush { rows: u32_of(rows)?, count: u32_of(count)?, share: u32_of(share)? };
+        let key = PipelineKey {
+            module: Largest::MODULE,
+            constants: pipeline.constants(),
+            workgroup: [WORKGROUP, 1, 1],
+        };
+        let groups = self.groups(parts, rows);
+        let groups = groups.ok_or_else(|| Error::unsupported("a search of so many rows"))?;
+        Ok(Command::Dispatch { key, bindings: bindings.into(), push: push.bytes(), groups })
+    }
+
+    /// What the last run found.
+    pub(crate) fn found(&mut self, search: &Search, wanted: Wanted<'_>) -> Result<usize, Error> {
+        let start = search.staging.offset as usize;
+        let found = self.output_staging.mapped().get(start..);
+        let found = found.and_then(|rest| rest.get(..search.answers() as usize));
+        wanted.take(found.ok_or_else(|| Error::invalid("answers lie outside their memory"))?)
+    }
+}
+
+impl Search {
+    /// Bytes of the answers.
+    fn answers(&self) -> u64 {
+        4 * self.rows as u64
+    }
+
+    /// Bytes of what workgroups leave.
+    fn left(&self) -> u64 {
+        if self.parts > 1 { 8 * (self.rows * self.parts) as u64 } else { 0 }
+    }
+}

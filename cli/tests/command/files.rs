@@ -1,0 +1,149 @@
+//! Files that the command writes: lowered, split, taken apart.
+
+use crate::{ADD, Folder, error, json, stdout, torchlet};
+
+#[test]
+fn lower_writes_programs() {
+    let folder = Folder::new("lower");
+    let vision = "vulkan/model/vision.bpte";
+    let mut targets = vec!["cpu", "mcu"];
+    if cfg!(feature = "vulkan") {
+        targets.push("vulkan");
+    }
+    for target in targets {
+        let file = folder.path(&format!("{target}.bpte"));
+        let text = stdout(&["lower", vision, "--for", target, "-o", &file]);
+        assert!(text.contains("forward  11 calls, 5 delegates -> "), "{text}");
+        let verify = ["verify", &file, "--rtol", "1e-3", "--atol", "1e-3"];
+        // What has delegates still finds a GPU here, or is a program for the CPU again.
+        let backend = if target == "vulkan" { "auto" } else { "as-exported" };
+        let text = stdout(&[&verify[..], &["--backend", backend]].concat());
+        assert!(text.contains("pass"), "{target}: {text}");
+        // Nothing but the file, which is whole when it has its name.
+        assert!(
+            !std::fs::read_dir(&folder.0)
+                .unwrap()
+                .any(|entry| { entry.unwrap().file_name().to_string_lossy().ends_with(".part") })
+        );
+    }
+    let external = "programs/external_a.pte";
+    let out = folder.path("external.pte");
+    let without = error(&["lower", external, "--for", "mcu", "-o", &out]);
+    assert!(without.contains("pass the files with --data"), "{without}");
+    let data = "programs/external_a.shared.ptd";
+    let lower = ["lower", external, "--data", data, "--for", "mcu", "-o", &out, "--json"];
+    let object = json(&stdout(&lower));
+    assert_eq!(object["external"], serde_json::json!([]));
+    assert_eq!(object["methods"][0]["name"], "forward");
+    assert!(object["bytes_after"].as_u64().unwrap() > 0);
+    let run = |arguments: &[&str]| {
+        let text = stdout(&[&["run", "--ones"], arguments].concat());
+        text.split("\n\n").next().unwrap().to_owned()
+    };
+    assert_eq!(run(&[&out]), run(&[external, "--data", data]));
+    assert!(
+        error(&["lower", "formats/delegate_inline.pte", "--for", "mcu", "-o", &out])
+            .contains("BackendWithCompilerDemo")
+    );
+    let nowhere = folder.path("no/such.pte");
+    assert!(
+        error(&["lower", external, "--data", data, "--for", "cpu", "-o", &nowhere])
+            .contains("such.pte")
+    );
+}
+
+#[test]
+fn compiled_programs_are_kept_where_asked() {
+    let folder = Folder::new("kept");
+    let cache = folder.path("cache");
+    let vision = "vulkan/model/vision.bpte";
+    let plan = |cache: &str| {
+        stdout(&["inspect", vision, "--plan", "--backend", "cpu", "--compile-cache", cache])
+    };
+    assert!(plan(&cache).contains("\ncompiled\n"));
+    let again = plan(&cache);
+    assert!(
+        again.contains("\ncompiled before; from the cache\n") && again.contains("CPU"),
+        "{again}"
+    );
+    assert!(plan("off").contains("\ncompiled\n"));
+    assert_eq!(std::fs::read_dir(cache).unwrap().count(), 1);
+}
+
+#[test]
+fn delegates_are_taken_out() {
+    let folder = Folder::new("delegates");
+    let out = folder.path("parts");
+    let model = "vulkan/linear/linear_batch.bpte";
+    assert!(stdout(&["extract", model, "--out", &out]).contains("Vulkan: a graph"));
+    let graph = std::fs::read(format!("{out}/forward_0_VulkanBackend/graph.fb")).unwrap();
+    assert_eq!(&graph[4..8], b"VK00");
+    assert!(error(&["extract", "digits/digits.pte", "--out", &out]).contains("neither delegates"));
+}
+
+#[test]
+fn programs_are_written_anew() {
+    let folder = Folder::new("anew");
+    let (whole, plain) = (folder.path("whole.pte"), folder.path("plain.pte"));
+    let data = "digits/digits_external._default_external_constant.ptd";
+    stdout(&["convert", "digits/digits_external.pte", "--data", data, "-o", &whole]);
+    let outputs = |model: &[&str]| {
+        let text =
+            stdout(&[&["run"], model, &["--random", "3", "--backend", "as-exported"]].concat());
+        text.split("\n\n").next().unwrap().to_string()
+    };
+    assert_eq!(outputs(&[&whole]), outputs(&["digits/digits_external.pte", "--data", data]));
+    stdout(&["convert", "digits/digits.bpte", "--strip", "-o", &plain]);
+    let object = json(&stdout(&["inspect", &plain, "--json"]));
+    assert_eq!(
+        (&object["bundled"], &object["methods"][0]["name"]),
+        (&false.into(), &"forward".into())
+    );
+    assert_eq!(outputs(&[&plain]), outputs(&["digits/digits.bpte"]));
+}
+
+#[test]
+fn weights_go_out_of_programs_and_back() {
+    let folder = Folder::new("split");
+    // Constants of kernels; of a delegate, by name and within its blob; test cases.
+    for model in ["digits/digits.bpte", "xnnpack/linear/linear.bpte", "models/autoencoder.bpte"] {
+        let (small, data, whole) =
+            (folder.path("small.bpte"), folder.path("data.ptd"), folder.path("whole.bpte"));
+        let expected = stdout(&["verify", model, "--json"]);
+        stdout(&["convert", model, "--split", &data, "-o", &small]);
+        let missing = error(&["run", &small]);
+        assert!(missing.contains("--data") || missing.contains(".ptd"), "{model}: {missing}");
+        let passed = |arguments: &[&str]| {
+            json(&stdout(&[&["verify", "--json"], arguments].concat()))["cases"].clone()
+        };
+        assert_eq!(passed(&[&small, "--data", &data]), json(&expected)["cases"], "{model}");
+        stdout(&["convert", &small, "--data", &data, "-o", &whole]);
+        assert_eq!(passed(&[&whole]), json(&expected)["cases"], "{model}");
+    }
+    assert!(
+        error(&["convert", ADD, "--split", &folder.path("x"), "-o", &folder.path("y")])
+            .contains("no constants")
+    );
+}
+
+#[test]
+fn test_cases_are_added() {
+    let folder = Folder::new("cases");
+    let (one, two) = (folder.path("one.bpte"), folder.path("two.bpte"));
+    let of_file = |file: &str| json(&stdout(&["verify", file, "--json"]))["cases"].clone();
+    assert!(
+        stdout(&["bundle", "digits/digits.pte", "--random", "5", "-o", &one])
+            .contains("1 test case")
+    );
+    assert_eq!(of_file(&one), 1);
+    assert!(stdout(&["bundle", &one, "--ones", "-o", &two]).contains("2 test cases"));
+    assert_eq!(of_file(&two), 2);
+    // Outputs that the program does not give are told apart.
+    stdout(&["run", ADD, "--ones", "--out", &folder.path("")]);
+    let (wrong, output) = (folder.path("wrong.bpte"), folder.path("output_0.npy"));
+    stdout(&["bundle", ADD, "-i", &output, "-i", &output, "--expect", &output, "-o", &wrong]);
+    assert_eq!(torchlet(&["verify", &wrong]).status.code(), Some(1));
+    let both =
+        error(&["bundle", ADD, "--ones", "--expect", &output, "--expect", &output, "-o", &wrong]);
+    assert!(both.contains("has 1 outputs, --expect gives 2"), "{both}");
+}

@@ -1,0 +1,201 @@
+//! What the command tells of programs.
+
+use crate::{ADD, Folder, error, json, stdout, torchlet};
+
+#[test]
+fn inspect_explains() {
+    let text = stdout(&["inspect", "digits/digits.bpte"]);
+    for part in ["method forward", "test cases", "float32[1, 1, 8, 8]", "aten::convolution.out"] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+    let object = json(&stdout(&["inspect", "digits/digits.bpte", "--json"]));
+    let method = &object["methods"][0];
+    assert_eq!(method["inputs"][0]["value"], "float32[1, 1, 8, 8]");
+    assert_eq!(method["operators"][0]["calls"], 2);
+    assert!(method["weights"][0]["elements"].as_u64().unwrap() > 3000);
+
+    let add = json(&stdout(&["inspect", ADD, "--json"]));
+    let memory = &add["methods"][0]["memory"];
+    let parts = memory["arena_parts"].as_object().unwrap();
+    let sum: u64 = parts.values().map(|part| part.as_u64().unwrap()).sum();
+    assert_eq!(memory["arena"], sum);
+
+    let delegates = json(&stdout(&["inspect", "formats/delegate_compile_specs.pte", "--json"]));
+    let delegate = &delegates["methods"][0]["delegates"][0];
+    assert_eq!(delegate["available"], false);
+    assert!(!delegate["compile_specs"].as_array().unwrap().is_empty());
+
+    let relu = "vulkan/activation/relu.bpte";
+    let lowered = json(&stdout(&["inspect", relu, "--json"]));
+    let graph = &lowered["methods"][0]["delegates"][0]["graph"];
+    if cfg!(feature = "vulkan") {
+        assert_eq!(graph["operators"][0]["name"], "aten.relu.default");
+        assert_eq!(graph["operators"][0]["available"], true);
+        assert!(stdout(&["inspect", relu]).contains("1  aten.relu.default"));
+    } else {
+        assert!(graph.is_null());
+    }
+
+    let compiled = "xnnpack/convolution/conv2d.bpte";
+    let text = stdout(&["inspect", compiled]);
+    assert!(text.contains("compiled when") && text.contains("1  Conv2d"), "{text}");
+    assert!(!text.contains("not available"), "{text}");
+    let object = json(&stdout(&["inspect", compiled, "--json"]));
+    assert_eq!(object["methods"][0]["delegates"][0]["available"], true);
+
+    let data = "digits/digits_external._default_external_constant.ptd";
+    let external = stdout(&["inspect", "digits/digits_external.pte", "--data", data]);
+    assert!(external.contains("data file 0"), "{external}");
+}
+
+#[test]
+fn inspect_tells_the_memory_of_a_board() {
+    let folder = Folder::new("board");
+    let file = folder.path("digits.pte");
+    stdout(&["lower", "digits/digits.pte", "--for", "mcu", "-o", &file]);
+    let model = ["inspect", &file, "--target"];
+    let object = json(&stdout(&[&model[..], &["thumbv7em-none-eabihf", "--json"]].concat()));
+    assert_eq!(object["target"], "thumbv7em-none-eabihf");
+    let told = &object["methods"][0]["on_target"];
+    // To the byte what the firmware has, one byte less of which it refuses (`cargo xtask board`).
+    let log = include_str!("../../../boards/qemu-cortex-m4/expected.txt");
+    for line in [
+        format!("arena: {} bytes", told["arena"]),
+        format!("planned: {} bytes", told["planned"]),
+        format!("scratch: {} bytes", told["scratch"]),
+    ] {
+        assert!(log.lines().any(|found| found == line), "{line} is not in\n{log}");
+    }
+    assert!(stdout(&[&model[..], &["32"]].concat()).contains("scratch"));
+    // Of a processor with vector instructions, its name does not tell all.
+    let here = json(&stdout(&["inspect", &file, "--target", "64", "--json"]));
+    let there = &here["methods"][0]["on_target"];
+    assert!(there["tables"].as_u64() > told["arena"].as_u64() && there["scratch"].is_null());
+    assert_eq!(torchlet(&[&model[..], &["abacus"]].concat()).status.code(), Some(2));
+    assert!(stdout(&["--help"]).contains("mapped into memory"));
+}
+
+#[test]
+fn size_tells_what_an_image_takes() {
+    let size = ["size", "digits/digits.pte", "--lower"];
+    let object = json(&stdout(&[&size[..], &["--json"]].concat()));
+    assert_eq!(object["target"], "thumbv7em-none-eabihf");
+    // To the byte what the firmware has (`cargo xtask board`).
+    let log = include_str!("../../../boards/qemu-cortex-m4/expected.txt");
+    let method = &object["methods"][0];
+    let kernels = object["kernels"].as_array().unwrap().len();
+    for line in [
+        format!("program: {} bytes, {kernels} kernels", object["program"]),
+        format!("arena: {} bytes", method["arena"]),
+        format!("planned: {} bytes", method["planned"]),
+        format!("scratch: {} bytes", method["scratch"]),
+    ] {
+        assert!(log.lines().any(|found| found == line), "{line} is not in\n{log}");
+    }
+    assert_eq!(object["types"], serde_json::json!(["int64", "float32"]));
+    assert_eq!(method["outputs"], serde_json::json!(["float32[1, 10]"]));
+    let text = stdout(&size);
+    assert!(text.contains("aten::convolution.out") && text.contains("scratch"), "{text}");
+    // As exported, it has other kernels.
+    assert!(stdout(&["size", "digits/digits.pte"]).contains("batch_norm"));
+    // A program with an operator that nobody has.
+    let folder = Folder::new("size");
+    let fixture =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/ops/linear/bilinear.bpte");
+    let mut bytes = std::fs::read(fixture).unwrap();
+    let (known, unknown) = (b"aten::_trilinear", b"aten::_unknowntw");
+    let places = bytes.windows(known.len()).enumerate().filter(|(_, bytes)| bytes == known);
+    let places: Vec<usize> = places.map(|(place, _)| place).collect();
+    for place in places {
+        bytes[place..place + known.len()].copy_from_slice(unknown);
+    }
+    let file = folder.path("unknown.bpte");
+    std::fs::write(&file, bytes).unwrap();
+    let missing = error(&["size", &file]);
+    assert!(missing.contains("no kernel for aten::_unknowntw.out"), "{missing}");
+    let server = error(&["size", "digits/digits.pte", "--target", "x86_64-unknown-linux-gnu"]);
+    assert!(server.contains("depends on the processor"), "{server}");
+}
+
+#[test]
+fn pages_need_nothing_else() {
+    let folder = Folder::new("pages");
+    let (page, saved) = (folder.path("digits.html"), folder.path("digits.json"));
+    stdout(&["profile", "digits/digits.pte", "--backend", "as-exported", "--save", &saved]);
+    stdout(&["inspect", "digits/digits.pte", "--html", &page, "--profile", &saved]);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for loads in ["<link", "src=", "@import", "http://", "https://"] {
+        let names = page.matches(loads).count();
+        // A name of a format is no address.
+        let svg = page.matches("'http://www.w3.org/2000/svg'").count();
+        assert_eq!(names, if loads == "http://" { svg } else { 0 }, "{loads}");
+    }
+    let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let data = json(page[start..].split("</script>").next().unwrap());
+    let graph = &data["methods"][0]["graphs"][0]["views"][0]["graph"];
+    let nodes = graph["nodes"].as_array().unwrap();
+    let relu = nodes.iter().find(|node| node["n"] == "aten::relu.out").unwrap();
+    assert!(relu["t"].as_f64().unwrap() > 0.0 && relu["i"] == 2, "{relu}");
+    assert_eq!(graph["edges"].as_array().unwrap().len(), nodes.len() - 1);
+    let plan = &data["methods"][0]["memory"][0]["plan"]["buffers"][0];
+    assert!(plan["peak"].as_u64().unwrap() <= plan["bytes"].as_u64().unwrap());
+    assert!(
+        data["constants"].as_array().unwrap().iter().any(|it| it["figures"]["bars"].is_array())
+    );
+
+    let svg = stdout(&["inspect", "digits/digits.pte", "--svg", "memory"]);
+    assert!(svg.starts_with("<svg") && svg.contains("in use at most"), "{svg}");
+}
+
+#[test]
+fn licences_of_named_data_are_listed() {
+    let text = stdout(&["inspect", "formats/delegate_named_data.pte", "--licences"]);
+    assert!(text.contains("says nothing of a licence"), "{text}");
+    assert!(stdout(&["inspect", ADD, "--licences"]).contains("no named data"));
+}
+
+#[test]
+fn plans_have_the_numbers_of_instructions() {
+    let model = "models/bert.bpte";
+    let object = json(&stdout(&["inspect", model, "--plan", "--backend", "cpu", "--json"]));
+    let method = &object["methods"][0];
+    let instructions = method["instructions"].as_u64().unwrap();
+    let calls = object["plan"][0]["calls"].as_array().unwrap();
+    let numbers: Vec<u64> = calls.iter().filter_map(|call| call["instruction"].as_u64()).collect();
+    assert!(
+        !numbers.is_empty() && numbers.iter().all(|number| *number < instructions),
+        "{numbers:?}"
+    );
+    let views = calls.iter().filter(|call| call["instruction"].is_null());
+    assert!(views.clone().count() > 0, "the exporter left views out");
+    assert!(views.into_iter().all(|call| call["operator"].as_str().unwrap().contains("view")));
+}
+
+/// Calls of delegates that are taken apart are told apart by the exporter's numbers, whether they become instructions first or not.
+#[test]
+fn plans_have_the_numbers_of_calls_in_delegates() {
+    for (model, backend) in [
+        ("vulkan/model/residual.bpte", "cpu"),
+        ("vulkan/model/residual.bpte", "vulkan"),
+        ("xnnpack/network/inverted.bpte", "cpu"),
+    ] {
+        let object = json(&stdout(&["inspect", model, "--plan", "--backend", backend, "--json"]));
+        let calls = object["plan"][0]["calls"].as_array().unwrap();
+        let convolutions =
+            calls.iter().filter(|call| call["operator"].as_str().unwrap().contains("conv"));
+        let numbers: Vec<_> = convolutions
+            .map(|call| (call["instruction"].as_u64(), call["part"].as_u64()))
+            .collect();
+        assert!(
+            numbers.iter().all(|(instruction, part)| instruction.is_some() && part.is_some()),
+            "{numbers:?}"
+        );
+        let mut apart = numbers.clone();
+        apart.sort_unstable();
+        apart.dedup();
+        assert!(
+            apart.len() > 1 && apart.len() == numbers.len(),
+            "{model} on {backend}: {numbers:?}"
+        );
+    }
+}

@@ -1,0 +1,419 @@
+//! Functions that a model may call, and its calls in what it says.
+
+use crate::error::Error;
+use serde_json::{Map, Value, json};
+
+/// A function that a model may call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tool {
+    name: String,
+    definition: Value,
+}
+
+/// A call of a function by a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolCall {
+    /// What tells it from others, so that a result can say what it is of.
+    pub id: String,
+    /// The function's name.
+    pub name: String,
+    /// Its arguments: a JSON object.
+    pub arguments: String,
+}
+
+/// A part of what a model says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// Text.
+    Text(String),
+    /// A call: its `id` is empty, for the caller to make one up.
+    Call(ToolCall),
+}
+
+fn fail<T>(message: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Tool { message: message.into() })
+}
+
+impl Tool {
+    /// A function as OpenAI's API and chat templates have it: `{"type": "function", "function": {"name": ..., "description": ...,
+    /// "parameters": ...}}`, where `parameters` is a JSON schema of an object.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let definition: Value = match serde_json::from_str(text) {
+            Ok(definition) => definition,
+            Err(error) => return fail(format!("it is not JSON: {error}")),
+        };
+        if definition["type"] != "function" {
+            return fail("its 'type' should be 'function'");
+        }
+        let function = &definition["function"];
+        let name = match function["name"].as_str() {
+            Some(name) if !name.is_empty() => name.to_owned(),
+            _ => return fail("'function.name' should be a text"),
+        };
+        match &function["parameters"] {
+            Value::Null | Value::Object(_) => Ok(Tool { name, definition }),
+            _ => fail(format!("'function.parameters' of '{name}' should be a JSON schema")),
+        }
+    }
+
+    /// The function's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn definition(&self) -> &Value {
+        &self.definition
+    }
+
+    /// A schema of a call, which lies at `place` in another one.
+    fn schema(&self, place: &str) -> Value {
+        let mut parameters = match &self.definition["function"]["parameters"] {
+            Value::Object(parameters) => parameters.clone(),
+            _ => Map::new(),
+        };
+        parameters.entry("type").or_insert_with(|| "object".into());
+        let mut parameters = Value::Object(parameters);
+        move_references(&mut parameters, &format!("#{place}/properties/arguments"));
+        json!({
+            "type": "object",
+            "properties": {"name": {"const": self.name}, "arguments": parameters},
+            "required": ["name", "arguments"],
+            "additionalProperties": false,
+        })
+    }
+
+    /// A schema, for [`Grammar::json_schema`](crate::Grammar::json_schema), of a call of one of these functions: text that it allows is a call to
+    /// [`ToolCalls`].
+    pub fn call_schema(tools: &[Tool]) -> String {
+        match tools {
+            [tool] => tool.schema("").to_string(),
+            tools => {
+                let each = tools.iter().enumerate();
+                let schemas: Vec<Value> =
+                    each.map(|(at, tool)| tool.schema(&format!("/anyOf/{at}"))).collect();
+                json!({"anyOf": schemas}).to_string()
+            }
+        }
+    }
+}
+
+/// Lets references within a schema, which count from its top, count from the top of another that it is at `place` of.
+fn move_references(schema: &mut Value, place: &str) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(target) if name == "$ref" => {
+                        if let Some(rest) = target.strip_prefix('#') {
+                            *target = format!("{place}{rest}");
+                        }
+                    }
+                    value => move_references(value, place),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| move_references(item, place)),
+        _ => {}
+    }
+}
+
+impl ToolCall {
+    /// As chat templates have it: its arguments are an object there.
+    pub(crate) fn to_value(&self) -> Result<Value, Error> {
+        let arguments: Value = match serde_json::from_str(&self.arguments) {
+            Ok(arguments @ Value::Object(_)) => arguments,
+            _ => {
+                return fail(format!(
+                    "the arguments of a call of '{}' are no JSON object",
+                    self.name
+                ));
+            }
+        };
+        let function = json!({"name": self.name, "arguments": arguments});
+        Ok(json!({"id": self.id, "type": "function", "function": function}))
+    }
+}
+
+/// What stands around a call in the form of Hermes and Qwen.
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+/// What stands in front of calls, of which all the rest consists: Mistral's, Llama 3's.
+const MARKS: [&str; 2] = ["[TOOL_CALLS]", "<|python_tag|>"];
+
+/// Finds calls in what a model says, piece by piece.
+///
+/// These are objects with `name` and `arguments` (or `parameters`): in `<tool_call>`, as Hermes and Qwen write them; as the whole text, several
+/// behind each other, as Llama 3 does; or behind `[TOOL_CALLS]`, as Mistral. What is no call of one of the functions stays text.
+#[derive(Debug)]
+pub struct ToolCalls {
+    names: Vec<String>,
+    /// What was not given yet.
+    waiting: String,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Nothing, or a call, was there last, and space may have come behind it.
+    Start {
+        is_first: bool,
+    },
+    Text,
+    /// Within the marks of a call.
+    Call,
+    /// In what is calls to its end, if that is what it is.
+    Rest,
+}
+
+impl ToolCalls {
+    /// Calls of these functions.
+    pub fn of(tools: &[Tool]) -> Self {
+        let names = tools.iter().map(|tool| tool.name.clone()).collect();
+        ToolCalls { names, waiting: String::new(), state: State::Start { is_first: true } }
+    }
+
+    /// Goes on with more text, and gives what is known by then.
+    pub fn push(&mut self, text: &str) -> Vec<Said> {
+        self.waiting.push_str(text);
+        let mut said = Vec::new();
+        while self.step(&mut said) {}
+        said
+    }
+
+    /// What is left at the end.
+    pub fn finish(mut self) -> Vec<Said> {
+        let mut said = Vec::new();
+        let waiting = std::mem::take(&mut self.waiting);
+        match self.state {
+            State::Start { is_first: false } => {}
+            State::Start { .. } | State::Text => give(&mut said, waiting),
+            // A model may have ended where it should have closed the call.
+            State::Call => {
+                let inside = waiting.strip_prefix(OPEN).unwrap_or_default();
+                self.calls_or_text(inside, &waiting, &mut said);
+            }
+            State::Rest => {
+                let mark = MARKS.into_iter().find(|mark| waiting.starts_with(mark));
+                let inside = waiting.get(mark.map_or(0, str::len)..).unwrap_or_default();
+                self.calls_or_text(inside, &waiting, &mut said);
+            }
+        }
+        said
+    }
+
+    /// Whether there may be more to say.
+    fn step(&mut self, said: &mut Vec<Said>) -> bool {
+        match self.state {
+            State::Start { is_first } => {
+                let rest = self.waiting.trim_start();
+                if rest.is_empty() {
+                    return false;
+                }
+                if is_first && rest.starts_with('{') {
+                    self.state = State::Rest;
+                    return true;
+                }
+                if OPEN.starts_with(rest) && rest.len() < OPEN.len() {
+                    return false;
+                }
+                if !is_first && rest.starts_with(OPEN) {
+                    self.waiting = rest.to_owned();
+                }
+                self.state = State::Text;
+                true
+            }
+            State::Text => {
+                let marks = || MARKS.into_iter().chain([OPEN]);
+                let found = marks().filter_map(|mark| Some((self.waiting.find(mark)?, mark)));
+                if let Some((at, mark)) = found.min() {
+                    let rest = self.waiting.split_off(at);
+                    give(said, std::mem::replace(&mut self.waiting, rest));
+                    self.state = if mark == OPEN { State::Call } else { State::Rest };
+                    return true;
+                }
+                // A mark may have begun.
+                let begun = marks().map(|mark| crate::output::overlap(&self.waiting, mark)).max();
+                let rest = self.waiting.split_off(self.waiting.len() - begun.unwrap_or(0));
+                give(said, std::mem::replace(&mut self.waiting, rest));
+                false
+            }
+            State::Call => {
+                let Some(end) = self.waiting.find(CLOSE) else { return false };
+                let rest = self.waiting.split_off(end + CLOSE.len());
+                let whole = std::mem::replace(&mut self.waiting, rest);
+                let inside = whole.get(OPEN.len()..end).unwrap_or_default();
+                let is_call = self.calls_or_text(inside, &whole, said);
+                self.state = if is_call { State::Start { is_first: false } } else { State::Text };
+                true
+            }
+            State::Rest => false,
+        }
+    }
+
+    /// Gives the calls that a text consists of; if it does not, the text around it. Whether there were some.
+    fn calls_or_text(&self, inside: &str, whole: &str, said: &mut Vec<Said>) -> bool {
+        let calls = self.calls(inside).filter(|calls| !calls.is_empty());
+        match &calls {
+            Some(calls) => said.extend(calls.iter().cloned().map(Said::Call)),
+            None => give(said, whole.to_owned()),
+        }
+        calls.is_some()
+    }
+
+    /// The calls that a text consists of: objects, or lists of such, one behind the other.
+    fn calls(&self, text: &str) -> Option<Vec<ToolCall>> {
+        let mut rest = text.trim();
+        let mut calls = Vec::new();
+        while !rest.is_empty() {
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+            let value = values.next()?.ok()?;
+            rest = rest.get(values.byte_offset()..)?;
+            rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';');
+            match value {
+                Value::Array(values) => {
+                    for value in &values {
+                        calls.push(self.call(value)?);
+                    }
+                }
+                value => calls.push(self.call(&value)?),
+            }
+        }
+        Some(calls)
+    }
+
+    fn call(&self, value: &Value) -> Option<ToolCall> {
+        let value = if value["function"].is_object() { &value["function"] } else { value };
+        let name = value["name"].as_str().filter(|name| self.names.iter().any(|it| it == name))?;
+        let arguments = match (&value["arguments"], &value["parameters"]) {
+            (Value::Null, Value::Null) => json!({}),
+            (Value::Null, arguments) => arguments.clone(),
+            // Some write them as a text with JSON in it.
+            (Value::String(text), _) => serde_json::from_str(text).ok()?,
+            (arguments, _) => arguments.clone(),
+        };
+        let arguments = arguments.is_object().then(|| arguments.to_string())?;
+        Some(ToolCall { id: String::new(), name: name.into(), arguments })
+    }
+}
+
+/// Adds text to that which is there.
+fn give(said: &mut Vec<Said>, text: String) {
+    match said.last_mut() {
+        _ if text.is_empty() => {}
+        Some(Said::Text(last)) => last.push_str(&text),
+        _ => said.push(Said::Text(text)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tools() -> Vec<Tool> {
+        let tool = |name: &str| {
+            let function = json!({"name": name, "parameters": {"type": "object", "properties": {"x": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}}});
+            Tool::from_json(&json!({"type": "function", "function": function}).to_string()).unwrap()
+        };
+        vec![tool("f"), tool("g")]
+    }
+
+    /// What is said, as a text in which calls stand in brackets, whatever the pieces in which it comes.
+    fn heard(text: &str) -> String {
+        let shown = |said: Vec<Said>| {
+            let one = |said: &Said| match said {
+                Said::Text(text) => text.clone(),
+                Said::Call(call) => format!("[{}{}]", call.name, call.arguments),
+            };
+            said.iter().map(one).collect::<String>()
+        };
+        let all = |size: usize| {
+            let mut calls = ToolCalls::of(&tools());
+            let characters: Vec<char> = text.chars().collect();
+            let pieces = characters.chunks(size).map(|piece| piece.iter().collect::<String>());
+            let mut heard: String = pieces.map(|piece| shown(calls.push(&piece))).collect();
+            heard += &shown(calls.finish());
+            heard
+        };
+        let whole = all(10_000);
+        for size in [1, 2, 3, 7] {
+            assert_eq!(all(size), whole, "in pieces of {size}");
+        }
+        whole
+    }
+
+    #[test]
+    fn calls_are_found_in_the_forms_of_models() {
+        let f = r#"{"name": "f", "arguments": {"x": 1}}"#;
+        for (text, expected) in [
+            ("Hello, <b>you</b>.\n", "Hello, <b>you</b>.\n"),
+            (&format!("<tool_call>\n{f}\n</tool_call>"), r#"[f{"x":1}]"#),
+            (
+                &format!(
+                    "Well. <tool_call>{f}</tool_call>\n<tool_call>\n{{\"name\": \"g\"}}\n</tool_call>\n"
+                ),
+                r#"Well. [f{"x":1}][g{}]"#,
+            ),
+            (&format!("<tool_call>{f}"), r#"[f{"x":1}]"#),
+            (&format!("<tool_call>{f}</tool_call> and more"), r#"[f{"x":1}] and more"#),
+            (&f.replace("arguments", "parameters"), r#"[f{"x":1}]"#),
+            (&format!(" {f}; {f}"), r#"[f{"x":1}][f{"x":1}]"#),
+            (&format!("<|python_tag|>{f}"), r#"[f{"x":1}]"#),
+            (&format!("[TOOL_CALLS][{f}, {f}]"), r#"[f{"x":1}][f{"x":1}]"#),
+            (r#"{"name": "f", "arguments": "{\"x\": 2}"}"#, r#"[f{"x":2}]"#),
+            (r#"{"type": "function", "function": {"name": "g", "parameters": {}}}"#, "[g{}]"),
+        ] {
+            assert_eq!(heard(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_call_stays_text() {
+        for text in [
+            "",
+            " ",
+            "{",
+            r#"{"a": 1}"#,
+            r#"{"name": "h", "arguments": {}}"#,
+            r#"{"name": "f", "arguments": [1]}"#,
+            r#"{"name": "f"} and that was it"#,
+            "<tool_call>{\"name\": \"f\", </tool_call> so",
+            "<tool_call></tool_call>",
+            "a < b, <tool",
+            "[TOOL_CALLS] are what?",
+            "ends with <tool_cal",
+        ] {
+            assert_eq!(heard(text), text);
+        }
+    }
+
+    #[test]
+    fn functions_are_checked() {
+        for text in [
+            "",
+            "[]",
+            r#"{"type": "function"}"#,
+            r#"{"type": "code", "function": {"name": "f"}}"#,
+            r#"{"type": "function", "function": {"name": ""}}"#,
+            r#"{"type": "function", "function": {"name": "f", "parameters": []}}"#,
+        ] {
+            assert!(Tool::from_json(text).is_err(), "{text}");
+        }
+        let plain = Tool::from_json(r#"{"type": "function", "function": {"name": "p"}}"#).unwrap();
+        assert_eq!(plain.name(), "p");
+    }
+
+    #[test]
+    fn schemas_keep_their_references() {
+        let both: Value = serde_json::from_str(&Tool::call_schema(&tools())).unwrap();
+        let reference = &both["anyOf"][1]["properties"]["arguments"]["properties"]["x"]["$ref"];
+        let target = reference.as_str().unwrap().strip_prefix('#').unwrap();
+        assert_eq!(both.pointer(target).unwrap(), &json!({"type": "integer"}));
+        let one: Value = serde_json::from_str(&Tool::call_schema(&tools()[..1])).unwrap();
+        assert_eq!(one["properties"]["name"]["const"], "f");
+        let reference = one["properties"]["arguments"]["properties"]["x"]["$ref"].as_str().unwrap();
+        assert!(one.pointer(reference.strip_prefix('#').unwrap()).is_some());
+    }
+}
