@@ -557,3 +557,23 @@ impl<F: Finish> Part<'_, F> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::even_part;
+
+    #[test]
+    fn threads_have_nearly_as_many_tiles() {
+        for (threads, tiles, most) in
+            [(2, 66, 18), (2, 131, 9), (3, 100, 40), (2, 2, 10), (4, 3, 1)]
+        {
+            let part = even_part(threads, tiles, most);
+            assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
+            // Whole parts are dealt out by turns.
+            let load = tiles.div_ceil(part).div_ceil(threads) * part;
+            assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
+        }
+        assert_eq!(even_part(1, 66, 18), 18);
+        assert_eq!(even_part(1, 5, 18), 5);
+    }
+}
