@@ -32,11 +32,16 @@ impl Buffer {
         Buffer { memory, used: start..start + len }
     }
 
-    /// A copy of the bytes.
+    /// A copy of the bytes, which are written once: the memory is not cleared before.
     pub(crate) fn copy_of(bytes: &[u8]) -> Result<Self, Error> {
-        let mut buffer = Buffer::zeroed(bytes.len())?;
-        buffer.bytes_mut().copy_from_slice(bytes);
-        Ok(buffer)
+        let error = || Error::OutOfMemory { needed: bytes.len() as u64 };
+        let mut memory: Vec<u8> = Vec::new();
+        let size = bytes.len().checked_add(LINE).ok_or_else(error)?;
+        memory.try_reserve_exact(size).map_err(|_| error())?;
+        let start = memory.as_ptr().align_offset(LINE).min(LINE);
+        memory.resize(start, 0);
+        memory.extend_from_slice(bytes);
+        Ok(Buffer { memory, used: start..start + bytes.len() })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -90,9 +95,10 @@ mod tests {
             assert!(buffer.bytes().iter().all(|byte| *byte == 0));
             assert_eq!(buffer.bytes_mut().as_ptr().addr() % LINE, 0);
             buffer.bytes_mut().fill(7);
-            let copy = buffer.clone();
-            assert_eq!(copy.bytes(), buffer.bytes());
-            assert_eq!(copy.bytes().as_ptr().addr() % LINE, 0);
+            for copy in [buffer.clone(), Buffer::copy_of(buffer.bytes()).unwrap()] {
+                assert_eq!(copy.bytes(), buffer.bytes());
+                assert_eq!(copy.bytes().as_ptr().addr() % LINE, 0);
+            }
         }
     }
 

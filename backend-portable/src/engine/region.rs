@@ -11,6 +11,7 @@ use super::view::View;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Tier;
 use crate::compute::storage::Stored;
+use bytemuck::Pod;
 use half::{bf16, f16};
 use std::borrow::Cow;
 use std::string::String;
@@ -313,18 +314,18 @@ fn in_words(codes: &[i8]) -> Vec<f32> {
 }
 
 /// A tensor's numbers of 16 bits, as [`ordered`] has them, in 32.
-fn widened<'a, T: Stored + Default>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a, [f32]>> {
+fn widened<'a, T: Stored + Pod>(info: &TensorInfo, data: &[T]) -> Option<Cow<'a, [f32]>> {
     let data = ordered(info, data)?;
     Some(Cow::Owned(numbers::widened(&data)))
 }
 
 /// Rounds numbers of 32 bits, which are in the order of a tensor's dimensions, to those of it.
-fn narrowed<T: Stored + Default>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
+fn narrowed<T: Stored + Pod>(info: &TensorInfo, words: &[f32], out: &mut [T]) -> Option<()> {
     if info.is_contiguous() {
         T::narrow(words, out.get_mut(..words.len())?);
         return Some(());
     }
-    let mut narrow = vec![T::default(); words.len()];
+    let mut narrow = vec![T::zeroed(); words.len()];
     T::narrow(words, &mut narrow);
     rearrange(info, Order::ToTensor, &narrow, out)
 }
@@ -335,11 +336,11 @@ fn has_sizes(info: &TensorInfo, sizes: &[usize]) -> bool {
 }
 
 /// A tensor's elements in the order of its dimensions.
-fn ordered<'a, T: Default + Copy>(info: &TensorInfo, data: &'a [T]) -> Option<Cow<'a, [T]>> {
+fn ordered<'a, T: Pod>(info: &TensorInfo, data: &'a [T]) -> Option<Cow<'a, [T]>> {
     if info.is_contiguous() {
         return Some(Cow::Borrowed(data));
     }
-    let mut ordered = vec![T::default(); info.numel()];
+    let mut ordered = vec![T::zeroed(); info.numel()];
     rearrange(info, Order::FromTensor, data, &mut ordered)?;
     Some(Cow::Owned(ordered))
 }
@@ -351,7 +352,7 @@ enum Order {
 }
 
 /// Copies between the order of a tensor's memory and that of its dimensions.
-fn rearrange<T: Default + Copy>(
+fn rearrange<T: Pod>(
     info: &TensorInfo,
     order: Order,
     source: &[T],
@@ -364,5 +365,5 @@ fn rearrange<T: Default + Copy>(
         Order::FromTensor => (tensor, whole),
         Order::ToTensor => (whole, tensor),
     };
-    ops::Copy::new(&from, &to).copy(source, target)
+    ops::Copy::new(&from, &to).copy(Tier::detect(), source, target)
 }

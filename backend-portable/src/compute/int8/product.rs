@@ -24,8 +24,17 @@ const PANELS: usize = 4;
 const LARGE: usize = 1 << 22;
 /// Codes of the left operand that stay near while panels pass by.
 const NEAR: usize = 1 << 16;
-/// Rows that tiles of any height fill up.
+/// Rows that are not worth cutting.
 const EVEN: usize = 24;
+
+/// Rows of a tile of so many panels, for which there are accumulators, where there are vectors of 16 sums.
+const fn height(panels: usize) -> usize {
+    match panels {
+        4.. => 6,
+        3 => 8,
+        _ => 12,
+    }
+}
 
 /// The left operand.
 #[derive(Clone, Copy, Debug)]
@@ -83,14 +92,14 @@ pub(super) unsafe trait Finish: Sync {
     /// Makes results of the sums of a row, from column `at` on.
     fn finish(&self, dots: Dots, row: usize, at: usize, sums: &[i32; LANES], out: &mut [Self::Out]);
 
-    /// A tile of `M` rows and `V` panels.
+    /// A tile of `M` rows and `V` panels. Codes of rows may be `FLIPPED`: have 128 added.
     ///
     /// # Safety
     /// There are the instructions. Each row of `a` has so many lines of steps, and each panel from `b` on as many steps. The place has so many rows of so
     /// many columns, which are not more than the tile's. `at` is the first row and the first column of the tile, all of which
     /// [fit](Finish::fits).
     #[cfg(target_arch = "x86_64")]
-    unsafe fn vnni<const M: usize, const V: usize>(
+    unsafe fn vnni<const M: usize, const V: usize, const FLIPPED: bool>(
         &self,
         a: &[*const i8; ROWS],
         walk: Walk,
@@ -119,7 +128,7 @@ unsafe impl Finish for Requantize<'_> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    unsafe fn vnni<const M: usize, const V: usize>(
+    unsafe fn vnni<const M: usize, const V: usize, const FLIPPED: bool>(
         &self,
         a: &[*const i8; ROWS],
         walk: Walk,
@@ -128,7 +137,7 @@ unsafe impl Finish for Requantize<'_> {
         place: &Place<i8>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { vnni::codes::<M, V>(a, walk, b, self, at, place) }
+        unsafe { vnni::codes::<M, V, FLIPPED>(a, walk, b, self, at, place) }
     }
 }
 
@@ -147,17 +156,30 @@ impl Cut {
     fn of(threads: usize, rows: usize, [k, n]: [usize; 2], in_place: bool) -> Self {
         let (steps, panels) = (k.div_ceil(STEP).max(1), n.div_ceil(LANES).max(1));
         let near = (NEAR / (steps * STEP)).max(EVEN);
-        let mut part = near.min(rows.div_ceil(threads.max(1) * 2)).next_multiple_of(EVEN);
-        if rows <= EVEN {
-            part = rows.max(1);
-        }
         let width = panels.div_ceil(panels.div_ceil(PANELS));
+        let part = match rows <= EVEN {
+            true => rows.max(1),
+            false => even_part(threads.max(1), rows.div_ceil(height(width)), near / height(width)),
+        };
+        let part = if rows <= EVEN { part } else { part * height(width) };
         let wanted = if threads > 1 { threads * 2 } else { 1 };
         let across = wanted.div_ceil(rows.div_ceil(part).max(1)).max(1);
         let cols = panels.div_ceil(width).div_ceil(across) * width * LANES;
         let copied = if in_place { 0 } else { part.saturating_mul(steps) };
         Cut { rows: part, cols, panels: width, copied }
     }
+}
+
+/// How many of some tiles a part has, at most `most` and at least two for each thread, so that threads have as many of them as they can.
+fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
+    if threads == 1 {
+        return most.clamp(1, tiles.max(1));
+    }
+    let fewest = tiles.div_ceil(most.max(1)).max(threads * 2).next_multiple_of(threads);
+    // What the thread with most of it has.
+    let load = |parts: &usize| tiles.div_ceil(*parts) * (parts / threads);
+    let counts = (fewest..=fewest * 2).step_by(threads);
+    tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
 }
 
 impl Left<'_> {
@@ -241,7 +263,8 @@ fn reads_lines(dots: Dots) -> bool {
     }
 }
 
-/// Pictures with what windows see around them, one behind the other, in words of the workspace, and the rest of that.
+/// Pictures with what windows see around them, one behind the other, in words of the workspace, and the rest of that. Their codes have 128
+/// added.
 fn pad<'w>(
     left: Left<'_>,
     (windows, padded, count): (&Windows, Padded, usize),
@@ -363,6 +386,34 @@ pub(super) fn run<F: Finish>(
     outcome.result()
 }
 
+/// A tile of as many panels as the place has columns, and of one row or more.
+///
+/// # Safety
+/// As [`Finish::vnni`], where tiles of more than one row are as high as there are accumulators for.
+#[cfg(target_arch = "x86_64")]
+unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
+    finish: &F,
+    a: &[*const i8; ROWS],
+    walk: Walk,
+    b: *const i8,
+    at: [usize; 2],
+    place: &Place<F::Out>,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (place.cols.div_ceil(LANES), place.rows) {
+            (1, 1) => finish.vnni::<1, 1, FLIPPED>(a, walk, b, at, place),
+            (2, 1) => finish.vnni::<1, 2, FLIPPED>(a, walk, b, at, place),
+            (3, 1) => finish.vnni::<1, 3, FLIPPED>(a, walk, b, at, place),
+            (4, 1) => finish.vnni::<1, 4, FLIPPED>(a, walk, b, at, place),
+            (1, _) => finish.vnni::<12, 1, FLIPPED>(a, walk, b, at, place),
+            (2, _) => finish.vnni::<12, 2, FLIPPED>(a, walk, b, at, place),
+            (3, _) => finish.vnni::<8, 3, FLIPPED>(a, walk, b, at, place),
+            _ => finish.vnni::<6, 4, FLIPPED>(a, walk, b, at, place),
+        }
+    }
+}
+
 /// A part of a product.
 struct Part<'a, F> {
     /// The first column of the tile, as weights count.
@@ -398,12 +449,9 @@ impl<F: Finish> Part<'_, F> {
             let left = own.end - row;
             let height = match self.dots.instructions() {
                 #[cfg(target_arch = "x86_64")]
-                Instructions::Vnni => match panels {
-                    _ if left == 1 => 1,
-                    4 => 6,
-                    3 => 8,
-                    _ => 12,
-                },
+                Instructions::Vnni if left == 1 => 1,
+                #[cfg(target_arch = "x86_64")]
+                Instructions::Vnni => height(panels),
                 _ => plain::ROWS,
             };
             let count = left.min(height);
@@ -470,15 +518,10 @@ impl<F: Finish> Part<'_, F> {
                 // SAFETY: the instructions are there; rows and panels were cut from slices of these lengths just now, the tile has all
                 // places of the corner, and `fits` was asked.
                 unsafe {
-                    match (cols.div_ceil(LANES), rows) {
-                        (1, 1) => finish.vnni::<1, 1>(&a, walk, b, at, &place),
-                        (2, 1) => finish.vnni::<1, 2>(&a, walk, b, at, &place),
-                        (3, 1) => finish.vnni::<1, 3>(&a, walk, b, at, &place),
-                        (4, 1) => finish.vnni::<1, 4>(&a, walk, b, at, &place),
-                        (1, _) => finish.vnni::<12, 1>(&a, walk, b, at, &place),
-                        (2, _) => finish.vnni::<12, 2>(&a, walk, b, at, &place),
-                        (3, _) => finish.vnni::<8, 3>(&a, walk, b, at, &place),
-                        _ => finish.vnni::<6, 4>(&a, walk, b, at, &place),
+                    match self.grid {
+                        None => vnni_tile::<F, false>(finish, &a, walk, b, at, &place),
+                        // As [`pad`] wrote them.
+                        Some(_) => vnni_tile::<F, true>(finish, &a, walk, b, at, &place),
                     }
                 }
             }
@@ -512,5 +555,25 @@ impl<F: Finish> Part<'_, F> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::even_part;
+
+    #[test]
+    fn threads_have_nearly_as_many_tiles() {
+        for (threads, tiles, most) in
+            [(2, 66, 18), (2, 131, 9), (3, 100, 40), (2, 2, 10), (4, 3, 1)]
+        {
+            let part = even_part(threads, tiles, most);
+            assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
+            // Whole parts are dealt out by turns.
+            let load = tiles.div_ceil(part).div_ceil(threads) * part;
+            assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
+        }
+        assert_eq!(even_part(1, 66, 18), 18);
+        assert_eq!(even_part(1, 5, 18), 5);
     }
 }

@@ -207,7 +207,7 @@ unsafe impl Finish for Floats<'_> {
     }
 
     #[cfg(target_arch = "x86_64")]
-    unsafe fn vnni<const M: usize, const V: usize>(
+    unsafe fn vnni<const M: usize, const V: usize, const FLIPPED: bool>(
         &self,
         a: &[*const i8; ROWS],
         walk: Walk,
@@ -216,7 +216,7 @@ unsafe impl Finish for Floats<'_> {
         place: &Place<f32>,
     ) {
         // SAFETY: the caller's promise.
-        unsafe { vnni::floats::<M, V>(a, walk, b, self, at, place) }
+        unsafe { vnni::floats::<M, V, FLIPPED>(a, walk, b, self, at, place) }
     }
 }
 

@@ -5,25 +5,27 @@ use super::rows::Floats;
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
-    __m512i, __mmask16, __mmask32, _MM_HINT_T0, _mm_mask_storeu_epi8, _mm_max_epi8, _mm_min_epi8,
-    _mm_prefetch, _mm_set1_epi8, _mm256_loadu_epi16, _mm256_mask_storeu_epi8,
-    _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8, _mm256_set1_epi8, _mm512_add_epi32,
-    _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps,
-    _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8, _mm512_cvtsepi32_epi8,
+    __m512i, __mmask16, __mmask32, _MM_HINT_T0, _mm_prefetch, _mm_storeu_epi8, _mm256_loadu_epi16,
+    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
+    _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16, _mm512_and_si512,
+    _mm512_castsi512_ps, _mm512_castsi512_si128, _mm512_castsi512_si256, _mm512_cvtepi8_epi16,
+    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8,
     _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
-    _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_ps, _mm512_mul_ps, _mm512_mullo_epi32,
-    _mm512_packs_epi32, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi16, _mm512_unpackhi_epi16,
-    _mm512_unpacklo_epi16, _mm512_xor_si512,
+    _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8, _mm512_mask_storeu_ps,
+    _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi16,
+    _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_set1_epi8,
+    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_epi8, _mm512_storeu_ps,
+    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
 };
 
-/// The sums of a tile of `M` rows and `V` panels, which start with these.
+/// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped already, or have 128 added here.
 ///
 /// # Safety
 /// Each row has so many lines of so many groups of four codes, and each panel, of which `b` is the first, as many groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn sums<const M: usize, const V: usize>(
+unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
     walk: Walk,
     b: *const i8,
@@ -45,8 +47,8 @@ unsafe fn sums<const M: usize, const V: usize>(
                 // SAFETY: `step` is within the line of the row.
                 let codes = unsafe { row.add(line * apart + step * STEP).cast::<i32>() };
                 // SAFETY: as above.
-                let codes = unsafe { codes.read_unaligned() };
-                let codes = _mm512_xor_si512(_mm512_set1_epi32(codes), flip);
+                let codes = _mm512_set1_epi32(unsafe { codes.read_unaligned() });
+                let codes = if FLIPPED { codes } else { _mm512_xor_si512(codes, flip) };
                 for (sum, weights) in sums.iter_mut().zip(&weights) {
                     *sum = _mm512_dpbusd_epi32(*sum, codes, *weights);
                 }
@@ -68,7 +70,7 @@ fn mask(cols: usize, v: usize) -> __mmask16 {
 /// # Safety
 /// As [`sums`]; the place has `rows` rows of `cols` codes, of at most `M` rows and `V` panels; `columns` has `V` panels from `first` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) unsafe fn codes<const M: usize, const V: usize>(
+pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
     walk: Walk,
     b: *const i8,
@@ -82,28 +84,44 @@ pub(super) unsafe fn codes<const M: usize, const V: usize>(
         *start = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
     }
     // SAFETY: the caller's promise.
-    let sums = unsafe { sums::<M, V>(a, walk, b, [start; M]) };
-    let Range { zero, low, high } = columns.range;
-    let zero = _mm512_set1_epi32(zero);
-    let (low, high) = (_mm_set1_epi8(low), _mm_set1_epi8(high));
+    let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, [start; M]) };
+    let (mut scale, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
     for v in 0..V {
         let at = first + v * LANES;
         // SAFETY: the caller's promise.
-        let (scale, bias) = unsafe {
-            (
-                _mm512_loadu_ps(columns.scales.as_ptr().add(at)),
-                _mm512_loadu_ps(columns.bias.as_ptr().add(at)),
-            )
-        };
-        for (row, sums) in sums.iter().enumerate().take(place.rows) {
-            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale, bias);
-            let rounded = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
-            let code = _mm512_cvtsepi32_epi8(rounded);
-            let code = _mm_min_epi8(_mm_max_epi8(code, low), high);
-            // SAFETY: the mask is that of the columns that the row has.
-            unsafe {
-                let to = place.out[row].wrapping_add(v * LANES);
-                _mm_mask_storeu_epi8(to, mask(place.cols, v), code);
+        unsafe {
+            scale[v] = _mm512_loadu_ps(columns.scales.as_ptr().add(at));
+            bias[v] = _mm512_loadu_ps(columns.bias.as_ptr().add(at));
+        }
+    }
+    let Range { zero, low, high } = columns.range;
+    let (zero, low, high) =
+        (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
+    let mask = u64::MAX >> (64 - place.cols.clamp(1, V * LANES));
+    for (row, sums) in sums.iter().enumerate().take(place.rows) {
+        let mut rounded = [_mm512_setzero_si512(); 4];
+        for v in 0..V {
+            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale[v], bias[v]);
+            rounded[v] = _mm512_cvtps_epi32(number);
+        }
+        // All of these saturate, as does what a number that no code is near to becomes.
+        let pairs = [
+            _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero),
+        ];
+        // Quarters of vectors have four codes of each panel by turns; put in order, the panels follow one another.
+        let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
+        let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+        let codes = _mm512_permutexvar_epi32(order, codes);
+        let codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        let to = place.out[row];
+        // SAFETY: there are so many codes at the place, of which the mask leaves out what the row does not have.
+        unsafe {
+            match (V, place.cols) {
+                (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(codes)),
+                (2, 32) => _mm256_storeu_epi8(to, _mm512_castsi512_si256(codes)),
+                (4, 64) => _mm512_storeu_epi8(to, codes),
+                _ => _mm512_mask_storeu_epi8(to, mask, codes),
             }
         }
     }
@@ -184,7 +202,7 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
 /// # Safety
 /// As [`codes`], and there are a scale and a zero for all rows of the tile from `row` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-pub(super) unsafe fn floats<const M: usize, const V: usize>(
+pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
     walk: Walk,
     b: *const i8,
@@ -206,7 +224,7 @@ pub(super) unsafe fn floats<const M: usize, const V: usize>(
         }
     }
     // SAFETY: the caller's promise.
-    let sums = unsafe { sums::<M, V>(a, walk, b, start) };
+    let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, start) };
     for v in 0..V {
         let at = first + v * LANES;
         // SAFETY: the caller's promise.
@@ -220,10 +238,13 @@ pub(super) unsafe fn floats<const M: usize, const V: usize>(
             let scale = _mm512_set1_ps(finish.rows.scales[row + place_row]);
             let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
             let number = _mm512_fmadd_ps(number, column, bias);
-            // SAFETY: the mask is that of the columns that the row has.
+            let to = place.out[place_row].wrapping_add(v * LANES);
+            // SAFETY: the mask is that of the columns that the row has, or it has all of them.
             unsafe {
-                let to = place.out[place_row].wrapping_add(v * LANES);
-                _mm512_mask_storeu_ps(to, mask(place.cols, v), number);
+                match place.cols >= (v + 1) * LANES {
+                    true => _mm512_storeu_ps(to, number),
+                    false => _mm512_mask_storeu_ps(to, mask(place.cols, v), number),
+                }
             }
         }
     }

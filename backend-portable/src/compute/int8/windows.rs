@@ -97,7 +97,8 @@ impl Windows {
         (len < apart).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
     }
 
-    /// Writes a picture with what windows see around it, `outside`. `None` if the picture or the place are too short.
+    /// Writes a picture with what windows see around it, `outside`, and 128 added to all codes, as instructions take them that want one
+    /// operand unsigned. `None` if the picture or the place are too short.
     pub(super) fn pad(
         &self,
         picture: &[i8],
@@ -108,6 +109,7 @@ impl Windows {
         let [height, width, channels] = self.input;
         let skipped = [0, 1].map(|dim| self.first[dim] * self.axes[dim].stride());
         let [above, left] = [0, 1].map(|dim| self.axes[dim].padding());
+        let outside = flipped([outside])[0];
         let before = left.saturating_sub(skipped[1]).min(padded.width);
         let from = skipped[1].saturating_sub(left).min(width);
         let inside = (width - from).min(padded.width - before);
@@ -126,7 +128,7 @@ impl Windows {
         Some(())
     }
 
-    /// Copies pixels from one on, as many as there is room for.
+    /// Copies pixels from one on, as many as there is room for, with 128 added to their codes.
     fn copy_pixels(&self, picture: &[i8], from: usize, place: &mut [i8]) -> Option<()> {
         // Windows that lie outside altogether may begin behind the last pixel.
         if place.is_empty() {
@@ -134,20 +136,27 @@ impl Windows {
         }
         let (channels, source) = (self.input[2], picture.get(from * self.pixel..)?);
         if self.pixel == channels {
-            place.copy_from_slice(source.get(..place.len())?);
-            return Some(());
+            return copy_flipped::<TOGETHER>(source.get(..place.len())?, place);
         }
-        if channels.is_multiple_of(TOGETHER) {
-            for (place, source) in place.chunks_exact_mut(channels).zip(source.chunks(self.pixel)) {
-                let source = source.get(..channels)?.as_chunks::<TOGETHER>().0;
-                for (place, source) in place.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(source) {
-                    *place = *source;
+        // Some numbers of channels are whole vectors, whose loops are none.
+        match channels {
+            16 => self.gather::<16>(source, place),
+            32 => self.gather::<32>(source, place),
+            64 => self.gather::<64>(source, place),
+            _ => {
+                let pixels = source.chunks(self.pixel);
+                for (place, source) in place.chunks_exact_mut(channels).zip(pixels) {
+                    copy_flipped::<{ TOGETHER / 2 }>(source.get(..channels)?, place)?;
                 }
+                Some(())
             }
-            return Some(());
         }
-        for (place, source) in place.chunks_exact_mut(channels).zip(source.chunks(self.pixel)) {
-            place.copy_from_slice(source.get(..channels)?);
+    }
+
+    /// Copies pixels of so many channels.
+    fn gather<const N: usize>(&self, source: &[i8], place: &mut [i8]) -> Option<()> {
+        for (index, place) in place.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+            *place = flipped(*source.get(index * self.pixel..)?.first_chunk()?);
         }
         Some(())
     }
@@ -312,6 +321,24 @@ impl Cursor {
 const TOGETHER: usize = 32;
 /// More codes than this are worth a call.
 const MANY: usize = 512;
+
+/// Codes with 128 added, as bits.
+#[inline(always)]
+fn flipped<const N: usize>(codes: [i8; N]) -> [i8; N] {
+    codes.map(|code| code ^ i8::MIN)
+}
+
+/// Copies codes, some together, with 128 added.
+fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
+    let ((chunks, rest), (places, left)) = (source.as_chunks::<N>(), place.as_chunks_mut::<N>());
+    for (place, source) in places.iter_mut().zip(chunks) {
+        *place = flipped(*source);
+    }
+    for (place, source) in left.iter_mut().zip(rest) {
+        [*place] = flipped([*source]);
+    }
+    Some(())
+}
 
 /// Copies so many codes, with what follows up to a multiple of some: the caller writes that afterwards.
 #[inline(always)]

@@ -29,6 +29,8 @@ mod dots;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 mod scalar;
+#[cfg(feature = "engine")]
+pub(crate) mod turn;
 #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
 mod wasm;
 

@@ -2,13 +2,15 @@
 
 use super::elementwise::{as_stored, rounded};
 use super::{argument, dimension, output};
-use crate::compute::gemm::ShapeMismatch;
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::turn::turned;
+use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Element, Io, Step};
 use crate::engine::view::{View, dense_strides};
+use bytemuck::Pod;
 use std::vec::Vec;
-use torchlet_core::Parallel;
 use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
 
@@ -220,7 +222,8 @@ struct CopyCodes(Copy);
 impl Step for CopyCodes {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let source: &[i8] = bytemuck::cast_slice(io.inputs[0]);
-        self.0.copy(source, bytemuck::cast_slice_mut(io.out)).ok_or(ShapeMismatch)
+        let target: &mut [i8] = bytemuck::cast_slice_mut(io.out);
+        self.0.copy_together(io.context, source, target).ok_or(ShapeMismatch)
     }
 }
 
@@ -257,13 +260,14 @@ impl Copy {
     }
 
     /// Copies what is in one buffer to another; `None` if one of them is too short.
-    pub(in crate::engine) fn copy<T: Default + core::marker::Copy>(
+    pub(in crate::engine) fn copy<T: Pod>(
         &self,
+        tier: Tier,
         source: &[T],
         target: &mut [T],
     ) -> Option<()> {
         let size = self.loops.first().map_or(1, |[size, ..]| *size);
-        run(&self.loops, size, source.get(self.from..)?, target.get_mut(self.to..)?)
+        run(tier, &self.loops, size, source.get(self.from..)?, target.get_mut(self.to..)?)
     }
 
     /// How many elements are copied.
@@ -272,23 +276,23 @@ impl Copy {
     }
 
     /// The same by several threads, where it is worth it: each takes some of the outermost loop.
-    fn copy_together(
+    pub(super) fn copy_together<T: Pod + Send + Sync>(
         &self,
-        parallel: &dyn Parallel,
-        source: &[f32],
-        target: &mut [f32],
+        Context { tier, parallel }: Context<'_>,
+        source: &[T],
+        target: &mut [T],
     ) -> Option<()> {
         let numel = self.numel();
         let [[size, from, to], inner @ ..] = &self.loops[..] else {
-            return self.copy(source, target);
+            return self.copy(tier, source, target);
         };
         // From the first to the last place that a turn of the outermost loop writes.
         let span =
             inner.iter().map(|[size, _, to]| (size - 1).saturating_mul(*to)).sum::<usize>() + 1;
         let share =
-            chunk_len(parallel, numel, GRAIN).div_ceil(numel / size).next_multiple_of(BLOCK);
+            chunk_len(parallel, numel, GRAIN).div_ceil(numel / size).next_multiple_of(VECTOR);
         if share >= *size || span > *to {
-            return self.copy(source, target);
+            return self.copy(tier, source, target);
         }
         let source = source.get(self.from..)?;
         let target = target.get_mut(self.to..)?.get_mut(..(size - 1) * to + span)?;
@@ -297,7 +301,7 @@ impl Copy {
             let first = index * share;
             let copied = source
                 .get(first * from..)
-                .and_then(|source| run(&self.loops, share.min(size - first), source, target));
+                .and_then(|source| run(tier, &self.loops, share.min(size - first), source, target));
             outcome.note(copied.ok_or(ShapeMismatch));
         });
         outcome.result().ok()
@@ -305,7 +309,8 @@ impl Copy {
 }
 
 /// Copies so many turns of the outermost of some loops.
-fn run<T: Default + core::marker::Copy>(
+fn run<T: Pod>(
+    tier: Tier,
     loops: &[[usize; 3]],
     turns: usize,
     source: &[T],
@@ -319,7 +324,8 @@ fn run<T: Default + core::marker::Copy>(
         [[_, 1, 3], [3, second, 1]] => interleaved::<T, 3>(turns, *second, source, target)?,
         [[_, 1, 4], [4, second, 1]] => interleaved::<T, 4>(turns, *second, source, target)?,
         [[_, 1, to_row], [cols, from_col, 1]] => {
-            transposed([turns, *cols], *from_col, *to_row, source, target)?;
+            let (shape, strides) = ([turns, *cols], [*from_col, *to_row]);
+            tier.dispatch(Transpose { shape, strides, source, target })?;
         }
         [[_, from, to], [16, 1, 1]] => lines::<T, 16>(turns, [*from, *to], source, target)?,
         [[_, from, to], [32, 1, 1]] => lines::<T, 32>(turns, [*from, *to], source, target)?,
@@ -328,7 +334,7 @@ fn run<T: Default + core::marker::Copy>(
             let size = inner.first().map_or(1, |[size, ..]| *size);
             for index in 0..turns {
                 let (source, target) = (source.get(index * from..)?, target.get_mut(index * to..)?);
-                run(inner, size, source, target)?;
+                run(tier, inner, size, source, target)?;
             }
         }
     }
@@ -350,7 +356,7 @@ fn lines<T: core::marker::Copy, const N: usize>(
 }
 
 /// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture.
-fn interleaved<T: Default + core::marker::Copy, const C: usize>(
+fn interleaved<T: Pod, const C: usize>(
     rows: usize,
     from_col: usize,
     source: &[T],
@@ -387,23 +393,34 @@ fn strided<T: core::marker::Copy>(
 }
 
 /// Writes rows of what is read in columns, in blocks that stay in the nearest cache.
-fn transposed<T: Default + core::marker::Copy>(
+struct Transpose<'a, T> {
+    /// Rows and columns.
     shape: [usize; 2],
-    from_col: usize,
-    to_row: usize,
-    source: &[T],
-    target: &mut [T],
-) -> Option<()> {
-    match size_of::<T>() {
-        1 => in_blocks::<T, VECTOR>(shape, from_col, to_row, source, target),
-        4 => in_strips(shape, from_col, to_row, source, target),
-        _ => in_blocks::<T, BLOCK>(shape, from_col, to_row, source, target),
+    /// From one column to the next where it is read, and from one row to the next where it is written.
+    strides: [usize; 2],
+    source: &'a [T],
+    target: &'a mut [T],
+}
+
+impl<T: Pod> Vectorized for Transpose<'_, T> {
+    type Output = Option<()>;
+
+    /// What the compiler makes of blocks has more registers where the instructions have.
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> Option<()> {
+        let Transpose { shape, strides: [from_col, to_row], source, target } = self;
+        match size_of::<T>() {
+            1 => in_blocks::<T, VECTOR>(shape, from_col, to_row, source, target),
+            4 => in_strips(shape, from_col, to_row, source, target),
+            _ => in_blocks::<T, BLOCK>(shape, from_col, to_row, source, target),
+        }
     }
 }
 
 /// The same of words: a few columns at a time, of each as much as a line of the cache has, so that lines are read once and vectors stay in
 /// registers.
-fn in_strips<T: Default + core::marker::Copy>(
+#[inline(always)]
+fn in_strips<T: Pod>(
     [rows, cols]: [usize; 2],
     from_col: usize,
     to_row: usize,
@@ -413,7 +430,7 @@ fn in_strips<T: Default + core::marker::Copy>(
     const LINE: usize = 16;
     const STRIP: usize = 4;
     let [tall, wide] = [rows - rows % LINE, cols - cols % STRIP];
-    let blank = [T::default(); LINE];
+    let blank = [T::zeroed(); LINE];
     for row in (0..tall).step_by(LINE) {
         for col in (0..wide).step_by(STRIP) {
             let mut columns = [&blank; STRIP];
@@ -421,7 +438,7 @@ fn in_strips<T: Default + core::marker::Copy>(
                 *column = source.get((col + x) * from_col + row..)?.first_chunk()?;
             }
             for part in (0..LINE).step_by(STRIP) {
-                let mut block = [[T::default(); STRIP]; STRIP];
+                let mut block = [[T::zeroed(); STRIP]; STRIP];
                 for (own, column) in block.iter_mut().zip(columns) {
                     *own = *column.get(part..)?.first_chunk()?;
                 }
@@ -445,7 +462,8 @@ fn in_strips<T: Default + core::marker::Copy>(
 }
 
 /// The same in blocks of N rows and columns.
-fn in_blocks<T: Default + core::marker::Copy, const N: usize>(
+#[inline(always)]
+fn in_blocks<T: Pod, const N: usize>(
     [rows, cols]: [usize; 2],
     from_col: usize,
     to_row: usize,
@@ -456,7 +474,7 @@ fn in_blocks<T: Default + core::marker::Copy, const N: usize>(
         let height = N.min(rows - row);
         for col in (0..cols).step_by(N) {
             let width = N.min(cols - col);
-            let mut block = [[T::default(); N]; N];
+            let mut block = [[T::zeroed(); N]; N];
             if [height, width] == [N; 2] && N == VECTOR {
                 for (x, column) in block.iter_mut().enumerate() {
                     *column = *source.get((col + x) * from_col + row..)?.first_chunk()?;
@@ -481,29 +499,10 @@ fn in_blocks<T: Default + core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Columns as rows, of N vectors of N elements, which is a power of two. Each turn interleaves the vectors of one half with those of the
-/// other, which moves a binary digit of an element's column to its row, and one of its row to its column.
-#[inline(always)]
-fn turned<T: core::marker::Copy, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
-    let half = N / 2;
-    for _ in 0..N.trailing_zeros() {
-        let last = block;
-        for (i, (upper, lower)) in last.iter().zip(&last[half..]).enumerate() {
-            for j in 0..half {
-                block[2 * i][2 * j] = upper[j];
-                block[2 * i][2 * j + 1] = lower[j];
-                block[2 * i + 1][2 * j] = upper[j + half];
-                block[2 * i + 1][2 * j + 1] = lower[j + half];
-            }
-        }
-    }
-    block
-}
-
 impl Step for Copy {
     fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
         let [source, ..] = io.inputs;
-        self.copy_together(io.context.parallel, source, io.out).ok_or(ShapeMismatch)
+        self.copy_together(io.context, source, io.out).ok_or(ShapeMismatch)
     }
 }
 
@@ -526,6 +525,8 @@ pub(super) fn channels_last_order(rank: usize) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::Copy;
+    use crate::compute::gemm::Context;
+    use crate::compute::simd::Tier;
     use crate::compute::split::Serial;
     use crate::compute::testing::Noise;
     use crate::compute::threads::ThreadPool;
@@ -569,24 +570,32 @@ mod tests {
             copied(loops, &source, 5, &mut want, 3);
             let copy = Copy { from: 5, to: 3, loops: loops.to_vec() };
             for parallel in [&Serial as &dyn Parallel, &pool] {
-                found.fill(0.0);
-                copy.copy_together(parallel, &source, &mut found).unwrap();
-                assert!(found == want, "{loops:?}");
-                assert!(copy.copy_together(parallel, &source[1..], &mut found).is_none());
+                for tier in Tier::available() {
+                    let context = Context { tier, parallel };
+                    found.fill(0.0);
+                    copy.copy_together(context, &source, &mut found).unwrap();
+                    assert!(found == want, "{loops:?} {tier:?}");
+                    assert!(copy.copy_together(context, &source[1..], &mut found).is_none());
+                }
             }
         }
     }
 
     #[test]
     fn bytes_are_turned_alike() {
-        for [rows, cols] in [[16, 16], [50, 37], [33, 16], [7, 90]] {
+        let pool = ThreadPool::new(2);
+        for [rows, cols] in [[16, 16], [50, 37], [33, 16], [7, 90], [400, 150]] {
             let source: Vec<u8> = (0..rows * cols).map(|at| (at * 7 + at / 13) as u8).collect();
             let mut found = vec![0; source.len()];
             let loops = vec![[rows, 1, cols], [cols, rows, 1]];
             let copy = Copy { from: 0, to: 0, loops };
-            copy.copy(&source, &mut found).unwrap();
-            for (at, code) in found.iter().enumerate() {
-                assert_eq!(*code, source[at % cols * rows + at / cols]);
+            for tier in Tier::available() {
+                found.fill(0);
+                let context = Context { tier, parallel: &pool };
+                copy.copy_together(context, &source, &mut found).unwrap();
+                for (at, code) in found.iter().enumerate() {
+                    assert_eq!(*code, source[at % cols * rows + at / cols], "{tier:?}");
+                }
             }
         }
     }

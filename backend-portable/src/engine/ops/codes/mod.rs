@@ -315,7 +315,7 @@ impl Step for Dequantize {
         if let Some((copy, count)) = &self.moved {
             let place: &mut [i8] = bytemuck::cast_slice_mut(io.workspace);
             let place = place.get_mut(..*count).ok_or(ShapeMismatch)?;
-            copy.copy(codes, place).ok_or(ShapeMismatch)?;
+            copy.copy_together(io.context, codes, place).ok_or(ShapeMismatch)?;
             codes = place;
         }
         elementwise::dequantize(io.context, codes, self.from, io.out);
