@@ -3,6 +3,8 @@
 //! What a program computes and what comes from outside has 32 bits on the device, and is rounded where the program asks for `bfloat16`, and
 //! where it leaves. Weights are `float16` where that loses nothing that counts: it has three bits more, and fewer exponents.
 
+use torchlet_graph::graph::Graph;
+use torchlet_graph::operators::Operator;
 use torchlet_shaders::Element;
 
 /// Of fewer elements, it does not matter how large they are.
@@ -17,10 +19,42 @@ pub(crate) fn converted_bytes(bytes: &[u8], element: Element) -> usize {
     (bytes.len() / 2).saturating_mul(element.size())
 }
 
-/// Whether a constant may be `float16`: a matrix in which no number is too large, and the largest of each row, if it is not zero, is 2^-11 at
+/// Which values all calls take as weights of sums over rows, or as tables of rows, and nothing else.
+pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
+    let mut are_weights = vec![true; graph.values.len()];
+    // What a call of several is made of says what it does with its arguments.
+    let calls = graph.nodes.iter().flat_map(|node| match &node.parts[..] {
+        [] => std::slice::from_ref(node),
+        parts => parts,
+    });
+    for call in calls {
+        let weights = match call.operator {
+            Operator::EMBEDDING => Some(0),
+            Operator::LINEAR | Operator::MM | Operator::BMM | Operator::CONVOLUTION => Some(1),
+            Operator::ADDMM => Some(2),
+            _ => None,
+        };
+        for (place, arg) in call.args.iter().enumerate() {
+            for id in graph.items(arg).iter().filter(|_| Some(place) != weights) {
+                if let Some(slot) = are_weights.get_mut(*id) {
+                    *slot = false;
+                }
+            }
+        }
+    }
+    for id in &graph.outputs {
+        if let Some(slot) = are_weights.get_mut(*id) {
+            *slot = false;
+        }
+    }
+    are_weights
+}
+
+/// Whether weights may be `float16`: a matrix in which no number is too large, and the largest of each row, if it is not zero, is 2^-11 at
 /// least. The numbers of `float16` near zero are 2^-24 apart: what is lost is 2^-14 of that, and less than the largest was rounded by.
 pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
     let (elements, columns) = (bytes.as_chunks::<2>().0, sizes.last().copied().unwrap_or(1));
+    // A sign, eight bits of the exponent, seven of the fraction.
     let exponent = |bits: &[u8; 2]| (u16::from_le_bytes(*bits) >> 7) & 0xff;
     sizes.len() > 1
         && elements.len() >= LEAST
@@ -57,6 +91,8 @@ pub(crate) fn converted(bytes: &[u8], element: Element) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Node, Tensor, Value};
 
     fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
         numbers.into_iter().flat_map(|it| half::bf16::from_f32(it).to_le_bytes()).collect()
@@ -73,7 +109,33 @@ mod tests {
         let halves = converted(&given, Element::F16);
         let halves =
             halves.as_chunks::<2>().0.iter().map(|it| half::f16::from_le_bytes(*it).to_f32());
+        assert_eq!(halves.clone().take(4).collect::<Vec<_>>(), kept[..4]);
         assert!(halves.zip(kept).all(|(a, b)| a == b || (a - b).abs() <= 2f32.powi(-25)));
+    }
+
+    #[test]
+    fn what_is_divided_by_is_no_weight() {
+        let tensor = || {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::BFloat16,
+                host_type: ScalarType::BFloat16,
+                sizes: vec![8, 8],
+                dynamic: false,
+                data: None,
+                changes: None,
+            })
+        };
+        let mut graph = Graph { values: (0..6).map(|_| tensor()).collect(), ..Graph::default() };
+        graph.nodes.push(Node::new(Operator::MM, vec![0, 1, 2]));
+        graph.nodes.push(Node::new(Operator::MM, vec![2, 3, 4]));
+        assert_eq!(are_weights(&graph), [false, true, false, true, false, true]);
+        graph.nodes.push(Node::new(Operator::DIV_TENSOR, vec![4, 3, 5]));
+        assert!(!are_weights(&graph)[3] && are_weights(&graph)[1]);
+        // Also where several calls are one.
+        let parts = graph.nodes.drain(1..).collect();
+        let args = vec![2, 3, 3, 5];
+        graph.nodes.push(Node { parts, ..Node::new(Operator::EPILOGUE, args) });
+        assert!(!are_weights(&graph)[3] && are_weights(&graph)[1]);
     }
 
     #[test]

@@ -114,7 +114,8 @@ impl State {
     pub(crate) fn new(graph: &Graph<'_>, changing: HashSet<ValueId>) -> Result<Self, Error> {
         let mut tensors = Vec::with_capacity(graph.values.len());
         let mut integers = Vec::with_capacity(graph.values.len());
-        for value in &graph.values {
+        let are_weights = bfloat16::are_weights(graph);
+        for (id, value) in graph.values.iter().enumerate() {
             tensors.push(match value {
                 Value::Tensor(tensor) => {
                     let mut element = element_of(tensor.scalar_type)?;
@@ -124,7 +125,8 @@ impl State {
                                 Contents::Made(to_device(tensor.scalar_type, data)?)
                             }
                             ScalarType::BFloat16 => {
-                                if tensor.changes != Some(true)
+                                if are_weights.get(id) == Some(&true)
+                                    && tensor.changes != Some(true)
                                     && bfloat16::fit_float16(data, &tensor.sizes)
                                 {
                                     element = Element::F16;

@@ -32,14 +32,26 @@ const uint ATAN2 = 23;
 
 BINARY(common_f, FUNCTION)
 
-// What is left of a, with its sign, when b is taken from it as often as it can be. A turn takes as many as 24 bits of a quotient say, exactly.
+// What is left of a, with its sign, when b is taken from it as often as it can be: exactly. A turn takes what 23 bits of a quotient say, so
+// that twelve take all between the largest number and the least that is not subnormal. Quotients that have no place are taken in steps, by
+// multiples of b; and of large b, products with halves of it have none: then all is less by a power of two.
 vec4 fmod_f(vec4 a, vec4 b) {
-    vec4 r = a;
-    for (int turn = 0; turn < 3; ++turn) {
-        r = mix(r, rest_f(r, b, trunc(r / b)), greaterThanEqual(abs(r), abs(b)));
+    const float STEP = 1.2676506002282294e30; // 2^100
+    vec4 less = mix(vec4(1.0), vec4(1.0 / 1073741824.0), greaterThan(abs(b), vec4(STEP)));
+    vec4 r = a * less;
+    vec4 d = b * less;
+    for (int turn = 0; turn < 12; ++turn) {
+        bvec4 more = greaterThanEqual(abs(r), abs(d));
+        if (!any(more)) break;
+        vec4 far = abs(d) * STEP;
+        vec4 by = mix(d, d * STEP, greaterThan(abs(r), far));
+        by = mix(by, d * STEP * STEP, greaterThan(abs(r), far * STEP));
+        r = mix(r, rest_f(r, by, trunc(r / by)), more);
     }
     // A quotient may have been rounded up to a whole number.
-    r += mix(vec4(0.0), sign(a) * abs(b), lessThan(r * sign(a), vec4(0.0)));
+    r += mix(vec4(0.0), sign(a) * abs(d), lessThan(r * sign(a), vec4(0.0)));
+    r = mix(r / less, a * 0.0, equal(r, vec4(0.0)));
+    r = mix(r, a, isinf(b));
     vec4 none = vec4(isinf(a)) + vec4(equal(b, vec4(0.0))) + vec4(either_is_nan(a, b));
     return mix(r, vec4(0.0 / 0.0), notEqual(none, vec4(0.0)));
 }

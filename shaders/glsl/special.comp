@@ -66,12 +66,19 @@ vec4 log_twice(vec4 x) { return log(x) + LN_2; }
 
 const float LARGE = 1e9;
 
+// The number with the sign of another one, also of a zero.
+vec4 with_sign(vec4 a, vec4 x) { return mix(a, -a, lessThan(floatBitsToInt(x), ivec4(0))); }
+
+vec4 log2_f(vec4 x) {
+    vec4 near = log1p_f(x - 1.0) / LN_2;
+    return mix(log2(x), near, lessThan(abs(x - 1.0), vec4(0.3)));
+}
+
 vec4 asinh_f(vec4 x) {
     vec4 a = abs(x);
     vec4 b = min(a, vec4(LARGE));
     vec4 near = log1p_f(b + b * b / (1.0 + sqrt(b * b + 1.0)));
-    vec4 r = mix(near, log_twice(a), greaterThan(a, vec4(LARGE)));
-    return mix(r, -r, lessThan(x, vec4(0.0)));
+    return with_sign(mix(near, log_twice(a), greaterThan(a, vec4(LARGE))), x);
 }
 
 vec4 acosh_f(vec4 x) {
@@ -84,8 +91,7 @@ vec4 acosh_f(vec4 x) {
 vec4 atanh_f(vec4 x) {
     vec4 a = abs(x);
     vec4 r = 0.5 * log1p_f(2.0 * a / (1.0 - a));
-    r = mix(r, vec4(NOT_A_NUMBER), greaterThan(a, vec4(1.0)));
-    return mix(r, -r, lessThan(x, vec4(0.0)));
+    return with_sign(mix(r, vec4(NOT_A_NUMBER), greaterThan(a, vec4(1.0))), x);
 }
 
 // Half of e^|x|, which is finite where e^|x| is not.
@@ -98,8 +104,7 @@ vec4 sinh_f(vec4 x) {
     vec4 a = abs(x);
     vec4 e = expm1_f(min(a, vec4(1.0)));
     vec4 near = 0.5 * (e + e / (e + 1.0));
-    vec4 r = mix(half_exp(x) - 0.5 * exp(-a), near, lessThan(a, vec4(1.0)));
-    return mix(r, -r, lessThan(x, vec4(0.0)));
+    return with_sign(mix(half_exp(x) - 0.5 * exp(-a), near, lessThan(a, vec4(1.0))), x);
 }
 
 // The nearest number of which the last 16 bits are zero, and of two of them the even one.
@@ -116,7 +121,7 @@ vec4 apply(vec4 x) {
         case EXPM1: return expm1_f(x);
         case LOG1P: return log1p_f(x);
         case EXP2: return exp2(x);
-        case LOG2: return log2(x);
+        case LOG2: return log2_f(x);
         case ASIN: return asin_f(x);
         case ACOS: return acos_f(x);
         case ATAN: return atan_f(x);

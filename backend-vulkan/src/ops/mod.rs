@@ -137,6 +137,17 @@ const FAMILIES: &[&[Entry]] = &[
     views::OPERATORS,
 ];
 
+/// The elements that a dispatch looks at, at most, where each output looks at many: devices stop what takes them seconds.
+const MOST_LOOKS: usize = 1 << 32;
+
+/// Refuses so many outputs that look at so many elements each.
+fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
+    match outputs.checked_mul(each).is_some_and(|looks| looks <= MOST_LOOKS) {
+        true => Ok(()),
+        false => Err(Error::unsupported(format!("{outputs} outputs of {each} elements each"))),
+    }
+}
+
 /// The entry of each operator, by its number.
 static TABLE: [Option<&Entry>; Operator::COUNT] = {
     let mut table = [None; Operator::COUNT];

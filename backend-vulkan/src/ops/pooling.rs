@@ -46,6 +46,9 @@ enum Kind {
     Mean { count_padding: bool, divisor: i32 },
 }
 
+/// The elements of a plane, at most, where one window may be all of it.
+const LARGEST_PLANE: usize = 1 << 22;
+
 /// The mean of all elements of a window.
 const MEAN: Kind = Kind::Mean { count_padding: false, divisor: 0 };
 
@@ -89,6 +92,10 @@ fn adaptive(
     }
     if plane.size.contains(&0) {
         return Err(Error::invalid("windows of nothing"));
+    }
+    if plane.size.iter().product::<usize>() > LARGEST_PLANE {
+        let size = plane.size;
+        return Err(Error::unsupported(format!("windows that may be as large as {size:?}")));
     }
     emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
 }

@@ -1,6 +1,6 @@
 //! Sums and products of all elements up to each one.
 
-use super::{Entry, operator};
+use super::{Entry, check_looks, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use torchlet_graph::graph::ValueId;
@@ -19,9 +19,12 @@ const LONGEST: usize = 1 << 13;
 fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    if e.bound_sizes(&input).get(dim).is_some_and(|size| *size > LONGEST) {
+    let bound = e.bound_sizes(&input);
+    let longest = bound.get(dim).copied().unwrap_or(1);
+    if longest > LONGEST {
         return Err(Error::unsupported(format!("sums along more than {LONGEST} elements")));
     }
+    check_looks(bound.iter().product(), longest)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let push = ScanPush {

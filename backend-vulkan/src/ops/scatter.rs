@@ -1,6 +1,6 @@
 //! Operators that send elements where index tensors say.
 
-use super::{Entry, operator};
+use super::{Entry, check_looks, operator};
 use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -57,6 +57,10 @@ fn send(
 ) -> Result<(), Error> {
     let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    // Of shapes that change from run to run, nobody knows whether they change alike.
+    if [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor)) {
+        return Err(Error::unsupported("indices or elements of shapes that vary"));
+    }
     let alike = |other: &Operand| {
         other.rank() == input.rank()
             && (0..input.rank()).all(|place| place == dim || other.size(place) == input.size(place))
@@ -71,9 +75,11 @@ fn send(
         let (source, index) = (&source.sizes, &index.sizes);
         return Err(Error::unsupported(format!("elements of {source:?} by indices {index:?}")));
     }
-    if e.bound_sizes(&index).get(dim).is_some_and(|size| *size > MOST_INDICES) {
+    let indices = index.size(dim);
+    if indices > MOST_INDICES {
         return Err(Error::unsupported(format!("more than {MOST_INDICES} indices")));
     }
+    check_looks(input.numel(), indices)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let push = ScatterPush {

@@ -2,6 +2,7 @@
 
 use super::elementwise::{apply_binary, constant};
 use super::{Entry, operator};
+use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -68,7 +69,11 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let a = e.tensor(e.arg(args, 0)?)?;
     let number = e.float(e.arg(args, 1)?)?;
-    let number = constant(e, &a, number)?;
-    let out = e.out(args)?.id;
-    apply_binary(e, function, [&a, &number], out, 1.0)
+    let out = e.out(args)?;
+    // Where integers and a number make a fraction, they are fractions before.
+    let number = match out.element.is_floating() {
+        true => e.derived(Derived::Number(Number::Float((number as f32).to_bits())))?,
+        false => constant(e, &a, number)?,
+    };
+    apply_binary(e, function, [&a, &number], out.id, 1.0)
 }

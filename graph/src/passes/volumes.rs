@@ -5,7 +5,7 @@
 //! window is that of the largest of its planes, and so is the mean of windows that have as many elements each.
 //!
 //! Needs: fixed shapes; runs where processors are known, and calls become others only if `takes` says no of the whole and yes of what it
-//! becomes. Keeps: pooling whose indices are wanted, and means over windows of different sizes. Rounding: sums are in another order.
+//! becomes. Keeps: kernels of more than 16 planes, pooling whose indices are wanted, and means over windows of different sizes. Rounding: sums are in another order.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -13,6 +13,9 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
+
+/// How deep kernels are at most: each plane of them is a copy of the input.
+const DEEPEST: usize = 16;
 
 /// Whether a processor takes a call.
 type Takes<'t> = dyn FnMut(&Graph<'_>, &Node) -> bool + 't;
@@ -70,7 +73,13 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     let [stride, padding, dilation] = [stride, padding, dilation].map(|id| three(rewriter, id));
     let ([step, stride @ ..], [margin, padding @ ..], [apart, dilation @ ..]) =
         (stride?, padding?, dilation?);
-    let fits = step > 0 && margin >= 0 && apart > 0 && kernel > 0 && depth_out > 0;
+    // Margins that a kernel lies in as a whole would be stacked, and convolved, for nothing.
+    let reach = i64::try_from(kernel).ok()?.checked_mul(apart)?;
+    let fits = (1..=DEEPEST).contains(&kernel)
+        && step > 0
+        && apart > 0
+        && (0..reach).contains(&margin)
+        && depth_out > 0;
     if !fits
         || rewriter.flag(Some(&transposed), false)?
         || rewriter.is_taken(node.operator, taken, out, takes)
@@ -111,12 +120,12 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
             rewriter.call_new(Operator::CONSTANT_PAD_ND, &args, scalar_type, sizes.to_vec())
         }
     };
-    let reach = step.checked_mul(i64::try_from(depth_out).ok()? - 1)?.checked_add(1)?;
+    let length = step.checked_mul(i64::try_from(depth_out).ok()? - 1)?.checked_add(1)?;
     let (two, step) = (int(rewriter, 2), int(rewriter, step));
     let mut slices = Vec::with_capacity(kernel);
     for at in 0..i64::try_from(kernel).ok()? {
         let start = at.checked_mul(apart)?;
-        let (start, end) = (int(rewriter, start), int(rewriter, start.checked_add(reach)?));
+        let (start, end) = (int(rewriter, start), int(rewriter, start.checked_add(length)?));
         let sizes = [batch, channels, depth_out, height, width];
         let args = [padded, two, start, end, step];
         slices.push(rewriter.call_new(
@@ -333,5 +342,12 @@ mod tests {
         let transposed = "const w f32[2,3,1,1,1] = 0.5
             y f32[1,3,5,4,6] = aten.convolution.default(x, w, none, [1,1,1], [0,0,0], [1,1,1], true, [0,0,0], 1)";
         assert!(kept(&[x, transposed, "out y"].join("\n")));
+        let deep = "in d f32[1,1,500,1,1]
+            const w f32[1,1,400,1,1] = 0.5
+            y f32[1,1,101,1,1] = aten.convolution.default(d, w, none, [1,1,1], [0,0,0], [1,1,1], false, [0,0,0], 1)";
+        assert!(kept(&[deep, "out y"].join("\n")));
+        let apart = "const w f32[1,2,2,1,1] = 0.5
+            y f32[1,1,1000004,4,6] = aten.convolution.default(x, w, none, [1,1,1], [500000,0,0], [1,1,1], false, [0,0,0], 1)";
+        assert!(kept(&[x, apart, "out y"].join("\n")));
     }
 }

@@ -5,7 +5,7 @@
 //! embeddings, each piece gives those that it has, and what is not among them is taken from the pieces before.
 //!
 //! Needs: each value made once, before its uses; runs where the device is known, and calls are cut only if `takes` says no of the whole
-//! and yes of each piece, and of what joins them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that
+//! and yes of each piece, and, of products, of what joins them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that
 //! PyTorch refuses, below zero or beyond the table, give some row of it, which need not be that of the whole.
 
 mod products;
