@@ -40,12 +40,14 @@ vec4 fmod_f(vec4 a, vec4 b) {
     vec4 less = mix(vec4(1.0), vec4(1.0 / 1073741824.0), greaterThan(abs(b), vec4(STEP)));
     vec4 r = a * less;
     vec4 d = b * less;
+    // One after the other: there is no square of a step.
+    precise vec4 once = d * STEP;
+    precise vec4 twice = once * STEP;
     for (int turn = 0; turn < 12; ++turn) {
         bvec4 more = greaterThanEqual(abs(r), abs(d));
         if (!any(more)) break;
-        vec4 far = abs(d) * STEP;
-        vec4 by = mix(d, d * STEP, greaterThan(abs(r), far));
-        by = mix(by, d * STEP * STEP, greaterThan(abs(r), far * STEP));
+        vec4 by = mix(d, once, greaterThan(abs(r), abs(once)));
+        by = mix(by, twice, greaterThan(abs(r), abs(twice)));
         r = mix(r, rest_f(r, by, trunc(r / by)), more);
     }
     // A quotient may have been rounded up to a whole number.

@@ -184,7 +184,43 @@ def limits() -> Iterator[Case]:
         yield case(f"many_without_elements_{name}", run, (many,))
 
 
+class Divided(torch.nn.Module):
+    """By a matrix of `bfloat16` with numbers that `float16` has no place for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        numbers = torch.full((4, 64), 0.5)
+        numbers[:, 3] = 1e-9
+        self.register_buffer("numbers", numbers.to(bf16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / self.numbers
+
+
+def ends() -> Iterator[Case]:
+    """Where processors that compute with other types or in another way come to the end of what these hold."""
+    large = torch.tensor([3e38, 1e30, -1e30, 2.5e38, 1e10, -6.0, 3e38, 7e-20]), torch.tensor([2e38, 0.1, 0.1, 1e37, 3.0, 3.0, 1e-30, 3e-38])
+    yield case("fmod_far", torch.fmod, large, preserve=[A.fmod.Tensor])
+    yield case("remainder_far", torch.remainder, large)
+    whole = torch.tensor([7, -7, 0, 2**30 + 1], dtype=i32)
+    yield case("fmod_whole_by_zero", lambda x: torch.fmod(x, 0.0), (whole,))
+    yield case("remainder_whole_by_fraction", lambda x: torch.remainder(x, 2.5), (whole,))
+    yield case("divided_bf16", Divided(), (torch.ones(4, 64, dtype=bf16),))
+    wide, narrow = torch.export.Dim("wide", max=8), torch.export.Dim("narrow", max=8)
+    index = torch.randint(0, 6, (4, 8))
+    cases = [(torch.zeros(6, 8), index, values(f32, 4, 8)), (torch.zeros(6, 8), index[:, :3], values(f32, 4, 3))]
+    yield case("scatter_add_varying", lambda x, i, s: torch.scatter_add(x, 0, i, s), *cases, dynamic=({1: wide}, {1: narrow}, {1: narrow}))
+    deep = lambda x, w: torch.conv3d(x, w)
+    yield case("conv_deep", deep, (values(f32, 1, 1, 400, 2, 2), values(f32, 1, 1, 300, 1, 1) / 16))
+    yield case("conv_volumes", lambda x, w: torch.conv3d(x, w, padding=1, stride=(1, 2, 1), groups=2), (values(f32, 1, 4, 5, 6, 7), values(f32, 6, 2, 3, 3, 3)))
+    yield from each("selu", torch.selu, (f32, f16), lambda d: (values(d, 3, 7),))
+    near_one = torch.tensor([1.0, 1.0 + 1e-6, 1.0 - 1e-6, 0.75, 1.3, 2.0, 1e-30, 0.0, -0.0])
+    yield case("log2_near_one", torch.log2, (near_one,), atol=1e-7)
+    yield case("signs_of_zero", lambda x: (torch.sinh(x), torch.asinh(x), torch.atanh(x), torch.copysign(torch.ones(2), torch.asinh(x))), (torch.tensor([-0.0, 0.0]),))
+
+
 FAMILIES = {
+    "ends": ends,
     "special_limits": limits,
     "special_functions": functions,
     "special_pairs": pairs,
