@@ -46,6 +46,7 @@ pub(crate) use views::copy_all;
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Stage;
+use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
@@ -139,6 +140,23 @@ const FAMILIES: &[&[Entry]] = &[
 
 /// The elements that a dispatch looks at, at most, where each output looks at many: devices stop what takes them seconds.
 const MOST_LOOKS: usize = 1 << 32;
+
+/// Refuses a tensor of whose elements each looks at all of a dimension, if that is longer than this, or if it is too much in all.
+fn check_line(
+    e: &Encoder<'_, '_>,
+    tensor: &Operand,
+    dim: usize,
+    longest: usize,
+) -> Result<(), Error> {
+    let bound = e.bound_sizes(tensor);
+    let length = bound.get(dim).copied().unwrap_or(1);
+    if length > longest {
+        return Err(Error::unsupported(format!(
+            "{length} elements in a row; {longest} are the most"
+        )));
+    }
+    check_looks(bound.iter().product(), length)
+}
 
 /// Refuses so many outputs that look at so many elements each.
 fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {

@@ -1,7 +1,7 @@
 //! Operators that put elements in order along one dimension.
 
 use super::index::take_each;
-use super::{Entry, check_looks, operator};
+use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use torchlet_graph::graph::ValueId;
@@ -43,12 +43,7 @@ fn order(
     let dim = input.dim(dim)?;
     let count = input.size(dim);
     let first = first.unwrap_or(count);
-    let bound = e.bound_sizes(&input);
-    let longest = bound.get(dim).copied().unwrap_or(1);
-    if longest > LONGEST {
-        return Err(Error::unsupported(format!("the order of more than {LONGEST} elements")));
-    }
-    check_looks(bound.iter().product(), longest)?;
+    check_line(e, &input, dim, LONGEST)?;
     if first > count {
         return Err(Error::Invalid(format!("the first {first} of {count} elements")));
     }

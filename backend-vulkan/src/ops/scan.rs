@@ -1,6 +1,6 @@
 //! Sums and products of all elements up to each one.
 
-use super::{Entry, check_looks, operator};
+use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use torchlet_graph::graph::ValueId;
@@ -19,12 +19,7 @@ const LONGEST: usize = 1 << 13;
 fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    let bound = e.bound_sizes(&input);
-    let longest = bound.get(dim).copied().unwrap_or(1);
-    if longest > LONGEST {
-        return Err(Error::unsupported(format!("sums along more than {LONGEST} elements")));
-    }
-    check_looks(bound.iter().product(), longest)?;
+    check_line(e, &input, dim, LONGEST)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     let push = ScanPush {

@@ -60,8 +60,8 @@ enum Along {
 struct Rows {
     /// The weights: their rows are their first dimension.
     weights: usize,
-    /// Other constants, where they are given and have so many dimensions at least.
-    others: &'static [(usize, Along, usize)],
+    /// Other constants, where they are given: of what makes columns, their last dimension is of rows; else the first of two.
+    others: &'static [usize],
     /// Whether the last dimension of the result is of these rows, too.
     makes: bool,
 }
@@ -75,9 +75,8 @@ impl Rows {
         if place + 1 == node.args.len() {
             return self.makes.then_some(Along::Last);
         }
-        let mut others = self.others.iter();
-        let (_, along, rank) = others.find(|(other, ..)| *other == place)?;
-        (tensor.sizes.len() >= *rank).then_some(*along)
+        let (along, least) = if self.makes { (Along::Last, 1) } else { (Along::First, 2) };
+        (self.others.contains(&place) && tensor.sizes.len() >= least).then_some(along)
     }
 }
 
@@ -282,19 +281,7 @@ mod tests {
                 numbers(400),
                 numbers(100)
             );
-            let computed = |most: usize| {
-                let mut graph = text::parse(&text);
-                let changed = run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
-                crate::lower::portable::run(&mut graph).unwrap();
-                (changed, crate::testing::outputs(&graph, &[]))
-            };
-            let (changed, whole) = computed(100);
-            assert_eq!(changed, 0);
-            for most in [32, 64] {
-                let (changed, pieces) = computed(most);
-                assert_eq!(changed, 2);
-                assert!(pieces == whole, "{scalar_type}, {index_type}, {most}");
-            }
+            assert_cut(&text, 2, &format!("{scalar_type}, {index_type}"));
         }
     }
 
@@ -334,7 +321,7 @@ mod tests {
         for (weights, scales, more, call) in products {
             let y = format!("y f32[3,100] = {call}");
             let text = [&x, &bias[..], weights, scales, more, &y, "out y"].join("\n");
-            assert_cut(&text, call);
+            assert_cut(&text, 1, call);
         }
         let table = format!("const w u8[100,32] = {}", codes(3200).replace('-', ""));
         let scales = format!("const s f32[100,2] = {}", numbers(200, 300));
@@ -342,12 +329,12 @@ mod tests {
             let call = "et_vk.embedding_q4gsw.default(w, s, 32, i, true)";
             let indices = "const i i64[3,4] = 0 31 32 33 63 64 65 95 96 98 99 1";
             let y = format!("y f32[3,4,64] = {call}");
-            assert_cut(&[&table, scales, indices, &y, "out y"].join("\n"), call);
+            assert_cut(&[&table, scales, indices, &y, "out y"].join("\n"), 1, call);
         }
     }
 
-    /// That a call is cut into two pieces and into four, and makes the same.
-    fn assert_cut(text: &str, call: &str) {
+    /// That so many calls are cut into two pieces and into four, and make the same.
+    fn assert_cut(text: &str, calls: usize, what: &str) {
         let computed = |most: usize| {
             let mut graph = text::parse(text);
             let changed = run(&mut graph, 0, &mut |graph, node| takes(graph, node, most));
@@ -358,8 +345,8 @@ mod tests {
         assert_eq!(changed, 0);
         for most in [32, 64] {
             let (changed, pieces) = computed(most);
-            assert_eq!(changed, 1, "{call}, {most}");
-            assert!(pieces == whole, "{call}, {most}");
+            assert_eq!(changed, calls, "{what}, {most}");
+            assert!(pieces == whole, "{what}, {most}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Products: each piece makes some columns of the result.
 
-use super::{Along, Rows, args_of, like, ranges};
+use super::{Rows, args_of, like, ranges};
 use crate::graph::{Graph, Node, Value};
 use crate::operators::Operator;
 use crate::passes::rewrite::Rewriter;
@@ -8,23 +8,13 @@ use alloc::vec::Vec;
 
 /// Where a product has its weights, their scales and sums, and its bias.
 pub(super) fn places(operator: Operator) -> Option<Rows> {
-    let (weights, others): (usize, &[(usize, Along, usize)]) = match operator {
-        Operator::LINEAR | Operator::WEIGHT_INT8PACK_MM | Operator::ET_VK_LINEAR_QCS4W => {
-            (1, &[(2, Along::Last, 1)])
-        }
-        Operator::ET_VK_LINEAR_Q8CSW => (1, &[(2, Along::Last, 1), (3, Along::Last, 1)]),
-        Operator::ET_VK_LINEAR_Q4GSW | Operator::ET_VK_Q4GSW_LINEAR => {
-            (1, &[(2, Along::Last, 1), (4, Along::Last, 1)])
-        }
-        Operator::ET_VK_LINEAR_DQ8CA_Q4GSW => {
-            (3, &[(4, Along::Last, 1), (5, Along::Last, 1), (7, Along::Last, 1)])
-        }
-        Operator::ET_VK_LINEAR_Q8TA_Q8CSW => {
-            (3, &[(4, Along::Last, 1), (5, Along::Last, 1), (6, Along::Last, 1)])
-        }
-        Operator::ET_VK_Q8TA_LINEAR | Operator::ET_VK_Q8TA_LINEAR_GEMV => {
-            (3, &[(4, Along::Last, 1), (5, Along::Last, 1), (8, Along::Last, 1)])
-        }
+    let (weights, others): (usize, &[usize]) = match operator {
+        Operator::LINEAR | Operator::WEIGHT_INT8PACK_MM | Operator::ET_VK_LINEAR_QCS4W => (1, &[2]),
+        Operator::ET_VK_LINEAR_Q8CSW => (1, &[2, 3]),
+        Operator::ET_VK_LINEAR_Q4GSW | Operator::ET_VK_Q4GSW_LINEAR => (1, &[2, 4]),
+        Operator::ET_VK_LINEAR_DQ8CA_Q4GSW => (3, &[4, 5, 7]),
+        Operator::ET_VK_LINEAR_Q8TA_Q8CSW => (3, &[4, 5, 6]),
+        Operator::ET_VK_Q8TA_LINEAR | Operator::ET_VK_Q8TA_LINEAR_GEMV => (3, &[4, 5, 8]),
         _ => return None,
     };
     Some(Rows { weights, others, makes: true })

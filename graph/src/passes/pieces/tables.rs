@@ -1,6 +1,6 @@
 //! Tables of embeddings: each piece gives the rows that it has.
 
-use super::{Along, Rows, args_of, like, ranges};
+use super::{Rows, args_of, like, ranges};
 use crate::graph::{Node, Value};
 use crate::operators::Operator;
 use crate::passes::rewrite::Rewriter;
@@ -14,10 +14,10 @@ pub(super) struct Places {
 }
 
 pub(super) fn places(operator: Operator) -> Option<Places> {
-    let (indices, others): (usize, &[(usize, Along, usize)]) = match operator {
+    let (indices, others): (usize, &[usize]) = match operator {
         Operator::EMBEDDING => (1, &[]),
         // Scales of one dimension are one for all.
-        Operator::ET_VK_EMBEDDING_Q4GSW => (3, &[(1, Along::First, 2)]),
+        Operator::ET_VK_EMBEDDING_Q4GSW => (3, &[1]),
         _ => return None,
     };
     Some(Places { rows: Rows { weights: 0, others, makes: false }, indices })
