@@ -229,30 +229,39 @@ fn layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     centered(e, &input, rows, weights, epsilon, &out)
 }
 
-fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+/// Emits a normalisation of so many rows, whose channels have a weight and a bias each: the second and the third argument.
+fn by_channels(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    input: &Operand,
+    rows: usize,
+    epsilon: f64,
+) -> Result<(), Error> {
     let weight = e.optional_tensor(e.arg(args, 1)?)?;
     let bias = e.optional_tensor(e.arg(args, 2)?)?;
+    let rows = Rows::of_number(e, input, rows);
+    let outs = e.outs(args)?;
+    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &input.sizes)?;
+    let (count, step) = (input.size(1), input.sizes.iter().skip(2).product());
+    let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count };
+    centered(e, input, rows, weights, epsilon, &out)
+}
+
+fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
     let groups = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
     let epsilon = e.float(e.arg(args, 7)?)?;
     let (batch, channels) = (input.size(0), input.size(1));
     if groups == 0 || channels % groups != 0 || input.rank() < 2 {
         return Err(Error::Invalid(format!("{groups} groups of {channels} channels")));
     }
-    let rows = Rows::of_number(e, &input, batch * groups);
-    let outs = e.outs(args)?;
-    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
-    let out = e.resize(out, &input.sizes)?;
-    let step = input.sizes.iter().skip(2).product();
-    let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count: channels };
-    centered(e, &input, rows, weights, epsilon, &out)
+    by_channels(e, args, &input, batch * groups, epsilon)
 }
 
 /// A batch normalisation by the statistics of its input: of one batch, those of each channel's elements, which are a row.
 fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let weight = e.optional_tensor(e.arg(args, 1)?)?;
-    let bias = e.optional_tensor(e.arg(args, 2)?)?;
     let epsilon = e.float(e.arg(args, 5)?)?;
     let channels = input.size(1);
     if e.bound_sizes(&input).first() != Some(&1) || input.rank() < 2 {
@@ -261,13 +270,7 @@ fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     if !e.bool(e.arg(args, 3)?)? {
         return Err(Error::invalid("there are no other statistics than those of the input"));
     }
-    let rows = Rows::of_number(e, &input, channels);
-    let outs = e.outs(args)?;
-    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
-    let out = e.resize(out, &input.sizes)?;
-    let step = input.sizes.iter().skip(2).product();
-    let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count: channels };
-    centered(e, &input, rows, weights, epsilon, &out)
+    by_channels(e, args, &input, channels, epsilon)
 }
 
 fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
