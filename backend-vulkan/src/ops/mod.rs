@@ -139,7 +139,7 @@ const FAMILIES: &[&[Entry]] = &[
 ];
 
 /// The elements that a dispatch looks at, at most, where each output looks at many: devices stop what takes them seconds.
-const MOST_LOOKS: usize = 1 << 32;
+const MOST_LOOKS: u64 = 1 << 32;
 
 /// Refuses a tensor of whose elements each looks at all of a dimension, if that is longer than this, or if it is too much in all.
 fn check_line(
@@ -160,7 +160,8 @@ fn check_line(
 
 /// Refuses so many outputs that look at so many elements each.
 fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
-    match outputs.checked_mul(each).is_some_and(|looks| looks <= MOST_LOOKS) {
+    let looks = (outputs as u64).checked_mul(each as u64);
+    match looks.is_some_and(|looks| looks <= MOST_LOOKS) {
         true => Ok(()),
         false => Err(Error::unsupported(format!("{outputs} outputs of {each} elements each"))),
     }
