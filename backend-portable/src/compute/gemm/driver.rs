@@ -10,6 +10,8 @@ use core::ops::Range;
 
 /// Multiply-adds below which another thread is not worth waking.
 pub(crate) const GRAIN: usize = 1 << 16;
+/// Floats of B that take as long to come from memory as [`GRAIN`] multiply-adds: so few rows use them that they are waited for.
+const FETCHED: usize = 1 << 14;
 /// Rows of A that are packed at a time.
 const PACKED_ROWS: usize = 96;
 /// Floats of A that should stay in the second-level cache while all panels of B pass by.
@@ -144,13 +146,16 @@ fn split(
     plan: &Plan,
 ) -> (usize, usize) {
     let (mr, nr) = tier.tile();
-    let work = m.saturating_mul(n).saturating_mul(k.max(1)) / GRAIN;
+    let columns = n.saturating_mul(k.max(1));
+    let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCHED);
     let jobs = if threads <= 1 { 1 } else { threads.saturating_mul(4).min(work) };
     if jobs <= 1 {
         return (1, 1);
     }
+    // As many for each thread.
+    let jobs = jobs.next_multiple_of(threads);
     let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
-    let (rows, columns) = (m.saturating_mul(k.saturating_add(n)), n.saturating_mul(k));
+    let rows = m.saturating_mul(k.saturating_add(n));
     let rows_first = !plan.pack_b && (plan.pack_a || columns <= NEAR.max(rows));
     if rows_first {
         let by_rows = jobs.min(row_tiles);
@@ -165,9 +170,9 @@ fn split(
 pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range<usize> {
     let (tiles, parts) = (len.div_ceil(tile), parts.max(1));
     let (each, more) = (tiles / parts, tiles % parts);
-    // The first parts have one tile more. No more than `len`, whatever the numbers.
+    // Those with one tile more are spread, so that neighbouring parts together are as equal. No more than `len`, whatever the numbers.
     let border = |i: usize| {
-        let tiles = each.saturating_mul(i).saturating_add(i.min(more));
+        let tiles = each.saturating_mul(i).saturating_add(more.saturating_mul(i) / parts);
         tiles.saturating_mul(tile).min(len)
     };
     border(index)..border(index + 1)
