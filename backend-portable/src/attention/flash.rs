@@ -18,6 +18,10 @@ const ROWS: usize = 64;
 const KEYS: usize = 128;
 /// Rows for which keys and values are read one by one, as they are for a token: tiles of products would be mostly empty.
 const FEW: usize = 4;
+/// Keys ahead of the one in use that are brought near: those of a head lie apart, which processors do not guess.
+const AHEAD: usize = 12;
+/// Numbers of a line of the caches.
+const LINE: usize = 16;
 /// Numbers that are computed with side by side.
 const SIDE: usize = 16;
 
@@ -224,11 +228,13 @@ impl Attention<'_> {
         let Workspace { queries, sums, scores, max, total, mask, tile, rest } = workspace;
         let head = group.head / self.shared().max(1);
         let place = Place { vectors: &self.k, sample: group.sample, head, first, keys };
+        let values = Place { vectors: &self.v, ..place };
         let context = Context { tier: Tier::detect(), parallel: &Serial };
         if let Some(vectors) = place.lines(self.depth).filter(|_| rows <= FEW) {
+            let next = values.lines(self.depth);
             let a = queries.get(..rows * self.depth).ok_or(ShapeMismatch)?;
             let c = scores.get_mut(..rows * keys).ok_or(ShapeMismatch)?;
-            context.tier.dispatch(Scores { a, vectors, scale: self.scale, c });
+            context.tier.dispatch(Scores { a, vectors, next, scale: self.scale, c });
         } else {
             let a = Matrix::row_major(queries, rows, self.depth).ok_or(ShapeMismatch)?;
             let c = MatrixMut::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
@@ -266,8 +272,7 @@ impl Attention<'_> {
                 sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= faded);
             }
         }
-        let place = Place { vectors: &self.v, ..place };
-        if let Some(vectors) = place.lines(self.depth).filter(|_| rows <= FEW) {
+        if let Some(vectors) = values.lines(self.depth).filter(|_| rows <= FEW) {
             let a = scores.get(..rows * keys).ok_or(ShapeMismatch)?;
             let c = sums.get_mut(..rows * self.depth).ok_or(ShapeMismatch)?;
             context.tier.dispatch(Mix { a, vectors, c });
@@ -276,7 +281,7 @@ impl Attention<'_> {
         let a = Matrix::row_major(scores, rows, keys).ok_or(ShapeMismatch)?;
         let c = MatrixMut::row_major(sums, rows, self.depth).ok_or(ShapeMismatch)?;
         let added = Epilogue { beta: 1.0, ..Epilogue::default() };
-        place.product(self.depth, a, false, c, &added, (tile, rest))
+        values.product(self.depth, a, false, c, &added, (tile, rest))
     }
 }
 
@@ -373,6 +378,13 @@ impl<'p> Lines<'p> {
         (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
     }
 
+    /// Where the cache lines of a vector are, or would be if there were so many.
+    #[inline(always)]
+    fn cache_lines(self, number: usize) -> impl Iterator<Item = *const f32> {
+        let first = self.data.as_ptr().wrapping_add(number.wrapping_mul(self.step));
+        (0..self.depth).step_by(LINE).map(move |at| first.wrapping_add(at))
+    }
+
     /// Some elements of each, from one on.
     #[inline(always)]
     fn blocks(self, from: usize) -> impl Iterator<Item = &'p [f32; SIDE]> {
@@ -441,6 +453,8 @@ struct Scores<'a> {
     /// `[query, depth]`
     a: &'a [f32],
     vectors: Lines<'a>,
+    /// What is read after this, as many: it is brought into the second-level cache meanwhile.
+    next: Option<Lines<'a>>,
     scale: f32,
     /// `[query, key]`
     c: &'a mut [f32],
@@ -450,12 +464,16 @@ impl Vectorized for Scores<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Scores { a, vectors, scale, c } = self;
+    fn run<S: Simd>(self, s: S) {
+        let Scores { a, vectors, mut next, scale, c } = self;
         let queries = a.chunks_exact(vectors.depth.max(1));
         for (query, scores) in queries.zip(c.chunks_exact_mut(vectors.count.max(1))) {
             let (front, rest) = query.as_chunks::<SIDE>();
-            for (score, key) in scores.iter_mut().zip(vectors.each()) {
+            for (number, (score, key)) in scores.iter_mut().zip(vectors.each()).enumerate() {
+                vectors.cache_lines(number + AHEAD).for_each(|line| s.prefetch(line));
+                for next in next.iter() {
+                    next.cache_lines(number).for_each(|line| s.prefetch_second(line));
+                }
                 let (key, key_rest) = key.as_chunks::<SIDE>();
                 let mut side = [0f32; SIDE];
                 for (a, b) in front.iter().zip(key) {
@@ -466,6 +484,8 @@ impl Vectorized for Scores<'_> {
                 let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
                 *score = (sum_of(side) + rest) * scale;
             }
+            // Once is enough.
+            next = None;
         }
     }
 }

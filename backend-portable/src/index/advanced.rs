@@ -334,9 +334,10 @@ fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
 }
 
 fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], out: &mut [E]) {
-    for_each(walk, offset, &mut |place, value| {
-        if let (Some(out), Some(value)) = (out.get_mut(place), values.get(value)) {
-            *out = *value;
+    for_each_run(walk, offset, &mut |[place, value], len| {
+        let (out, values) = (run_mut(out, place, len), run(values, value, len));
+        if let (Some(out), Some(values)) = (out, values) {
+            out.copy_from_slice(values);
         }
     });
 }
@@ -347,24 +348,40 @@ fn accumulate<T: Number>(
     values: &[T],
     out: &mut [T],
 ) {
-    for_each(walk, offset, &mut |place, value| {
-        if let (Some(out), Some(value)) = (out.get_mut(place), values.get(value)) {
+    for_each_run(walk, offset, &mut |[place, value], len| {
+        let (out, values) = (run_mut(out, place, len), run(values, value, len));
+        for (out, value) in out.into_iter().flatten().zip(values.into_iter().flatten()) {
             *out = Reduce::Sum.combine(*out, *value);
         }
     });
 }
 
-/// Calls `visit` with the place in the output and that in the values.
-fn for_each(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, visit: &mut dyn FnMut(usize, usize)) {
-    let [step, index_step, value_step] = walk.inner_steps();
+fn run<E>(elements: &[E], from: usize, len: usize) -> Option<&[E]> {
+    elements.get(from..from.checked_add(len)?)
+}
+
+fn run_mut<E>(elements: &mut [E], from: usize, len: usize) -> Option<&mut [E]> {
+    elements.get_mut(from..from.checked_add(len)?)
+}
+
+/// Calls `visit` with the place in the output and that in the values of elements that follow each other in both, and how many they are.
+fn for_each_run(
+    walk: &Walk<3>,
+    offset: &dyn Fn(isize) -> isize,
+    visit: &mut dyn FnMut([usize; 2], usize),
+) {
+    let steps = walk.inner_steps();
     walk.for_each_run(0, walk.numel(), &mut |_, [mut at, mut index, mut value], len| {
-        let fixed = (index_step == 0).then(|| offset(index));
+        if steps == [1, 0, 1] {
+            return visit([at.wrapping_add(offset(index)) as usize, value as usize], len);
+        }
+        let fixed = (steps[1] == 0).then(|| offset(index));
         for _ in 0..len {
             let by = fixed.unwrap_or_else(|| offset(index));
-            visit(at.wrapping_add(by) as usize, value as usize);
-            at = at.wrapping_add(step);
-            index = index.wrapping_add(index_step);
-            value = value.wrapping_add(value_step);
+            visit([at.wrapping_add(by) as usize, value as usize], 1);
+            at = at.wrapping_add(steps[0]);
+            index = index.wrapping_add(steps[1]);
+            value = value.wrapping_add(steps[2]);
         }
     });
 }
