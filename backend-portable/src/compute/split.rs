@@ -283,39 +283,43 @@ pub fn for_each_tile_mut<T: Send, W: Send>(
     (workspace, slot_len): (&mut [W], usize),
     task: &(dyn Fn(usize, &mut Tile<T>, &mut [W]) + Sync),
 ) {
-    let part = (0, width);
-    for_each_tile_of_part(
+    for_each_tile_of_parts(
         parallel,
         data,
-        (width, part),
+        (width, width, 0..1),
         (rows, columns),
         (workspace, slot_len),
-        task,
+        &|[_, first], tile, workspace| task(first, tile, workspace),
     );
 }
 
-/// As [`for_each_tile_mut`], of a part of the columns: `part` is where it begins and how wide it is, and columns are counted from there.
-pub(crate) fn for_each_tile_of_part<T: Send, W: Send>(
+/// As [`for_each_tile_mut`], where columns come in parts that are so wide: tiles of some of the parts, none of which has columns of two.
+/// Calls `task([part, first column in the part], tile, workspace)`.
+pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     parallel: &dyn Parallel,
     data: &mut [T],
-    (width, part): (usize, (usize, usize)),
+    (width, wide, some): (usize, usize, core::ops::Range<usize>),
     (rows, columns): (usize, usize),
     (workspace, slot_len): (&mut [W], usize),
-    task: &(dyn Fn(usize, &mut Tile<T>, &mut [W]) + Sync),
+    task: &(dyn Fn([usize; 2], &mut Tile<T>, &mut [W]) + Sync),
 ) {
-    let (from, wide) = (part.0.min(width), part.1.min(width - part.0.min(width)));
+    let wide = wide.clamp(1, width.max(1));
     let count = data.len() / width.max(1);
-    let (rows, columns) = (rows.max(1), columns.clamp(1, wide.max(1)));
-    let across = wide.div_ceil(columns);
+    let (rows, columns) = (rows.max(1), columns.clamp(1, wide));
+    let (down, across) = (count.div_ceil(rows), wide.div_ceil(columns));
+    let some = some.start..some.end.min(width.div_ceil(wide));
     let parts = Parts::new(data);
-    let jobs = count.div_ceil(rows).saturating_mul(across);
+    // There are no more than elements.
+    let jobs = down * across * some.len();
     for_each_job(parallel, jobs, workspace, slot_len, &|index, workspace| {
-        let (first, start) = (index / across * rows, index % across * columns);
+        let (index, start) = (index / across, index % across * columns);
+        let (part, first) = (some.start + index / down, index % down * rows);
         // Tiles of different indices have no element in common: their rows differ, or their columns do.
-        let len = columns.min(wide - start);
-        let columns = Columns { parts: &parts, start: from + start, len, width };
+        let from = part * wide + start;
+        let len = columns.min(wide - start).min(width.saturating_sub(from));
+        let columns = Columns { parts: &parts, start: from, len, width };
         let mut tile = Tile { columns, rows: first..(first + rows).min(count) };
-        task(start, &mut tile, workspace);
+        task([part, start], &mut tile, workspace);
     });
 }
 
@@ -465,25 +469,34 @@ mod tests {
     }
 
     #[test]
-    fn tiles_of_a_part_leave_the_rest() {
-        for (width, part, tile) in [(9, (2, 5), (2, 2)), (6, (0, 6), (4, 4)), (7, (5, 9), (1, 1))] {
+    fn tiles_of_some_parts_leave_the_rest() {
+        for (width, (wide, some), tile) in [
+            (9, (3, 1..3), (2, 2)),
+            (6, (6, 0..1), (4, 4)),
+            (7, (2, 2..9), (1, 1)),
+            (8, (2, 1..3), (3, 5)),
+            (4, (2, 3..3), (1, 1)),
+        ] {
             let mut data = vec![0u32; width * 5];
-            for_each_tile_of_part::<_, ()>(
+            for_each_tile_of_parts::<_, ()>(
                 &Twice,
                 &mut data,
-                (width, part),
+                (width, wide, some.clone()),
                 tile,
                 (&mut [], 0),
-                &|first, tile, _| {
+                &|[part, first], tile, _| {
+                    let mark = 1 + (part * 10 + first) as u32;
                     for row in 0..7 {
-                        tile.row(row).iter_mut().for_each(|x| *x += 1 + first as u32);
+                        tile.row(row).iter_mut().for_each(|x| *x += mark);
                     }
                 },
             );
+            let columns = tile.1.min(wide);
             for (i, &x) in data.iter().enumerate() {
-                let col = (i % width).checked_sub(part.0).filter(|col| *col < part.1);
-                let wanted = col.map_or(0, |col| 1 + col / tile.1 * tile.1);
-                assert_eq!(x as usize, wanted, "{width} {part:?} {tile:?}");
+                let (part, col) = (i % width / wide, i % width % wide);
+                let mark = 1 + part * 10 + col / columns * columns;
+                let wanted = if some.contains(&part) { mark } else { 0 };
+                assert_eq!(x as usize, wanted, "{width} {wide} {some:?} {tile:?}");
             }
         }
     }

@@ -39,7 +39,7 @@ pub(super) enum Form {
     Product { k: usize, n: usize, transposed: bool },
     /// Codes of 8 bits, the right operand of a product.
     Codes { k: usize, n: usize },
-    /// Codes of 8 bits of a part of a convolution: the first output, outputs and inputs of a group, and how many groups there are.
+    /// Codes of 8 bits of a part of a convolution: blocks of as many groups, groups of a block, and outputs and inputs of a group.
     CodesOfPart { channels: [usize; 4], taps: [Taps; 2] },
     /// Some of the taps of a convolution over images of any size.
     Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
@@ -79,7 +79,7 @@ impl Form {
             Form::Nibbles { k, n, groups } => &[4, k, n, groups],
             Form::Scales { n, groups, are_upper } => &[5, n, groups, are_upper.into()],
             Form::CodesOfPart { channels, taps } => {
-                &[&[6][..], &channels, &taps[0].numbers(), &taps[1].numbers()].concat()
+                &[&[9][..], &channels, &taps[0].numbers(), &taps[1].numbers()].concat()
             }
             Form::Phase { channels, groups, channels_last, taps } => {
                 let [a, b] = channels;

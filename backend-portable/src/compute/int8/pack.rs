@@ -1,7 +1,8 @@
 //! Weights in the order in which products read them.
 //!
 //! Panels of 16 columns; in a panel, four codes of each column by turns. Behind all of them lies the sum of each column's codes. What
-//! fills up the last panel, and the last four codes, is zero. All is in words of 32 bits, as other constants are.
+//! fills up the last panel, and the last four codes, is zero. All is in words of 32 bits, as other constants are. Weights of several
+//! blocks of columns, each of which begins a panel, are packed as one matrix, with columns of zeros between them.
 
 use super::{LANES, STEP};
 
@@ -11,8 +12,9 @@ pub(crate) struct Packed<'a> {
     pub(super) codes: &'a [i8],
     /// The sum of each column, with those that fill up.
     pub(crate) sums: &'a [i32],
-    /// Codes of a column, and columns.
+    /// Codes of a column, and columns of a block.
     pub(super) shape: [usize; 2],
+    pub(super) blocks: usize,
 }
 
 /// Groups of four codes, and panels; `None` if there are more than memory has.
@@ -25,6 +27,12 @@ fn counts([k, n]: [usize; 2]) -> Option<[usize; 2]> {
 /// Columns with those that fill up the last panel.
 pub(crate) fn padded(n: usize) -> usize {
     n.next_multiple_of(LANES)
+}
+
+/// The shape of so many blocks as one matrix; `None` if there are none, or more than memory has.
+pub(crate) fn side_by_side([k, n]: [usize; 2], blocks: usize) -> Option<[usize; 2]> {
+    let before = n.checked_next_multiple_of(LANES)?.checked_mul(blocks.checked_sub(1)?)?;
+    Some([k, before.checked_add(n)?])
 }
 
 /// Words of packed weights of `k` rows and `n` columns; `None` if there are more than memory has.
@@ -64,11 +72,18 @@ pub(crate) fn pack(
 impl<'a> Packed<'a> {
     /// What [`pack`] wrote. `None` if it has another length.
     pub(crate) fn of(shape: [usize; 2], words: &'a [f32]) -> Option<Self> {
-        if words.len() != packed_len(shape)? {
+        Packed::of_blocks(shape, 1, words)
+    }
+
+    /// What [`pack`] wrote of so many blocks of one shape, [side by side](side_by_side). `None` if it has another length.
+    pub(crate) fn of_blocks(shape: [usize; 2], blocks: usize, words: &'a [f32]) -> Option<Self> {
+        let all = side_by_side(shape, blocks)?;
+        if words.len() != packed_len(all)? {
             return None;
         }
-        let (codes, sums) = words.split_at_checked(words.len() - padded(shape[1]))?;
-        Some(Packed { codes: bytemuck::cast_slice(codes), sums: bytemuck::cast_slice(sums), shape })
+        let (codes, sums) = words.split_at_checked(words.len() - padded(all[1]))?;
+        let (codes, sums) = (bytemuck::cast_slice(codes), bytemuck::cast_slice(sums));
+        Some(Packed { codes, sums, shape, blocks })
     }
 
     /// Groups of four codes in a column.

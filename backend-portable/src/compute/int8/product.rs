@@ -1,4 +1,6 @@
 //! Products of rows of codes and packed weights, cut into tiles that threads share.
+//!
+//! Several products side by side, of groups of the channels of pictures, are one: threads share the tiles of all.
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
@@ -13,7 +15,8 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
-use crate::compute::split::{Tile, for_each_tile_of_part};
+use crate::compute::split::{Outcome, Tile, for_each_chunk_mut, for_each_tile_of_parts};
+use core::ops::Range;
 
 /// Most rows of a tile.
 #[cfg(target_arch = "x86_64")]
@@ -22,6 +25,8 @@ pub(super) const ROWS: usize = 12;
 const PANELS: usize = 4;
 /// Codes of pictures that are copied with what windows see around them, at most.
 const LARGE: usize = 1 << 22;
+/// As many of several groups, which are to be near still when they are read.
+const TOGETHER: usize = 1 << 19;
 /// Codes of the left operand that stay near while panels pass by.
 const NEAR: usize = 1 << 16;
 /// Rows that are not worth cutting.
@@ -43,18 +48,9 @@ pub(crate) enum Left<'a> {
     Rows(&'a [i8], usize),
     /// Rows so far apart, behind which are zeros up to the next multiple of [`STEP`] at least.
     Filled(&'a [i8], usize),
-    /// Windows over pictures that lie one after the other; around them are codes like this.
+    /// Windows over pictures that lie one after the other; around them are codes like this. Over groups of channels there are several
+    /// products, of the first group and those behind it.
     Windows(&'a [i8], &'a Windows, i8),
-}
-
-/// Where the results of a product go: to columns of a matrix from one on.
-#[derive(Debug)]
-pub(crate) struct Target<'a, T> {
-    /// The matrix.
-    pub(crate) out: &'a mut [T],
-    /// Its columns.
-    pub(crate) width: usize,
-    pub(crate) first: usize,
 }
 
 /// Where the results of a tile go.
@@ -182,7 +178,26 @@ fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
     tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
 }
 
-impl Left<'_> {
+impl<'a> Left<'a> {
+    /// Left operands, which belong to blocks of the right one.
+    fn blocks(&self) -> usize {
+        match self {
+            Left::Rows(..) | Left::Filled(..) => 1,
+            Left::Windows(_, windows, _) => windows.groups(),
+        }
+    }
+
+    /// That of a block.
+    fn block(self, block: usize) -> Option<Self> {
+        match self {
+            Left::Windows(codes, windows, outside) => {
+                let codes = codes.get(block.checked_mul(windows.input[2])?..)?;
+                Some(Left::Windows(codes, windows, outside))
+            }
+            other => (block == 0).then_some(other),
+        }
+    }
+
     /// Whether rows can be read where they lie.
     fn lies_ready(&self, k: usize) -> bool {
         let are_rows = match self {
@@ -194,7 +209,7 @@ impl Left<'_> {
     }
 
     /// The codes, and the distance of rows, where they lie ready; checks that there are so many.
-    fn ready(&self, rows: usize, k: usize) -> Option<(&[i8], usize)> {
+    fn ready(&self, rows: usize, k: usize) -> Option<(&'a [i8], usize)> {
         let (codes, stride) = match *self {
             Left::Rows(codes, stride) | Left::Filled(codes, stride) => (codes, stride),
             Left::Windows(codes, windows, _) => (codes, windows.pixel),
@@ -203,13 +218,14 @@ impl Left<'_> {
         (needed <= codes.len()).then_some((codes, stride))
     }
 
-    /// How large pictures are with what windows see around them, and how many there are, where windows are read there.
-    fn padded(&self, rows: usize) -> Option<(&Windows, Padded, usize)> {
-        let Left::Windows(_, windows, _) = self else { return None };
+    /// Pictures with what windows see around them, where windows are read there.
+    fn padded(&self, rows: usize) -> Option<Grid<'a>> {
+        let &Left::Windows(_, windows, _) = self else { return None };
         let padded = windows.padded()?;
         let count = rows.div_ceil(windows.count().max(1));
-        let is_small = count.checked_mul(padded.len).is_some_and(|len| len <= LARGE);
-        is_small.then_some((windows, padded, count))
+        let len = count.checked_mul(padded.len).filter(|len| *len <= LARGE)?;
+        let together = (TOGETHER / len.max(1)).clamp(1, self.blocks().max(1));
+        Some(Grid { windows, padded, count, together })
     }
 
     /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so many.
@@ -248,7 +264,7 @@ pub(crate) fn workspace_len(
     left: &Left<'_>,
 ) -> usize {
     let cut = Cut::of(threads, rows, shape, left.lies_ready(shape[0]));
-    let padded = left.padded(rows).map_or(0, |(_, padded, count)| count * padded.len / STEP);
+    let padded = left.padded(rows).map_or(0, |grid| grid.words() * grid.together);
     cut.copied.saturating_mul(threads.max(1)).max(if cut.copied > 0 { padded } else { 0 })
 }
 
@@ -263,37 +279,64 @@ fn reads_lines(dots: Dots) -> bool {
     }
 }
 
-/// Pictures with what windows see around them, one behind the other, in words of the workspace, and the rest of that. Their codes have 128
-/// added.
-fn pad<'w>(
-    left: Left<'_>,
-    (windows, padded, count): (&Windows, Padded, usize),
-    workspace: &'w mut [f32],
-) -> Option<(&'w [i8], &'w mut [f32])> {
-    let Left::Windows(codes, _, outside) = left else { return None };
-    let (own, rest) = workspace.split_at_mut_checked(count * padded.len / STEP)?;
-    let own: &mut [i8] = bytemuck::cast_slice_mut(own);
-    for (index, place) in own.chunks_exact_mut(padded.len).enumerate() {
-        let picture = codes.get(index * windows.picture()..)?;
-        windows.pad(picture, outside, padded, place)?;
+/// Pictures with what windows see around them.
+#[derive(Clone, Copy)]
+struct Grid<'a> {
+    windows: &'a Windows,
+    padded: Padded,
+    /// Pictures.
+    count: usize,
+    /// Blocks whose pictures are there at the same time.
+    together: usize,
+}
+
+impl Grid<'_> {
+    /// Words of the pictures of a block.
+    fn words(&self) -> usize {
+        self.count * self.padded.len / STEP
     }
-    Some((own, rest))
+
+    /// Copies the pictures of some blocks, one behind the other, to the workspace; gives them, and the rest of that. Their codes have 128
+    /// added.
+    fn pad<'w>(
+        &self,
+        context: Context<'_>,
+        left: Left<'_>,
+        blocks: Range<usize>,
+        workspace: &'w mut [f32],
+    ) -> Option<(&'w [i8], &'w mut [f32])> {
+        let Left::Windows(codes, windows, outside) = left else { return None };
+        let words = self.words().checked_mul(blocks.len())?;
+        let (own, rest) = workspace.split_at_mut_checked(words)?;
+        let own: &mut [i8] = bytemuck::cast_slice_mut(own);
+        let outcome = Outcome::default();
+        let pad = |index: usize, place: &mut [i8]| {
+            let (block, picture) = (blocks.start + index / self.count, index % self.count);
+            let at = picture * windows.picture() + block * windows.input[2];
+            windows.pad(codes.get(at..)?, outside, self.padded, place)
+        };
+        for_each_chunk_mut(context.parallel, own, self.padded.len, &|index, place| {
+            outcome.note(pad(index, place).ok_or(ShapeMismatch));
+        });
+        outcome.result().ok()?;
+        Some((own, rest))
+    }
 }
 
 /// Codes by weights, as codes.
 ///
 /// # Errors
-/// An operand, the place or the workspace is shorter than the numbers say.
+/// An operand, the place or the workspace is shorter than the numbers say, or operands have other numbers of blocks.
 pub(crate) fn product(
     context: Context<'_>,
     rows: usize,
     left: Left<'_>,
     right: Packed<'_>,
     columns: &Requantize<'_>,
-    into: Target<'_, i8>,
+    out: &mut [i8],
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
-    run(context, rows, left, right, columns, into, workspace)
+    run(context, rows, left, right, columns, out, workspace)
 }
 
 pub(super) fn run<F: Finish>(
@@ -302,88 +345,95 @@ pub(super) fn run<F: Finish>(
     left: Left<'_>,
     right: Packed<'_>,
     finish: &F,
-    into: Target<'_, F::Out>,
+    out: &mut [F::Out],
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
-    let [k, n] = right.shape;
-    let Target { out, width, first } = into;
+    let Packed { shape: [k, n], blocks, .. } = right;
+    let width = n.checked_mul(blocks).ok_or(ShapeMismatch)?;
     let len = rows.checked_mul(width).ok_or(ShapeMismatch)?;
     let out = out.get_mut(..len).ok_or(ShapeMismatch)?;
-    if first.checked_add(n).is_none_or(|end| end > width) {
+    if blocks != left.blocks() || !finish.fits(rows, right.sums.len()) {
         return Err(ShapeMismatch);
     }
-    if !finish.fits(rows, n.next_multiple_of(LANES)) {
-        return Err(ShapeMismatch);
-    }
-    if rows == 0 || n == 0 {
+    if rows == 0 || width == 0 {
         return Ok(());
     }
     if let Left::Windows(codes, windows, _) = left {
-        let before = (rows.div_ceil(windows.count().max(1)) - 1).checked_mul(windows.picture());
-        let needed = before.and_then(|before| before.checked_add(windows.reach()));
+        let pictures = rows.div_ceil(windows.count().max(1));
+        let needed = pictures.checked_mul(windows.picture());
         if needed.is_none_or(|needed| needed > codes.len()) || windows.codes() != k {
             return Err(ShapeMismatch);
         }
     }
     let (dots, threads) = (Dots::of(context.tier), context.parallel.threads());
     let in_place = left.lies_ready(k);
-    let size = if !in_place && reads_lines(dots) { left.padded(rows) } else { None };
-    let (grid, workspace) = match size {
-        None => (None, workspace),
-        Some(size) => {
-            let (codes, rest) = pad(left, size, workspace).ok_or(ShapeMismatch)?;
-            (Some((codes, size.0, size.1)), rest)
-        }
-    };
+    let grid = if !in_place && reads_lines(dots) { left.padded(rows) } else { None };
     let cut = Cut::of(threads, rows, right.shape, in_place || grid.is_some());
-    if workspace.len() < cut.copied {
-        return Err(ShapeMismatch);
-    }
-    let outcome = crate::compute::split::Outcome::default();
-    let steps = right.steps();
-    let part = |first: usize, tile: &mut Tile<'_, F::Out>, workspace: &mut [f32]| {
-        let own = tile.rows();
-        let (codes, stride, base) = if let Some((codes, ..)) = grid {
-            (codes, 0, 0)
-        } else if in_place {
-            let (codes, stride) = left.ready(rows, k).ok_or(ShapeMismatch)?;
-            (codes, stride, 0)
-        } else {
-            let copied: &mut [i8] = bytemuck::cast_slice_mut(workspace);
-            let copied = copied.get_mut(..own.len() * steps * STEP).ok_or(ShapeMismatch)?;
-            left.copy(own.start, k, steps, copied).ok_or(ShapeMismatch)?;
-            (&*copied, steps * STEP, own.start)
+    let (steps, places) = (right.steps(), n.next_multiple_of(LANES));
+    let together = grid.map_or(blocks, |grid| grid.together);
+    for from in (0..blocks).step_by(together) {
+        let some = from..blocks.min(from + together);
+        let (pictures, workspace) = match grid {
+            None => (&[][..], &mut *workspace),
+            Some(grid) => {
+                let padded = grid.pad(context, left, some.clone(), &mut *workspace);
+                padded.ok_or(ShapeMismatch)?
+            }
         };
-        let part = Part {
-            first,
-            codes,
-            stride,
-            base,
-            #[cfg(target_arch = "x86_64")]
-            grid: grid.map(|(_, windows, padded)| (windows, padded)),
-            right,
-            finish,
-            dots,
-            steps,
-        };
-        let end = n.min(first + cut.cols);
-        let mut col = first;
-        while col < end {
-            let cols = (end - col).min(cut.panels * LANES);
-            part.run(tile, col, cols)?;
-            col += cols;
+        if workspace.len() < cut.copied {
+            return Err(ShapeMismatch);
         }
-        Ok(())
-    };
-    for_each_tile_of_part(
-        context.parallel,
-        out,
-        (width, (first, n)),
-        (cut.rows, cut.cols),
-        (workspace, cut.copied),
-        &|first, tile, workspace| outcome.note(part(first, tile, workspace)),
-    );
-    outcome.result()
+        let part =
+            |[block, first]: [usize; 2], tile: &mut Tile<'_, F::Out>, workspace: &mut [f32]| {
+                let own = tile.rows();
+                let left = left.block(block).ok_or(ShapeMismatch)?;
+                let (codes, stride, base) = if let Some(grid) = grid {
+                    let start = (block - from) * grid.words() * STEP;
+                    (pictures.get(start..).ok_or(ShapeMismatch)?, 0, 0)
+                } else if in_place {
+                    let (codes, stride) = left.ready(rows, k).ok_or(ShapeMismatch)?;
+                    (codes, stride, 0)
+                } else {
+                    let copied: &mut [i8] = bytemuck::cast_slice_mut(workspace);
+                    let copied = copied.get_mut(..own.len() * steps * STEP).ok_or(ShapeMismatch)?;
+                    left.copy(own.start, k, steps, copied).ok_or(ShapeMismatch)?;
+                    (&*copied, steps * STEP, own.start)
+                };
+                // Packed columns, of which each block begins a panel.
+                let before = block * places;
+                let part = Part {
+                    first: before + first,
+                    codes,
+                    stride,
+                    base,
+                    #[cfg(target_arch = "x86_64")]
+                    grid: grid.map(|grid| (grid.windows, grid.padded)),
+                    right,
+                    finish,
+                    dots,
+                    steps,
+                };
+                let end = before + n.min(first + cut.cols);
+                let mut col = before + first;
+                while col < end {
+                    let cols = (end - col).min(cut.panels * LANES);
+                    part.run(tile, col, cols)?;
+                    col += cols;
+                }
+                Ok(())
+            };
+        let outcome = Outcome::default();
+        for_each_tile_of_parts(
+            context.parallel,
+            &mut *out,
+            (width, n, some),
+            (cut.rows, cut.cols),
+            (workspace, cut.copied),
+            &|at, tile, workspace| outcome.note(part(at, tile, workspace)),
+        );
+        outcome.result()?;
+    }
+    Ok(())
 }
 
 /// A tile of as many panels as the place has columns, and of one row or more.
@@ -416,7 +466,7 @@ unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
 
 /// A part of a product.
 struct Part<'a, F> {
-    /// The first column of the tile, as weights count.
+    /// The packed column that is the first of the tile.
     first: usize,
     /// Rows of the left operand, from number `base` on.
     codes: &'a [i8],

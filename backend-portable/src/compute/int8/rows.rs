@@ -9,7 +9,7 @@
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
 use super::pack::Packed;
-use super::product::{Finish, Left, Target, run};
+use super::product::{Finish, Left, run};
 #[cfg(target_arch = "x86_64")]
 use super::product::{Place, ROWS, Walk};
 use super::scales::GroupScales;
@@ -233,8 +233,7 @@ pub(crate) fn product(
 ) -> Result<(), ShapeMismatch> {
     let left = Left::Filled(rows.codes, rows.stride);
     let finish = Floats { rows, sums: right.sums, columns };
-    let into = Target { out, width: right.shape[1], first: 0 };
-    run(context, rows.scales.len(), left, right, &finish, into, &mut [])
+    run(context, rows.scales.len(), left, right, &finish, out, &mut [])
 }
 
 /// Windows of a picture by weights of 8 bits. All windows have the scale and the code of zero that the picture has, by rows.
@@ -247,13 +246,13 @@ pub(crate) fn windows_product(
     [scales, zeros]: [&[f32]; 2],
     right: Packed<'_>,
     columns: Columns<'_>,
-    into: Target<'_, f32>,
+    out: &mut [f32],
     workspace: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
     let zeros = bytemuck::cast_slice(zeros);
     let rows = Rows { codes: &[], stride: 0, scales, zeros, sums: &[] };
     let finish = Floats { rows, sums: right.sums, columns };
-    run(context, scales.len(), left, right, &finish, into, workspace)
+    run(context, scales.len(), left, right, &finish, out, workspace)
 }
 
 /// Weights of 4 bits: see the top of this file.

@@ -1,7 +1,7 @@
 //! All instructions against sums one by one.
 
 use super::elementwise::{self, Scaled};
-use super::product::{Left, Target, product, workspace_len};
+use super::product::{Left, product, workspace_len};
 use super::rows::{self, Columns, Nibbles, Room};
 use super::scales::{self, GroupScales};
 use super::windows::Windows;
@@ -40,11 +40,6 @@ fn machines() -> impl Iterator<Item = Context<'static>> {
 
 fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
     (0..count).map(|_| numbers.below(256) as u8 as i8).collect()
-}
-
-/// All of a matrix of so many columns.
-fn whole(out: &mut [i8], width: usize) -> Target<'_, i8> {
-    Target { out, width, first: 0 }
 }
 
 /// What a sum becomes, in numbers that do not round.
@@ -87,19 +82,11 @@ fn products_are_exact() {
             let mut workspace =
                 vec![0.0; workspace_len(context.parallel.threads(), m, [k, n], &left)];
             let mut out = vec![0; m * n];
-            product(context, m, left, packed, &columns, whole(&mut out, n), &mut workspace)
-                .unwrap();
+            product(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &std::format!("{m} {k} {n} {:?}", context.tier));
             let short = &mut workspace[..0];
-            let missing = product(
-                context,
-                m,
-                Left::Rows(&a[1..], k),
-                packed,
-                &columns,
-                whole(&mut out, n),
-                short,
-            );
+            let left = Left::Rows(&a[1..], k);
+            let missing = product(context, m, left, packed, &columns, &mut out, short);
             assert!(missing.is_err(), "a code is missing");
         }
     }
@@ -185,8 +172,7 @@ fn convolutions_are_exact() {
             let mut workspace =
                 vec![0.0; workspace_len(context.parallel.threads(), rows, [k, n], &left)];
             let mut out = vec![0; rows * n];
-            product(context, rows, left, packed, &columns, whole(&mut out, n), &mut workspace)
-                .unwrap();
+            product(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &what);
 
             let place = |at: usize| at / 32 * 32 + depthwise::channel(at % 32);
@@ -208,7 +194,7 @@ fn convolutions_are_exact() {
     }
 }
 
-/// A group of channels, read where it lies and written to where it belongs, is what it is by itself.
+/// Groups of channels, read where they lie and written to where they belong, are what each is by itself.
 #[test]
 fn groups_are_convolved_where_they_lie() {
     let mut numbers = Noise::new(4);
@@ -218,47 +204,74 @@ fn groups_are_convolved_where_they_lie() {
         ([6, 5, 12], [window(3, 2, 1), window(2, 1, 1)], 20),
         ([5, 8, 3], [window(2, 1, 0), window(3, 2, 2)], 7),
         ([4, 6, 8], [Window::ONE, Window::ONE], 16),
+        // More pictures than are copied at the same time.
+        ([33, 64, 64], [window(3, 1, 1), window(3, 2, 1)], 3),
     ];
     for (input, axes, n) in cases {
         let (batch, groups, zero) = (2, 3, 9i8);
         let [height, width, channels] = input;
         let (alone, k) = (Windows::new(input, axes).unwrap(), channels * axes[0].kernel());
         let (k, rows) = (k * axes[1].kernel(), batch * alone.count());
-        let grouped = alone.of_group(groups * channels).unwrap();
+        let grouped = alone.of_groups(groups * channels).unwrap();
         let picture = codes(&mut numbers, batch * height * width * groups * channels);
-        let weights = codes(&mut numbers, n * k);
-        let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
-        pack::pack([k, n], |row, col| weights.get(col * k + row).copied(), &mut packed).unwrap();
-        let packed = pack::Packed::of([k, n], &packed).unwrap();
+        let weights = codes(&mut numbers, groups * n * k);
+        let code = |first: usize, row: usize, col: usize| weights.get((first + col) * k + row);
         let padded = pack::padded(n);
-        let (scales, bias, start) = (vec![0.003; padded], vec![0.5; padded], vec![7; padded]);
-        let columns = Requantize { start: &start, scales: &scales, bias: &bias, range: RANGE };
+        let all = pack::side_by_side([k, n], groups).unwrap();
+        let mut packed = vec![0.0; pack::packed_len(all).unwrap()];
+        let side_by_side = |row: usize, place: usize| {
+            let (block, col) = (place / padded, place % padded);
+            if col < n { code(block * n, row, col).copied() } else { Some(0) }
+        };
+        pack::pack(all, side_by_side, &mut packed).unwrap();
+        let packed = pack::Packed::of_blocks([k, n], groups, &packed).unwrap();
+        let numbers_of = |from: f32, step: f32| -> Vec<f32> {
+            (0..groups * padded).map(|at| from + at as f32 * step).collect()
+        };
+        let (scales, bias) = (numbers_of(0.001, 1e-5), numbers_of(-2.0, 0.05));
+        let start: Vec<i32> = (0..groups * padded).map(|at| at as i32 * 31 - 500).collect();
+        let range = |places: core::ops::Range<usize>| Requantize {
+            start: &start[places.clone()],
+            scales: &scales[places.clone()],
+            bias: &bias[places],
+            range: RANGE,
+        };
         for context in machines() {
+            let threads = context.parallel.threads();
+            let run = |codes: &[i8],
+                       windows: &Windows,
+                       right: pack::Packed<'_>,
+                       columns: Requantize<'_>,
+                       out: &mut [i8]| {
+                let left = Left::Windows(codes, windows, zero);
+                let mut workspace = vec![0.0; workspace_len(threads, rows, [k, n], &left)];
+                product(context, rows, left, right, &columns, out, &mut workspace)
+            };
             let mut out = vec![77; rows * groups * n];
-            for group in [0, 2] {
+            run(&picture, &grouped, packed, range(0..groups * padded), &mut out).unwrap();
+            for group in 0..groups {
                 let own = picture.chunks(channels).skip(group).step_by(groups);
                 let own: Vec<i8> = own.flatten().copied().collect();
-                let run = |codes: &[i8], windows: &Windows, target: Target<'_, i8>| {
-                    let left = Left::Windows(codes, windows, zero);
-                    let threads = context.parallel.threads();
-                    let mut workspace = vec![0.0; workspace_len(threads, rows, [k, n], &left)];
-                    product(context, rows, left, packed, &columns, target, &mut workspace)
-                };
+                let mut single = vec![0.0; pack::packed_len([k, n]).unwrap()];
+                let own_code = |row: usize, col: usize| code(group * n, row, col).copied();
+                pack::pack([k, n], own_code, &mut single).unwrap();
+                let single = pack::Packed::of([k, n], &single).unwrap();
                 let mut wanted = vec![0; rows * n];
-                run(&own, &alone, whole(&mut wanted, n)).unwrap();
-                let target = Target { out: &mut out, width: groups * n, first: group * n };
-                let codes = &picture[group * channels..];
-                run(codes, &grouped, target).unwrap();
+                let columns = range(group * padded..(group + 1) * padded);
+                run(&own, &alone, single, columns, &mut wanted).unwrap();
                 let found = out.chunks(n).skip(group).step_by(groups);
                 let found: Vec<i8> = found.flatten().copied().collect();
                 assert_eq!(found, wanted, "{input:?} {axes:?} {group} {:?}", context.tier);
-                let outside = Target { out: &mut out, width: groups * n, first: 2 * n + 1 };
-                assert!(run(codes, &grouped, outside).is_err(), "a column is missing");
-                let target = Target { out: &mut out, width: groups * n, first: group * n };
-                let short = codes.len() - (groups - 1 - group) * channels - 1;
-                assert!(run(&codes[..short], &grouped, target).is_err(), "a code is missing");
+                let other = run(&picture, &grouped, single, columns, &mut out);
+                assert!(other.is_err(), "weights of one group");
             }
-            assert!(out.chunks(n).skip(1).step_by(groups).flatten().all(|code| *code == 77));
+            let mut failed = |codes: &[i8], columns: Requantize<'_>, len: usize| {
+                run(codes, &grouped, packed, columns, &mut out[..len]).is_err()
+            };
+            let (all, len) = (range(0..groups * padded), rows * groups * n);
+            assert!(failed(&picture[1..], all, len), "a code is missing");
+            assert!(failed(&picture, range(1..groups * padded), len), "a column is missing");
+            assert!(failed(&picture, all, len - 1), "a place is missing");
         }
     }
 }

@@ -44,11 +44,18 @@ impl Windows {
         (fits(0) && fits(1)).then_some(Windows { output, first, ..whole })
     }
 
-    /// The same windows over a group of the channels that pictures have. `None` if there are not so many, or more codes than memory has.
-    pub(crate) fn of_group(self, all: usize) -> Option<Self> {
+    /// The same windows over each of the groups of the channels that pictures have. `None` if these do not come apart, or there are more
+    /// codes than memory has.
+    pub(crate) fn of_groups(self, all: usize) -> Option<Self> {
         let [height, width, channels] = self.input;
         height.checked_mul(width)?.checked_mul(all)?;
-        (all >= channels).then_some(Windows { pixel: all, ..self })
+        let are_whole = all >= channels && (channels == all || all.is_multiple_of(channels));
+        are_whole.then_some(Windows { pixel: all, ..self })
+    }
+
+    /// Groups of the channels that pictures have.
+    pub(crate) fn groups(&self) -> usize {
+        self.pixel.checked_div(self.input[2]).unwrap_or(1)
     }
 
     /// Codes of a window.
@@ -66,11 +73,6 @@ impl Windows {
     /// From one picture to the next.
     pub(crate) fn picture(&self) -> usize {
         self.input[0] * self.input[1] * self.pixel
-    }
-
-    /// Codes from the first to the last of a group of a picture.
-    pub(super) fn reach(&self) -> usize {
-        self.picture().saturating_sub(self.pixel - self.input[2])
     }
 
     /// Windows of a picture.

@@ -7,7 +7,7 @@ use super::super::phases::{Phase, Taps};
 use super::super::{argument, output};
 use super::{Columns, Product, Source, code, dense, product_weights};
 use crate::compute::gemm::ShapeMismatch;
-use crate::compute::int8::product::{Left, Target, workspace_len};
+use crate::compute::int8::product::{Left, workspace_len};
 use crate::compute::int8::rows::{self, quantize_row, windows_product};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{LANES, depthwise, pack};
@@ -221,30 +221,35 @@ impl Filter {
     }
 }
 
-/// What part of a filter a product has: outputs from `first` on, of `merged` groups of `inputs` and `outputs` each, and some of the taps.
+/// What part of a filter products have: all channels, in blocks of `merged` groups of `inputs` and `outputs` each, and some of the taps.
 #[derive(Clone, Copy)]
 struct Part {
-    first: usize,
+    blocks: usize,
+    merged: usize,
     outputs: usize,
     inputs: usize,
-    merged: usize,
     taps: [Taps; 2],
 }
 
 impl Part {
-    /// Codes of a column, and columns.
+    /// Codes of a column, and columns, of a block.
     fn shape(&self) -> [usize; 2] {
         let taps = self.taps[0].count * self.taps[1].count;
         [taps * self.merged * self.inputs, self.merged * self.outputs]
     }
 
     fn form(&self) -> Form {
-        let Part { first, outputs, inputs, merged, taps } = *self;
-        Form::CodesOfPart { channels: [first, outputs, inputs, merged], taps }
+        let Part { blocks, merged, outputs, inputs, taps } = *self;
+        Form::CodesOfPart { channels: [blocks, merged, outputs, inputs], taps }
     }
 
-    /// The code at a row and a column of the product, from rows of so many: zero where the column is another group's.
+    /// The code at a row and a column of the blocks side by side, from rows of so many: zero where the column is another group's, or none.
     fn code(&self, data: &[u8], length: usize, row: usize, col: usize) -> Option<i8> {
+        let [_, n] = self.shape();
+        let (block, col) = (col / pack::padded(n), col % pack::padded(n));
+        if col >= n {
+            return Some(0);
+        }
         let (place, channel) =
             (row / (self.merged * self.inputs), row % (self.merged * self.inputs));
         if channel / self.inputs != col / self.outputs {
@@ -252,7 +257,7 @@ impl Part {
         }
         let [tall, wide] = self.taps;
         let tap = tall.at(place / wide.count) * wide.kernel + wide.at(place % wide.count);
-        let at = (self.first + col) * length + tap * self.inputs + channel % self.inputs;
+        let at = (block * n + col) * length + tap * self.inputs + channel % self.inputs;
         data.get(at).map(|code| code.cast_signed())
     }
 }
@@ -281,14 +286,14 @@ impl Made {
         source: &View,
         made: &View,
     ) {
-        let Piece { batch, windows, shape, blocks } = piece;
+        let Piece { batch, windows, shape, blocks, packed } = piece;
         let at = source.offset;
         match self {
             Made::Codes { columns, outside, reads } => {
                 let rows = batch.saturating_mul(windows.count());
                 let source_of = Source::Windows(windows, *outside);
                 let columns = columns.clone();
-                let step = Product { rows, source: source_of, at, shape, blocks, columns };
+                let step = Product { rows, source: source_of, at, shape, blocks, packed, columns };
                 let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
                 builder.push(step, &reads, made);
             }
@@ -296,7 +301,8 @@ impl Made {
                 let place = |read: usize| reads.get(read).map(|view| view.offset);
                 let stride = source.strides.first().copied().unwrap_or(0);
                 let (scales, bias) = (place(1).unwrap_or(0), place(2));
-                let step = Dynamic { batch, windows, at, stride, shape, blocks, scales, bias };
+                let step =
+                    Dynamic { batch, windows, at, stride, shape, blocks, packed, scales, bias };
                 let reads: Vec<&View> = core::iter::once(source).chain(reads).collect();
                 builder.push(step, &reads, made);
             }
@@ -319,12 +325,12 @@ fn requantized(
 /// Products of windows, side by side.
 struct Piece<'p> {
     batch: usize,
-    /// Those of the first.
     windows: Windows,
-    /// The shape of each.
+    /// The shape of each, and how many there are.
     shape: [usize; 2],
-    /// The weights of each.
-    blocks: Vec<Constant<'p>>,
+    blocks: usize,
+    /// The weights of all.
+    packed: Constant<'p>,
 }
 
 /// A convolution as products: one for each phase of the outputs, which have this size in all, and for as many groups as fill a panel.
@@ -365,24 +371,20 @@ fn in_parts(
     for tall in &phases[0] {
         for wide in &phases[1] {
             let taps = [tall.taps, wide.taps];
-            let part = Part { first: 0, outputs: own[1], inputs: own[0], merged, taps };
+            let part = Part { blocks, merged, outputs: own[1], inputs: own[0], taps };
             let windows = Windows::part(
                 [height, width, merged * own[0]],
                 [tall.window, wide.window],
                 [tall.skip, wide.skip],
                 [tall.count, wide.count],
             );
-            let windows = windows.and_then(|windows| windows.of_group(channels));
+            let windows = windows.and_then(|windows| windows.of_groups(channels));
             let windows = windows.ok_or("a shape that windows do not fit")?;
             let shape = part.shape();
-            let packed = (0..blocks).map(|block| {
-                let part = Part { first: block * shape[1], ..part };
-                match is_whole && filter.has_whole_rows(&part) {
-                    true => product_weights(builder, weights, shape),
-                    false => part_weights(builder, weights, row, &part),
-                }
-            });
-            let packed = packed.collect::<Result<Vec<_>, Refusal>>()?;
+            let packed = match is_whole && filter.has_whole_rows(&part) {
+                true => product_weights(builder, weights, shape)?,
+                false => part_weights(builder, weights, row, &part)?,
+            };
             let made = match is_whole {
                 true => out.clone(),
                 false => {
@@ -390,7 +392,7 @@ fn in_parts(
                     builder.make_of_in_order(&sizes, &order, kind.element())?
                 }
             };
-            let piece = Piece { batch, windows, shape, blocks: packed };
+            let piece = Piece { batch, windows, shape, blocks, packed };
             kind.push(builder, piece, &source, &made);
             if !is_whole {
                 let place = out.sliced(2, tall.start, size[0], tall.every);
@@ -409,7 +411,8 @@ fn part_weights<'p>(
     row: usize,
     part: &Part,
 ) -> Result<Constant<'p>, Refusal> {
-    let shape = part.shape();
+    let shape = pack::side_by_side(part.shape(), part.blocks);
+    let shape = shape.ok_or("weights that are too large")?;
     let len = pack::packed_len(shape).ok_or("weights that are too large")?;
     builder.packed_bytes(id, part.form(), len, |_, data, packed| {
         let packed = pack::pack(shape, |at, col| part.code(data, row, at, col), packed);
@@ -546,10 +549,11 @@ struct Dynamic<'p> {
     /// Where the input begins, and how far apart pictures are.
     at: usize,
     stride: usize,
-    /// The shape of each.
+    /// The shape of each, and how many there are.
     shape: [usize; 2],
-    /// The weights of each.
-    blocks: Vec<Constant<'p>>,
+    blocks: usize,
+    /// The weights of all.
+    packed: Constant<'p>,
     /// Where scales begin, which are read third, and where a bias, if there is one, which is read fourth.
     scales: usize,
     bias: Option<usize>,
@@ -558,7 +562,7 @@ struct Dynamic<'p> {
 impl Step for Dynamic<'_> {
     fn workspace(&self, _: Tier, threads: usize) -> usize {
         let rows = self.windows.count();
-        let columns = pack::padded(self.shape[1]).saturating_mul(2);
+        let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(2);
         let left = Left::Windows(&[], &self.windows, 0);
         let product = workspace_len(threads, rows, self.shape, &left);
         columns.saturating_add(rows.saturating_mul(2)).saturating_add(product)
@@ -568,42 +572,43 @@ impl Step for Dynamic<'_> {
         let Io { inputs: [codes, heads, scales, bias], out, workspace, context } = io;
         let [_, n] = self.shape;
         let (padded, rows) = (pack::padded(n), self.windows.count());
-        let (scales_place, rest) = workspace.split_at_mut_checked(padded).ok_or(ShapeMismatch)?;
-        let (bias_place, rest) = rest.split_at_mut_checked(padded).ok_or(ShapeMismatch)?;
+        let columns = padded * self.blocks;
+        let (scales_place, rest) = workspace.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
+        let (bias_place, rest) = rest.split_at_mut_checked(columns).ok_or(ShapeMismatch)?;
         let (row_scales, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
         let (row_zeros, rest) = rest.split_at_mut_checked(rows).ok_or(ShapeMismatch)?;
-        let given = |all: &'_ [f32], at: usize, place: &mut [f32]| {
-            let given = all.get(at..).and_then(|all| all.get(..n)).ok_or(ShapeMismatch)?;
-            let (front, behind) = place.split_at_mut_checked(n).ok_or(ShapeMismatch)?;
-            front.copy_from_slice(given);
-            behind.fill(0.0);
+        // Columns of each block begin a panel.
+        let given = |all: &'_ [f32], at: usize, places: &mut [f32]| {
+            let given = all.get(at..).and_then(|all| all.get(..n * self.blocks));
+            let given = given.ok_or(ShapeMismatch)?.chunks_exact(n.max(1));
+            for (place, given) in places.chunks_exact_mut(padded.max(1)).zip(given) {
+                let (front, behind) = place.split_at_mut_checked(n).ok_or(ShapeMismatch)?;
+                front.copy_from_slice(given);
+                behind.fill(0.0);
+            }
             Ok(())
         };
+        given(scales, self.scales, scales_place)?;
+        match self.bias {
+            Some(at) => given(bias, at, bias_place)?,
+            None => bias_place.fill(0.0),
+        }
+        let columns = rows::Columns { scales: scales_place, bias: bias_place };
+        let right = pack::Packed::of_blocks(self.shape, self.blocks, self.packed.as_slice());
+        let right = right.ok_or(ShapeMismatch)?;
         let codes: &[i8] = bytemuck::cast_slice(codes);
-        let (width, channels) = (n * self.blocks.len(), self.windows.input[2]);
-        let made = rows.checked_mul(width).filter(|made| *made > 0).ok_or(ShapeMismatch)?;
+        let made = rows.checked_mul(n * self.blocks).filter(|made| *made > 0);
+        let made = made.ok_or(ShapeMismatch)?;
         let heads = heads.as_chunks::<{ HEAD / 4 }>().0;
         let pictures = out.chunks_exact_mut(made).zip(heads).take(self.batch);
         for (index, (out, [scale, zero])) in pictures.enumerate() {
             row_scales.fill(*scale);
             row_zeros.fill(*zero);
             let outside = i8::try_from(zero.to_bits().cast_signed()).map_err(|_| ShapeMismatch)?;
-            for (block, packed) in self.blocks.iter().enumerate() {
-                let first = block * n;
-                given(scales, self.scales + first, scales_place)?;
-                match self.bias {
-                    Some(at) => given(bias, at + first, bias_place)?,
-                    None => bias_place.fill(0.0),
-                }
-                let right = pack::Packed::of(self.shape, packed.as_slice()).ok_or(ShapeMismatch)?;
-                let at = self.at + index * self.stride + block * channels;
-                let codes = codes.get(at..).ok_or(ShapeMismatch)?;
-                let left = Left::Windows(codes, &self.windows, outside);
-                let columns = rows::Columns { scales: scales_place, bias: bias_place };
-                let target = Target { out: &mut *out, width, first };
-                let rows = [&*row_scales, &*row_zeros];
-                windows_product(context, left, rows, right, columns, target, rest)?;
-            }
+            let codes = codes.get(self.at + index * self.stride..).ok_or(ShapeMismatch)?;
+            let left = Left::Windows(codes, &self.windows, outside);
+            let rows = [&*row_scales, &*row_zeros];
+            windows_product(context, left, rows, right, columns, out, rest)?;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::moves::{Copy, channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
-use crate::compute::int8::product::{Left, Target, product, workspace_len};
+use crate::compute::int8::product::{Left, product, workspace_len};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{Range, Requantize, pack};
 use crate::compute::simd::{Dots, Tier};
@@ -102,12 +102,6 @@ impl Columns {
         Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
     }
 
-    /// Those of the columns from one on.
-    fn starting_at(&self, first: usize) -> Self {
-        let bias = self.bias.map(|at| at + first);
-        Columns { scales: self.scales + first, bias, ..self.clone() }
-    }
-
     /// Fills in what sums of packed columns become, in a workspace of three words for each. `channel` is that of a packed place.
     fn fill<'w>(
         &self,
@@ -171,8 +165,8 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         let shape = [k, n];
         let packed = product_weights(builder, weights, shape)?;
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
-        let (source, at, blocks) = (Source::Rows, input.offset, Vec::from([packed]));
-        builder.push(Product { rows, source, at, shape, blocks, columns }, &reads, &out);
+        let (source, at, blocks) = (Source::Rows, input.offset, 1);
+        builder.push(Product { rows, source, at, shape, blocks, packed, columns }, &reads, &out);
     }
     builder.define(output(args)?, out)
 }
@@ -203,22 +197,15 @@ struct Product<'p> {
     source: Source,
     /// Where the input begins.
     at: usize,
-    /// The shape of each.
+    /// The shape of each, and how many there are.
     shape: [usize; 2],
-    /// The weights of each.
-    blocks: Vec<Constant<'p>>,
+    blocks: usize,
+    /// The weights of all.
+    packed: Constant<'p>,
     columns: Columns,
 }
 
 impl Product<'_> {
-    /// Channels of a block.
-    fn channels(&self) -> usize {
-        match &self.source {
-            Source::Rows => 0,
-            Source::Windows(windows, _) => windows.input[2],
-        }
-    }
-
     fn left<'a>(&'a self, codes: &'a [i8]) -> Left<'a> {
         match &self.source {
             Source::Rows => Left::Rows(codes, self.shape[0]),
@@ -229,7 +216,7 @@ impl Product<'_> {
 
 impl Step for Product<'_> {
     fn workspace(&self, _: Tier, threads: usize) -> usize {
-        let columns = pack::padded(self.shape[1]).saturating_mul(3);
+        let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(3);
         columns.saturating_add(workspace_len(threads, self.rows, self.shape, &self.left(&[])))
     }
 
@@ -243,17 +230,15 @@ impl Step for Product<'_> {
         let codes: &[i8] = bytemuck::cast_slice(inputs[0]);
         let offset = Dots::of(context.tier).offset();
         let out: &mut [i8] = bytemuck::cast_slice_mut(out);
-        let ([_, n], width) = (self.shape, self.shape[1] * self.blocks.len());
-        for (block, packed) in self.blocks.iter().enumerate() {
-            let packed = pack::Packed::of(self.shape, packed.as_slice()).ok_or(ShapeMismatch)?;
-            let codes = codes.get(self.at + block * self.channels()..).ok_or(ShapeMismatch)?;
-            let columns = self.columns.starting_at(block * n);
-            let (columns, rest) =
-                columns.fill(&inputs, packed.sums, offset, |place| place, workspace)?;
-            let target = Target { out: &mut *out, width, first: block * n };
-            product(context, self.rows, self.left(codes), packed, &columns, target, rest)?;
-        }
-        Ok(())
+        let [_, n] = self.shape;
+        let packed = pack::Packed::of_blocks(self.shape, self.blocks, self.packed.as_slice());
+        let packed = packed.ok_or(ShapeMismatch)?;
+        let codes = codes.get(self.at..).ok_or(ShapeMismatch)?;
+        // Those of each block begin a panel.
+        let channel = |place: usize| place / pack::padded(n) * n + place % pack::padded(n);
+        let (columns, rest) =
+            self.columns.fill(&inputs, packed.sums, offset, channel, workspace)?;
+        product(context, self.rows, self.left(codes), packed, &columns, out, rest)
     }
 }
 

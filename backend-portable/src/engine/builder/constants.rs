@@ -1,0 +1,189 @@
+//! Constants, as they are and packed.
+
+use super::{Builder, Purpose, Refusal};
+use crate::compute::gemm::Context;
+use crate::engine::lines::Lines;
+use crate::engine::numbers::Precision;
+use crate::engine::packed::{Constant, Form, Key, Packs};
+use std::borrow::{Cow, ToOwned};
+use std::sync::Arc;
+use torchlet_graph::graph::{Tensor, Value, ValueId};
+
+/// The key of data that others find under it, too: only what is borrowed stays where it is.
+#[expect(clippy::ptr_arg, reason = "whether it is borrowed is the question")]
+fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
+    matches!(data, Cow::Borrowed(_)).then_some(key)
+}
+
+/// A copy of so many codes.
+pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
+    let data = data.get(..len).ok_or("a constant is cut short")?;
+    let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("no memory for constants")?;
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines.as_mut_slice());
+    bytes.iter_mut().zip(data).for_each(|(slot, byte)| *slot = *byte);
+    Ok(Constant::Shared(Arc::new(lines)))
+}
+
+impl<'g, 'p> Builder<'g, 'p> {
+    /// The elements of a constant, which has so many: where they lie, if they can stay there, or one copy for all who name them.
+    pub(super) fn lent(
+        &mut self,
+        tensor: &Tensor<'_>,
+        data: &'g Cow<'p, [u8]>,
+        len: usize,
+    ) -> Result<Constant<'p>, Refusal> {
+        let cut_short = "a constant is cut short";
+        let precision = Precision::of(tensor.scalar_type).ok_or("a constant without numbers")?;
+        if precision == Precision::Single
+            && let Cow::Borrowed(lent) = data
+            && let Cow::Borrowed(lent) = precision.elements(lent)
+        {
+            return lent.get(..len).map(Constant::Lent).ok_or_else(|| cut_short.to_owned());
+        }
+        let key = self.key(data, Some(precision), Form::Widened { len });
+        if let Some(known) = self.lines.get(&key) {
+            return Ok(known.clone());
+        }
+        let copy = || {
+            let elements = precision.elements(data);
+            let elements = elements.get(..len).ok_or(cut_short)?;
+            Lines::of(elements).ok_or("no memory for constants")
+        };
+        let packs = self.packs().ok_or("constants are not read yet")?;
+        let copy = Constant::Shared(packs.get(lasting(data, key), copy)?);
+        self.lines.insert(key, copy.clone());
+        Ok(copy)
+    }
+
+    /// By what data is known that was packed.
+    fn key(&self, data: &[u8], precision: Option<Precision>, form: Form) -> Key {
+        let (address, bytes) = (data.as_ptr().addr(), data.len());
+        Key { address, bytes, precision, tier: self.machine.tier, form }
+    }
+
+    /// Whether a value is a constant tensor.
+    pub(in crate::engine) fn is_constant(&self, id: ValueId) -> bool {
+        let has_data = matches!(self.value(id), Value::Tensor(Tensor { data: Some(_), .. }));
+        has_data || self.packed.contains_key(&id)
+    }
+
+    /// The elements of a constant, in the order of its dimensions; none if it is only asked what can be done.
+    ///
+    /// # Errors
+    /// It is no constant, or cut short.
+    pub(in crate::engine) fn constant(
+        &mut self,
+        id: ValueId,
+    ) -> Result<Option<Constant<'p>>, Refusal> {
+        let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
+            return Err("it is not constant".to_owned());
+        };
+        self.plain.insert(id);
+        let len = self.count(sizes)?;
+        match self.purpose {
+            Purpose::Plan(_) => self.lent(tensor, data, len).map(Some),
+            Purpose::Question | Purpose::Packing(_) => Ok(None),
+        }
+    }
+
+    /// Says where weights are that were packed when the program was compiled.
+    ///
+    /// # Errors
+    /// There is no data.
+    pub(in crate::engine) fn define_packed(
+        &mut self,
+        id: ValueId,
+        form: ValueId,
+        data: ValueId,
+    ) -> Result<(), Refusal> {
+        if self.is_question() {
+            return Err("weights that are packed for one machine".to_owned());
+        }
+        let Value::IntList(form) = self.value(form) else {
+            return Err("an argument is no list of integers".to_owned());
+        };
+        let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(data)
+        else {
+            return Err("packed weights without data".to_owned());
+        };
+        let len = self.count(sizes)?;
+        let data = self.lent(tensor, data, len)?;
+        let forms = self.packed.entry(id).or_default();
+        if forms.iter().any(|(known, _)| *known == form) {
+            return Err("weights that are packed twice in one form".to_owned());
+        }
+        forms.push((form, data));
+        Ok(())
+    }
+
+    /// Constant weights as they are packed for this, in so many elements, once for all who use them. `pack` gets the plain ones, and
+    /// the place for the packed ones.
+    pub(in crate::engine) fn packed(
+        &mut self,
+        id: ValueId,
+        form: Form,
+        len: usize,
+        pack: impl FnOnce(Context<'_>, &[f32], &mut [f32]) -> Result<(), Refusal>,
+    ) -> Result<Constant<'p>, Refusal> {
+        let precision = self.precision(id)?;
+        self.packed_bytes(id, form, len, |context, data, packed| {
+            pack(context, &precision.elements(data), packed)
+        })
+    }
+
+    /// The numbers of a constant, unless they were packed when the program was compiled.
+    pub(in crate::engine) fn plain_numbers(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
+        match self.value(id) {
+            Value::Tensor(Tensor { data: Some(data), .. }) if !self.packed.contains_key(&id) => {
+                Some(self.precision(id).ok()?.elements(data))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether weights were packed for this when the program was compiled.
+    pub(in crate::engine) fn is_packed_as(&self, id: ValueId, form: Form) -> bool {
+        let numbers = form.numbers(self.machine.tier);
+        self.packed.get(&id).is_some_and(|forms| forms.iter().any(|(form, _)| *form == numbers))
+    }
+
+    /// The same, from the bytes of a constant, which has such elements that packing knows.
+    pub(in crate::engine) fn packed_bytes(
+        &mut self,
+        id: ValueId,
+        form: Form,
+        len: usize,
+        pack: impl FnOnce(Context<'_>, &[u8], &mut [f32]) -> Result<(), Refusal>,
+    ) -> Result<Constant<'p>, Refusal> {
+        if let Some(forms) = self.packed.get(&id) {
+            let numbers = form.numbers(self.machine.tier);
+            let (_, data) = forms
+                .iter()
+                .find(|(form, data)| *form == numbers && data.as_slice().len() == len)
+                .ok_or("its weights are packed for another machine")?;
+            return Ok(data.clone());
+        }
+        let (Value::Tensor(tensor @ Tensor { data: Some(data), .. }), Some(packs)) =
+            (self.value(id), self.packs())
+        else {
+            return Err("there are no weights to pack".to_owned());
+        };
+        let key = self.key(data, Precision::of(tensor.scalar_type), form);
+        let lines = packs.get(lasting(data, key), || {
+            let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
+            pack(self.machine, data, lines.as_mut_slice())?;
+            Ok::<_, Refusal>(lines)
+        })?;
+        if matches!(self.purpose, Purpose::Packing(_)) {
+            self.packed_here.push((id, form, lines.clone()));
+        }
+        Ok(Constant::Shared(lines))
+    }
+
+    fn packs(&self) -> Option<&'g Packs> {
+        match self.purpose {
+            Purpose::Question => None,
+            Purpose::Packing(packs) | Purpose::Plan(packs) => Some(packs),
+        }
+    }
+}
