@@ -345,6 +345,19 @@ impl Outcome {
     }
 }
 
+/// How many of some tiles a part has, at most `most` and at least two for each thread, so that threads have as many of them as they can.
+#[cfg(feature = "engine")]
+pub(crate) fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
+    if threads <= 1 {
+        return most.clamp(1, tiles.max(1));
+    }
+    let fewest = tiles.div_ceil(most.max(1)).max(threads * 2).next_multiple_of(threads);
+    // What the thread with most of it has.
+    let load = |parts: &usize| tiles.div_ceil(*parts) * (parts / threads);
+    let counts = (fewest..=fewest * 2).step_by(threads);
+    tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
+}
+
 /// A chunk length for `len` elements of which one thread should get at least `grain`: about four
 /// chunks for each thread, so that dealing them out evens the load.
 pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> usize {
@@ -358,6 +371,22 @@ pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> us
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "engine")]
+    #[test]
+    fn threads_have_nearly_as_many_tiles() {
+        for (threads, tiles, most) in
+            [(2, 66, 18), (2, 131, 9), (3, 100, 40), (2, 2, 10), (4, 3, 1)]
+        {
+            let part = even_part(threads, tiles, most);
+            assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
+            // Whole parts are dealt out by turns.
+            let load = tiles.div_ceil(part).div_ceil(threads) * part;
+            assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
+        }
+        assert_eq!(even_part(1, 66, 18), 18);
+        assert_eq!(even_part(1, 5, 18), 5);
+    }
 
     #[test]
     fn chunks_cover_the_slice_once() {

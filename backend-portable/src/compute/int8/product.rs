@@ -15,7 +15,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
-use crate::compute::split::{Outcome, Tile, for_each_chunk_mut, for_each_tile_of_parts};
+use crate::compute::split::{Outcome, Tile, even_part, for_each_chunk_mut, for_each_tile_of_parts};
 use core::ops::Range;
 
 /// Most rows of a tile.
@@ -155,27 +155,19 @@ impl Cut {
         let width = panels.div_ceil(panels.div_ceil(PANELS));
         let part = match rows <= EVEN {
             true => rows.max(1),
-            false => even_part(threads.max(1), rows.div_ceil(height(width)), near / height(width)),
+            false => even_part(threads, rows.div_ceil(height(width)), near / height(width)),
         };
         let part = if rows <= EVEN { part } else { part * height(width) };
         let wanted = if threads > 1 { threads * 2 } else { 1 };
         let across = wanted.div_ceil(rows.div_ceil(part).max(1)).max(1);
-        let cols = panels.div_ceil(width).div_ceil(across) * width * LANES;
+        let cols = match rows <= EVEN && across > 1 {
+            true => even_part(threads, panels, panels.div_ceil(across)),
+            false => panels.div_ceil(width).div_ceil(across) * width,
+        };
+        let cols = cols * LANES;
         let copied = if in_place { 0 } else { part.saturating_mul(steps) };
         Cut { rows: part, cols, panels: width, copied }
     }
-}
-
-/// How many of some tiles a part has, at most `most` and at least two for each thread, so that threads have as many of them as they can.
-fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
-    if threads == 1 {
-        return most.clamp(1, tiles.max(1));
-    }
-    let fewest = tiles.div_ceil(most.max(1)).max(threads * 2).next_multiple_of(threads);
-    // What the thread with most of it has.
-    let load = |parts: &usize| tiles.div_ceil(*parts) * (parts / threads);
-    let counts = (fewest..=fewest * 2).step_by(threads);
-    tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
 }
 
 impl<'a> Left<'a> {
@@ -605,25 +597,5 @@ impl<F: Finish> Part<'_, F> {
             }
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::even_part;
-
-    #[test]
-    fn threads_have_nearly_as_many_tiles() {
-        for (threads, tiles, most) in
-            [(2, 66, 18), (2, 131, 9), (3, 100, 40), (2, 2, 10), (4, 3, 1)]
-        {
-            let part = even_part(threads, tiles, most);
-            assert!((1..=most).contains(&part), "{threads} {tiles} {most}");
-            // Whole parts are dealt out by turns.
-            let load = tiles.div_ceil(part).div_ceil(threads) * part;
-            assert!(load <= tiles.div_ceil(threads) + 1, "{threads} {tiles} {most}: {part}");
-        }
-        assert_eq!(even_part(1, 66, 18), 18);
-        assert_eq!(even_part(1, 5, 18), 5);
     }
 }

@@ -20,7 +20,7 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
 use crate::compute::simd::{Dots, Simd, Vectorized};
-use crate::compute::split::{Outcome, Tile, for_each_chunks_mut, for_each_tile_mut};
+use crate::compute::split::{Outcome, Tile, even_part, for_each_chunks_mut, for_each_tile_mut};
 
 /// Codes of a column that lie together, of 4 bits.
 pub(crate) const NIBBLES: usize = 8;
@@ -374,7 +374,7 @@ pub(crate) fn product_nibbles(
     let rows_of_part = count.div_ceil(threads).clamp(1, 48);
     // Few rows: threads share the columns.
     let parts = (threads * 4).div_ceil(count.div_ceil(rows_of_part));
-    let cols = panels.div_ceil(parts).next_multiple_of(4) * LANES;
+    let cols = even_part(threads, panels, panels.div_ceil(parts)) * LANES;
     let outcome = Outcome::default();
     let product = Product { rows, right, bias, dots };
     for_each_tile_mut::<_, ()>(
