@@ -448,6 +448,20 @@ mod tests {
         ), "{prompt}");
     }
 
+    /// As `json.dumps` does, with what Hugging Face's `tojson` passes on to it.
+    #[test]
+    fn json_has_the_separators_that_are_asked_for() {
+        let write = |options: &str| {
+            let source = format!("{{{{ {{'a': [1, 'b'], 'c': []}}|tojson({options}) }}}}");
+            ChatTemplate::new(&source, None, None)?.render(&[], true)
+        };
+        assert_eq!(write("").unwrap(), r#"{"a": [1, "b"], "c": []}"#);
+        assert_eq!(write("separators=(',', ':')").unwrap(), r#"{"a":[1,"b"],"c":[]}"#);
+        assert_eq!(write("indent=1").unwrap(), "{\n \"a\": [\n  1,\n  \"b\"\n ],\n \"c\": []\n}");
+        assert!(write("separators=(',',)").is_err() && write("separators=1").is_err());
+        assert!(write("colour=1").is_err());
+    }
+
     #[test]
     fn configurations_name_templates_in_several_ways() {
         let plain = r#"{"chat_template": "{{ bos_token }}a", "bos_token": {"content": "<s>"}}"#;
