@@ -492,6 +492,23 @@ mod tests {
         }
     }
 
+    /// As deep as its reader takes it.
+    #[test]
+    fn deep_functions_are_told_of() {
+        let tool = |depth: usize| {
+            let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
+            Tool::from_json(&format!(
+                r#"{{"type": "function", "function": {{"name": "f", "parameters": {open}{{}}{close}}}}}"#
+            ))
+        };
+        let depth = (1..200).take_while(|depth| tool(*depth).is_ok()).count();
+        assert!((100..199).contains(&depth), "{depth}");
+        let messages = [Message::new("user", "x")];
+        let prompt =
+            ChatTemplate::chatml().render_with_tools(&messages, &[tool(depth).unwrap()], true);
+        assert_eq!(prompt.unwrap().matches("items").count(), depth);
+    }
+
     /// What holds itself twice, many times over, is written without end.
     #[test]
     fn values_that_double_are_refused() {
