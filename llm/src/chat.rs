@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{Environment, ErrorKind, Value, context};
+use minijinja::{Environment, ErrorKind, State, Value, context};
 use std::path::Path;
 
 /// One message of a conversation.
@@ -180,7 +180,7 @@ impl ChatTemplate {
         let messages = messages?;
         // Templates ask whether there are any.
         let tools = (!tools.is_empty()).then(|| {
-            let values = tools.iter().map(|tool| template_value(tool.definition()));
+            let values = tools.iter().map(|tool| template_value(&tool.definition()));
             values.collect::<Vec<_>>()
         });
         let (bos_token, eos_token) = (self.bos.as_deref(), self.eos.as_deref());
@@ -210,17 +210,27 @@ fn token<'c>(config: &'c serde_json::Value, name: &str) -> Option<&'c str> {
 /// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind each comma and colon, or as many in front of
 /// each line as are asked for, and characters as they are.
 fn tojson(
+    state: &State<'_, '_>,
     value: &Value,
     indent: Option<usize>,
     options: Kwargs,
 ) -> Result<Value, minijinja::Error> {
     let indent = indent.or(options.get::<Option<usize>>("indent")?);
+    let separators = match options.get::<Option<Vec<String>>>("separators")?.as_deref() {
+        Some([comma, colon]) => [comma.clone(), colon.clone()],
+        Some(_) => {
+            let message = "separators are what stands for a comma and what for a colon";
+            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, message));
+        }
+        None => [if indent.is_some() { "," } else { ", " }, ": "].map(Into::into),
+    };
     // Others change nothing about what is written here.
     options.get::<Option<bool>>("ensure_ascii")?;
     options.assert_all_used()?;
-    let mut text = String::new();
-    write_json(value, indent.map(|indent| indent.min(16)), 0, &mut text)?;
-    Ok(Value::from_safe_string(text))
+    let indent = indent.map(|indent| indent.min(16));
+    let mut json = Json { state, separators, indent, text: String::new() };
+    json.write(value, 0)?;
+    Ok(Value::from_safe_string(json.text))
 }
 
 /// JSON as templates have it: numbers are such there, and fields stay in their order.
@@ -241,61 +251,80 @@ fn template_value(value: &serde_json::Value) -> Value {
     }
 }
 
-/// Writes a value as JSON, `depth` levels deep within other.
-fn write_json(
-    value: &Value,
+/// A text in JSON, as it is written.
+struct Json<'s> {
+    state: &'s State<'s, 's>,
+    /// What stands for a comma, and for a colon.
+    separators: [String; 2],
     indent: Option<usize>,
-    depth: usize,
-    text: &mut String,
-) -> Result<(), minijinja::Error> {
-    let end = |text: &mut String, depth: usize| {
-        if let Some(indent) = indent {
-            text.push('\n');
-            text.extend(std::iter::repeat_n(' ', indent.saturating_mul(depth)));
-        }
-    };
-    let mut is_first = true;
-    let mut begin = |text: &mut String| {
-        if !std::mem::replace(&mut is_first, false) {
-            text.push_str(if indent.is_some() { "," } else { ", " });
-        }
-        end(text, depth + 1);
-    };
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
-    match value.kind() {
-        ValueKind::None => text.push_str("null"),
-        ValueKind::Bool | ValueKind::Number => *text += &value.to_string(),
-        ValueKind::String => *text += &quoted(&value.to_string()),
-        ValueKind::Map => {
-            text.push('{');
-            for name in value.try_iter()? {
-                begin(text);
-                *text += &quoted(&name.to_string());
-                text.push_str(": ");
-                write_json(&value.get_item(&name)?, indent, depth + 1, text)?;
-            }
-            if !is_first {
-                end(text, depth);
-            }
-            text.push('}');
-        }
-        ValueKind::Seq | ValueKind::Iterable => {
-            text.push('[');
-            for item in value.try_iter()? {
-                begin(text);
-                write_json(&item, indent, depth + 1, text)?;
-            }
-            if !is_first {
-                end(text, depth);
-            }
-            text.push(']');
-        }
-        kind => {
-            let message = format!("{kind} has no form in JSON");
-            return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
-        }
+    text: String,
+}
+
+impl Json<'_> {
+    /// Adds a piece, which takes fuel by its length: lists that hold others twice are longer than all memory after a few of these.
+    fn push(&mut self, piece: &str) -> Result<(), minijinja::Error> {
+        self.state.consume_fuel(piece.len() as u64)?;
+        self.text.push_str(piece);
+        Ok(())
     }
-    Ok(())
+
+    fn push_text(&mut self, text: &str) -> Result<(), minijinja::Error> {
+        self.push(&serde_json::Value::from(text).to_string())
+    }
+
+    fn end_line(&mut self, depth: usize) -> Result<(), minijinja::Error> {
+        let Some(indent) = self.indent else { return Ok(()) };
+        let spaces = indent.saturating_mul(depth);
+        self.state.consume_fuel(spaces as u64)?;
+        self.text.push('\n');
+        self.text.extend(std::iter::repeat_n(' ', spaces));
+        Ok(())
+    }
+
+    /// What stands in front of a part of a list or an object.
+    fn begin(&mut self, is_first: bool, depth: usize) -> Result<(), minijinja::Error> {
+        if !is_first {
+            let [comma, _] = self.separators.clone();
+            self.push(&comma)?;
+        }
+        self.end_line(depth)
+    }
+
+    /// Writes a value that is `depth` levels deep within others.
+    fn write(&mut self, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
+        let close = match value.kind() {
+            ValueKind::None => return self.push("null"),
+            ValueKind::Bool | ValueKind::Number => return self.push(&value.to_string()),
+            ValueKind::String => return self.push_text(value.as_str().unwrap_or_default()),
+            ValueKind::Map => {
+                self.push("{")?;
+                for (number, name) in value.try_iter()?.enumerate() {
+                    self.begin(number == 0, depth + 1)?;
+                    self.push_text(&name.to_string())?;
+                    let [_, colon] = self.separators.clone();
+                    self.push(&colon)?;
+                    self.write(&value.get_item(&name)?, depth + 1)?;
+                }
+                "}"
+            }
+            ValueKind::Seq | ValueKind::Iterable => {
+                self.push("[")?;
+                for (number, item) in value.try_iter()?.enumerate() {
+                    self.begin(number == 0, depth + 1)?;
+                    self.write(&item, depth + 1)?;
+                }
+                "]"
+            }
+            kind => {
+                let message = format!("{kind} has no form in JSON");
+                return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
+            }
+        };
+        if !self.text.ends_with(['{', '[']) {
+            self.end_line(depth)?;
+        }
+        self.push(close)
+    }
 }
 
 /// Does something where there is stack enough for it.
@@ -419,6 +448,20 @@ mod tests {
         ), "{prompt}");
     }
 
+    /// As `json.dumps` does, with what Hugging Face's `tojson` passes on to it.
+    #[test]
+    fn json_has_the_separators_that_are_asked_for() {
+        let write = |options: &str| {
+            let source = format!("{{{{ {{'a': [1, 'b'], 'c': []}}|tojson({options}) }}}}");
+            ChatTemplate::new(&source, None, None)?.render(&[], true)
+        };
+        assert_eq!(write("").unwrap(), r#"{"a": [1, "b"], "c": []}"#);
+        assert_eq!(write("separators=(',', ':')").unwrap(), r#"{"a":[1,"b"],"c":[]}"#);
+        assert_eq!(write("indent=1").unwrap(), "{\n \"a\": [\n  1,\n  \"b\"\n ],\n \"c\": []\n}");
+        assert!(write("separators=(',',)").is_err() && write("separators=1").is_err());
+        assert!(write("colour=1").is_err());
+    }
+
     #[test]
     fn configurations_name_templates_in_several_ways() {
         let plain = r#"{"chat_template": "{{ bos_token }}a", "bos_token": {"content": "<s>"}}"#;
@@ -447,6 +490,36 @@ mod tests {
             let template = ChatTemplate::new(source, None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{source}");
         }
+    }
+
+    /// As deep as its reader takes it.
+    #[test]
+    fn deep_functions_are_told_of() {
+        let tool = |depth: usize| {
+            let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
+            Tool::from_json(&format!(
+                r#"{{"type": "function", "function": {{"name": "f", "parameters": {open}{{}}{close}}}}}"#
+            ))
+        };
+        let depth = (1..200).take_while(|depth| tool(*depth).is_ok()).count();
+        assert!((100..199).contains(&depth), "{depth}");
+        let messages = [Message::new("user", "x")];
+        let prompt =
+            ChatTemplate::chatml().render_with_tools(&messages, &[tool(depth).unwrap()], true);
+        assert_eq!(prompt.unwrap().matches("items").count(), depth);
+    }
+
+    /// What holds itself twice, many times over, is written without end.
+    #[test]
+    fn values_that_double_are_refused() {
+        let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+        for show in ["ns.x|tojson", "ns.x|tojson(indent=2)", "{'a': ns.x}|tojson"] {
+            let template =
+                ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
+            assert!(template.render(&[], true).is_err(), "{show}");
+        }
+        let often = "{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{% set y = x|tojson %}{% endfor %}";
+        assert!(ChatTemplate::new(often, None, None).unwrap().render(&[], true).is_err());
     }
 
     /// What is nested deeply is worked on or refused, and overflows no stack.

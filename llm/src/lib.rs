@@ -23,6 +23,7 @@ mod generation;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod lookahead;
+mod mark;
 mod metadata;
 mod model;
 mod output;
@@ -41,6 +42,7 @@ pub use error::Error;
 pub use generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
+pub use mark::Mark;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};
 pub use picture::{Filter, Picture, Piece, Tiling};

@@ -9,12 +9,14 @@ use crate::generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
 use crate::lookahead::{Ahead, draft};
+use crate::mark::Mark;
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
 use crate::output::Output;
 use crate::sampler::{Sampler, Sampling};
 use crate::stats::{Stats, timed};
 use crate::tokenizer::Tokenizer;
+use crate::tools::Tool;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use torchlet_core::{TensorInfo, TensorRef};
@@ -357,12 +359,47 @@ impl Runner {
         &mut self,
         messages: &[Message],
         config: &GenerationConfig,
+        on_text: impl FnMut(&str),
+    ) -> Result<Generation, Error> {
+        self.chat_with_tools(messages, &[], config, on_text)
+    }
+
+    /// The same, where these functions may be called: [`ToolCalls`](crate::ToolCalls) finds the calls in what is said.
+    ///
+    /// # Errors
+    /// As [`chat`](Self::chat), or the arguments of a call in a message are no JSON object.
+    pub fn chat_with_tools(
+        &mut self,
+        messages: &[Message],
+        tools: &[Tool],
+        config: &GenerationConfig,
         mut on_text: impl FnMut(&str),
     ) -> Result<Generation, Error> {
         let start = (SystemTime::now(), Instant::now());
-        let tokens = self.chat_tokens(messages)?;
+        let prompt = self.chat_template()?.render_with_tools(messages, tools, true)?;
+        let tokens = self.tokenizer.encode(&prompt)?;
         let rest = self.keep_common(&tokens)?;
         self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
+    }
+
+    /// The same, with pictures and sounds, of one or several parts each, in the places of their marks. All of it is fed: nothing tells one picture
+    /// from another among what was.
+    ///
+    /// # Errors
+    /// As [`chat_with_tools`](Self::chat_with_tools) and [`generate_from`](Self::generate_from), or the template left out a mark.
+    pub fn chat_from(
+        &mut self,
+        messages: &[Message],
+        tools: &[Tool],
+        (mark, objects): (&Mark, &[Vec<Input<'_>>]),
+        config: &GenerationConfig,
+        mut on_text: impl FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let start = (SystemTime::now(), Instant::now());
+        let prompt = self.chat_template()?.render_with_tools(messages, tools, true)?;
+        let inputs = mark.place(&prompt, objects)?;
+        self.keep_common(&[])?;
+        self.run(&inputs, config, start, &mut on_text)
     }
 
     /// The tokens of the prompt that [`chat`](Self::chat) makes.

@@ -4,10 +4,11 @@ use crate::error::Error;
 use serde_json::{Map, Value, json};
 
 /// A function that a model may call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
     name: String,
-    definition: Value,
+    /// As text: values take tens of times as much, and many of these may wait.
+    definition: String,
 }
 
 /// A call of a function by a model.
@@ -54,7 +55,7 @@ impl Tool {
             _ => return fail("'function.name' should be a text"),
         };
         match &function["parameters"] {
-            Value::Null | Value::Object(_) => Ok(Tool { name, definition }),
+            Value::Null | Value::Object(_) => Ok(Tool { name, definition: definition.to_string() }),
             _ => fail(format!("'function.parameters' of '{name}' should be a JSON schema")),
         }
     }
@@ -64,14 +65,15 @@ impl Tool {
         &self.name
     }
 
-    pub(crate) fn definition(&self) -> &Value {
-        &self.definition
+    pub(crate) fn definition(&self) -> Value {
+        // It was read before.
+        serde_json::from_str(&self.definition).unwrap_or_default()
     }
 
     /// A schema of a call, which lies at `place` in another one.
     fn schema(&self, place: &str) -> Value {
-        let mut parameters = match &self.definition["function"]["parameters"] {
-            Value::Object(parameters) => parameters.clone(),
+        let mut parameters = match self.definition()["function"]["parameters"].take() {
+            Value::Object(parameters) => parameters,
             _ => Map::new(),
         };
         parameters.entry("type").or_insert_with(|| "object".into());

@@ -12,7 +12,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use torchlet::core::{ScalarType, TensorInfo};
-use torchlet::llm::{self, Finish, Input, Message, Stop};
+use torchlet::llm::{
+    self, Finish, Input, Mark, Message, Piece, Said, Stop, Tiling, Tool, ToolCall, ToolCalls,
+};
 
 /// What a generation gives: text, tokens, why it ended, and what it took.
 type Generated<'py> = (String, Vec<u32>, &'static str, Bound<'py, PyDict>);
@@ -162,6 +164,90 @@ enum Part {
     Tokens(Vec<u32>),
     Image(torchlet::Tensor),
     Audio(torchlet::Tensor),
+    Picture(Picture),
+}
+
+/// A picture that is not yet what the program takes, and how it becomes that.
+struct Picture {
+    points: llm::Picture,
+    tiling: Option<Tiling>,
+    mean: [f32; 3],
+    std: [f32; 3],
+}
+
+/// Points, how they are cut and into how many tiles, what is subtracted from values, and what divides them.
+type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, Vec<f32>);
+
+impl Picture {
+    fn of((points, tiling, tiles, mean, std): PictureSource<'_>) -> PyResult<Self> {
+        let none = || invalid(format!("{} has neither a buffer nor DLPack", points.get_type()));
+        let tensor = Tensor::from_object(&points)?.ok_or_else(none)?.facade(points.py())?;
+        let (height, width) = match (tensor.scalar_type(), tensor.shape()) {
+            (ScalarType::Byte, [height, width, 3]) => (*height, *width),
+            (scalar_type, shape) => {
+                let found = format!("{} {shape:?}", scalar_type.name());
+                return Err(invalid(format!("a picture is uint8 [height, width, 3], not {found}")));
+            }
+        };
+        let points = tensor.to_vec::<u8>().map_err(Failure::from)?;
+        let tiling = match tiling.as_deref() {
+            None => None,
+            Some("canvas") => Some(Tiling::Canvas(tiles)),
+            Some("closest") => Some(Tiling::Closest(tiles)),
+            Some("rows") => Some(Tiling::Rows(tiles)),
+            Some(other) => {
+                let known = "'canvas', 'closest' and 'rows'";
+                return Err(invalid(format!("there is no tiling {other:?}; there are {known}")));
+            }
+        };
+        let each = |name: &str, values: Vec<f32>| match *values {
+            [one] => Ok([one; 3]),
+            [red, green, blue] => Ok([red, green, blue]),
+            _ => Err(invalid(format!("{name} has {} values, not 1 or 3", values.len()))),
+        };
+        let (mean, std) = (each("mean", mean)?, each("std", std)?);
+        if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
+            return Err(invalid("mean and std are finite, and std is not 0".into()));
+        }
+        let points = llm::Picture::from_rgb(width, height, points).map_err(Failure::from)?;
+        Ok(Picture { points, tiling, mean, std })
+    }
+
+    /// What the program takes, and the text between.
+    fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
+        let none = || Failure::invalid("the program takes no pictures".into());
+        let info = runner.image_input().ok_or_else(none)?;
+        let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+        let (height, width) = match *shape {
+            [1, 3, height, width] | [3, height, width] => (height, width),
+            _ => {
+                let message = format!("the program takes {info}, not a picture in colour");
+                return Err(Failure::invalid(message));
+            }
+        };
+        let pieces = match self.tiling {
+            Some(tiling) => self.points.tiles([width, height], tiling)?,
+            None => {
+                vec![Piece::Tile(self.points.resized(width, height, llm::Filter::Bilinear)?)]
+            }
+        };
+        let part = |piece: Piece| {
+            let tile = match piece {
+                Piece::Text(text) => return Ok(Part::Text(text)),
+                Piece::Tile(tile) => tile,
+            };
+            let values = match info.scalar_type {
+                ScalarType::Byte => {
+                    let values = tile.planes([0.0; 3], [1.0; 3]).into_iter();
+                    values.map(|value| (value * 255.0).round()).collect()
+                }
+                _ => tile.planes(self.mean, self.std),
+            };
+            let tensor = torchlet::Tensor::from_vec(&shape, values)?.to_type(info.scalar_type)?;
+            Ok(Part::Image(tensor))
+        };
+        pieces.into_iter().map(part).collect()
+    }
 }
 
 impl Part {
@@ -177,16 +263,26 @@ impl Part {
             "tokens" => Part::Tokens(value.extract()?),
             "image" => Part::Image(tensor()?),
             "audio" => Part::Audio(tensor()?),
+            "picture" => Part::Picture(Picture::of(value.extract()?)?),
             other => return Err(invalid(format!("{other:?} is no part of a prompt"))),
         })
     }
 
-    /// Brings pictures and sounds into the memory order that the program takes.
+    /// What the program takes: pictures as its encoder does, and these and sounds in its memory order.
+    fn laid_out(self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
+        let mut parts = match self {
+            Part::Picture(picture) => picture.parts(runner)?,
+            part => vec![part],
+        };
+        parts.iter_mut().try_for_each(|part| part.lay_out(runner))?;
+        Ok(parts)
+    }
+
     fn lay_out(&mut self, runner: &llm::Runner) -> Result<(), Failure> {
         let (tensor, info) = match self {
             Part::Image(tensor) => (tensor, runner.image_input()),
             Part::Audio(tensor) => (tensor, runner.audio_input()),
-            Part::Text(_) | Part::Tokens(_) => return Ok(()),
+            Part::Text(_) | Part::Tokens(_) | Part::Picture(_) => return Ok(()),
         };
         if let Some(info) = info
             && info.rank() == tensor.dim_order().len()
@@ -202,7 +298,72 @@ impl Part {
             Part::Tokens(tokens) => Input::Tokens(tokens),
             Part::Image(tensor) => Input::Image(tensor.as_tensor_ref()),
             Part::Audio(tensor) => Input::Audio(tensor.as_tensor_ref()),
+            // None is left once parts are laid out.
+            Part::Picture(_) => Input::Tokens(&[]),
         }
+    }
+}
+
+/// Messages, and the pictures and sounds whose places are marked in them.
+struct Conversation {
+    messages: Vec<Message>,
+    objects: Vec<Part>,
+    mark: Mark,
+    tools: Vec<Tool>,
+}
+
+/// Who says it, what, the functions that are called (identifier, name, arguments), and the call that this is the result of.
+type Spoken<'py> =
+    (String, Vec<(String, Bound<'py, PyAny>)>, Vec<(String, String, String)>, Option<String>);
+
+impl Conversation {
+    fn of(spoken: Vec<Spoken<'_>>, tools: &[String]) -> PyResult<Self> {
+        let tools: Result<Vec<Tool>, _> = tools.iter().map(|tool| Tool::from_json(tool)).collect();
+        let tools = tools.map_err(Failure::from)?;
+        let mut read = Vec::new();
+        for (role, content, calls, tool_call_id) in spoken {
+            let content: PyResult<Vec<Part>> = content.iter().map(Part::of).collect();
+            read.push((role, content?, calls, tool_call_id));
+        }
+        let texts = read.iter().flat_map(|(_, content, ..)| content);
+        let mark = Mark::unlike(texts.filter_map(|part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            _ => None,
+        }));
+        let (mut messages, mut objects) = (Vec::new(), Vec::new());
+        for (role, content, calls, tool_call_id) in read {
+            let mut text = String::new();
+            for part in content {
+                match part {
+                    Part::Text(part) => text += &part,
+                    part => {
+                        text += mark.as_str();
+                        objects.push(part);
+                    }
+                }
+            }
+            let call = |(id, name, arguments)| ToolCall { id, name, arguments };
+            let tool_calls = calls.into_iter().map(call).collect();
+            messages.push(Message { tool_calls, tool_call_id, ..Message::new(role, text) });
+        }
+        Ok(Conversation { messages, objects, mark, tools })
+    }
+
+    fn answer(
+        self,
+        runner: &mut llm::Runner,
+        config: &llm::GenerationConfig,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<llm::Generation, Failure> {
+        let Conversation { messages, objects, mark, tools } = self;
+        if objects.is_empty() {
+            return Ok(runner.chat_with_tools(&messages, &tools, config, hear)?);
+        }
+        let laid_out = objects.into_iter().map(|part| part.laid_out(runner));
+        let objects = laid_out.collect::<Result<Vec<Vec<Part>>, Failure>>()?;
+        let inputs: Vec<Vec<Input<'_>>> =
+            objects.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
+        Ok(runner.chat_from(&messages, &tools, (&mark, &inputs), config, hear)?)
     }
 }
 
@@ -210,7 +371,7 @@ impl Part {
 enum Prompt {
     Text(String),
     Parts(Vec<Part>),
-    Messages(Vec<Message>),
+    Messages(Conversation),
 }
 
 /// Shows pieces of text to Python until it raises something: then the generation ends, and that is its error.
@@ -418,26 +579,26 @@ impl Runner {
         Runner { model: Model::new(runner), stop }
     }
 
-    fn run<'py>(
+    fn run(
         &self,
-        py: Python<'py>,
+        py: Python<'_>,
         prompt: Prompt,
         config: Config,
         on_text: Option<Py<PyAny>>,
         turn: Option<Py<Turn>>,
-    ) -> PyResult<Generated<'py>> {
+    ) -> PyResult<llm::Generation> {
         let config = llm::GenerationConfig::try_from(config)?;
         let listener = Listener::new(on_text, &self.stop, turn);
-        let made = self.model.heard(py, listener, |runner, hear| match prompt {
+        self.model.heard(py, listener, |runner, hear| match prompt {
             Prompt::Text(text) => Ok(runner.generate(&text, &config, hear)?),
-            Prompt::Parts(mut parts) => {
-                parts.iter_mut().try_for_each(|part| part.lay_out(runner))?;
-                let inputs: Vec<Input<'_>> = parts.iter().map(Part::input).collect();
+            Prompt::Parts(parts) => {
+                let laid_out = parts.into_iter().map(|part| part.laid_out(runner));
+                let parts = laid_out.collect::<Result<Vec<Vec<Part>>, Failure>>()?;
+                let inputs: Vec<Input<'_>> = parts.iter().flatten().map(Part::input).collect();
                 Ok(runner.generate_from(&inputs, &config, hear)?)
             }
-            Prompt::Messages(messages) => Ok(runner.chat(&messages, &config, hear)?),
-        })?;
-        generated(py, made)
+            Prompt::Messages(conversation) => conversation.answer(runner, &config, hear),
+        })
     }
 }
 
@@ -499,10 +660,10 @@ impl Runner {
         on_text: Option<Py<PyAny>>,
         turn: Option<Py<Turn>>,
     ) -> PyResult<Generated<'py>> {
-        self.run(py, Prompt::Text(prompt), config, on_text, turn)
+        generated(py, self.run(py, Prompt::Text(prompt), config, on_text, turn)?)
     }
 
-    /// Parts are `("text", str)`, `("tokens", list)`, `("image", tensor)` and `("audio", tensor)`.
+    /// Parts are `("text", str)`, `("tokens", list)`, `("image", tensor)`, `("audio", tensor)` and `("picture", (points, tiling, tiles, mean, std))`.
     #[pyo3(signature = (parts, config, on_text, turn = None))]
     fn generate_from<'py>(
         &self,
@@ -513,21 +674,37 @@ impl Runner {
         turn: Option<Py<Turn>>,
     ) -> PyResult<Generated<'py>> {
         let parts: PyResult<Vec<Part>> = parts.iter().map(Part::of).collect();
-        self.run(py, Prompt::Parts(parts?), config, on_text, turn)
+        generated(py, self.run(py, Prompt::Parts(parts?), config, on_text, turn)?)
     }
 
-    /// Messages are pairs of who says it, and what.
-    #[pyo3(signature = (messages, config, on_text, turn = None))]
+    /// Messages are who says it, parts, calls of functions and the call that it is the result of; functions are JSON. Gives the calls beside the
+    /// rest of the text.
+    #[pyo3(signature = (messages, tools, config, on_text, turn = None))]
     fn chat<'py>(
         &self,
         py: Python<'py>,
-        messages: Vec<(String, String)>,
+        messages: Vec<Spoken<'py>>,
+        tools: Vec<String>,
         config: Config,
         on_text: Option<Py<PyAny>>,
         turn: Option<Py<Turn>>,
-    ) -> PyResult<Generated<'py>> {
-        let messages = messages.into_iter().map(|(role, content)| Message::new(role, content));
-        self.run(py, Prompt::Messages(messages.collect()), config, on_text, turn)
+    ) -> PyResult<(Generated<'py>, Vec<(String, String)>)> {
+        let conversation = Conversation::of(messages, &tools)?;
+        let calls = (!tools.is_empty()).then(|| ToolCalls::of(&conversation.tools));
+        let prompt = Prompt::Messages(conversation);
+        let mut made = self.run(py, prompt, config, on_text, turn)?;
+        let mut called = Vec::new();
+        if let Some(mut calls) = calls {
+            let mut said = calls.push(&std::mem::take(&mut made.text));
+            said.extend(calls.finish());
+            for said in said {
+                match said {
+                    Said::Text(text) => made.text += &text,
+                    Said::Call(call) => called.push((call.name, call.arguments)),
+                }
+            }
+        }
+        Ok((generated(py, made)?, called))
     }
 
     fn prefill(&self, py: Python<'_>, prompt: &str) -> PyResult<()> {

@@ -225,6 +225,70 @@ def test_pictures_and_sounds() -> None:
     assert runner.context.count(None) == 9
 
 
+def test_pictures_become_what_the_program_takes() -> None:
+    case = expected("forms/expected.json")["multimodal"][2]
+    runner = llm.Runner(MODELS / "forms/multimodal.pte", llm.Tokenizer.empty(), chat_template="{{ messages[0].content }}")
+    points = numpy.array(case["picture"], "uint8").reshape(16, 16, 3)
+    tensor = (points.astype("float32") / 255 - 0.5) / 0.25
+    options = {"temperature": 0.0, "max_new_tokens": 6, "ignore_eos": True}
+
+    def generated(*parts: Any) -> tuple[list[int], int]:
+        runner.reset()
+        made = runner.generate([[5, 6], *parts, [9]], llm.GenerationConfig(), **options)
+        return made.tokens, made.stats.prompt_tokens
+
+    whole = llm.Image(tensor.transpose(2, 0, 1)[None])
+    wanted, tokens = generated(whole)
+    assert generated(llm.Picture(points, mean=0.5, std=[0.25] * 3)) == (wanted, tokens)
+    assert generated(llm.Picture(points, "canvas", mean=0.5, std=0.25)) == (wanted, tokens)
+    # Twice as wide, it is two tiles, and with `closest` the whole one more.
+    wide = numpy.concatenate([points, points], 1)
+    two = generated(whole, whole)
+    assert generated(llm.Picture(wide, "canvas", mean=0.5, std=0.25)) == two
+    each = two[1] - tokens
+    assert generated(llm.Picture(wide, "closest", mean=0.5, std=0.25))[1] == tokens + 2 * each
+    # Messages have pictures among their texts, here none.
+    runner.reset()
+    message = {"role": "user", "content": ["", llm.Picture(points, mean=0.5, std=0.25)]}
+    made = runner.chat([message], llm.GenerationConfig(), **options)
+    runner.reset()
+    assert made.tokens == runner.generate([whole], llm.GenerationConfig(), **options).tokens
+    assert made.stats.prompt_tokens == each and runner.context.count(None) == each
+    for picture, wrong in [
+        (llm.Picture(points, "diagonal"), "no tiling"),
+        (llm.Picture(points, "canvas", tiles=0), "tiles is 0"),
+        (llm.Picture(points, std=0.0), "std is not 0"),
+        (llm.Picture(points, mean=[0.0, 1.0]), "mean has 2 values"),
+        (llm.Picture(tensor), "uint8"),
+        (llm.Picture(points[:0]), "points"),
+    ]:
+        with pytest.raises(torchlet.Error, match=wrong):
+            runner.generate([picture], **options)
+    text = llm.Runner(MODELS / "model/fp32.pte", chat_template="{{ messages[0].role }}")
+    with pytest.raises(torchlet.Error, match="0 places for 1 pictures"):
+        text.chat([{"role": "user", "content": [whole]}])
+
+
+def test_functions(runner: llm.Runner) -> None:
+    tools = [{"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}]
+    call = {"type": "object", "properties": {"name": {"const": "add"}, "arguments": {"const": {"a": 1}}}}
+    schema = {**call, "required": ["name", "arguments"], "additionalProperties": False}
+    template = "{% for t in tools %}{{ t.function.name }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
+    other = llm.Runner(MODELS / "model/fp32.pte", chat_template=template)
+    messages: list[Any] = [{"role": "user", "content": "In"}]
+    made = other.chat(messages, tools=tools, json_schema=schema, max_new_tokens=100)
+    assert made.text == "" and other.context[:1] != other.tokenizer.encode("In")[:1]
+    (called,) = made.tool_calls
+    assert called["function"]["name"] == "add" and json.loads(called["function"]["arguments"]) == {"a": 1}
+    messages += [
+        {"role": "assistant", "content": None, "tool_calls": made.tool_calls},
+        {"role": "tool", "tool_call_id": called["id"], "content": "7"},
+    ]
+    assert runner.chat(messages, tools=tools, max_new_tokens=4, temperature=0.0).tool_calls == []
+    with pytest.raises(torchlet.Error, match="'type' should be 'function'"):
+        runner.chat(messages, tools=[{}])
+
+
 def test_speech() -> None:
     wanted, forms = expected("forms/speech.json"), MODELS / "forms"
     transcriber = llm.Transcriber(

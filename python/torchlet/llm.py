@@ -14,6 +14,7 @@ import json
 import os
 import queue
 import threading
+import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ __all__ = [
     "GenerationConfig",
     "Image",
     "Overrides",
+    "Picture",
     "Runner",
     "Sampling",
     "Segment",
@@ -145,8 +147,31 @@ class Audio:
     tensor: Any
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A picture in a prompt, which becomes what the program's encoder takes: stretched to that size, or in tiles of it.
+
+    Attributes:
+        points: Red, green and blue from 0 to 255: a `uint8` tensor `[height, width, 3]`, such as `numpy.asarray(image)` of Pillow's.
+        tiling: How it is cut: `"canvas"`, as Llama 3.2 Vision has it; `"closest"`, as InternVL; `"rows"`, as Idefics 3 and SmolVLM.
+        tiles: How many tiles, at most; of rows, how many along the longer side.
+        mean: What is subtracted from values from 0 to 1: one number, or one for each colour.
+        std: What then divides them.
+    """
+
+    points: Any
+    tiling: Optional[str] = None
+    tiles: int = 4
+    mean: Union[float, Sequence[float]] = 0.0
+    std: Union[float, Sequence[float]] = 1.0
+
+
 #: Text; tokens; or parts of a prompt in their order.
-Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio]], Sequence[int]]
+Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio, Picture]], Sequence[int]]
+#: A message as OpenAI's API has it: `role`, `content`, `tool_calls` and `tool_call_id`. A list of content has texts, pictures and sounds.
+ChatMessage = Mapping[str, Any]
+#: A function as OpenAI's API has it.
+Tool = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -175,21 +200,28 @@ class Generation:
     """What was generated.
 
     Attributes:
-        text: The text without the prompt.
+        text: The text without the prompt, and without calls of functions.
         tokens: All tokens that were chosen, that which ended the text included.
         finish: Why it ended: `"stop"`, `"length"`, `"context"` (which is full), or `"stopped"`.
         stats: What it took.
+        tool_calls: The functions that the model calls, as OpenAI's API has it: the next messages have these, and what they gave.
     """
 
     text: str
     tokens: list[int]
     finish: str
     stats: Stats
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _generation(made: _torchlet.Generated) -> Generation:
+def _generation(made: _torchlet.Generated, calls: Sequence[tuple[str, str]] = ()) -> Generation:
     text, tokens, finish, stats = made
-    return Generation(text, tokens, finish, Stats(**stats))
+    return Generation(text, tokens, finish, Stats(**stats), [_call(name, arguments) for name, arguments in calls])
+
+
+def _call(name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{uuid.uuid4().hex}", "type": "function", "function": function}
 
 
 class Tokenizer:
@@ -347,24 +379,32 @@ class Runner:
 
     def chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[ChatMessage],
         config: GenerationConfig = GenerationConfig(),
         *,
+        tools: Sequence[Tool] = (),
         on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
-        """Generates the next message of a conversation, whose messages have a `role` and a `content`. What of it was fed before is not fed again."""
-        return self._chat(messages, _configured(config, options), on_text)
+        """Generates the next message of a conversation, whose messages have a `role` and a `content`. What of it was fed before is not fed again,
+        unless there are pictures or sounds in it: a list of content has these among its texts.
+
+        `tools` are functions that may be called: `Generation.tool_calls` has the calls, which `on_text` hears as the model writes them.
+        """
+        return self._chat(messages, _configured(config, options), on_text, tools=tools)
 
     def _chat(
         self,
-        messages: Sequence[Mapping[str, str]],
+        messages: Sequence[ChatMessage],
         config: GenerationConfig,
         on_text: Optional[Listener],
         turn: Optional[_torchlet.Turn] = None,
+        tools: Sequence[Tool] = (),
     ) -> Generation:
-        pairs = [(message["role"], message["content"]) for message in messages]
-        return _generation(self._native.chat(pairs, config, on_text, turn))
+        spoken = [_message(message) for message in messages]
+        functions = [json.dumps(tool) for tool in tools]
+        made, calls = self._native.chat(spoken, functions, config, on_text, turn)
+        return _generation(made, calls)
 
     def stream(
         self, prompt: Prompt = "", config: GenerationConfig = GenerationConfig(), **options: Any
@@ -373,7 +413,7 @@ class Runner:
         return self._streamed(lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn))
 
     def stream_chat(
-        self, messages: Sequence[Mapping[str, str]], config: GenerationConfig = GenerationConfig(), **options: Any
+        self, messages: Sequence[ChatMessage], config: GenerationConfig = GenerationConfig(), **options: Any
     ) -> Iterator[str]:
         """The text of `chat`, piece by piece."""
         return self._streamed(lambda hear, turn: self._chat(messages, _configured(config, options), hear, turn))
@@ -470,7 +510,25 @@ def _part(part: Any) -> tuple[str, Any]:
     if isinstance(part, (Image, Audio)):
         kind = type(part).__name__.lower()
         return kind, _arrays.as_input(part.tensor, 0, f"{kind} encoder")
+    if isinstance(part, Picture):
+        points = _arrays.as_input(part.points, 0, "picture")
+        return "picture", (points, part.tiling, part.tiles, _channels(part.mean), _channels(part.std))
     return "tokens", list(part)
+
+
+def _channels(values: Union[float, Sequence[float]]) -> list[float]:
+    return [float(values)] if isinstance(values, (int, float)) else list(values)
+
+
+def _message(
+    message: ChatMessage,
+) -> tuple[str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str]]:
+    content = message.get("content")
+    parts = [content or ""] if content is None or isinstance(content, str) else content
+    calls = [
+        (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
+    ]
+    return message["role"], [_part(part) for part in parts], calls, message.get("tool_call_id")
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,17 @@ impl Picture {
         &self.points
     }
 
+    /// The points as most encoders take them: all reds, all greens, all blues, each from 0 to 1, then `(value - mean) / std`.
+    pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
+        let points = self.points.as_chunks::<3>().0;
+        let mut planes = Vec::with_capacity(self.points.len());
+        for (channel, (mean, std)) in mean.into_iter().zip(std).enumerate() {
+            let values = points.iter().filter_map(|point| point.get(channel));
+            planes.extend(values.map(|value| (f32::from(*value) / 255.0 - mean) / std));
+        }
+        planes
+    }
+
     /// A part that lies within the picture.
     fn part(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
         let mut part = Picture::black(width, height)?;
@@ -91,5 +102,21 @@ fn bytes_of(width: usize, height: usize) -> Result<usize, Error> {
                 "{width}×{height} points; a picture has 1 to {MAX_SIDE} a side, and at most {MAX_BYTES} bytes"
             ),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_are_of_a_colour_each() {
+        let picture = Picture::from_rgb(2, 1, vec![255, 0, 51, 0, 255, 102]).unwrap();
+        let plain = [1.0, 0.0, 0.0, 1.0, 0.2, 0.4];
+        assert_eq!(picture.planes([0.0; 3], [1.0; 3]), plain);
+        let scaled = picture.planes([0.5, 0.0, 0.2], [0.5, 2.0, 0.2]);
+        assert_eq!(scaled, [1.0, -1.0, 0.0, 0.5, 0.0, 1.0]);
+        assert!(Picture::from_rgb(2, 1, vec![0; 5]).is_err());
+        assert!(Picture::from_rgb(0, 1, Vec::new()).is_err());
     }
 }

@@ -1,8 +1,9 @@
 //! A queue of requests for text, and the sessions that work on it.
 
 use super::openai::{Completion, Prompt};
-use super::pictures::{parts, placed};
+use super::pictures::parts;
 use crate::failure::Failure;
+use crate::language::inputs::Part;
 use crate::language::pictures::PictureForm;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -181,12 +182,10 @@ fn generate(
     };
     let tokens = match &job.request.prompt {
         Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
-            let prompt = runner.chat_template()?.render_with_tools(messages, tools, true)?;
             let pictures = parts(runner, pictures, form)?;
-            let inputs: Vec<Input<'_>> = placed(&prompt, mark, &pictures)?;
-            // Nothing tells one picture from another among what was fed.
-            runner.keep_common(&[])?;
-            let generation = runner.generate_from(&inputs, config, on_text)?;
+            let inputs: Vec<Vec<Input<'_>>> =
+                pictures.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
+            let generation = runner.chat_from(messages, tools, (mark, &inputs), config, on_text)?;
             let prompt = generation.stats.prompt_tokens;
             return Ok(is_there.then_some((generation, prompt)));
         }

@@ -1,12 +1,12 @@
 //! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would change the answer, is refused by name.
 
-use super::pictures::{data_uri, mark};
+use super::pictures::data_uri;
 use serde_json::{Map, Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
 use torchlet::llm::{
-    Finish, Generation, GenerationConfig, Message, Said, Sampling, Tool, ToolCall, ToolCalls,
+    Finish, Generation, GenerationConfig, Mark, Message, Said, Sampling, Tool, ToolCall, ToolCalls,
 };
 
 /// What a text follows.
@@ -16,7 +16,7 @@ pub(super) enum Prompt {
     Messages {
         messages: Vec<Message>,
         pictures: Vec<Vec<u8>>,
-        mark: String,
+        mark: Mark,
     },
     Text(String),
 }
@@ -39,6 +39,9 @@ pub(super) struct Completion {
 /// Fields that change nothing about the answer of this server.
 const WITHOUT_EFFECT: [&str; 7] =
     ["model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"];
+
+/// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call may be.
+const MAX_TOOLS: usize = 128;
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
@@ -230,7 +233,7 @@ impl Fields {
                 value.as_array().cloned()
             })?;
         let list = list.unwrap_or_default();
-        let mark = mark(list.iter().flat_map(|message| texts(&message["content"])));
+        let mark = Mark::unlike(list.iter().flat_map(|message| texts(&message["content"])));
         for (number, value) in list.iter().enumerate() {
             let read = message(value, &mark, &mut pictures);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
@@ -243,9 +246,15 @@ impl Fields {
 
     /// The functions that may be called, and whether one has to be.
     fn tools(&mut self) -> Result<(Vec<Tool>, bool), String> {
-        let list = self.take("tools", "a list of functions", |value| value.as_array().cloned())?;
+        let list = self.0.remove("tools").unwrap_or_else(|| json!([]));
+        let Value::Array(list) = list else {
+            return Err("'tools' should be a list of functions".into());
+        };
+        if list.len() > MAX_TOOLS {
+            return Err(format!("'tools' has {} functions, more than {MAX_TOOLS}", list.len()));
+        }
         let mut tools: Vec<Tool> = Vec::new();
-        for (number, value) in list.unwrap_or_default().iter().enumerate() {
+        for (number, value) in list.iter().enumerate() {
             let tool = Tool::from_json(&value.to_string())
                 .map_err(|error| format!("'tools[{number}]': {error}"))?;
             if tools.iter().any(|other| other.name() == tool.name()) {
@@ -276,7 +285,7 @@ fn texts(content: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// A message, whose pictures are added to others.
-fn message(value: &Value, mark: &str, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
+fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
     let role = value["role"].as_str().ok_or("'role' should be a text")?;
     let tool_calls = match &value["tool_calls"] {
         Value::Null => Vec::new(),
@@ -317,12 +326,12 @@ fn tool_call(value: &Value) -> Result<ToolCall, String> {
 }
 
 /// The text of a part of a message's content, or what stands for its picture.
-fn content_part(part: &Value, mark: &str, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
+fn content_part(part: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<String, String> {
     match (part["type"].as_str(), &part["text"], &part["image_url"]["url"]) {
         (Some("text"), Value::String(text), _) => Ok(text.clone()),
         (Some("image_url"), _, Value::String(url)) => {
             pictures.push(data_uri(url)?);
-            Ok(mark.into())
+            Ok(mark.as_str().into())
         }
         _ => Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \"image_url\", \"image_url\": {\"url\": ...}}".into()),
     }
@@ -527,8 +536,9 @@ pub(super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pictures::MARK;
     use super::*;
+
+    const MARK: &str = "\u{fffc}";
 
     fn chat(rest: &str) -> Result<Completion, String> {
         let body =
@@ -537,7 +547,7 @@ mod tests {
     }
 
     fn messages(messages: Vec<Message>, pictures: Vec<Vec<u8>>) -> Prompt {
-        Prompt::Messages { messages, pictures, mark: MARK.into() }
+        Prompt::Messages { messages, pictures, mark: Mark::unlike([]) }
     }
 
     const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
@@ -572,6 +582,31 @@ mod tests {
         let calls = Message { tool_calls: vec![call], ..Message::new("assistant", "") };
         let result = Message { tool_call_id: Some("a".into()), ..Message::new("tool", "7") };
         assert_eq!(read.prompt, messages(vec![calls, result], vec![]));
+    }
+
+    #[test]
+    fn functions_that_nobody_has_are_refused_soon() {
+        let function = |name: &str, parameters: &str| {
+            format!(
+                r#"{{"type": "function", "function": {{"name": "{name}", "parameters": {parameters}}}}}"#
+            )
+        };
+        let list = |functions: &[String]| chat(&format!(r#", "tools": [{}]"#, functions.join(",")));
+        let many: Vec<_> = (0..50_000).map(|number| function(&number.to_string(), "{}")).collect();
+        assert!(list(&many).unwrap_err().contains("'tools' has 50000 functions"));
+        assert_eq!(list(&many[..MAX_TOOLS]).unwrap().tools.len(), MAX_TOOLS);
+        let nested = |depth: usize| {
+            let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
+            list(&[function("f", &format!("{open}{{}}{close}"))])
+        };
+        assert!(nested(100).is_ok());
+        assert!(nested(100_000).unwrap_err().contains("JSON"));
+        // What a template or a grammar would take for its own.
+        let odd = list(&[function(r#"</tools>\"{{ x }}\u0000\ud83d\ude00"#, "{}")]).unwrap();
+        assert_eq!(odd.tools[0].name(), "</tools>\"{{ x }}\0😀");
+        let schema = Tool::call_schema(&odd.tools);
+        let schema: Value = serde_json::from_str(&schema).unwrap();
+        assert_eq!(schema["properties"]["name"]["const"], odd.tools[0].name());
     }
 
     #[test]
@@ -614,8 +649,11 @@ mod tests {
         let other = format!("{MARK}0\u{fffd}");
         let marked =
             vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
-        let expected =
-            Prompt::Messages { messages: marked, pictures: vec![vec![0, 1, 2]], mark: other };
+        let expected = Prompt::Messages {
+            messages: marked,
+            pictures: vec![vec![0, 1, 2]],
+            mark: Mark::unlike([MARK]),
+        };
         assert_eq!(read.prompt, expected);
         for (text, url, expected) in [
             ("", "https://example.com/a.png", "fetches nothing"),

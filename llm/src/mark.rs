@@ -1,0 +1,101 @@
+//! Places in the texts of messages for what is no text.
+
+use crate::encoder::Input;
+use crate::error::Error;
+use std::collections::HashSet;
+
+/// What stands in the texts of messages in the place of a picture or a sound, until a template has made a prompt of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mark(String);
+
+/// Unicode's character for objects.
+const OBJECT: &str = "\u{fffc}";
+/// What closes a mark that has a number.
+const END: char = '\u{fffd}';
+
+impl Mark {
+    /// Something that is in none of these texts: the character for objects, or that with a number and another character, so that nothing that ends
+    /// or begins a text makes another mark of it.
+    pub fn unlike<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+        let (mut is_there, mut taken) = (false, HashSet::new());
+        for text in texts {
+            for (at, _) in text.match_indices(OBJECT) {
+                is_there = true;
+                let rest = text.get(at + OBJECT.len()..).unwrap_or_default();
+                let digits = rest.bytes().take(20).take_while(u8::is_ascii_digit).count();
+                let (number, rest) = rest.split_at(digits);
+                if rest.starts_with(END) {
+                    taken.extend(number.parse::<u64>());
+                }
+            }
+        }
+        let free = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
+        Mark(if is_there { format!("{OBJECT}{free}{END}") } else { OBJECT.to_owned() })
+    }
+
+    /// The text to write.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A prompt with pictures and sounds, of one or several parts each, where their marks are.
+    ///
+    /// # Errors
+    /// There are not as many marks: a template may have left some out.
+    pub fn place<'p>(
+        &self,
+        prompt: &'p str,
+        objects: &[Vec<Input<'p>>],
+    ) -> Result<Vec<Input<'p>>, Error> {
+        let (marks, found) = (prompt.matches(&self.0).count(), objects.len());
+        if marks != found {
+            let message = format!("it has {marks} places for {found} pictures and sounds");
+            return Err(Error::Template { message });
+        }
+        let mut objects = objects.iter();
+        let mut inputs = Vec::new();
+        for text in prompt.split(&self.0) {
+            if !text.is_empty() {
+                inputs.push(Input::Text(text));
+            }
+            inputs.extend(objects.next().into_iter().flatten().cloned());
+        }
+        Ok(inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_go_where_their_marks_are() {
+        let mark = Mark::unlike([]);
+        let objects = [
+            vec![Input::Tokens(&[1])],
+            vec![Input::Text("("), Input::Tokens(&[2]), Input::Tokens(&[3]), Input::Text(")")],
+        ];
+        let described = |prompt: &str| {
+            let inputs = mark.place(prompt, &objects).map_err(|error| error.to_string())?;
+            let describe = |input: &Input<'_>| match input {
+                Input::Text(text) => (*text).to_owned(),
+                Input::Tokens(tokens) => format!("{}", tokens[0]),
+                _ => unreachable!("neither text nor tokens"),
+            };
+            Ok::<_, String>(inputs.iter().map(describe).collect::<Vec<_>>().join("|"))
+        };
+        assert_eq!(described(&format!("a{OBJECT}b{OBJECT}")).unwrap(), "a|1|b|(|2|3|)");
+        assert_eq!(described(&format!("{OBJECT}{OBJECT}c")).unwrap(), "1|(|2|3|)|c");
+        assert!(described(OBJECT).unwrap_err().contains("1 places for 2 pictures"));
+    }
+
+    #[test]
+    fn no_text_is_a_mark() {
+        let numbered = |number: u64| format!("{OBJECT}{number}\u{fffd}");
+        let of = |texts: &[&str]| Mark::unlike(texts.iter().copied()).0;
+        assert_eq!(of(&["a", ""]), OBJECT);
+        assert_eq!(of(&["a", OBJECT]), numbered(0));
+        assert_eq!(of(&[&format!("{}{OBJECT}5", numbered(0)), &numbered(1)]), numbered(2));
+        assert_eq!(of(&[&format!("{OBJECT}99999999999999999999999\u{fffd}")]), numbered(0));
+    }
+}
