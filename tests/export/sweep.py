@@ -69,6 +69,7 @@ SIGNS = "the signs of vectors are left open"
 ORDERS = "the order of eigenvalues, and the directions of vectors, are left open"
 HALVES = "PyTorch rounds to the type after each batch, torchlet once"
 NARROW = "the exporter writes a factor as `float32`, whatever the type: so are ExecuTorch's results"
+TAPS = "PyTorch's own are off by several roundings to the type, compared with `float64`; torchlet rounds once"
 STEPS = "PyTorch rounds coordinates and weights to the type at each step, torchlet computes in `float32`"
 WIDENED = "the exporter writes a result in `float32`"
 POLES = "at its poles, PyTorch's sine of multiples of pi is not zero: its result is large, ours is infinite"
@@ -92,6 +93,7 @@ EXPLAINED = {
     "linalg.eig": ("output [01]", ORDERS, ()),
     "linalg.eigvals": ("output 0", ORDERS, ()),
     "addbmm": ("output 0", HALVES, ("f16", "bf16")),
+    **{f"nn.functional.conv_transpose{n}d": ("output 0", TAPS, ("f16",)) for n in (2, 3)},
     "grid_sampler_2d": ("output 0", STEPS, ("f16", "bf16")),
     "masked.std": ("output 0", WIDENED, ("f16", "bf16")),
     "masked.var": ("output 0", WIDENED, ("f16", "bf16")),

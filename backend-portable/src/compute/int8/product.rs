@@ -297,7 +297,7 @@ impl Grid<'_> {
         blocks: Range<usize>,
         workspace: &'w mut [f32],
     ) -> Option<(&'w [i8], &'w mut [f32])> {
-        let Left::Windows(codes, windows, outside) = left else { return None };
+        let (Left::Windows(codes, _, outside), windows) = (left, self.windows) else { return None };
         let words = self.words().checked_mul(blocks.len())?;
         let (own, rest) = workspace.split_at_mut_checked(words)?;
         let own: &mut [i8] = bytemuck::cast_slice_mut(own);
