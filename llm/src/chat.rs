@@ -94,6 +94,10 @@ impl ChatTemplate {
         environment
             .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", tojson);
+        environment.set_formatter(|out, state, value| {
+            pay_for_parts(state, value)?;
+            minijinja::escape_formatter(out, state, value)
+        });
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
@@ -231,6 +235,20 @@ fn tojson(
     let mut json = Json { state, separators, indent, text: String::new() };
     json.write(value, 0)?;
     Ok(Value::from_safe_string(json.text))
+}
+
+/// Takes fuel for all that a list or map holds, which is written next: it may hold another one twice, and that as well.
+fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+    let is_map = match value.kind() {
+        ValueKind::Map => true,
+        ValueKind::Seq | ValueKind::Iterable => false,
+        _ => return Ok(()),
+    };
+    for part in value.try_iter()? {
+        state.consume_fuel(1)?;
+        pay_for_parts(state, &if is_map { value.get_item(&part)? } else { part })?;
+    }
+    Ok(())
 }
 
 /// JSON as templates have it: numbers are such there, and fields stay in their order.
@@ -513,7 +531,7 @@ mod tests {
     #[test]
     fn values_that_double_are_refused() {
         let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
-        for show in ["ns.x|tojson", "ns.x|tojson(indent=2)", "{'a': ns.x}|tojson"] {
+        for show in ["ns.x|tojson", "ns.x|tojson(indent=2)", "{'a': ns.x}|tojson", "ns.x", "{'a': ns.x}"] {
             let template =
                 ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{show}");
