@@ -6,6 +6,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Environment, ErrorKind, State, Value, context};
 use std::path::Path;
+use std::sync::Arc;
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,6 +64,10 @@ const LLAMA3: &str = "{{ bos_token }}{% if tools %}{{ '<|start_header_id|>system
 
 /// Instructions that a template may take: those of models have a few hundred for each message.
 const FUEL: u64 = 2_000_000;
+/// Bytes of JSON that are written for one instruction's fuel, as in what templates have of their own.
+const BYTES_OF_FUEL: usize = 4;
+/// Levels of lists and maps in JSON: its readers take fewer.
+const MAX_DEPTH: usize = 1000;
 /// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
 const MAX_TEMPLATE: usize = 64 << 10;
 /// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
@@ -273,27 +278,33 @@ fn template_value(value: &serde_json::Value) -> Value {
 struct Json<'s> {
     state: &'s State<'s, 's>,
     /// What stands for a comma, and for a colon.
-    separators: [String; 2],
+    separators: [Arc<str>; 2],
     indent: Option<usize>,
     text: String,
 }
 
 impl Json<'_> {
-    /// Adds a piece, which takes fuel by its length: lists that hold others twice are longer than all memory after a few of these.
+    /// Takes fuel for so many bytes: lists that hold others twice are longer than all memory after a few of these.
+    fn pay(&self, bytes: usize) -> Result<(), minijinja::Error> {
+        self.state.consume_fuel(bytes.div_ceil(BYTES_OF_FUEL) as u64)
+    }
+
     fn push(&mut self, piece: &str) -> Result<(), minijinja::Error> {
-        self.state.consume_fuel(piece.len() as u64)?;
+        self.pay(piece.len())?;
         self.text.push_str(piece);
         Ok(())
     }
 
     fn push_text(&mut self, text: &str) -> Result<(), minijinja::Error> {
+        // Before there is a copy.
+        self.pay(text.len())?;
         self.push(&serde_json::Value::from(text).to_string())
     }
 
     fn end_line(&mut self, depth: usize) -> Result<(), minijinja::Error> {
         let Some(indent) = self.indent else { return Ok(()) };
         let spaces = indent.saturating_mul(depth);
-        self.state.consume_fuel(spaces as u64)?;
+        self.pay(spaces)?;
         self.text.push('\n');
         self.text.extend(std::iter::repeat_n(' ', spaces));
         Ok(())
@@ -302,7 +313,7 @@ impl Json<'_> {
     /// What stands in front of a part of a list or an object.
     fn begin(&mut self, is_first: bool, depth: usize) -> Result<(), minijinja::Error> {
         if !is_first {
-            let [comma, _] = self.separators.clone();
+            let comma = Arc::clone(&self.separators[0]);
             self.push(&comma)?;
         }
         self.end_line(depth)
@@ -310,6 +321,10 @@ impl Json<'_> {
 
     /// Writes a value that is `depth` levels deep within others.
     fn write(&mut self, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
+        if depth > MAX_DEPTH {
+            let message = format!("lists and maps are more than {MAX_DEPTH} levels deep");
+            return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
+        }
         let close = match value.kind() {
             ValueKind::None => return self.push("null"),
             ValueKind::Bool | ValueKind::Number => return self.push(&value.to_string()),
@@ -319,7 +334,7 @@ impl Json<'_> {
                 for (number, name) in value.try_iter()?.enumerate() {
                     self.begin(number == 0, depth + 1)?;
                     self.push_text(&name.to_string())?;
-                    let [_, colon] = self.separators.clone();
+                    let colon = Arc::clone(&self.separators[1]);
                     self.push(&colon)?;
                     self.write(&value.get_item(&name)?, depth + 1)?;
                 }
@@ -531,11 +546,19 @@ mod tests {
     #[test]
     fn values_that_double_are_refused() {
         let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
-        for show in ["ns.x|tojson", "ns.x|tojson(indent=2)", "{'a': ns.x}|tojson", "ns.x", "{'a': ns.x}"] {
+        for show in
+            ["ns.x|tojson", "ns.x|tojson(indent=2)", "{'a': ns.x}|tojson", "ns.x", "{'a': ns.x}"]
+        {
             let template =
                 ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{show}");
         }
+        let parted =
+            "{% set x = 'x' * 50000000 %}{{ range(10000)|list|tojson(separators=('', x)) }}";
+        let parted = ChatTemplate::new(parted, None, None).unwrap();
+        assert!(parted.render(&[], true).is_ok(), "what is not written takes nothing");
+        let deep = "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}";
+        assert!(ChatTemplate::new(deep, None, None).unwrap().render(&[], true).is_err());
         let often = "{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{% set y = x|tojson %}{% endfor %}";
         assert!(ChatTemplate::new(often, None, None).unwrap().render(&[], true).is_err());
     }

@@ -14,8 +14,8 @@ const OBJECT: &str = "\u{fffc}";
 const END: char = '\u{fffd}';
 
 impl Mark {
-    /// Something that is in none of these texts: the character for objects, or that with a number and another character, so that nothing that ends
-    /// or begins a text makes another mark of it.
+    /// Something that is in none of these texts: the character for objects, or that with a number and another character. What is joined before it is
+    /// looked for, such as the parts of a message, is one text; so are names and functions, which templates write, too.
     pub fn unlike<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let (mut is_there, mut taken) = (false, HashSet::new());
         for text in texts {

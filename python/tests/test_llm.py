@@ -287,6 +287,14 @@ def test_functions(runner: llm.Runner) -> None:
     assert runner.chat(messages, tools=tools, max_new_tokens=4, temperature=0.0).tool_calls == []
     with pytest.raises(torchlet.Error, match="'type' should be 'function'"):
         runner.chat(messages, tools=[{}])
+    pieces = other.stream_chat(messages[:1], tools=tools, json_schema=schema, max_new_tokens=100)
+    assert json.loads("".join(pieces)) == {"name": "add", "arguments": {"a": 1}}
+    parted = [{"role": "user", "content": [{"type": "text", "text": "I"}, "n"]}]
+    said = [runner.chat(spoken, max_new_tokens=4, temperature=0.0).text for spoken in (messages[:1], parted)]
+    assert said[0] == said[1]
+    for wrong, what in [({"content": "In"}, "lacks 'role'"), ({"role": "user", "content": [{"type": "image_url"}]}, "no part")]:
+        with pytest.raises(torchlet.Error, match=what):
+            runner.chat([wrong])
 
 
 def test_speech() -> None:

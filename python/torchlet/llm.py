@@ -16,7 +16,7 @@ import queue
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional, Union
@@ -155,7 +155,7 @@ class Picture:
         points: Red, green and blue from 0 to 255: a `uint8` tensor `[height, width, 3]`, such as `numpy.asarray(image)` of Pillow's.
         tiling: How it is cut: `"canvas"`, as Llama 3.2 Vision has it; `"closest"`, as InternVL; `"rows"`, as Idefics 3 and SmolVLM.
         tiles: How many tiles, at most; of rows, how many along the longer side.
-        mean: What is subtracted from values from 0 to 1: one number, or one for each colour.
+        mean: What is subtracted from values from 0 to 1: one number, or one for each colour. Encoders of `uint8` take points as they are.
         std: What then divides them.
     """
 
@@ -382,7 +382,7 @@ class Runner:
         messages: Sequence[ChatMessage],
         config: GenerationConfig = GenerationConfig(),
         *,
-        tools: Sequence[Tool] = (),
+        tools: Optional[Sequence[Tool]] = None,
         on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
@@ -391,7 +391,7 @@ class Runner:
 
         `tools` are functions that may be called: `Generation.tool_calls` has the calls, which `on_text` hears as the model writes them.
         """
-        return self._chat(messages, _configured(config, options), on_text, tools=tools)
+        return self._chat(messages, _configured(config, options), on_text, tools=tools or ())
 
     def _chat(
         self,
@@ -413,10 +413,16 @@ class Runner:
         return self._streamed(lambda hear, turn: self._generate(prompt, _configured(config, options), hear, turn))
 
     def stream_chat(
-        self, messages: Sequence[ChatMessage], config: GenerationConfig = GenerationConfig(), **options: Any
+        self,
+        messages: Sequence[ChatMessage],
+        config: GenerationConfig = GenerationConfig(),
+        *,
+        tools: Optional[Sequence[Tool]] = None,
+        **options: Any,
     ) -> Iterator[str]:
-        """The text of `chat`, piece by piece."""
-        return self._streamed(lambda hear, turn: self._chat(messages, _configured(config, options), hear, turn))
+        """The text of `chat`, piece by piece, calls of functions as the model writes them."""
+        configured = _configured(config, options)
+        return self._streamed(lambda hear, turn: self._chat(messages, configured, hear, turn, tools or ()))
 
     def _streamed(self, generate: Callable[[Listener, _torchlet.Turn], Generation]) -> Iterator[str]:
         pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
@@ -513,11 +519,16 @@ def _part(part: Any) -> tuple[str, Any]:
     if isinstance(part, Picture):
         points = _arrays.as_input(part.points, 0, "picture")
         return "picture", (points, part.tiling, part.tiles, _channels(part.mean), _channels(part.std))
+    if isinstance(part, Mapping):
+        if part.get("type") != "text" or not isinstance(part.get("text"), str):
+            wanted = "these are texts, a Picture, an Image, an Audio, or a 'text' of that type"
+            raise invalid_argument(f"{part!r} is no part of a message: {wanted}")
+        return "text", part["text"]
     return "tokens", list(part)
 
 
 def _channels(values: Union[float, Sequence[float]]) -> list[float]:
-    return [float(values)] if isinstance(values, (int, float)) else list(values)
+    return [float(value) for value in values] if isinstance(values, Iterable) else [float(values)]
 
 
 def _message(
@@ -525,10 +536,14 @@ def _message(
 ) -> tuple[str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str]]:
     content = message.get("content")
     parts = [content or ""] if content is None or isinstance(content, str) else content
-    calls = [
-        (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
-    ]
-    return message["role"], [_part(part) for part in parts], calls, message.get("tool_call_id")
+    try:
+        calls = [
+            (call["id"], call["function"]["name"], call["function"]["arguments"]) for call in message.get("tool_calls") or ()
+        ]
+        role = message["role"]
+    except KeyError as missing:
+        raise invalid_argument(f"a message lacks {missing}") from None
+    return role, [_part(part) for part in parts], calls, message.get("tool_call_id")
 
 
 @dataclass(frozen=True)

@@ -309,7 +309,7 @@ pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     let (down, across) = (count.div_ceil(rows), wide.div_ceil(columns));
     let some = some.start..some.end.min(width.div_ceil(wide));
     let parts = Parts::new(data);
-    // There are no more than elements.
+    // There are fewer than twice the elements, of which a slice has at most `isize::MAX` bytes.
     let jobs = down * across * some.len();
     for_each_job(parallel, jobs, workspace, slot_len, &|index, workspace| {
         let (index, start) = (index / across, index % across * columns);

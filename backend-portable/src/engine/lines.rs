@@ -21,8 +21,8 @@ pub(super) struct Lines {
 enum Memory {
     Heap(Vec<f32>),
     /// The system, in pages so large that it gives them only to those who ask: weights that are read once each run come from memory
-    /// some percent faster, since fewer addresses have to be looked up.
-    #[cfg(all(target_os = "linux", not(miri)))]
+    /// some percent faster, since fewer addresses have to be looked up. Where addresses are few, none are left between blocks.
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     Pages(memmap2::MmapMut),
 }
 
@@ -34,12 +34,12 @@ impl Default for Memory {
 
 impl Memory {
     /// Elements of a large page.
-    #[cfg(all(target_os = "linux", not(miri)))]
+    #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     const PAGE: usize = (2 << 20) / size_of::<f32>();
 
     /// At least so many zeros, and the multiple of elements at which they should start. `None` if there is not so much memory.
     fn zeroed(len: usize) -> Option<(Self, usize)> {
-        #[cfg(all(target_os = "linux", not(miri)))]
+        #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
         if len >= Self::PAGE {
             let bytes = len.checked_add(Self::PAGE)?.checked_mul(size_of::<f32>())?;
             let pages = memmap2::MmapMut::map_anon(bytes).ok()?;
@@ -54,7 +54,7 @@ impl Memory {
     fn as_slice(&self) -> &[f32] {
         match self {
             Memory::Heap(elements) => elements,
-            #[cfg(all(target_os = "linux", not(miri)))]
+            #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
             Memory::Pages(bytes) => bytemuck::try_cast_slice(bytes).unwrap_or_default(),
         }
     }
@@ -62,7 +62,7 @@ impl Memory {
     fn as_mut_slice(&mut self) -> &mut [f32] {
         match self {
             Memory::Heap(elements) => elements,
-            #[cfg(all(target_os = "linux", not(miri)))]
+            #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
             Memory::Pages(bytes) => bytemuck::try_cast_slice_mut(bytes).unwrap_or_default(),
         }
     }

@@ -336,8 +336,11 @@ fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
 fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], out: &mut [E]) {
     for_each_run(walk, offset, &mut |[place, value], len| {
         let (out, values) = (run_mut(out, place, len), run(values, value, len));
-        if let (Some(out), Some(values)) = (out, values) {
-            out.copy_from_slice(values);
+        match (out, values) {
+            // Without a call for each.
+            (Some([out]), Some([value])) => *out = *value,
+            (Some(out), Some(values)) => out.copy_from_slice(values),
+            _ => {}
         }
     });
 }

@@ -152,8 +152,8 @@ fn split(
     if jobs <= 1 {
         return (1, 1);
     }
-    // As many for each thread.
-    let jobs = jobs.next_multiple_of(threads);
+    // As many for each thread, if there is one for each.
+    let jobs = if jobs > threads { jobs.next_multiple_of(threads) } else { jobs };
     let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
     let rows = m.saturating_mul(k.saturating_add(n));
     let rows_first = !plan.pack_b && (plan.pack_a || columns <= NEAR.max(rows));

@@ -22,7 +22,7 @@ use std::vec::Vec;
 use torchlet_core::rules::window::{Window, windows};
 use torchlet_graph::graph::ValueId;
 
-/// Most products that a convolution is cut into.
+/// Most parts that a convolution is cut into: blocks of groups times places between strides.
 const PARTS: usize = 256;
 
 /// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero, bias, kernel, stride, padding, dilation, groups, activation)`, and the
