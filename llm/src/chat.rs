@@ -237,6 +237,7 @@ fn tojson(
     options.get::<Option<bool>>("ensure_ascii")?;
     options.assert_all_used()?;
     let indent = indent.map(|indent| indent.min(16));
+    let separators = separators.map(Into::into);
     let mut json = Json { state, separators, indent, text: String::new() };
     json.write(value, 0)?;
     Ok(Value::from_safe_string(json.text))
