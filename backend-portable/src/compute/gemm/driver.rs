@@ -146,14 +146,19 @@ fn split(
     plan: &Plan,
 ) -> (usize, usize) {
     let (mr, nr) = tier.tile();
+    if threads <= 1 {
+        return (1, 1);
+    }
     let columns = n.saturating_mul(k.max(1));
     let work = (m.saturating_mul(columns) / GRAIN).max(columns / FETCHED);
-    let jobs = if threads <= 1 { 1 } else { threads.saturating_mul(4).min(work) };
+    // As many for each thread, if there is one for each.
+    let jobs = match (work / threads).min(4) {
+        0 => work,
+        each => threads.saturating_mul(each),
+    };
     if jobs <= 1 {
         return (1, 1);
     }
-    // As many for each thread, if there is one for each.
-    let jobs = if jobs > threads { jobs.next_multiple_of(threads) } else { jobs };
     let (row_tiles, col_panels) = (m.div_ceil(mr), n.div_ceil(nr));
     let rows = m.saturating_mul(k.saturating_add(n));
     let rows_first = !plan.pack_b && (plan.pack_a || columns <= NEAR.max(rows));
@@ -169,12 +174,8 @@ fn split(
 /// Part `index` of `len` elements in `parts` parts of whole tiles, as equal as tiles allow.
 pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range<usize> {
     let (tiles, parts) = (len.div_ceil(tile), parts.max(1));
-    let (each, more) = (tiles / parts, tiles % parts);
-    // Those with one tile more are spread, so that neighbouring parts together are as equal. No more than `len`, whatever the numbers.
-    let border = |i: usize| {
-        let tiles = each.saturating_mul(i).saturating_add(more.saturating_mul(i) / parts);
-        tiles.saturating_mul(tile).min(len)
-    };
+    // Those with one tile more are spread, so that neighbouring parts together are as equal. Borders never go back, whatever the numbers.
+    let border = |i: usize| (tiles.saturating_mul(i) / parts).saturating_mul(tile).min(len);
     border(index)..border(index + 1)
 }
 
