@@ -376,8 +376,7 @@ impl Runner {
         mut on_text: impl FnMut(&str),
     ) -> Result<Generation, Error> {
         let start = (SystemTime::now(), Instant::now());
-        let prompt = self.chat_template()?.render_with_tools(messages, tools, true)?;
-        let tokens = self.tokenizer.encode(&prompt)?;
+        let tokens = self.prompt_tokens(messages, tools)?;
         let rest = self.keep_common(&tokens)?;
         self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
     }
@@ -407,7 +406,11 @@ impl Runner {
     /// # Errors
     /// The template refuses the messages.
     pub fn chat_tokens(&mut self, messages: &[Message]) -> Result<Vec<u32>, Error> {
-        let prompt = self.chat_template()?.render(messages, true)?;
+        self.prompt_tokens(messages, &[])
+    }
+
+    fn prompt_tokens(&mut self, messages: &[Message], tools: &[Tool]) -> Result<Vec<u32>, Error> {
+        let prompt = self.chat_template()?.render_with_tools(messages, tools, true)?;
         self.tokenizer.encode(&prompt)
     }
 

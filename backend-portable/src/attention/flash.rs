@@ -5,7 +5,7 @@ use crate::compute::functions::{Exp, map1_in_place};
 use crate::compute::gemm::{
     Context, Epilogue, Matrix, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len,
 };
-use crate::compute::simd::{Simd, Tier, Vectorized};
+use crate::compute::simd::{LINE, Simd, Tier, Vectorized};
 use crate::compute::split::{Tile, for_each_tile_mut};
 use crate::compute::storage::Stored;
 use crate::number::{elements, load, store};
@@ -20,8 +20,6 @@ const KEYS: usize = 128;
 const FEW: usize = 4;
 /// Keys ahead of the one in use that are brought near: those of a head lie apart, which processors do not guess.
 const AHEAD: usize = 12;
-/// Numbers of a line of the caches.
-const LINE: usize = 16;
 /// Numbers that are computed with side by side.
 const SIDE: usize = 16;
 

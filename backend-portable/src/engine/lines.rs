@@ -1,9 +1,7 @@
 //! Memory for vectors: whole cache lines, and whole pages where there are many.
 
+use crate::compute::simd::LINE;
 use std::vec::Vec;
-
-/// Elements of a cache line, at whose multiples buffers start.
-pub(super) const LINE: usize = 16;
 
 /// A fixed number of elements, zero at first, that start with a cache line.
 ///

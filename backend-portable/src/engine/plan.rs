@@ -1,12 +1,12 @@
 //! What is left to do when a region runs: calls of steps over memory that has its places.
 
-use super::lines::{LINE, Lines};
+use super::lines::Lines;
 use super::numbers::Precision;
 use super::ops::Copy;
 use super::packed::Constant;
 use super::view::BufferId;
 use crate::compute::gemm::{Context, ShapeMismatch};
-use crate::compute::simd::Tier;
+use crate::compute::simd::{LINE, Tier};
 use core::ops::Range;
 use std::boxed::Box;
 use std::time::Instant;

@@ -4,12 +4,10 @@
 // it is registers.
 #![allow(clippy::needless_range_loop)]
 
-use crate::compute::simd::{MAX_LANES, Simd, Vectorized};
+use crate::compute::simd::{LINE, MAX_LANES, Simd, Vectorized};
 
 /// Rows of B ahead of the one in use that are brought near: weights come from the third-level cache, or memory.
 const AHEAD: usize = 32;
-/// Floats of a line of the caches.
-const LINE: usize = 16;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
 

@@ -153,14 +153,14 @@ impl Cut {
         let (steps, panels) = (k.div_ceil(STEP).max(1), n.div_ceil(LANES).max(1));
         let near = (NEAR / (steps * STEP)).max(EVEN);
         let width = panels.div_ceil(panels.div_ceil(PANELS));
-        let part = match rows <= EVEN {
+        let (is_flat, height) = (rows <= EVEN, height(width));
+        let part = match is_flat {
             true => rows.max(1),
-            false => even_part(threads, rows.div_ceil(height(width)), near / height(width)),
+            false => even_part(threads, rows.div_ceil(height), near / height) * height,
         };
-        let part = if rows <= EVEN { part } else { part * height(width) };
         let wanted = if threads > 1 { threads * 2 } else { 1 };
         let across = wanted.div_ceil(rows.div_ceil(part).max(1)).max(1);
-        let cols = match rows <= EVEN && across > 1 {
+        let cols = match is_flat && across > 1 {
             true => even_part(threads, panels, panels.div_ceil(across)),
             false => panels.div_ceil(width).div_ceil(across) * width,
         };

@@ -43,6 +43,8 @@ pub use scalar::Scalar;
 
 /// Upper bound of [`Simd::LANES`], for buffers on the stack.
 pub const MAX_LANES: usize = 16;
+/// Floats of a line of the caches.
+pub(crate) const LINE: usize = 16;
 
 /// A vector instruction set for `f32`, held as a token: a value exists only where the instructions
 /// do.

@@ -131,22 +131,6 @@ impl<'g, 'p> Builder<'g, 'p> {
         })
     }
 
-    /// The numbers of a constant, unless they were packed when the program was compiled.
-    pub(in crate::engine) fn plain_numbers(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
-        match self.value(id) {
-            Value::Tensor(Tensor { data: Some(data), .. }) if !self.packed.contains_key(&id) => {
-                Some(self.precision(id).ok()?.elements(data))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether weights were packed for this when the program was compiled.
-    pub(in crate::engine) fn is_packed_as(&self, id: ValueId, form: Form) -> bool {
-        let numbers = form.numbers(self.machine.tier);
-        self.packed.get(&id).is_some_and(|forms| forms.iter().any(|(form, _)| *form == numbers))
-    }
-
     /// The same, from the bytes of a constant, which has such elements that packing knows.
     pub(in crate::engine) fn packed_bytes(
         &mut self,
@@ -178,6 +162,22 @@ impl<'g, 'p> Builder<'g, 'p> {
             self.packed_here.push((id, form, lines.clone()));
         }
         Ok(Constant::Shared(lines))
+    }
+
+    /// The numbers of a constant, unless they were packed when the program was compiled.
+    pub(in crate::engine) fn plain_numbers(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
+        match self.value(id) {
+            Value::Tensor(Tensor { data: Some(data), .. }) if !self.packed.contains_key(&id) => {
+                Some(self.precision(id).ok()?.elements(data))
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether weights were packed for this when the program was compiled.
+    pub(in crate::engine) fn is_packed_as(&self, id: ValueId, form: Form) -> bool {
+        let numbers = form.numbers(self.machine.tier);
+        self.packed.get(&id).is_some_and(|forms| forms.iter().any(|(form, _)| *form == numbers))
     }
 
     fn packs(&self) -> Option<&'g Packs> {

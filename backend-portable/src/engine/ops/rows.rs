@@ -5,6 +5,7 @@ use crate::compute::functions::{Div, With, map1_in_place};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::pool::{Fold, PoolWindow};
 use crate::compute::rows::{layer_norm_rows, log_softmax_rows, softmax_rows, sum_rows};
+use crate::compute::simd::LINE;
 use crate::compute::split::{chunk_len, for_each_tile_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
@@ -14,8 +15,6 @@ use torchlet_graph::graph::ValueId;
 
 /// Additions that a thread should at least do.
 const GRAIN: usize = 1 << 14;
-/// Columns of which a thread sums up multiples: whole lines of the caches.
-const LINE: usize = 16;
 
 pub(super) fn softmax(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     of_last_dimension(builder, args, Function::Softmax)
@@ -193,6 +192,7 @@ impl Step for Rows {
                 let row = (*row).max(1);
                 let count = self.len / row;
                 let input = rows(source, (out.len() / row).saturating_mul(self.len))?;
+                // Whole lines of the caches.
                 let columns = chunk_len(context.parallel, row, (GRAIN / count.max(1)).max(LINE));
                 let columns = columns.next_multiple_of(LINE);
                 for_each_tile_mut::<_, ()>(
