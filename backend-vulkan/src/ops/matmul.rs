@@ -1,9 +1,10 @@
 //! Products of matrices, however an operator comes to them: which kernel computes one, and how it is divided.
 //!
-//! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. Others are cut into
-//! tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
+//! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. So do those that have few rows
+//! now and may have more: a model's next token, say, behind a prompt. Others are cut into tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
 //! busy, several workgroups share the sums of a tile, which the last of them to be done adds up, or another dispatch.
 
+use super::normed::FEW_ROWS;
 use super::tiling::{LANES, Shape, Tiling};
 use super::window::{Window, checked_numel};
 use crate::derived::{Derived, Shared};
@@ -219,6 +220,19 @@ impl Product {
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
         let varies = e.is_dynamic(&self.out);
         let bound = Shape { batches, m, n, k, windows, octets, varies };
+        if m > FEW_ROWS && !windows && !self.a_transposed {
+            // A row is what mostly comes behind many.
+            for m in [1, FEW_ROWS] {
+                let few = Shape { m, ..bound };
+                let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
+                e.also(&pipeline, workgroup);
+            }
+            if self.m <= FEW_ROWS {
+                let few = Shape { m: if self.m == 1 { 1 } else { FEW_ROWS }, ..bound };
+                let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
+                return self.plain(e, &epilogue, &pipeline, workgroup);
+            }
+        }
         let factors = [self.a.element, self.b.element];
         let (busy, shared) = (e.busy(), e.shared_memory());
         let (way, tiles) = match Tiling::of(bound, factors, busy, e.features(), shared) {
@@ -234,7 +248,10 @@ impl Product {
         let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
         match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles)) {
             Way::Tiles(tiling) => self.tiled(e, &epilogue, bound, &tiling),
-            Way::Plain(plain) => self.plain(e, &epilogue, bound, plain),
+            Way::Plain(plain) => {
+                let (pipeline, workgroup) = self.plain_pipeline(&epilogue, bound, plain)?;
+                self.plain(e, &epilogue, &pipeline, workgroup)
+            }
         }
     }
 
@@ -282,21 +299,33 @@ impl Product {
         self.bias.as_ref().map_or(other, |bias| &bias.0)
     }
 
-    /// Invocations that read their factors from memory.
-    fn plain(
-        self,
-        e: &mut Encoder<'_, '_>,
+    /// How few rows are computed.
+    fn few(
+        &self,
+        e: &Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        bound: Shape,
+    ) -> Result<(Matmul, [u32; 3]), Error> {
+        self.plain_pipeline(epilogue, bound, Plain::of(bound, e.busy()))
+    }
+
+    /// The pipeline of invocations that read their factors from memory, and its workgroup.
+    fn plain_pipeline(
+        &self,
         epilogue: &Epilogue,
         bound: Shape,
         Plain { rows, shares }: Plain,
-    ) -> Result<(), Error> {
-        let (pitches, common) = (self.pitches(), self.common(epilogue)?);
+    ) -> Result<(Matmul, [u32; 3]), Error> {
+        let pitches = self.pitches();
         let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        let workgroup = workgroup(columns, tiles, shares);
+        let workgroup = match self.b.element {
+            // Memory gives 32 bytes at a time.
+            Element::F16 if shares == 64 && tiles == 1 && columns >= 4 => [4, 1, 64],
+            _ => workgroup(columns, tiles, shares),
+        };
         let partials =
             if shares > 1 { rows * workgroup.iter().product::<u32>() as usize } else { 1 };
         let bias = self.bias_or(&self.a);
-        let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
         let pipeline = constants!(Matmul of self, epilogue, bias, self.out, {
             a: self.a.element,
             b: self.b.element,
@@ -307,6 +336,20 @@ impl Product {
             shares: u32_of(shares)?,
             partials: u32_of(partials)?,
         });
+        Ok((pipeline, workgroup))
+    }
+
+    /// Invocations that read their factors from memory.
+    fn plain(
+        self,
+        e: &mut Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        pipeline: &Matmul,
+        workgroup: [u32; 3],
+    ) -> Result<(), Error> {
+        let (pitches, common) = (self.pitches(), self.common(epilogue)?);
+        let bias = self.bias_or(&self.a);
+        let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
         let push = push!(MatmulPush of common, {
             k: u32_of(self.k)?,
             a_pitch: u32_of(pitches.a)?,
@@ -321,8 +364,9 @@ impl Product {
             read(self.a.id),
             read(self.b.id),
         ];
+        let (rows, shares) = (pipeline.rows as usize, pipeline.shares as usize);
         let invocations = [self.n.div_ceil(4), self.m.div_ceil(rows), self.batches * shares];
-        e.dispatch(&pipeline, accesses, &push, invocations, workgroup)
+        e.dispatch(pipeline, accesses, &push, invocations, workgroup)
     }
 
     /// Workgroups that bring their factors to shared memory.
@@ -549,6 +593,41 @@ mod tests {
             assert_eq!(steps.len(), 1);
             // Several workgroups for each tile, which the last of them adds up.
             assert!(steps[0].groups[2] > 1);
+        }
+    }
+
+    /// The next token behind a prompt has a kernel of its own, whose pipeline is there from the start.
+    #[test]
+    fn few_rows_of_what_may_be_many_have_no_tiles() {
+        let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
+        for kind in [DeviceKind::Discrete, DeviceKind::Cpu] {
+            let graph = Graph {
+                values: vec![
+                    tensor([512, 2048], true),
+                    tensor([2048, 2048], false),
+                    tensor([512, 2048], true),
+                ],
+                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+                inputs: vec![0, 1],
+                outputs: vec![2],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            state.busy = kind.busy_invocations();
+            let (steps, _) = encode(&graph, &mut state, true).unwrap();
+            assert_eq!(steps[0].key.module.name, "matmul_tiled");
+            for rows in [1, 2, 3, 4, 5] {
+                state.tensors[0].as_mut().unwrap().sizes[0] = rows;
+                let (steps, _) = encode(&graph, &mut state, false).unwrap();
+                let key = &steps[0].key;
+                let few =
+                    key.module.name.starts_with("matmul") && key.module.name != "matmul_tiled";
+                assert_eq!((steps.len(), few), (1, rows <= 4), "{rows}: {}", key.module.name);
+                assert!(!few || state.others.contains(key), "{rows}");
+                if rows == 1 && kind == DeviceKind::Discrete {
+                    assert_eq!(key.workgroup, [4, 1, 64]);
+                }
+            }
         }
     }
 
