@@ -3,28 +3,40 @@
     python llm.py export FOLDER NAME        writes FOLDER/NAME.pte, with random weights
     python llm.py serve MODEL THREADS TOKENS
 
-NAME is a shape and how weights are kept: `stories15m_fp32`, `stories15m_8da4w`, `wide_fp32`, `wide_8da4w`. `serve` writes `ready`, and then for each
-line with a number of runs a line with so many times in milliseconds: of feeding TOKENS tokens, each behind those of the run before.
+NAME is a shape and how weights are kept: `stories15m_fp32`, `stories15m_8da4w`, `wide_fp32`, `wide_8da4w`, for GPUs `llama1b_vulkan_4bit` and
+`llama1b_vulkan_fp16`. `serve` writes `ready`, and then for each line with a number of runs a line with so many times in milliseconds: of feeding
+TOKENS tokens, each behind those of the run before.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 CONTEXT, CHUNK = 256, 128
+ROOM = {"llama1b": (1024, 512)}
+"""Positions that a cache has, and how many are fed at once, where that is not `CONTEXT` and `CHUNK`."""
+
 SHAPES = {
     "stories15m": {"dim": 288, "n_layers": 6, "n_heads": 6, "n_kv_heads": 6, "hidden_dim": 768, "vocab_size": 32000},
     # Weights that no cache holds.
     "wide": {"dim": 1536, "n_layers": 6, "n_heads": 12, "n_kv_heads": 4, "hidden_dim": 4096, "vocab_size": 4096},
+    # Llama 3.2 1B, whose last matrix is that of the embeddings.
+    "llama1b": {"dim": 2048, "n_layers": 16, "n_heads": 32, "n_kv_heads": 8, "hidden_dim": 8192, "vocab_size": 128256, "rope_theta": 500000.0},
 }
+PERIOD = {"llama1b": 16384}
+"""Numbers behind which weights repeat themselves, so that files compress well on their way to other machines. Each weight has its own."""
+
 FORMS = {
     "fp32": ["--use_sdpa_with_kv_cache", "-X"],
     "8da4w": ["--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w", "--group_size", "32"],
+    "vulkan_fp16": ["--use_sdpa_with_kv_cache", "--vulkan", "--vulkan-force-fp16"],
+    "vulkan_4bit": ["--use_sdpa_with_kv_cache", "--vulkan", "--vulkan-force-fp16", "-qmode", "4w", "--group_size", "64"],
 }
 
 
@@ -34,17 +46,23 @@ def export(folder: Path, name: str) -> None:
     from executorch.examples.models.llama.llama_transformer import construct_transformer
     from executorch.examples.models.llama.model_args import ModelArgs
 
-    shape, form = name.rsplit("_", 1)
+    shape, form = name.split("_", 1)
+    context, chunk = ROOM.get(shape, (CONTEXT, CHUNK))
     params = {"norm_eps": 1e-5, "rope_theta": 10000.0, **SHAPES[shape]}
     torch.manual_seed(0)
-    model = construct_transformer(ModelArgs(**params, max_seq_len=CHUNK, max_context_len=CONTEXT))
+    model = construct_transformer(ModelArgs(**params, max_seq_len=chunk, max_context_len=context))
+    if period := PERIOD.get(shape):
+        with torch.no_grad():
+            for weight in model.parameters():
+                flat = weight.view(-1)
+                flat.copy_(flat[:period].repeat(flat.numel() // period + 1)[: flat.numel()])
     with tempfile.TemporaryDirectory() as work, contextlib.chdir(work):
         torch.save(model.state_dict(), "model.pth")
         Path("params.json").write_text(json.dumps(params))
         command = ["-kv", "-d", "fp32", "--checkpoint", f"{work}/model.pth", "--params", f"{work}/params.json"]
-        command += ["--max_seq_length", str(CHUNK), "--max_context_length", str(CONTEXT)]
+        command += ["--max_seq_length", str(chunk), "--max_context_length", str(context)]
         export_llama(build_args_parser().parse_args([*command, *FORMS[form], "--output_name", f"{name}.pte"]))
-        (folder / f"{name}.pte").write_bytes(Path(f"{name}.pte").read_bytes())
+        shutil.move(f"{name}.pte", folder / f"{name}.pte")
 
 
 def serve(model: Path, threads: int, count: int) -> None:

@@ -33,7 +33,7 @@ enum What {
     Gpu(gpu::GpuOptions),
     /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
     Tracing,
-    /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth
+    /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth; with --gpu on a GPU, beside PyTorch on CUDA
     Llm(llm::LlmOptions),
     /// 8-bit kernels on emulated Cortex-M, layer by layer: instructions, beside CMSIS-NN's
     Kernels(KernelOptions),

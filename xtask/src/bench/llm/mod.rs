@@ -1,4 +1,6 @@
-//! Language models on the CPU: torchlet and ExecuTorch's own runtime on the same files, in turns.
+//! Language models on the CPU: torchlet and ExecuTorch's own runtime on the same files, in turns. On a GPU: `gpu.rs`.
+
+mod gpu;
 
 use super::peer::{Peer, Start};
 use super::{date, median, processor_count, processors, this_command};
@@ -12,6 +14,7 @@ use std::process::Stdio;
 /// Tokens of the prompt that is fed at once, and of the text behind it.
 const PROMPT: usize = 64;
 const TEXT: usize = 64;
+
 #[derive(clap::Args)]
 pub(crate) struct LlmOptions {
     /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under target/
@@ -26,6 +29,15 @@ pub(crate) struct LlmOptions {
     /// Also a model whose weights no cache holds: 150 million parameters, exported on first use
     #[arg(long)]
     wide: bool,
+    /// On a GPU instead, with a model of Llama 3.2 1B's shape, beside PyTorch on CUDA
+    #[arg(long, conflicts_with_all = ["wide", "threads"])]
+    gpu: bool,
+    /// Programs for GPUs that were exported before by tests/bench/llm.py; without it they are exported first
+    #[arg(long, value_name = "FOLDER", requires = "gpu")]
+    programs: Option<PathBuf>,
+    /// A torchlet that was built before; without it one is built
+    #[arg(long, value_name = "FILE")]
+    torchlet: Option<PathBuf>,
 }
 
 /// A model, and the bytes of its table of embeddings, of which a token reads a row.
@@ -42,16 +54,35 @@ struct Rates {
 
 impl Rates {
     fn cell(rates: &[f64]) -> String {
-        let fastest = rates.iter().copied().fold(0.0, f64::max);
-        format!("{fastest:.0} / {:.0}", median(&mut rates.to_vec()))
+        if rates.is_empty() {
+            return "–".to_owned();
+        }
+        format!("{:.0} / {:.0}", Self::best(rates), median(&mut rates.to_vec()))
+    }
+
+    fn best(rates: &[f64]) -> f64 {
+        rates.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn ratio(ours: &[f64], theirs: &[f64]) -> String {
+        if theirs.is_empty() {
+            return "–".to_owned();
+        }
+        format!("{:.2}", Self::best(ours) / Self::best(theirs))
     }
 }
 
 pub(crate) fn run(options: &LlmOptions) -> Result<()> {
     let requirements = root().join("tests/bench/requirements.txt");
     let python = python(options.python.as_ref(), "bench", &requirements)?;
+    let torchlet = match &options.torchlet {
+        Some(torchlet) => std::path::absolute(torchlet)?,
+        None => process::torchlet()?,
+    };
+    if options.gpu {
+        return gpu::run(options, &python, &torchlet);
+    }
     let threads = options.threads.unwrap_or_else(processor_count);
-    let torchlet = process::torchlet()?;
     let mut rows = Vec::new();
     let mut bandwidth = 0.0;
     let wide = if options.wide { &WIDE[..] } else { &[] };
@@ -123,31 +154,28 @@ fn compare(
     let (mut ours, mut theirs, mut peak) = (Rates::default(), Rates::default(), 0u64);
     for _ in 0..options.rounds {
         let found = measure(torchlet, program, threads)?;
-        let number = |key: &str| found[key].as_f64().with_context(|| format!("no {key}: {found}"));
-        ours.prompt.push(number("prefill_token_per_sec")?);
-        ours.text.push(number("decode_token_per_sec")?);
-        *bandwidth = bandwidth.max(number("memory_bytes_per_sec")?);
+        ours.prompt.push(number(&found, "prefill_token_per_sec")?);
+        ours.text.push(number(&found, "decode_token_per_sec")?);
+        *bandwidth = bandwidth.max(number(&found, "memory_bytes_per_sec")?);
         peak = peak.max(found["peak_bytes"].as_u64().unwrap_or(0));
         let fastest = of_prompts.measure(3)?.into_iter().fold(f64::INFINITY, f64::min);
         theirs.prompt.push(PROMPT as f64 / fastest * 1e3);
         let times = of_text.measure(TEXT as u32)?;
         theirs.text.push(times.len() as f64 / times.iter().sum::<f64>() * 1e3);
     }
-    let best = |rates: &[f64]| rates.iter().copied().fold(0.0, f64::max);
-    let ratio = |ours: &[f64], theirs: &[f64]| format!("{:.2}", best(ours) / best(theirs));
     let weights = std::fs::metadata(program)?.len().saturating_sub(embeddings);
-    let share = best(&ours.text) * weights as f64 / *bandwidth;
+    let share = Rates::best(&ours.text) * weights as f64 / *bandwidth;
     let name = program.file_stem().unwrap_or_default().to_string_lossy();
     Ok(format!(
         "| {name} | {} | {} | {} | {:.0} % of {:.0} MB | {} | {} | {} | {:.0} MB |",
         Rates::cell(&ours.text),
         Rates::cell(&theirs.text),
-        ratio(&ours.text, &theirs.text),
+        Rates::ratio(&ours.text, &theirs.text),
         share * 100.0,
         weights as f64 / 1e6,
         Rates::cell(&ours.prompt),
         Rates::cell(&theirs.prompt),
-        ratio(&ours.prompt, &theirs.prompt),
+        Rates::ratio(&ours.prompt, &theirs.prompt),
         peak as f64 / 1e6,
     ))
 }
@@ -162,4 +190,8 @@ fn measure(torchlet: &Path, program: &Path, threads: usize) -> Result<Value> {
     bench.args(["--prompt-tokens", &PROMPT.to_string(), "--tokens", &TEXT.to_string()]);
     bench.args(["--threads", &threads.to_string()]).arg(program);
     Ok(serde_json::from_slice(&output(bench)?)?)
+}
+
+fn number(found: &Value, key: &str) -> Result<f64> {
+    found[key].as_f64().with_context(|| format!("no {key}: {found}"))
 }

@@ -1,0 +1,203 @@
+//! Language models on a GPU: torchlet, and PyTorch on CUDA with the same shape in bfloat16, in turns.
+//!
+//! As with other models (`../vulkan.rs`), programs exported here can be taken along: `xtask bench llm --gpu --programs FOLDER --torchlet FILE`.
+
+use super::super::peer::{Peer, Start};
+use super::super::{date, json, processor_count, processors, this_command};
+use super::{LlmOptions, Rates, export, number};
+use crate::process::{command, root};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Tokens of the prompt that is fed at once, and of the text behind it.
+const PROMPT: usize = 512;
+const TEXT: usize = 128;
+
+struct Model {
+    /// The script's names for the shape and for how weights are kept.
+    shape: &'static str,
+    form: &'static str,
+    /// Bytes that a token reads: of all matrices but the table of embeddings.
+    weights: f64,
+    /// Arithmetic operations for a token of a prompt: those of the layers alone, since the last matrix is for one position.
+    operations: f64,
+}
+
+/// Parameters of the layers of Llama 3.2 1B, and of its last matrix.
+const LAYERS: f64 = 16.0 * (2048.0 * (2048.0 + 2048.0 + 2.0 * 512.0) + 3.0 * 2048.0 * 8192.0);
+const LAST: f64 = 128_256.0 * 2048.0;
+
+const MODELS: [Model; 2] = [
+    // Groups of 64 weights share a scale of 16 bits.
+    model("vulkan_4bit", 0.5 + 2.0 / 64.0),
+    model("vulkan_fp16", 2.0),
+];
+
+const fn model(form: &'static str, bytes: f64) -> Model {
+    let (weights, operations) = ((LAYERS + LAST) * bytes, 2.0 * LAYERS);
+    Model { shape: "llama1b", form, weights, operations }
+}
+
+/// What is measured of torchlet.
+struct Measured {
+    rates: Rates,
+    /// Microseconds of a token in which the device does not work.
+    host: f64,
+    /// Bytes that the device reads in a second, measured.
+    memory: f64,
+    /// Arithmetic operations of large products in a second, measured.
+    arithmetic: f64,
+    peak: f64,
+}
+
+pub(super) fn run(options: &LlmOptions, python: &str, torchlet: &Path) -> Result<()> {
+    let mut not_here = None;
+    println!(
+        "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of memory's rate | without the device | prompt, torchlet | PyTorch | times as fast | of products' rate | memory on the host |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    for model in &MODELS {
+        let name = format!("{}_{}", model.shape, model.form);
+        let program = match &options.programs {
+            Some(folder) => folder.join(format!("{name}.pte")),
+            None => export(python, &name)?,
+        };
+        let (measured, theirs) = compare(options, python, torchlet, &program, model, &mut not_here)
+            .with_context(|| name.clone())?;
+        let Measured { rates, host, memory, arithmetic, peak } = measured;
+        let share = |of: f64, rate: f64| format!("{:.0} %", of / rate * 100.0);
+        println!(
+            "| {name} | {} | {} | {} | {} | {host:.0} µs | {} | {} | {} | {} | {:.0} MB |",
+            Rates::cell(&rates.text),
+            Rates::cell(&theirs.text),
+            Rates::ratio(&rates.text, &theirs.text),
+            share(Rates::best(&rates.text) * model.weights, memory),
+            Rates::cell(&rates.prompt),
+            Rates::cell(&theirs.prompt),
+            Rates::ratio(&rates.prompt, &theirs.prompt),
+            share(Rates::best(&rates.prompt) * model.operations, arithmetic),
+            peak / 1e6,
+        );
+    }
+    println!(
+        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one, always the likeliest. Weights \
+         are random. PyTorch's are of 16 bits in both rows, and its tokens lie behind a prompt of half its cache. The device's rates are measured in the same run.",
+        options.rounds
+    );
+    if let Some(why) = not_here {
+        println!("Not measured: PyTorch on CUDA: {why}.");
+    }
+    println!("{}, {}\n{}", processors(), date(), this_command());
+    Ok(())
+}
+
+fn compare(
+    options: &LlmOptions,
+    python: &str,
+    torchlet: &Path,
+    program: &Path,
+    model: &Model,
+    not_here: &mut Option<String>,
+) -> Result<(Measured, Rates)> {
+    let mut start = |tokens: usize| -> Result<Option<Peer>> {
+        let script = root().join("tests/bench/llm_cuda.py");
+        let arguments = [model.shape, &tokens.to_string()];
+        match Peer::start(python, &script, &arguments, processor_count())? {
+            Start::Ready(peer) => Ok(Some(peer)),
+            Start::NotHere(why) => {
+                *not_here = Some(why);
+                Ok(None)
+            }
+        }
+    };
+    let (mut of_prompts, mut of_text) = (start(PROMPT)?, start(1)?);
+    let (mut ours, mut theirs) = (Rates::default(), Rates::default());
+    let mut peak: f64 = 0.0;
+    for _ in 0..options.rounds {
+        let found = text(torchlet, program)?;
+        ours.prompt.push(number(&found, "prefill_token_per_sec")?);
+        ours.text.push(number(&found, "decode_token_per_sec")?);
+        peak = peak.max(found["peak_bytes"].as_f64().unwrap_or(0.0));
+        if let Some(peer) = &mut of_prompts {
+            let fastest = peer.measure(5)?.into_iter().fold(f64::INFINITY, f64::min);
+            theirs.prompt.push(PROMPT as f64 / fastest * 1e3);
+        }
+        if let Some(peer) = &mut of_text {
+            let times = peer.measure(TEXT as u32)?;
+            theirs.text.push(times.len() as f64 / times.iter().sum::<f64>() * 1e3);
+        }
+    }
+    let (memory, arithmetic) = device(torchlet, program)?;
+    let on_device = token(torchlet, program)?;
+    let host = (1e6 / Rates::best(&ours.text) - on_device * 1e3).max(0.0);
+    Ok((Measured { rates: ours, host, memory, arithmetic, peak }, theirs))
+}
+
+fn vulkan(torchlet: &Path, what: &[&str], program: &Path) -> Result<Value> {
+    let mut call = command(&torchlet.to_string_lossy(), what);
+    call.args(["--backend", "vulkan", "--json"]).arg(program);
+    json(call)
+}
+
+/// What `torchlet bench-llm` says.
+fn text(torchlet: &Path, program: &Path) -> Result<Value> {
+    let (prompt, text) = (PROMPT.to_string(), TEXT.to_string());
+    let lengths = ["--prompt-tokens", &prompt, "--tokens", &text];
+    vulkan(torchlet, &[&["bench-llm", "--rounds", "3"][..], &lengths].concat(), program)
+}
+
+/// Milliseconds for which the device works on one token behind a prompt.
+fn token(torchlet: &Path, program: &Path) -> Result<f64> {
+    let inputs = Inputs::write(PROMPT)?;
+    let [tokens, position] = inputs.files.each_ref().map(|file| file.to_string_lossy());
+    let what = ["bench", "--device-time", "--iterations", "50", "-i", &tokens, "-i", &position];
+    number(&vulkan(torchlet, &what, program)?, "on_device_ms")
+}
+
+/// The device's rates: bytes and arithmetic operations in a second.
+fn device(torchlet: &Path, program: &Path) -> Result<(f64, f64)> {
+    let what = ["profile", "--roofline", "measured", "--iterations", "1"];
+    let profile = vulkan(torchlet, &what, program)?;
+    let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
+    let Some(gpu) = roofs.iter().find(|roof| roof["processor"] == "gpu") else {
+        bail!("no GPU was measured");
+    };
+    Ok((number(gpu, "bytes")?, number(gpu, "operations")?))
+}
+
+/// A token and its position, in files of NumPy's format that are removed with this.
+struct Inputs {
+    files: [PathBuf; 2],
+}
+
+impl Inputs {
+    fn write(position: usize) -> Result<Self> {
+        let file = |name: &str| {
+            std::env::temp_dir().join(format!("torchlet-bench-{}-{name}.npy", std::process::id()))
+        };
+        let inputs = Inputs { files: [file("token"), file("position")] };
+        let contents = [npy("(1, 1)", 1), npy("(1,)", position as i64)];
+        for (file, contents) in inputs.files.iter().zip(contents) {
+            std::fs::write(file, contents)?;
+        }
+        Ok(inputs)
+    }
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// An array of one number, of NumPy's format 1.0.
+fn npy(shape: &str, number: i64) -> Vec<u8> {
+    let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}");
+    // What is in front of the number is a multiple of 64 bytes, and ends a line.
+    let header = format!("{header:<117}\n");
+    let length = u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes();
+    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &number.to_le_bytes()].concat()
+}
