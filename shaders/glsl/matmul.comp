@@ -30,17 +30,35 @@ layout(constant_id = 15) const uint ROWS = 4;
 // The invocations that share a sum; ROWS times the workgroup's size, or 1 if sums are not shared.
 layout(constant_id = 16) const uint SHARES = 1;
 layout(constant_id = 17) const uint PARTIALS = 1;
+// Where `a` is not transposed: the groups of four columns that an invocation computes: 1, or 2 where rows of `b` start at multiples of eight
+// elements. Then so many times four terms are on their way at a time.
+layout(constant_id = 18) const uint QUADS = 1;
 
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
 
 shared vec4 partials[PARTIALS];
 
+// The groups of four sums that an invocation makes.
+const uint SUMS = ROWS * QUADS;
+const uint MOST_SUMS = 8;
 // Into so many parts a sum is made first.
-const uint SEGMENTS = SHARES < 2 * ROWS ? 1 : SHARES / ROWS > 8 ? 8 : SHARES / ROWS;
+const uint SEGMENTS = SHARES < 2 * SUMS ? 1 : SHARES / SUMS > 8 ? 8 : SHARES / SUMS;
 
 vec4 b_row(uint at, uvec4 columns) {
     return B_ALIGNED != 0 ? b_f4(at + columns.x) : b_each(at + columns);
+}
+
+// The columns of an invocation in the row of `b` that begins at `at`.
+void b_quads(uint at, uvec4 columns, out vec4 v[QUADS]) {
+    if (QUADS == 1) {
+        v[0] = b_row(at, columns);
+    } else if (B == F32) {
+        [[unroll]] for (uint q = 0; q < QUADS; ++q) v[q] = b_f4(at + columns.x + 4 * q);
+    } else {
+        uvec4 words = b_by_4.words[(at + columns.x) >> 3];
+        [[unroll]] for (uint q = 0; q < QUADS; ++q) v[q] = vec4(unpackHalf2x16(words[2 * q]), unpackHalf2x16(words[2 * q + 1]));
+    }
 }
 
 vec4 a_row(uint at) {
@@ -50,13 +68,13 @@ vec4 a_row(uint at) {
 void main() {
     uint batch = gl_WorkGroupID.z;
     uint m = gl_GlobalInvocationID.y * ROWS;
-    uint n = gl_GlobalInvocationID.x * 4;
+    uint n = gl_GlobalInvocationID.x * 4 * QUADS;
     uint share = gl_LocalInvocationID.z;
     bool inside = m < push.m && n < push.n;
     uint part = batch % push.period;
 
-    vec4 sums[8];
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
+    vec4 sums[MOST_SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = vec4(0);
 
     if (inside) {
         // Columns beyond the last are read as the last, and not written.
@@ -98,24 +116,36 @@ void main() {
             [[unroll]] for (uint r = 0; r < ROWS; ++r) {
                 a_at[r] = part * push.a_batch + min(m + r, push.m - 1) * push.a_pitch;
             }
-            for (uint k = share * 4; k < whole; k += 4 * SHARES) {
-                vec4 v0 = b_row(b_at, columns);
-                vec4 v1 = b_row(b_at + push.b_pitch, columns);
-                vec4 v2 = b_row(b_at + 2 * push.b_pitch, columns);
-                vec4 v3 = b_row(b_at + 3 * push.b_pitch, columns);
-                [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-                    vec4 w = a_row(a_at[r] + k);
-                    sums[r] += w.x * v0;
-                    sums[r] += w.y * v1;
-                    sums[r] += w.z * v2;
-                    sums[r] += w.w * v3;
+            uint k = share * 4;
+            // All of these are on their way before the first is multiplied.
+            for (; k + (QUADS - 1) * 4 * SHARES < whole; k += QUADS * 4 * SHARES) {
+                vec4 v[QUADS * 4][QUADS];
+                vec4 w[QUADS * ROWS];
+                [[unroll]] for (uint t = 0; t < QUADS; ++t) {
+                    [[unroll]] for (uint j = 0; j < 4; ++j) b_quads(b_at + t * b_step + j * push.b_pitch, columns, v[t * 4 + j]);
+                    [[unroll]] for (uint r = 0; r < ROWS; ++r) w[t * ROWS + r] = a_row(a_at[r] + k + t * 4 * SHARES);
+                }
+                [[unroll]] for (uint t = 0; t < QUADS; ++t) {
+                    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
+                        [[unroll]] for (uint j = 0; j < 4; ++j) sums[i] += w[t * ROWS + i / QUADS][j] * v[t * 4 + j][i % QUADS];
+                    }
+                }
+                b_at += QUADS * b_step;
+            }
+            for (; QUADS > 1 && k < whole; k += 4 * SHARES) {
+                vec4 v[4][QUADS];
+                [[unroll]] for (uint j = 0; j < 4; ++j) b_quads(b_at + j * push.b_pitch, columns, v[j]);
+                [[unroll]] for (uint i = 0; i < SUMS; ++i) {
+                    vec4 w = a_row(a_at[i / QUADS] + k);
+                    [[unroll]] for (uint j = 0; j < 4; ++j) sums[i] += w[j] * v[j][i % QUADS];
                 }
                 b_at += b_step;
             }
             if (share == 0) {
                 for (uint k = whole; k < push.k; ++k) {
-                    vec4 v = b_row(batch * push.b_batch + k * push.b_pitch, columns);
-                    [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] += a_f(a_at[r] + k) * v;
+                    vec4 v[QUADS];
+                    b_quads(batch * push.b_batch + k * push.b_pitch, columns, v);
+                    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] += a_f(a_at[i / QUADS] + k) * v[i % QUADS];
                 }
             }
         }
@@ -123,30 +153,30 @@ void main() {
 
     if (SHARES == 1) {
         if (!inside) return;
-        [[unroll]] for (uint r = 0; r < ROWS; ++r) finish(batch, m + r, n, sums[r]);
+        [[unroll]] for (uint i = 0; i < SUMS; ++i) finish(batch, m + i / QUADS, n + i % QUADS * 4, sums[i]);
         return;
     }
     uint plane = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
     uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    [[unroll]] for (uint r = 0; r < ROWS; ++r) partials[(share * ROWS + r) * plane + place] = sums[r];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[(share * SUMS + i) * plane + place] = sums[i];
     barrier();
-    // As the sums were shared, so are the rows, and where there are more invocations than these, the parts of each.
+    // As the sums were shared, so is adding them up, and where there are more invocations than these, the parts of each.
     if (SEGMENTS > 1) {
-        uint r = share % ROWS;
-        uint segment = share / ROWS;
+        uint i = share % SUMS;
+        uint segment = share / SUMS;
         vec4 sum = vec4(0);
         if (segment < SEGMENTS) {
             uint first = segment * SHARES / SEGMENTS;
-            [[unroll]] for (uint s = 0; s < SHARES / SEGMENTS; ++s) sum += partials[((first + s) * ROWS + r) * plane + place];
+            [[unroll]] for (uint s = 0; s < SHARES / SEGMENTS; ++s) sum += partials[((first + s) * SUMS + i) * plane + place];
         }
         barrier();
-        if (segment < SEGMENTS) partials[(segment * ROWS + r) * plane + place] = sum;
+        if (segment < SEGMENTS) partials[(segment * SUMS + i) * plane + place] = sum;
         barrier();
     }
     if (!inside) return;
-    for (uint r = share; r < ROWS; r += SHARES) {
+    for (uint i = share; i < SUMS; i += SHARES) {
         vec4 sum = vec4(0);
-        [[unroll]] for (uint s = 0; s < (SEGMENTS > 1 ? SEGMENTS : SHARES); ++s) sum += partials[(s * ROWS + r) * plane + place];
-        finish(batch, m + r, n, sum);
+        [[unroll]] for (uint s = 0; s < (SEGMENTS > 1 ? SEGMENTS : SHARES); ++s) sum += partials[(s * SUMS + i) * plane + place];
+        finish(batch, m + i / QUADS, n + i % QUADS * 4, sum);
     }
 }

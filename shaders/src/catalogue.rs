@@ -449,13 +449,13 @@ pipelines! {
         numel: u32, sizes: [u32; 6], c_strides: [u32; 6], a_strides: [u32; 6], b_strides: [u32; 6],
     };
 
-    /// Products of matrices, with a bias, a tensor to add and a function. An invocation computes `rows` rows of four columns;
+    /// Products of matrices, with a bias, a tensor to add and a function. An invocation computes `rows` rows of `quads` times four columns;
     /// `shares` invocations of a workgroup, along z, share a sum, by way of `partials` vectors of shared memory.
     /// Buffers of products: bias, tensor to add, output, then the factors.
     Matmul, MatmulPush = "matmul", 5 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
-        rows: u32, shares: u32, partials: u32,
+        rows: u32, shares: u32, partials: u32, quads: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32,
