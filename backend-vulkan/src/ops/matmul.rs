@@ -1,8 +1,9 @@
 //! Products of matrices, however an operator comes to them: which kernel computes one, and how it is divided.
 //!
-//! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. So do those that have few rows
-//! now and may have more: a model's next token, say, behind a prompt. Others are cut into tiles, whose factors workgroups bring to shared memory; where there are fewer tiles than it takes to keep the device
-//! busy, several workgroups share the sums of a tile, which the last of them to be done adds up, or another dispatch.
+//! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. So do those that have few
+//! rows now but may have many: a model's next token, say, behind a prompt. Others are cut into tiles, whose factors workgroups bring to
+//! shared memory; where there are fewer tiles than it takes to keep the device busy, several workgroups share the sums of a tile, which the
+//! last of them to be done adds up, or another dispatch.
 
 use super::normed::FEW_ROWS;
 use super::tiling::{LANES, Shape, Tiling};
@@ -39,6 +40,8 @@ pub(super) struct Product {
     pub(super) epilogue: Option<Epilogue>,
     /// Batches, rows and columns at most: what the kernel is chosen by.
     pub(super) bound: Option<[usize; 3]>,
+    /// Whether few rows never come here: they have a kernel elsewhere.
+    pub(super) never_few: bool,
     /// `b` are pictures, whose windows are the columns; for tiles only ([`is_tiled`]).
     pub(super) windows: Option<Windows>,
 }
@@ -100,7 +103,7 @@ enum Way {
 
 impl Way {
     /// Other ways for the same product, also in these tiles.
-    fn others(&self, bound: Shape, shared: u32, tiles: Option<Tiling>) -> Vec<Self> {
+    fn others(&self, bound: Shape, shared: u32, tiles: Option<Tiling>, halves: bool) -> Vec<Self> {
         match self {
             Way::Tiles(tiling) => {
                 tiling.others(bound, shared).into_iter().map(Way::Tiles).collect()
@@ -109,7 +112,7 @@ impl Way {
                 let whole = tiles.map(|tiling| Tiling { splits: 1, ..tiling });
                 let whole = whole.filter(|whole| tiles != Some(*whole));
                 let in_tiles = tiles.into_iter().chain(whole).map(Way::Tiles);
-                plain.others(bound).into_iter().map(Way::Plain).chain(in_tiles).collect()
+                plain.others(bound, halves).into_iter().map(Way::Plain).chain(in_tiles).collect()
             }
         }
     }
@@ -139,24 +142,37 @@ impl Plain {
         // Invocations beside one another read neighbours of `b`: fewer shares leave room for more of these.
         let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
         let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
-        // Twice the columns halve the loads, where enough invocations remain. (On an NVIDIA H100, a row times 2048×8192 took 17 µs in place
-        // of 24, times 8192×2048 31 in place of 25.) For more rows, shared memory would not hold the sums.
+        // Twice the columns halve the loads, where enough invocations remain: on an NVIDIA H100, a row times 2048×8192 takes 17 µs in place of
+        // 24 with them; times 8192×2048, where too few remain, it would take 31 in place of 25. Sums of more rows take too much shared memory.
         let wide = halves && tiles == 1 && rows <= 2 && invocations / 2 >= busy / SHARES[0];
         let quads = if wide { 2 } else { 1 };
         Plain { rows, shares: share(busy, invocations / quads, bound.k, choices), quads }
     }
 
-    /// Others for the same product: with other rows, or other shares.
-    fn others(&self, bound: Shape) -> Vec<Self> {
+    /// Others for the same product: with other rows, other shares, or other columns.
+    fn others(&self, bound: Shape, halves: bool) -> Vec<Self> {
         let rows = [1, 2, 4, 8].map(|rows| Plain { rows, ..*self });
         let shares = [1, 4, 16, 32, 64].map(|shares| Plain { shares, ..*self });
         let fits = |plain: &Self| {
             plain != self
                 && plain.rows < 2 * bound.m
-                && plain.rows * plain.quads <= MOST_SUMS
+                && (plain.quads == 1 || (halves && plain.rows <= 2))
                 && (plain.shares == 1 || bound.k >= plain.shares * LEAST_TERMS)
         };
-        rows.into_iter().chain(shares).filter(fits).collect()
+        let columns = Plain { quads: 3 - self.quads, ..*self };
+        rows.into_iter().chain(shares).chain([columns]).filter(fits).collect()
+    }
+
+    /// A workgroup for so many groups of columns, and of rows.
+    fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
+        let sums = self.rows * self.quads;
+        match second {
+            // Memory gives 32 bytes at a time: four neighbours of four halves. (On an NVIDIA H100, four are faster than two for eight halves each, too.)
+            Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
+                [4, 1, 64]
+            }
+            _ => workgroup(columns, tiles, self.shares),
+        }
     }
 }
 
@@ -199,6 +215,7 @@ impl Product {
             beta: 1.0,
             epilogue: None,
             bound: None,
+            never_few: false,
             windows: None,
         }
     }
@@ -228,8 +245,8 @@ impl Product {
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
         let varies = e.is_dynamic(&self.out);
         let bound = Shape { batches, m, n, k, windows, octets, varies };
-        if m > FEW_ROWS && !windows && !self.a_transposed {
-            // A row is what mostly comes behind many.
+        if varies && m > FEW_ROWS && !windows && !self.a_transposed && !self.never_few {
+            // These may come, of the same columns and terms: their pipelines are made at load.
             for m in [1, FEW_ROWS] {
                 let few = Shape { m, ..bound };
                 let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
@@ -242,6 +259,7 @@ impl Product {
             }
         }
         let factors = [self.a.element, self.b.element];
+        let halves = self.has_wide_halves();
         let (busy, shared) = (e.busy(), e.shared_memory());
         let (way, tiles) = match Tiling::of(bound, factors, busy, e.features(), shared) {
             Some(tiling) => (Way::Tiles(tiling), None),
@@ -250,11 +268,11 @@ impl Product {
             }
             None => {
                 let tiles = Tiling::of_any(bound, factors, busy, e.features(), shared);
-                (Way::Plain(Plain::of(bound, busy, self.has_wide_halves())), tiles)
+                (Way::Plain(Plain::of(bound, busy, halves)), tiles)
             }
         };
         let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
-        match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles)) {
+        match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles, halves)) {
             Way::Tiles(tiling) => self.tiled(e, &epilogue, bound, &tiling),
             Way::Plain(plain) => {
                 let (pipeline, workgroup) = self.plain_pipeline(&epilogue, bound, plain)?;
@@ -307,7 +325,7 @@ impl Product {
         self.bias.as_ref().map_or(other, |bias| &bias.0)
     }
 
-    /// How few rows are computed.
+    /// The pipeline for so few rows, and its workgroup.
     fn few(
         &self,
         e: &Encoder<'_, '_>,
@@ -327,15 +345,11 @@ impl Product {
         &self,
         epilogue: &Epilogue,
         bound: Shape,
-        Plain { rows, shares, quads }: Plain,
+        plain: Plain,
     ) -> Result<(Matmul, [u32; 3]), Error> {
-        let pitches = self.pitches();
+        let (pitches, Plain { rows, shares, quads }) = (self.pitches(), plain);
         let (columns, tiles) = (bound.n.div_ceil(4 * quads), bound.m.div_ceil(rows));
-        let workgroup = match self.b.element {
-            // Memory gives 32 bytes at a time.
-            Element::F16 if shares == 64 && tiles == 1 && columns >= 4 => [4, 1, 64],
-            _ => workgroup(columns, tiles, shares),
-        };
+        let workgroup = plain.workgroup(columns, tiles, self.b.element);
         let partials = match shares {
             1 => 1,
             _ => quads * rows * workgroup.iter().product::<u32>() as usize,
@@ -531,9 +545,6 @@ const TURNS: usize = 4;
 /// How many invocations may share a sum: few choices, so that there are few pipelines.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];
 
-/// The groups of four sums for which an invocation of the kernel has room.
-const MOST_SUMS: usize = 8;
-
 /// How many of these choices share a sum over `count` terms, so that `tiles` of them keep the device busy.
 pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]) -> usize {
     let worthwhile = |shares: usize| {
@@ -565,6 +576,7 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
 
 #[cfg(test)]
 mod tests {
+    use super::Plain;
     use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::ops::tiling::Shape;
@@ -573,6 +585,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
+    use torchlet_shaders::Element;
 
     fn tensor(scalar_type: ScalarType, dynamic: bool, sizes: &[usize]) -> Value<'static> {
         Value::Tensor(Tensor {
@@ -622,7 +635,7 @@ mod tests {
         let busy = DeviceKind::Discrete.busy_invocations();
         let plain = |m, n, k, halves| {
             let shape = Shape { batches: 1, m, n, k, windows: false, octets: true, varies: false };
-            let plain = super::Plain::of(shape, busy, halves);
+            let plain = Plain::of(shape, busy, halves);
             [plain.rows, plain.shares, plain.quads]
         };
         assert_eq!(plain(1, 8192, 2048, true), [1, 64, 2]);
@@ -632,7 +645,46 @@ mod tests {
         assert_eq!(plain(4, 8192, 2048, true), [4, 16, 1]);
     }
 
-    /// The next token behind a prompt has a kernel of its own, whose pipeline is there from the start.
+    /// No way takes more shared memory than every device has.
+    #[test]
+    fn sums_that_are_shared_fit_any_device() {
+        let busy = [DeviceKind::Discrete, DeviceKind::Integrated, DeviceKind::Cpu];
+        let columns = [40, 256, 2048, 8192];
+        let sizes = (1..=9).flat_map(|m| columns.map(|n| (m, n)));
+        let sizes = sizes.flat_map(|(m, n)| [600, 8192].map(|k| (m, n, k)));
+        for ((m, n, k), busy) in sizes.flat_map(|sizes| busy.map(|busy| (sizes, busy))) {
+            let shape = Shape { batches: 1, m, n, k, windows: false, octets: true, varies: false };
+            for halves in [false, true] {
+                let first = Plain::of(shape, busy.busy_invocations(), halves);
+                for plain in [first].into_iter().chain(first.others(shape, halves)) {
+                    let (columns, tiles) = (n.div_ceil(4 * plain.quads), m.div_ceil(plain.rows));
+                    for element in [Element::F32, Element::F16] {
+                        let [x, y, z] = plain.workgroup(columns, tiles, element);
+                        let sums = plain.rows * plain.quads * (x * y * z) as usize;
+                        assert!(plain.shares == 1 || sums * 16 <= 16 << 10, "{plain:?}");
+                        assert!(x * y * z <= 256 && z <= 64, "{plain:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_stay_many_have_no_pipelines_for_few() {
+        let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);
+        let graph = Graph {
+            values: vec![tensor([512, 2048]), tensor([2048, 2048]), tensor([512, 2048])],
+            nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+            inputs: vec![0, 1],
+            outputs: vec![2],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        encode(&graph, &mut state, true).unwrap();
+        assert!(state.others.is_empty());
+    }
+
+    /// The next token behind a prompt has a kernel of its own, whose pipeline is made at load.
     #[test]
     fn few_rows_of_what_may_be_many_have_no_tiles() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
@@ -656,8 +708,7 @@ mod tests {
                 state.tensors[0].as_mut().unwrap().sizes[0] = rows;
                 let (steps, _) = encode(&graph, &mut state, false).unwrap();
                 let key = &steps[0].key;
-                let few =
-                    key.module.name.starts_with("matmul") && key.module.name != "matmul_tiled";
+                let few = key.module.name == "matmul";
                 assert_eq!((steps.len(), few), (1, rows <= 4), "{rows}: {}", key.module.name);
                 assert!(!few || state.others.contains(key), "{rows}");
                 if rows == 1 && kind == DeviceKind::Discrete {

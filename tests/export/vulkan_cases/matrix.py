@@ -43,6 +43,20 @@ def product() -> Iterator[Delegated]:
         *[(values(f32, 2, 4, n), values(f32, 2, n, 4)) for n in (5, 1, 8, 3)],
         dynamic=({2: Dim("n", min=1, max=8)}, {1: Dim("n", min=1, max=8)}),
     )
+    # Of one row or two, invocations take eight columns of halves where they can: with terms that are left, and sums that are shared or not.
+    sizes = {"row": (1, 30, 40), "row_shared": (1, 1030, 32), "two_rows": (2, 18, 24), "two_shared": (2, 300, 16)}
+    for name, (m, k, n) in sizes.items():
+        yield half(case(f"mm_{name}", torch.mm, (values(f32, m, k), values(f32, k, n))))
+    yield half(case("mm_row_constant", Times(values(f32, 270, 36)), (values(f32, 1, 270),)))
+    yield half(case("bmm_row", torch.bmm, (values(f32, 3, 1, 20), values(f32, 3, 20, 16))))
+    yield half(
+        case(
+            "mm_rows_dynamic",
+            Times(values(f32, 64, 40)),
+            *[(values(f32, n, 64),) for n in (9, 1, 2, 4, 8)],
+            dynamic=({0: Dim("n", min=1, max=9)},),
+        )
+    )
 
 
 def sums(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

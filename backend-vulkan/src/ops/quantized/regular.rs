@@ -302,6 +302,7 @@ impl Regular {
         product.bias = it.bias.clone().map(|bias| (bias, 0, [0, 1]));
         product.epilogue = Some(epilogue.clone());
         product.bound = Some([1, self.most_rows, it.n]);
+        product.never_few = true;
         product.encode(e)?;
         Ok(true)
     }
