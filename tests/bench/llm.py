@@ -30,7 +30,7 @@ SHAPES = {
     "llama1b": {"dim": 2048, "n_layers": 16, "n_heads": 32, "n_kv_heads": 8, "hidden_dim": 8192, "vocab_size": 128256, "rope_theta": 500000.0},
 }
 PERIOD = {"llama1b": 16384}
-"""Numbers behind which weights repeat themselves, so that files compress well on their way to other machines. Each weight has its own."""
+"""After so many numbers, weights repeat themselves, so that the files compress well. Each weight has numbers of its own."""
 
 FORMS = {
     "fp32": ["--use_sdpa_with_kv_cache", "-X"],

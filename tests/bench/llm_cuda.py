@@ -1,7 +1,7 @@
 """A model of llm.py's shapes in PyTorch on CUDA, in bfloat16 with random weights: llm_cuda.py SHAPE TOKENS, then as peer.py says.
 
-A run feeds TOKENS tokens behind half a cache of others. One is a graph that was captured once, and the next token is chosen in it: times are those of
-text that goes on. Several are fed from the host.
+A run feeds TOKENS tokens. One lies behind half a cache of others, and is a graph that was captured once, in which the next token is chosen: times are
+those of text that goes on. Several are a prompt, the first in the cache, and no graph.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def start(shape: str, count: int) -> Run:
     )
     cos, sin = turns.cos().bfloat16(), turns.sin().bfloat16()
     tokens = torch.zeros(1, count, device="cuda", dtype=torch.int64)
-    places = torch.arange(count, device="cuda") + room // 2
-    seen = torch.arange(room, device="cuda")
+    first = room // 2 if count == 1 else 0
+    places = torch.arange(count, device="cuda") + first
 
     def turned(x: torch.Tensor) -> torch.Tensor:
         even, odd = x[..., 0::2], x[..., 1::2]
@@ -52,7 +52,6 @@ def start(shape: str, count: int) -> Run:
 
     def step() -> torch.Tensor:
         x = functional.embedding(tokens, words)
-        mask = seen[None, :] <= places[:, None]
         for layer in layers:
             normed = functional.rms_norm(x, (width,), layer["norms"][0], 1e-5)
             q, k, v = functional.linear(normed, layer["qkv"]).split(
@@ -61,8 +60,9 @@ def start(shape: str, count: int) -> Run:
             q, k, v = (part.unflatten(-1, (-1, depth)).transpose(1, 2) for part in (q, k, v))
             layer["keys"].index_copy_(2, places, turned(k))
             layer["values"].index_copy_(2, places, v)
+            keys, values = (layer[name][:, :, : first + count] for name in ("keys", "values"))
             mixed = functional.scaled_dot_product_attention(
-                turned(q), layer["keys"], layer["values"], mask, enable_gqa=True
+                turned(q), keys, values, is_causal=count > 1, enable_gqa=True
             )
             x = x + functional.linear(mixed.transpose(1, 2).flatten(2), layer["out"])
             normed = functional.rms_norm(x, (width,), layer["norms"][1], 1e-5)

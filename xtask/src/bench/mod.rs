@@ -12,7 +12,7 @@ use crate::process::{self, command, output, target_dir};
 use anyhow::Result;
 use clap::Subcommand;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Without a subcommand: on the CPU.
@@ -104,6 +104,14 @@ fn processor_count() -> usize {
 fn date() -> String {
     let date = output(command("date", &["+%Y-%m-%d"])).unwrap_or_default();
     String::from_utf8_lossy(&date).trim().to_owned()
+}
+
+/// The GPUs that torchlet sees.
+fn devices(torchlet: &Path) -> String {
+    let listed = process::output(command(&torchlet.to_string_lossy(), &["devices"]));
+    let listed = String::from_utf8_lossy(&listed.unwrap_or_default()).into_owned();
+    let vulkan = listed.lines().filter_map(|line| line.strip_prefix("vulkan"));
+    vulkan.map(str::trim).collect::<Vec<_>>().join("; ")
 }
 
 /// The command that was given, for the line below a table.

@@ -4,7 +4,7 @@
 //! here, and take along `xtask`, `torchlet` and the folder of the models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
 
 use super::peer::{Peer, Start};
-use super::{date, exported, json, median, processor_count, processors, this_command};
+use super::{date, devices, exported, json, median, processor_count, processors, this_command};
 use crate::fixtures::python;
 use crate::process::{self, command, root};
 use anyhow::{Context, Result, bail};
@@ -305,15 +305,8 @@ impl<'o> Bench<'o> {
                 println!("Not measured: {label}: {why}.");
             }
         }
-        println!("{}; {}; {}\n{}", self.devices(), processors(), date(), this_command());
-    }
-
-    /// The devices that torchlet sees.
-    fn devices(&self) -> String {
-        let listed = process::output(command(&self.torchlet.to_string_lossy(), &["devices"]));
-        let listed = String::from_utf8_lossy(&listed.unwrap_or_default()).into_owned();
-        let vulkan = listed.lines().filter_map(|line| line.strip_prefix("vulkan"));
-        vulkan.map(str::trim).collect::<Vec<_>>().join("; ")
+        let devices = devices(&self.torchlet);
+        println!("{devices}; {}; {}\n{}", processors(), date(), this_command());
     }
 }
 

@@ -1,9 +1,10 @@
 //! Language models on a GPU: torchlet, and PyTorch on CUDA with the same shape in bfloat16, in turns.
 //!
-//! As with other models (`../vulkan.rs`), programs exported here can be taken along: `xtask bench llm --gpu --programs FOLDER --torchlet FILE`.
+//! As with other models (`../vulkan.rs`), programs exported here can be taken along: `xtask bench llm --gpu --programs FOLDER --torchlet FILE`,
+//! with `--python FILE` where there is one with PyTorch.
 
 use super::super::peer::{Peer, Start};
-use super::super::{date, json, processor_count, processors, this_command};
+use super::super::{date, devices, json, median, processor_count, processors, this_command};
 use super::{LlmOptions, Rates, export, number};
 use crate::process::{command, root};
 use anyhow::{Context, Result, bail};
@@ -14,13 +15,16 @@ use std::path::{Path, PathBuf};
 const PROMPT: usize = 512;
 const TEXT: usize = 128;
 
+/// Of so many measurements in a turn, the fastest counts.
+const AT_ONCE: u32 = 3;
+
 struct Model {
     /// The script's names for the shape and for how weights are kept.
     shape: &'static str,
     form: &'static str,
-    /// Bytes that a token reads: of all matrices but the table of embeddings.
+    /// Bytes of the weights that a token reads: all matrices but the table of embeddings. (Its caches are 3 % of that, or less.)
     weights: f64,
-    /// Arithmetic operations for a token of a prompt: those of the layers alone, since the last matrix is for one position.
+    /// Arithmetic operations for a token of a prompt: with weights, but for the last matrix, which is for one position.
     operations: f64,
 }
 
@@ -42,33 +46,39 @@ const fn model(form: &'static str, bytes: f64) -> Model {
 /// What is measured of torchlet.
 struct Measured {
     rates: Rates,
-    /// Microseconds of a token in which the device does not work.
+    /// Microseconds of a token beyond those of the device, about.
     host: f64,
-    /// Bytes that the device reads in a second, measured.
+    /// Bytes that the sum of two large tensors reads and writes in a second.
     memory: f64,
-    /// Arithmetic operations of large products in a second, measured.
+    /// Arithmetic operations of a large product in a second.
     arithmetic: f64,
-    peak: f64,
+    peak: Option<u64>,
 }
 
-pub(super) fn run(options: &LlmOptions, python: &str, torchlet: &Path) -> Result<()> {
-    let mut not_here = None;
+pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
+    let programs = options.programs.as_ref().map(std::path::absolute).transpose()?;
+    let python = match (&programs, &options.python) {
+        (Some(_), None) => None,
+        _ => Some(options.python()?),
+    };
+    let mut not_here = python.is_none().then(|| "no Python for it".to_owned());
     println!(
-        "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of memory's rate | without the device | prompt, torchlet | PyTorch | times as fast | of products' rate | memory on the host |"
+        "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of the rate of sums | beside the device | prompt, torchlet | PyTorch | times as fast | of the rate of products | memory on the host |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for model in &MODELS {
         let name = format!("{}_{}", model.shape, model.form);
-        let program = match &options.programs {
-            Some(folder) => folder.join(format!("{name}.pte")),
-            None => export(python, &name)?,
+        let program = match (&programs, &python) {
+            (Some(folder), _) => folder.join(format!("{name}.pte")),
+            (None, python) => export(python.as_deref().context("no Python")?, &name)?,
         };
+        let python = python.as_deref();
         let (measured, theirs) = compare(options, python, torchlet, &program, model, &mut not_here)
             .with_context(|| name.clone())?;
         let Measured { rates, host, memory, arithmetic, peak } = measured;
         let share = |of: f64, rate: f64| format!("{:.0} %", of / rate * 100.0);
         println!(
-            "| {name} | {} | {} | {} | {} | {host:.0} µs | {} | {} | {} | {} | {:.0} MB |",
+            "| {name} | {} | {} | {} | {} | {host:.0} µs | {} | {} | {} | {} | {} |",
             Rates::cell(&rates.text),
             Rates::cell(&theirs.text),
             Rates::ratio(&rates.text, &theirs.text),
@@ -77,30 +87,33 @@ pub(super) fn run(options: &LlmOptions, python: &str, torchlet: &Path) -> Result
             Rates::cell(&theirs.prompt),
             Rates::ratio(&rates.prompt, &theirs.prompt),
             share(Rates::best(&rates.prompt) * model.operations, arithmetic),
-            peak / 1e6,
+            peak.map_or("–".to_owned(), |peak| format!("{:.0} MB", peak as f64 / 1e6)),
         );
     }
     println!(
-        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one, always the likeliest. Weights \
-         are random. PyTorch's are of 16 bits in both rows, and its tokens lie behind a prompt of half its cache. The device's rates are measured in the same run.",
+        "\nTokens a second, fastest / median of {} rounds in turns, each the fastest of {AT_ONCE}; a prompt of {PROMPT}, then {TEXT} one by one, always \
+         the likeliest. Torchlet's weights are random and repeat themselves. PyTorch's are of 16 bits in both rows; it is not compiled, and its tokens \
+         lie behind a prompt of half its cache. Rates are those that torchlet's sum and product of large tensors reach in the same run. Beside the device: \
+         the median less what the device takes for one token whose logits come back, about.",
         options.rounds
     );
     if let Some(why) = not_here {
         println!("Not measured: PyTorch on CUDA: {why}.");
     }
-    println!("{}, {}\n{}", processors(), date(), this_command());
+    println!("{}; {}; {}\n{}", devices(torchlet), processors(), date(), this_command());
     Ok(())
 }
 
 fn compare(
     options: &LlmOptions,
-    python: &str,
+    python: Option<&str>,
     torchlet: &Path,
     program: &Path,
     model: &Model,
     not_here: &mut Option<String>,
 ) -> Result<(Measured, Rates)> {
     let mut start = |tokens: usize| -> Result<Option<Peer>> {
+        let Some(python) = python else { return Ok(None) };
         let script = root().join("tests/bench/llm_cuda.py");
         let arguments = [model.shape, &tokens.to_string()];
         match Peer::start(python, &script, &arguments, processor_count())? {
@@ -113,24 +126,27 @@ fn compare(
     };
     let (mut of_prompts, mut of_text) = (start(PROMPT)?, start(1)?);
     let (mut ours, mut theirs) = (Rates::default(), Rates::default());
-    let mut peak: f64 = 0.0;
+    let mut peak: Option<u64> = None;
     for _ in 0..options.rounds {
         let found = text(torchlet, program)?;
         ours.prompt.push(number(&found, "prefill_token_per_sec")?);
         ours.text.push(number(&found, "decode_token_per_sec")?);
-        peak = peak.max(found["peak_bytes"].as_f64().unwrap_or(0.0));
+        peak = peak.max(found["peak_bytes"].as_u64());
         if let Some(peer) = &mut of_prompts {
-            let fastest = peer.measure(5)?.into_iter().fold(f64::INFINITY, f64::min);
+            let fastest = peer.measure(AT_ONCE)?.into_iter().fold(f64::INFINITY, f64::min);
             theirs.prompt.push(PROMPT as f64 / fastest * 1e3);
         }
         if let Some(peer) = &mut of_text {
-            let times = peer.measure(TEXT as u32)?;
-            theirs.text.push(times.len() as f64 / times.iter().sum::<f64>() * 1e3);
+            let mut fastest = f64::INFINITY;
+            for _ in 0..AT_ONCE {
+                fastest = fastest.min(peer.measure(TEXT as u32)?.iter().sum());
+            }
+            theirs.text.push(TEXT as f64 / fastest * 1e3);
         }
     }
     let (memory, arithmetic) = device(torchlet, program)?;
     let on_device = token(torchlet, program)?;
-    let host = (1e6 / Rates::best(&ours.text) - on_device * 1e3).max(0.0);
+    let host = 1e6 / median(&mut ours.text.clone()) - on_device * 1e3;
     Ok((Measured { rates: ours, host, memory, arithmetic, peak }, theirs))
 }
 
@@ -144,18 +160,19 @@ fn vulkan(torchlet: &Path, what: &[&str], program: &Path) -> Result<Value> {
 fn text(torchlet: &Path, program: &Path) -> Result<Value> {
     let (prompt, text) = (PROMPT.to_string(), TEXT.to_string());
     let lengths = ["--prompt-tokens", &prompt, "--tokens", &text];
-    vulkan(torchlet, &[&["bench-llm", "--rounds", "3"][..], &lengths].concat(), program)
+    let rounds = AT_ONCE.to_string();
+    vulkan(torchlet, &[&["bench-llm", "--rounds", &rounds][..], &lengths].concat(), program)
 }
 
 /// Milliseconds for which the device works on one token behind a prompt.
 fn token(torchlet: &Path, program: &Path) -> Result<f64> {
     let inputs = Inputs::write(PROMPT)?;
     let [tokens, position] = inputs.files.each_ref().map(|file| file.to_string_lossy());
-    let what = ["bench", "--device-time", "--iterations", "50", "-i", &tokens, "-i", &position];
+    let what = ["bench", "--device-time", "--iterations", "20", "-i", &tokens, "-i", &position];
     number(&vulkan(torchlet, &what, program)?, "on_device_ms")
 }
 
-/// The device's rates: bytes and arithmetic operations in a second.
+/// The rates of large tensors: bytes and arithmetic operations in a second.
 fn device(torchlet: &Path, program: &Path) -> Result<(f64, f64)> {
     let what = ["profile", "--roofline", "measured", "--iterations", "1"];
     let profile = vulkan(torchlet, &what, program)?;

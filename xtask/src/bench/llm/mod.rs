@@ -40,6 +40,14 @@ pub(crate) struct LlmOptions {
     torchlet: Option<PathBuf>,
 }
 
+impl LlmOptions {
+    /// A Python that exports, and runs what is compared with.
+    fn python(&self) -> Result<String> {
+        let requirements = root().join("tests/bench/requirements.txt");
+        python(self.python.as_ref(), "bench", &requirements)
+    }
+}
+
 /// A model, and the bytes of its table of embeddings, of which a token reads a row.
 const MODELS: [(&str, u64); 2] =
     [("stories15m_fp32", 32_000 * 288 * 4), ("stories15m_8da4w", 32_000 * 288 * 4)];
@@ -73,15 +81,14 @@ impl Rates {
 }
 
 pub(crate) fn run(options: &LlmOptions) -> Result<()> {
-    let requirements = root().join("tests/bench/requirements.txt");
-    let python = python(options.python.as_ref(), "bench", &requirements)?;
     let torchlet = match &options.torchlet {
         Some(torchlet) => std::path::absolute(torchlet)?,
         None => process::torchlet()?,
     };
     if options.gpu {
-        return gpu::run(options, &python, &torchlet);
+        return gpu::run(options, &torchlet);
     }
+    let python = options.python()?;
     let threads = options.threads.unwrap_or_else(processor_count);
     let mut rows = Vec::new();
     let mut bandwidth = 0.0;
