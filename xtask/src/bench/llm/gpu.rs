@@ -4,12 +4,12 @@
 //! with `--python FILE` where there is one with PyTorch.
 
 use super::super::peer::{Peer, Start};
-use super::super::{date, devices, json, median, processor_count, processors, this_command};
+use super::super::{date, devices, json, processor_count, processors, this_command};
 use super::{LlmOptions, Rates, export, number};
 use crate::process::{command, root};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Tokens of the prompt that is fed at once, and of the text behind it.
 const PROMPT: usize = 512;
@@ -46,8 +46,6 @@ const fn model(form: &'static str, bytes: f64) -> Model {
 /// What is measured of torchlet.
 struct Measured {
     rates: Rates,
-    /// Microseconds of a token beyond those of the device, about.
-    host: f64,
     /// Bytes that the sum of two large tensors reads and writes in a second.
     memory: f64,
     /// Arithmetic operations of a large product in a second.
@@ -63,9 +61,9 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
     };
     let mut not_here = python.is_none().then(|| "no Python for it".to_owned());
     println!(
-        "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of the rate of sums | beside the device | prompt, torchlet | PyTorch | times as fast | of the rate of products | memory on the host |"
+        "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of the rate of sums | prompt, torchlet | PyTorch | times as fast | of the rate of products | memory on the host |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for model in &MODELS {
         let name = format!("{}_{}", model.shape, model.form);
         let program = match (&programs, &python) {
@@ -75,10 +73,10 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
         let python = python.as_deref();
         let (measured, theirs) = compare(options, python, torchlet, &program, model, &mut not_here)
             .with_context(|| name.clone())?;
-        let Measured { rates, host, memory, arithmetic, peak } = measured;
+        let Measured { rates, memory, arithmetic, peak } = measured;
         let share = |of: f64, rate: f64| format!("{:.0} %", of / rate * 100.0);
         println!(
-            "| {name} | {} | {} | {} | {} | {host:.0} µs | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             Rates::cell(&rates.text),
             Rates::cell(&theirs.text),
             Rates::ratio(&rates.text, &theirs.text),
@@ -93,8 +91,7 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
     println!(
         "\nTokens a second, fastest / median of {} rounds in turns, each the fastest of {AT_ONCE}; a prompt of {PROMPT}, then {TEXT} one by one, always \
          the likeliest. Torchlet's weights are random and repeat themselves. PyTorch's are of 16 bits in both rows; it is not compiled, and its tokens \
-         lie behind a prompt of half its cache. Rates are those that torchlet's sum and product of large tensors reach in the same run. Beside the device: \
-         the median less what the device takes for one token whose logits come back, about.",
+         lie behind a prompt of half its cache. Rates are those that torchlet's sum and product of large tensors reach in the same run.",
         options.rounds
     );
     if let Some(why) = not_here {
@@ -145,9 +142,7 @@ fn compare(
         }
     }
     let (memory, arithmetic) = device(torchlet, program)?;
-    let on_device = token(torchlet, program)?;
-    let host = 1e6 / median(&mut ours.text.clone()) - on_device * 1e3;
-    Ok((Measured { rates: ours, host, memory, arithmetic, peak }, theirs))
+    Ok((Measured { rates: ours, memory, arithmetic, peak }, theirs))
 }
 
 fn vulkan(torchlet: &Path, what: &[&str], program: &Path) -> Result<Value> {
@@ -164,14 +159,6 @@ fn text(torchlet: &Path, program: &Path) -> Result<Value> {
     vulkan(torchlet, &[&["bench-llm", "--rounds", &rounds][..], &lengths].concat(), program)
 }
 
-/// Milliseconds for which the device works on one token behind a prompt.
-fn token(torchlet: &Path, program: &Path) -> Result<f64> {
-    let inputs = Inputs::write(PROMPT)?;
-    let [tokens, position] = inputs.files.each_ref().map(|file| file.to_string_lossy());
-    let what = ["bench", "--device-time", "--iterations", "20", "-i", &tokens, "-i", &position];
-    number(&vulkan(torchlet, &what, program)?, "on_device_ms")
-}
-
 /// The rates of large tensors: bytes and arithmetic operations in a second.
 fn device(torchlet: &Path, program: &Path) -> Result<(f64, f64)> {
     let what = ["profile", "--roofline", "measured", "--iterations", "1"];
@@ -181,40 +168,4 @@ fn device(torchlet: &Path, program: &Path) -> Result<(f64, f64)> {
         bail!("no GPU was measured");
     };
     Ok((number(gpu, "bytes")?, number(gpu, "operations")?))
-}
-
-/// A token and its position, in files of NumPy's format that are removed with this.
-struct Inputs {
-    files: [PathBuf; 2],
-}
-
-impl Inputs {
-    fn write(position: usize) -> Result<Self> {
-        let file = |name: &str| {
-            std::env::temp_dir().join(format!("torchlet-bench-{}-{name}.npy", std::process::id()))
-        };
-        let inputs = Inputs { files: [file("token"), file("position")] };
-        let contents = [npy("(1, 1)", 1), npy("(1,)", position as i64)];
-        for (file, contents) in inputs.files.iter().zip(contents) {
-            std::fs::write(file, contents)?;
-        }
-        Ok(inputs)
-    }
-}
-
-impl Drop for Inputs {
-    fn drop(&mut self) {
-        for file in &self.files {
-            let _ = std::fs::remove_file(file);
-        }
-    }
-}
-
-/// An array of one number, of NumPy's format 1.0.
-fn npy(shape: &str, number: i64) -> Vec<u8> {
-    let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': {shape}, }}");
-    // What is in front of the number is a multiple of 64 bytes, and ends a line.
-    let header = format!("{header:<117}\n");
-    let length = u16::try_from(header.len()).unwrap_or(u16::MAX).to_le_bytes();
-    [b"\x93NUMPY\x01\x00", &length[..], header.as_bytes(), &number.to_le_bytes()].concat()
 }
