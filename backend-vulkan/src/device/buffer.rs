@@ -48,21 +48,36 @@ impl Buffer {
         let requirements = unsafe { context.raw.get_buffer_memory_requirements(raw) };
         context.meter.add(requirements.size)?;
         buffer.counted = requirements.size;
-        let allocation = context
-            .allocator()
-            .allocate(&AllocationCreateDesc {
-                name: "tensors",
+        let allocate = |location| {
+            let allocation_scheme = AllocationScheme::GpuAllocatorManaged;
+            let name = "tensors";
+            context.allocator().allocate(&AllocationCreateDesc {
+                name,
                 requirements,
-                location: match kind {
-                    MemoryKind::Device => MemoryLocation::GpuOnly,
-                    MemoryKind::Constants if !context.host_sees_device => MemoryLocation::GpuOnly,
-                    MemoryKind::Constants | MemoryKind::Upload => MemoryLocation::CpuToGpu,
-                    MemoryKind::Download => MemoryLocation::GpuToCpu,
-                },
+                location,
                 linear: true,
-                allocation_scheme: AllocationScheme::GpuAllocatorManaged,
+                allocation_scheme,
             })
+        };
+        let location = match kind {
+            MemoryKind::Device => MemoryLocation::GpuOnly,
+            MemoryKind::Constants if !context.host_sees_device => MemoryLocation::GpuOnly,
+            MemoryKind::Constants | MemoryKind::Upload => MemoryLocation::CpuToGpu,
+            MemoryKind::Download => MemoryLocation::GpuToCpu,
+        };
+        let mut allocation = allocate(location)
             .map_err(|error| Error::OutOfMemory(format!("{size} bytes: {error}")))?;
+        let on_device =
+            allocation.memory_properties().contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
+        // Where the device has no more memory that the host sees, the allocator gives the host's own, from which weights would come in every run.
+        if kind == MemoryKind::Constants
+            && !on_device
+            && let Ok(better) = allocate(MemoryLocation::GpuOnly)
+        {
+            let worse = std::mem::replace(&mut allocation, better);
+            // As in `drop`.
+            let _ = context.allocator().free(worse);
+        }
         // SAFETY: the memory was allocated for this buffer's requirements and is bound once.
         let bound = unsafe {
             context.raw.bind_buffer_memory(raw, allocation.memory(), allocation.offset())
