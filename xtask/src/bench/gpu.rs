@@ -2,7 +2,7 @@
 //!
 //! As with models (`vulkan.rs`), programs exported here can be taken along: `xtask bench gpu --kernels FOLDER --torchlet FILE`.
 
-use super::{date, exported, json, processors, this_command};
+use super::{date, exported, json, number, processors, this_command, torchlet};
 use crate::fixtures::python;
 use crate::process::{self, command, root};
 use anyhow::{Context, Result, bail};
@@ -59,10 +59,7 @@ pub(crate) fn run(options: &GpuOptions) -> Result<()> {
         Some(folder) => folder.clone(),
         None => export(&python, &kernels)?,
     };
-    let torchlet = match &options.torchlet {
-        Some(torchlet) => std::path::absolute(torchlet)?,
-        None => process::torchlet()?,
-    };
+    let torchlet = torchlet(options.torchlet.as_ref())?;
     let (peer, why_not) =
         if options.alone { (BTreeMap::new(), None) } else { time_peer(&python, &kernels)? };
     let mut faults = Vec::new();
@@ -155,6 +152,18 @@ fn measure(torchlet: &Path, file: &Path, iterations: u32) -> Result<Measured> {
     judge(&json(profile)?)
 }
 
+/// The rates of a GPU that a profile measured: of arithmetic operations, and of bytes of memory, in a second.
+pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
+    let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
+    let gpu =
+        roofs.iter().find(|roof| roof["processor"] == "gpu").context("no GPU was measured")?;
+    let rates = [number(gpu, "operations")?, number(gpu, "bytes")?];
+    if rates.iter().any(|rate| *rate <= 0.0) {
+        bail!("no rate: {gpu}");
+    }
+    Ok(rates)
+}
+
 /// What a profile says of the dispatches of a program.
 fn judge(profile: &Value) -> Result<Measured> {
     let calls = profile["calls"].as_array().context("torchlet profile lists no calls")?;
@@ -170,11 +179,7 @@ fn judge(profile: &Value) -> Result<Measured> {
     };
     let time = sum(&|call| &call["nanoseconds"]["p50"]) / 1e3;
     let (operations, bytes) = (sum(&|call| &call["operations"]), sum(&|call| &call["bytes"]));
-    let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
-    let gpu =
-        roofs.iter().find(|roof| roof["processor"] == "gpu").context("no GPU was measured")?;
-    let rate = |key: &str| gpu[key].as_f64().filter(|rate| *rate > 0.0).context("no rate");
-    let (arithmetic, memory) = (rate("operations")?, rate("bytes")?);
+    let [arithmetic, memory] = rates(profile)?;
     if time <= 0.0 {
         bail!("nothing ran on a device");
     }

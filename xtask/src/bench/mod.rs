@@ -9,7 +9,7 @@ mod tracing;
 mod vulkan;
 
 use crate::process::{self, command, output, target_dir};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -104,6 +104,19 @@ fn processor_count() -> usize {
 fn date() -> String {
     let date = output(command("date", &["+%Y-%m-%d"])).unwrap_or_default();
     String::from_utf8_lossy(&date).trim().to_owned()
+}
+
+/// A number that a command of torchlet says.
+fn number(found: &Value, key: &str) -> Result<f64> {
+    found[key].as_f64().with_context(|| format!("torchlet says no {key}: {found}"))
+}
+
+/// The torchlet to measure: one that was built before, or one that is built now.
+fn torchlet(given: Option<&PathBuf>) -> Result<PathBuf> {
+    match given {
+        Some(given) => Ok(std::path::absolute(given)?),
+        None => process::torchlet(),
+    }
 }
 
 /// The GPUs that torchlet sees.

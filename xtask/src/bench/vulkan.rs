@@ -4,9 +4,12 @@
 //! here, and take along `xtask`, `torchlet` and the folder of the models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
 
 use super::peer::{Peer, Start};
-use super::{date, devices, exported, json, median, processor_count, processors, this_command};
+use super::{
+    date, devices, exported, json, median, number, processor_count, processors, this_command,
+    torchlet,
+};
 use crate::fixtures::python;
-use crate::process::{self, command, root};
+use crate::process::{command, root};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -149,14 +152,8 @@ impl<'o> Bench<'o> {
             (Some(models), _) => models.clone(),
             (None, python) => export(python.as_deref().context("no Python")?, chosen)?,
         };
-        let torchlet = match &options.torchlet {
-            Some(torchlet) => torchlet.clone(),
-            None => process::torchlet()?,
-        };
-        let absolute = |path: PathBuf| {
-            std::path::absolute(&path).with_context(|| format!("no path: {}", path.display()))
-        };
-        let (torchlet, models) = (absolute(torchlet)?, absolute(models)?);
+        let torchlet = torchlet(options.torchlet.as_ref())?;
+        let models = std::path::absolute(models)?;
         let cache = format!("torchlet-bench-{}", std::process::id());
         let cache = std::env::temp_dir().join(cache);
         let python = if options.alone { None } else { python };
@@ -321,10 +318,6 @@ fn export(python: &str, chosen: &[Choice]) -> Result<PathBuf> {
     let names = chosen.iter().map(|(_, model, precision)| format!("{model}_{precision}"));
     let script = root().join("tests/bench/vulkan_models.py");
     exported("bench/vulkan", names, "bpte", command(python, &[&script.to_string_lossy()]))
-}
-
-fn number(result: &Value, key: &str) -> Result<f64> {
-    result[key].as_f64().with_context(|| format!("torchlet bench says no {key}"))
 }
 
 /// A median with three digits that mean something.

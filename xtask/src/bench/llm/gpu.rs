@@ -3,11 +3,12 @@
 //! As with other models (`../vulkan.rs`), programs exported here can be taken along: `xtask bench llm --gpu --programs FOLDER --torchlet FILE`,
 //! with `--python FILE` where there is one with PyTorch.
 
+use super::super::gpu::rates;
 use super::super::peer::{Peer, Start};
-use super::super::{date, devices, json, processor_count, processors, this_command};
-use super::{LlmOptions, Rates, export, number};
+use super::super::{date, devices, json, number, processor_count, processors, this_command};
+use super::{LlmOptions, Rates, export};
 use crate::process::{command, root};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
 
@@ -141,7 +142,7 @@ fn compare(
             theirs.text.push(TEXT as f64 / fastest * 1e3);
         }
     }
-    let (memory, arithmetic) = device(torchlet, program)?;
+    let [arithmetic, memory] = device(torchlet, program)?;
     Ok((Measured { rates: ours, memory, arithmetic, peak }, theirs))
 }
 
@@ -159,13 +160,8 @@ fn text(torchlet: &Path, program: &Path) -> Result<Value> {
     vulkan(torchlet, &[&["bench-llm", "--rounds", &rounds][..], &lengths].concat(), program)
 }
 
-/// The rates of large tensors: bytes and arithmetic operations in a second.
-fn device(torchlet: &Path, program: &Path) -> Result<(f64, f64)> {
+/// The rates of large tensors.
+fn device(torchlet: &Path, program: &Path) -> Result<[f64; 2]> {
     let what = ["profile", "--roofline", "measured", "--iterations", "1"];
-    let profile = vulkan(torchlet, &what, program)?;
-    let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
-    let Some(gpu) = roofs.iter().find(|roof| roof["processor"] == "gpu") else {
-        bail!("no GPU was measured");
-    };
-    Ok((number(gpu, "bytes")?, number(gpu, "operations")?))
+    rates(&vulkan(torchlet, &what, program)?)
 }

@@ -3,9 +3,9 @@
 mod gpu;
 
 use super::peer::{Peer, Start};
-use super::{date, median, processor_count, processors, this_command};
+use super::{date, json, median, number, processor_count, processors, this_command, torchlet};
 use crate::fixtures::python;
-use crate::process::{self, command, output, root, target_dir};
+use crate::process::{self, command, root, target_dir};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -81,10 +81,7 @@ impl Rates {
 }
 
 pub(crate) fn run(options: &LlmOptions) -> Result<()> {
-    let torchlet = match &options.torchlet {
-        Some(torchlet) => std::path::absolute(torchlet)?,
-        None => process::torchlet()?,
-    };
+    let torchlet = torchlet(options.torchlet.as_ref())?;
     if options.gpu {
         return gpu::run(options, &torchlet);
     }
@@ -196,9 +193,5 @@ fn measure(torchlet: &Path, program: &Path, threads: usize) -> Result<Value> {
     bench.args(["--backend", "cpu", "--compile-cache", "off"]);
     bench.args(["--prompt-tokens", &PROMPT.to_string(), "--tokens", &TEXT.to_string()]);
     bench.args(["--threads", &threads.to_string()]).arg(program);
-    Ok(serde_json::from_slice(&output(bench)?)?)
-}
-
-fn number(found: &Value, key: &str) -> Result<f64> {
-    found[key].as_f64().with_context(|| format!("no {key}: {found}"))
+    json(bench)
 }
