@@ -2,6 +2,7 @@
 
 mod chain;
 mod epilogue;
+mod flatten;
 mod gated;
 mod recurrent;
 mod silu;
@@ -18,6 +19,7 @@ use torchlet_graph::passes::pieces;
 pub fn run(graph: &mut Graph<'_>) {
     recurrent::fuse(graph);
     silu::fuse(graph);
+    flatten::run(graph);
     gated::fuse(graph);
     epilogue::fuse(graph);
     chain::fuse(graph);

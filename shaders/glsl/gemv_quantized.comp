@@ -39,7 +39,7 @@ layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
 layout(constant_id = 5) const uint NORM = 0;
 layout(constant_id = 6) const uint OUT = 0;
-layout(constant_id = 7) const uint WEIGHT = 0; // as linear_quantized.comp numbers the forms
+layout(constant_id = 7) const uint WEIGHT = 0; // as linear_quantized.comp numbers the forms; HALF_WEIGHTS and FLOAT_WEIGHTS: WIDE, and without scales
 layout(constant_id = 8) const uint GROUPED = 0; // scales change along k
 layout(constant_id = 9) const uint WIDE = 0;
 layout(constant_id = 10) const uint HAS_NORM = 0;
@@ -66,8 +66,11 @@ layout(push_constant) uniform Push {
     float epsilon;    // of the norm
 } push;
 
+const uint HALF_WEIGHTS = 3;
+const uint FLOAT_WEIGHTS = 4;
+
 #ifdef HALVES
-#define IN_HALVES (IN == F16 && WIDE != 0)
+#define IN_HALVES (IN == F16 && WIDE != 0 && WEIGHT < HALF_WEIGHTS)
 #else
 #define IN_HALVES false
 #endif
@@ -127,17 +130,17 @@ vec4 factors(uint m, uint k) {
         squares += dot(v, v);
         v *= norm_f4(k);
     }
-    return WEIGHT == 0 ? v : turned(v);
+    return WEIGHT == 1 || WEIGHT == 2 ? turned(v) : v;
 }
 
-// The factors of a turn: WIDE, and of 8 bits, all of them are low.
+// The factors of a turn: WIDE, and of 8 bits, all of them are low; of 16 bits, the first four, and of 32, these alone.
 vec4 low[4];
 vec4 high[4];
 
 void take(uint m, uint k) {
-    if (WIDE == 0) {
+    if (WIDE == 0 || WEIGHT >= HALF_WEIGHTS) {
         low[0] = factors(m, k);
-        high[0] = factors(m, k + 4);
+        if (WEIGHT != FLOAT_WEIGHTS) high[0] = factors(m, k + 4);
         return;
     }
     [[unroll]] for (uint j = 0; j < 4; ++j) {
@@ -290,12 +293,22 @@ struct Rows {
     vec4 scales;
 };
 
+vec4 four_halves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
+
 // The sum over a turn's products, by row.
 vec4 products(Rows rows) {
     vec4 products = vec4(0);
     [[unroll]] for (uint c = 0; c < 4; ++c) {
         if (IN_HALVES) {
             products[c] = product_of_halves(rows.words[c]);
+            continue;
+        }
+        if (WEIGHT == HALF_WEIGHTS) {
+            products[c] = dot(low[0], four_halves(rows.words[c].xy)) + dot(high[0], four_halves(rows.words[c].zw));
+            continue;
+        }
+        if (WEIGHT == FLOAT_WEIGHTS) {
+            products[c] = dot(low[0], uintBitsToFloat(rows.words[c]));
             continue;
         }
         [[unroll]] for (uint j = 0; j < 4; ++j) {
@@ -308,13 +321,20 @@ vec4 products(Rows rows) {
     return GROUPED == 0 ? products : products * rows.scales;
 }
 
+// The bytes of so many weights.
+uint bytes_of(uint count) {
+    if (WEIGHT == FLOAT_WEIGHTS) return count * 4;
+    if (WEIGHT == HALF_WEIGHTS) return count * 2;
+    return WEIGHT == 0 ? count : count / 2;
+}
+
 // A matrix with its scales: NAME_bring reads what is to be multiplied at element k with four of its rows.
 #define MATRIX(SLOT, NAME) \
     WORDS_IN(SLOT, NAME) \
     RUN_IN(SLOT + 1, NAME##_scale, SCALE) \
     void NAME##_bring(out Rows rows, uint n, uint k) { \
         [[unroll]] for (uint c = 0; c < 4; ++c) { \
-            uint at = (n + c) * push.weight_row + (WEIGHT == 0 ? k : k / 2); \
+            uint at = (n + c) * push.weight_row + bytes_of(k); \
             if (WIDE != 0) rows.words[c] = NAME##_by_4.words[at >> 4]; \
             else if (WEIGHT == 0) rows.words[c] = uvec4(NAME##_by_2.words[at >> 3], 0, 0); \
             else rows.words[c] = uvec4(NAME.words[at >> 2], 0, 0, 0); \
@@ -423,7 +443,8 @@ float sum_of_squares() {
     return sum;
 }
 
-const uint PER_TURN = WIDE == 0 ? 8 : WEIGHT == 0 ? 16 : 32;
+const uint PER_TURN = WEIGHT == FLOAT_WEIGHTS ? 4 : WIDE == 0 || WEIGHT == HALF_WEIGHTS ? 8 : WEIGHT == 0 ? 16 : 32;
+#define HAS_SCALES (GROUPED == 0 && WEIGHT < HALF_WEIGHTS)
 
 #ifdef GATED
 #define BRING_OTHER(k) [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) other_bring(rows[QUADS + quad], n + 4 * quad, k);
@@ -470,11 +491,11 @@ void main() {
         if (IN_HALVES) root = isinf(all) ? uintBitsToFloat(0x7fc00000u) : root * NORM_OVER;
     }
     vec4 sum = sum_of(0, lane, team, parts) * root;
-    if (GROUPED == 0) sum *= weight_scale_each(n + uvec4(0, 1, 2, 3));
+    if (HAS_SCALES) sum *= weight_scale_each(n + uvec4(0, 1, 2, 3));
     uint at = m * push.n + n;
 #ifdef GATED
     vec4 other = sum_of(1, lane, team, parts) * root;
-    if (GROUPED == 0) other *= other_scale_each(n + uvec4(0, 1, 2, 3));
+    if (HAS_SCALES) other *= other_scale_each(n + uvec4(0, 1, 2, 3));
     sum = activation(sum, push.a, push.b) * other;
 #else
     if (HAS_BIAS != 0) sum += bias_each(n + uvec4(0, 1, 2, 3));

@@ -69,6 +69,10 @@ layout(constant_id = 21) const uint STRIDE_Y = 1;
 layout(constant_id = 22) const uint STRIDE_X = 1;
 layout(constant_id = 23) const uint DILATION_Y = 1;
 layout(constant_id = 24) const uint DILATION_X = 1;
+const uint B_TRANSPOSED = 0;
+#else
+// 0: b[k][n]; 1: b[n][k].
+layout(constant_id = 19) const uint B_TRANSPOSED = 0;
 #endif
 
 RUN_IN(3, a, A)
@@ -97,6 +101,8 @@ const uint B_WIDTH = 8;
 const uint PAD = 8;
 const uint A_ROW = ((A_TRANSPOSED != 0 ? TILE_M : TILE_K) + PAD) / A_WIDTH;
 const uint A_SIZE = (A_TRANSPOSED != 0 ? TILE_K : TILE_M) * A_ROW;
+const uint B_ROW = ((B_TRANSPOSED != 0 ? TILE_K : TILE_N) + PAD) / B_WIDTH;
+const uint B_SIZE = (B_TRANSPOSED != 0 ? TILE_N : TILE_K) * B_ROW;
 #else
 #define A_UNIT vec4
 #define B_UNIT vec4
@@ -105,8 +111,9 @@ const uint B_WIDTH = 4;
 const uint PAD = 4;
 const uint A_ROW = (TILE_M + PAD) / A_WIDTH;
 const uint A_SIZE = TILE_K * A_ROW;
-#endif
 const uint B_ROW = (TILE_N + PAD) / B_WIDTH;
+const uint B_SIZE = TILE_K * B_ROW;
+#endif
 
 // Units that an invocation brings.
 const uint A_UNITS = TILE_M * TILE_K / A_WIDTH / LANES;
@@ -114,15 +121,21 @@ const uint B_UNITS = TILE_N * TILE_K / B_WIDTH / LANES;
 const uint MOST_UNITS = 8;
 
 shared A_UNIT a_tile[A_SIZE];
-shared B_UNIT b_tile[TILE_K * B_ROW];
+shared B_UNIT b_tile[B_SIZE];
 
-// Four neighbours in k of a row of `a`, from term `first` on: zeros from term `end` on.
-vec4 a_quad(uint at, uint first, uint end) {
-    if (first >= end) return vec4(0);
-    if (A_ALIGNED >= 4) return a_f4(at);
-    vec4 v = a_each(at + min(uvec4(0, 1, 2, 3), uvec4(end - 1 - first)));
-    return mix(vec4(0), v, lessThan(first + uvec4(0, 1, 2, 3), uvec4(end)));
-}
+// Four neighbours in k of a row of a factor, from term `first` on: zeros from term `end` on.
+#define TERMS_OF(NAME, ALIGNED) \
+    vec4 NAME##_terms(uint at, uint first, uint end) { \
+        if (first >= end) return vec4(0); \
+        if (ALIGNED >= 4) return NAME##_f4(at); \
+        vec4 v = NAME##_each(at + min(uvec4(0, 1, 2, 3), uvec4(end - 1 - first))); \
+        return mix(vec4(0), v, lessThan(first + uvec4(0, 1, 2, 3), uvec4(end))); \
+    }
+
+TERMS_OF(a, A_ALIGNED)
+#ifndef WINDOWS
+TERMS_OF(b, B_ALIGNED)
+#endif
 
 // Four neighbours in a row of `b`, of columns from `n` on.
 vec4 b_quad(uint row, uint n) {
@@ -151,9 +164,9 @@ A_UNIT a_unit(uint base, uint m, uint k, uint end, uint i) {
     uint at = base + min(m + i / (TILE_K / A_WIDTH), push.m - 1) * push.a_pitch + first;
 #ifdef COOPERATIVE
     if (A_ALIGNED >= 8) return first < end ? a_by_4.words[at >> 3] : uvec4(0);
-    return uvec4(halves(a_quad(at, first, end)), halves(a_quad(at + 4, first + 4, end)));
+    return uvec4(halves(a_terms(at, first, end)), halves(a_terms(at + 4, first + 4, end)));
 #else
-    return a_quad(at, first, end);
+    return a_terms(at, first, end);
 #endif
 }
 
@@ -192,6 +205,16 @@ B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
 #else
 // The same of `b`, whose first column is `n`.
 B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
+    if (B_TRANSPOSED != 0) {
+        uint first = k + i % (TILE_K / B_WIDTH) * B_WIDTH;
+        uint at = base + min(n + i / (TILE_K / B_WIDTH), push.n - 1) * push.b_pitch + first;
+#ifdef COOPERATIVE
+        if (B_ALIGNED >= 8) return first < end ? b_by_4.words[at >> 3] : uvec4(0);
+        return uvec4(halves(b_terms(at, first, end)), halves(b_terms(at + 4, first + 4, end)));
+#else
+        return b_terms(at, first, end);
+#endif
+    }
     uint term = k + i / (TILE_N / B_WIDTH);
     if (term >= end) return B_UNIT(0);
     uint row = base + term * push.b_pitch;
@@ -221,6 +244,16 @@ void store_a(uint i, A_UNIT v) {
 }
 
 void store_b(uint i, B_UNIT v) {
+    if (B_TRANSPOSED != 0) {
+        uint k = i % (TILE_K / B_WIDTH);
+        uint n = i / (TILE_K / B_WIDTH);
+#ifdef COOPERATIVE
+        b_tile[n * B_ROW + k] = v;
+#else
+        [[unroll]] for (uint j = 0; j < 4; ++j) b_tile[(k * 4 + j) * B_ROW + n / 4][n % 4] = v[j];
+#endif
+        return;
+    }
     b_tile[i / (TILE_N / B_WIDTH) * B_ROW + i % (TILE_N / B_WIDTH)] = v;
 }
 
@@ -338,7 +371,9 @@ void main() {
                 }
                 [[unroll]] for (uint c = 0; c < ACROSS; ++c) {
                     MATRIX(float16_t, gl_MatrixUseB) columns;
-                    coopMatLoad(columns, b_tile, j * B_ROW + (quarter_n + c * SIDE) / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutRowMajor);
+                    uint n = quarter_n + c * SIDE;
+                    if (B_TRANSPOSED != 0) coopMatLoad(columns, b_tile, n * B_ROW + j / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutColumnMajor);
+                    else coopMatLoad(columns, b_tile, j * B_ROW + n / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutRowMajor);
                     [[unroll]] for (uint i = 0; i < DOWN; ++i) {
                         sums[i * ACROSS + c] = coopMatMulAdd(rows[i], columns, sums[i * ACROSS + c]);
                     }

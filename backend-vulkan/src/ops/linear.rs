@@ -1,12 +1,15 @@
 //! Operators that multiply matrices.
 
 use super::matmul::Product;
+use super::normed::Norm;
+use super::quantized::{Regular, Weighted};
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
 use super::{Entry, product};
 use crate::derived::Matrices;
 use crate::encoder::Encoder;
 use crate::error::Error;
+use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
@@ -103,7 +106,8 @@ fn multiply(
     matmul.encode(e)
 }
 
-fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// The product with a matrix of weights, of which each row makes a column of the result.
+pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weighted, Error> {
     let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let bias = if args.len() > 3 { e.optional_tensor(args[2])? } else { None };
     let (Some((k, outer)), [n, weight_k]) = (input.sizes.split_last(), &weight.sizes[..]) else {
@@ -121,15 +125,33 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let mut sizes = outer.to_vec();
     sizes.push(n);
     let out = e.resize(e.out(args)?.id, &sizes)?;
-    let matrix = Matrices { count: 1, rows: n, columns: k };
-    let transposed = if e.constant(weight.id).is_some() {
-        transposed(e, &weight, matrix)?
+    Weighted::of_numbers(input, weight, bias, out, [m, n, k])
+}
+
+fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let it = weighted(e, args)?;
+    let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
+    let norm = Norm::of(e, &it.input)?;
+    // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
+    e.reserve(&it.out);
+    if let Some(regular) = Regular::of(e, &it)?
+        && regular.encode(e, &it, &epilogue, norm.as_ref())?
+    {
+        return Ok(());
+    }
+    if let Some(norm) = norm.filter(|norm| norm.is_left) {
+        norm.emit(e, &it.input)?;
+    }
+    let matrix = Matrices { count: 1, rows: it.n, columns: it.k };
+    let transposed = if e.constant(it.weight.id).is_some() {
+        transposed(e, &it.weight, matrix)?
     } else {
-        transposed_compactly(e, &weight, matrix)?
+        transposed_compactly(e, &it.weight, matrix)?
     };
-    let mut matmul = Product::new(input, transposed, out, [m, n, k]);
-    matmul.bias = bias.map(|bias| (bias, 0, [0, 1]));
+    let mut matmul = Product::new(it.input, transposed, it.out, [it.m, it.n, it.k]);
+    matmul.bias = it.bias.map(|bias| (bias, 0, [0, 1]));
+    matmul.epilogue = Some(epilogue);
     let bound = checked_numel(&e.bound_sizes(&matmul.out))?;
-    matmul.bound = Some([1, (bound / n.max(1)).max(1), n]);
+    matmul.bound = Some([1, (bound / it.n.max(1)).max(1), it.n]);
     matmul.encode(e)
 }

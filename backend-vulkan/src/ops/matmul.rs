@@ -32,6 +32,8 @@ pub(super) struct Product {
     pub(super) period: Option<usize>,
     /// `a` is `[k][m]`, from [`transposed`](super::weights::transposed).
     pub(super) a_transposed: bool,
+    /// `b` is `[n][k]`; for tiles only ([`is_tiled`](super::tiling::is_tiled)), and without few rows.
+    pub(super) b_transposed: bool,
     /// With its strides for batches, and for rows and columns.
     pub(super) bias: Option<(Operand, usize, [usize; 2])>,
     pub(super) alpha: f64,
@@ -210,6 +212,7 @@ impl Product {
             batches: 1,
             period: None,
             a_transposed: false,
+            b_transposed: false,
             bias: None,
             alpha: 1.0,
             beta: 1.0,
@@ -245,7 +248,8 @@ impl Product {
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
         let varies = e.is_dynamic(&self.out);
         let bound = Shape { batches, m, n, k, windows, octets, varies };
-        if varies && m > FEW_ROWS && !windows && !self.a_transposed && !self.never_few {
+        let may_be_few = !windows && !self.a_transposed && !self.b_transposed && !self.never_few;
+        if varies && m > FEW_ROWS && may_be_few {
             // These may come, of the same columns and terms: their pipelines are made at load.
             for m in [1, FEW_ROWS] {
                 let few = Shape { m, ..bound };
@@ -263,15 +267,18 @@ impl Product {
         let (busy, shared) = (e.busy(), e.shared_memory());
         let (way, tiles) = match Tiling::of(bound, factors, busy, e.features(), shared) {
             Some(tiling) => (Way::Tiles(tiling), None),
-            None if windows => {
-                return Err(Error::unsupported("a convolution without tiles as a product"));
+            None if windows || self.b_transposed => {
+                return Err(Error::unsupported(
+                    "a product without tiles of windows, or of columns",
+                ));
             }
             None => {
                 let tiles = Tiling::of_any(bound, factors, busy, e.features(), shared);
                 (Way::Plain(Plain::of(bound, busy, halves)), tiles)
             }
         };
-        let question = (factors, self.out.element, self.a_transposed, bound, self.windows);
+        let orders = [self.a_transposed, self.b_transposed];
+        let question = (factors, self.out.element, orders, bound, self.windows);
         match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles, halves)) {
             Way::Tiles(tiling) => self.tiled(e, &epilogue, bound, &tiling),
             Way::Plain(plain) => {
@@ -288,6 +295,7 @@ impl Product {
             false => k,
         };
         let second = match b.last() {
+            _ if self.b_transposed => k,
             // Transposed weights are padded.
             Some(pitch) if *pitch >= n && b.len() == 3 && batches == 1 => *pitch,
             _ => n,
@@ -299,7 +307,8 @@ impl Product {
         let (m, n, k) = (self.m, self.n, self.k);
         let [a, b] = self.rows([self.batches, m, n, k], [&self.a.sizes, &self.b.sizes]);
         let a_batch = if self.a_transposed { k * a } else { m * k };
-        let b_batch = self.windows.map_or(k * b, |windows| windows.picture);
+        let b_rows = if self.b_transposed { n } else { k };
+        let b_batch = self.windows.map_or(b_rows * b, |windows| windows.picture);
         Pitches { a, b, a_batch, b_batch }
     }
 
@@ -489,7 +498,7 @@ impl Product {
         }
         match &self.windows {
             None => dispatch!(
-                MatmulTiled, { b_aligned: alignment(pitches.b) },
+                MatmulTiled, { b_aligned: alignment(pitches.b), b_transposed: self.b_transposed },
                 MatmulTiledPush, {}
             ),
             Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => dispatch!(

@@ -30,7 +30,7 @@ mod scatter;
 mod special;
 mod symbolic;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod tiling;
 mod training;
 mod views;

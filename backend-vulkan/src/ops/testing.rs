@@ -4,7 +4,7 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Tensor, Value};
 
 /// A tensor of at most these sizes: an argument, or a constant of zeros.
-pub(in crate::ops) fn tensor(
+pub(crate) fn tensor(
     scalar_type: ScalarType,
     sizes: &[usize],
     is_constant: bool,

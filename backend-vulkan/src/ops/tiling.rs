@@ -205,11 +205,14 @@ impl Tiling {
     }
 }
 
-/// Bytes of shared memory that tiles of halves take.
+/// Elements that the tile of a factor takes whose rows are padded by eight, in whichever order they lie.
+const fn padded(side: usize, terms: usize) -> usize {
+    if side > terms { side * (terms + 8) } else { terms * (side + 8) }
+}
+
+/// Bytes of shared memory that tiles of halves take, with four matrices of results.
 const fn cooperative_shared([height, width]: [usize; 2], terms: usize) -> usize {
-    // Rows of the second factor are padded by 16 bytes, those of the first in whichever order they lie; four matrices of results.
-    let first = if height > terms { height * (terms + 8) } else { terms * (height + 8) };
-    (first + terms * (width + 8)) * 2 + 4 * 16 * 16 * 4
+    (padded(height, terms) + padded(width, terms)) * 2 + 4 * 16 * 16 * 4
 }
 
 /// The terms that workgroups bring at a time where each invocation multiplies by itself.

@@ -112,8 +112,7 @@ impl Makers<'_, '_> {
             made.is_some_and(|made| made.numel() == out.numel() && made.element == out.element)
         });
         let mut products = nodes().filter(|node| ops::weighs_floats(node.operator));
-        let input = |node: Option<&Node>| node.and_then(|node| node.args.first().copied());
-        let first = input(products.next());
-        same && first.is_some() && first == input(products.next())
+        let (Some(first), Some(second)) = (products.next(), products.next()) else { return false };
+        same && first.operator == second.operator && first.args.first() == second.args.first()
     }
 }

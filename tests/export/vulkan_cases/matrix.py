@@ -137,6 +137,13 @@ def linear() -> Iterator[Delegated]:
         *[(values(f32, n, 6),) for n in (5, 1, 8, 3)],
         dynamic=({0: Dim("n", min=1, max=8)},),
     )
+    # Few rows read so long rows of weights as they lie, and so do tiles of many.
+    rows = ({0: Dim("n", min=1, max=40)},)
+    for width in (260, 264):
+        some = [(values(f32, n, width),) for n in (40, 1, 33, 3)]
+        wide = nn.Sequential(nn.Linear(width, 36), nn.ReLU())
+        yield from halved([case(f"linear_rows_{width}", wide, *some, dynamic=rows)])
+    yield half(case("linear_row", nn.Linear(264, 8), (values(f32, 1, 264),)))
 
 
 # PyTorch's own attention looks for rows that are all masked, on the CPU.

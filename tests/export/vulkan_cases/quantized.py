@@ -131,6 +131,12 @@ def feed_forward() -> Iterator[Delegated]:
     yield case("gelu", FeedForward(nn.GELU(), 64, 160), (values(f32, 1, 1, 64),), **tight)
     yield case("sigmoid", FeedForward(nn.Sigmoid(), 64, 32), (values(f32, 4, 64),), **tight)
     yield case("shared", Shared(nn.SiLU(), 64, 32), (values(f32, 1, 2, 64),), **tight)
+    # Weights that are not quantized.
+    dynamic = {"dynamic": ({1: Dim("rows", min=1, max=40)},)}
+    some = [(values(f32, 1, rows, 136),) for rows in (40, 1, 33, 3)]
+    yield case("floats", FeedForward(nn.SiLU(), 136, 36), *some, **dynamic)
+    some = [(values(f32, 1, rows, 264),) for rows in (40, 1, 33, 3)]
+    yield half(case("floats", FeedForward(nn.SiLU(), 264, 36), *some, **dynamic))
 
 
 def long_rows() -> Iterator[Delegated]:

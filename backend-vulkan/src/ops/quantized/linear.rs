@@ -49,10 +49,29 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
 
 /// How a matrix of weights is packed, by the shader's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WeightForm {
+pub(in crate::ops) enum WeightForm {
     Bytes = 0,
     LowFirst = 1,
     HighFirst = 2,
+    /// Numbers of 16 bits, or of 32, which are not quantized.
+    Halves = 3,
+    Floats = 4,
+}
+
+impl WeightForm {
+    pub(super) fn is_quantized(self) -> bool {
+        !matches!(self, WeightForm::Halves | WeightForm::Floats)
+    }
+
+    /// The weights in 16 bytes.
+    pub(super) fn in_16_bytes(self) -> usize {
+        match self {
+            WeightForm::Bytes => 16,
+            WeightForm::LowFirst | WeightForm::HighFirst => 32,
+            WeightForm::Halves => 8,
+            WeightForm::Floats => 4,
+        }
+    }
 }
 
 /// Where the arguments of a linear operator are.
@@ -104,13 +123,16 @@ fn of_floats(operator: Operator) -> Option<&'static Linear> {
     }
 }
 
-/// Whether an operator is such a product.
+/// Whether an operator is such a product, or one with weights that are not quantized.
 pub(crate) fn weighs_floats(operator: Operator) -> bool {
-    of_floats(operator).is_some()
+    operator == Operator::LINEAR || of_floats(operator).is_some()
 }
 
 /// The product that a call of such an operator is.
 pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Weighted, Error> {
+    if call.operator == Operator::LINEAR {
+        return crate::ops::linear::weighted(e, &call.args);
+    }
     let linear = of_floats(call.operator).ok_or_else(|| Error::invalid("this is no product"))?;
     Weighted::of(e, &call.args, linear)
 }
@@ -128,22 +150,23 @@ fn q8ta_linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     linear_quantized(e, args, &linear)
 }
 
-/// A product with quantized weights: what kernels for it have in common.
+/// A product with weights in rows: what kernels for it have in common.
 pub(in crate::ops) struct Weighted {
     pub(in crate::ops) input: Operand,
-    pub(super) weight: Operand,
+    pub(in crate::ops) weight: Operand,
     pub(super) form: WeightForm,
     /// Bytes of a row of the weights.
     pub(super) weight_row: usize,
+    /// Of quantized weights; any tensor for others.
     pub(super) scales: Operand,
     /// Scales for each group of rows, and the elements of a group.
     pub(super) scale_row: usize,
     pub(super) group: usize,
-    pub(super) bias: Option<Operand>,
+    pub(in crate::ops) bias: Option<Operand>,
     pub(in crate::ops) out: Operand,
-    pub(super) m: usize,
-    pub(super) n: usize,
-    pub(super) k: usize,
+    pub(in crate::ops) m: usize,
+    pub(in crate::ops) n: usize,
+    pub(in crate::ops) k: usize,
 }
 
 impl Weighted {
@@ -190,6 +213,36 @@ impl Weighted {
             return Err(Error::invalid("the output has another type"));
         }
         let form = linear.form;
+        Ok(Weighted {
+            input,
+            weight,
+            form,
+            weight_row,
+            scales,
+            scale_row,
+            group,
+            bias,
+            out,
+            m,
+            n,
+            k,
+        })
+    }
+
+    /// The product of `m` rows of `k` elements with `n` rows of weights that are not quantized.
+    pub(in crate::ops) fn of_numbers(
+        input: Operand,
+        weight: Operand,
+        bias: Option<Operand>,
+        out: Operand,
+        [m, n, k]: [usize; 3],
+    ) -> Result<Self, Error> {
+        let form =
+            if weight.element == Element::F16 { WeightForm::Halves } else { WeightForm::Floats };
+        let weight_row = k.checked_mul(weight.element.size());
+        let weight_row = weight_row.ok_or_else(|| Error::unsupported("rows of so many weights"))?;
+        let scales = weight.clone();
+        let (scale_row, group) = (n, k);
         Ok(Weighted {
             input,
             weight,

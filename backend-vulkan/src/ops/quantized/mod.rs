@@ -10,8 +10,9 @@ pub(super) mod linear;
 pub(super) mod parameters;
 mod regular;
 
+pub(super) use linear::Weighted;
 pub(crate) use linear::weighs_floats;
-pub(super) use regular::gated;
+pub(super) use regular::{Regular, gated};
 
 use crate::encoder::Encoder;
 use crate::error::Error;

@@ -1,8 +1,8 @@
-//! Products of floating-point numbers with quantized weights of regular shape, which the fast kernels take: rows of whole words, groups of a
-//! power of two, constants.
+//! Products of floating-point numbers with weights of regular shape, which the fast kernels take: rows of whole words, and of quantized weights
+//! groups of a power of two, constants.
 //!
-//! Of few rows, memory decides: a kernel that reads each weight once. Of many, arithmetic does: the weights become floating-point numbers, and
-//! the product one in tiles.
+//! Of few rows, memory decides: a kernel that reads each weight once. Of many, arithmetic does: a product in tiles, for which quantized weights
+//! become floating-point numbers.
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
@@ -106,7 +106,7 @@ impl Split {
 }
 
 /// What is known of such a product.
-pub(super) struct Regular {
+pub(in crate::ops) struct Regular {
     grouped: bool,
     group_shift: u32,
     /// Scales by row of the weights, and how many a row has: the others are by group.
@@ -118,7 +118,15 @@ pub(super) struct Regular {
 
 impl Regular {
     /// `None` if the product is for the kernel that takes any.
-    pub(super) fn of(e: &mut Encoder<'_, '_>, it: &Weighted) -> Result<Option<Self>, Error> {
+    pub(in crate::ops) fn of(
+        e: &mut Encoder<'_, '_>,
+        it: &Weighted,
+    ) -> Result<Option<Self>, Error> {
+        let bound = e.bound_sizes(&it.out);
+        let most_rows = bound.split_last().map_or(1, |(_, rows)| rows.iter().product());
+        if !it.form.is_quantized() {
+            return Ok(Self::of_numbers(e, it, most_rows));
+        }
         let grouped = it.k > it.group;
         let row_unit = if it.form == WeightForm::Bytes { AT_ONCE } else { AT_ONCE / 2 };
         let shape = it.n.is_multiple_of(4)
@@ -130,8 +138,6 @@ impl Regular {
         if !shape {
             return Ok(None);
         }
-        let bound = e.bound_sizes(&it.out);
-        let most_rows = bound.split_last().map_or(1, |(_, rows)| rows.iter().product());
         let (mut scales, mut scale_row) = (it.scales.clone(), 1);
         if grouped {
             let Some(source) = e.constant(scales.id) else { return Ok(None) };
@@ -145,6 +151,24 @@ impl Regular {
         }
         let group_shift = if grouped { it.group.trailing_zeros() } else { 0 };
         Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
+    }
+
+    /// The same for weights that are not quantized: if there may be few rows, and the tiles for many read the weights as they are.
+    fn of_numbers(e: &Encoder<'_, '_>, it: &Weighted, most_rows: usize) -> Option<Self> {
+        let (scales, factors) = (it.scales.clone(), [it.input.element, it.weight.element]);
+        let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
+        let floating = [&it.input, &it.weight, &it.out].into_iter().chain(&it.bias);
+        let fits = it.n.is_multiple_of(4)
+            && it.n > 0
+            && floating.into_iter().all(|operand| operand.element.is_floating())
+            && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
+            && regular.wide(it).is_some();
+        let rows = if most_rows <= FEW_ROWS {
+            true
+        } else {
+            e.is_dynamic(&it.out) && is_tiled(e, factors, [1, most_rows, it.n, it.k])
+        };
+        (fits && rows).then_some(regular)
     }
 
     /// How the product with so many matrices is divided up, with this norm before it.
@@ -180,7 +204,9 @@ impl Regular {
     ) -> Option<(u32, u32)> {
         let elements = self.wide(it)?;
         let (best, features) = (GemvQuantized::BETTER.first()?, e.features());
-        let halves = features.have(best.features) && source(it, norm).element == Element::F16;
+        let halves = it.form.is_quantized()
+            && features.have(best.features)
+            && source(it, norm).element == Element::F16;
         // Teams go by their places in subgroups.
         if !halves || !features.has(DeviceFeature::FullSubgroups) {
             return None;
@@ -204,7 +230,7 @@ impl Regular {
     }
 
     /// Emits the dispatches; `false` if there is no kernel for so many rows.
-    pub(super) fn encode(
+    pub(in crate::ops) fn encode(
         &self,
         e: &mut Encoder<'_, '_>,
         it: &Weighted,
@@ -254,7 +280,7 @@ impl Regular {
 
     /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and there are enough for a subgroup.
     fn wide(&self, it: &Weighted) -> Option<usize> {
-        let elements = if it.form == WeightForm::Bytes { 16 } else { 32 };
+        let elements = it.form.in_16_bytes();
         let fits = it.k.is_multiple_of(elements)
             && it.weight_row.is_multiple_of(16)
             && (!self.grouped || it.group >= elements)
@@ -271,9 +297,13 @@ impl Regular {
         few: &GemvQuantized,
         workgroup: [u32; 3],
     ) -> Result<bool, Error> {
+        e.also(few, workgroup);
+        if !it.form.is_quantized() {
+            self.in_tiles(e, it, epilogue, it.weight.clone())?;
+            return Ok(true);
+        }
         let element = it.input.element;
         let bytes = it.n.saturating_mul(it.k).saturating_mul(element.size());
-        e.also(few, workgroup);
         e.reserve(&self.scales);
         let tiled = is_tiled(e, [element; 2], [1, self.most_rows, it.n, it.k]);
         if !tiled || bytes > MOST_UNPACKED {
@@ -297,14 +327,26 @@ impl Regular {
         let accesses = [read(it.weight.id), read(self.scales.id), write(unpacked.id)];
         let invocations = [it.n / 4, it.k / AT_ONCE, 1];
         e.dispatch(&pipeline, accesses, &push, invocations, [16, 8, 1])?;
+        self.in_tiles(e, it, epilogue, unpacked)?;
+        Ok(true)
+    }
+
+    /// Emits the product of many rows with weights that are numbers: as columns, or in rows, as they are if they are not quantized.
+    fn in_tiles(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        it: &Weighted,
+        epilogue: &Epilogue,
+        weights: Operand,
+    ) -> Result<(), Error> {
         let mut product =
-            Product::new(it.input.clone(), unpacked, it.out.clone(), [it.m, it.n, it.k]);
+            Product::new(it.input.clone(), weights, it.out.clone(), [it.m, it.n, it.k]);
+        product.b_transposed = !it.form.is_quantized();
         product.bias = it.bias.clone().map(|bias| (bias, 0, [0, 1]));
         product.epilogue = Some(epilogue.clone());
         product.bound = Some([1, self.most_rows, it.n]);
         product.never_few = true;
-        product.encode(e)?;
-        Ok(true)
+        product.encode(e)
     }
 }
 
@@ -382,13 +424,13 @@ impl Gated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceFeatures;
+    use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::ops::testing::tensor;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::Graph;
+    use torchlet_graph::graph::{Graph, Value};
     use torchlet_graph::operators::Operator;
 
     const TEAMS: [DeviceFeature; 4] = [
@@ -441,5 +483,41 @@ mod tests {
         let needed = (staged + 1) * 16 + 128 * 16 + 128 * 4;
         assert_eq!(split(64, &TEAMS, 32, needed), [256, 8, staged]);
         assert_eq!(split(64, &TEAMS, 32, needed - 1), alone);
+    }
+
+    /// The shaders of a product with a matrix of `[36, width]` that is not quantized: of `most` rows, if they vary, then of 33, 3 and 1.
+    fn shaders(scalar_type: ScalarType, width: usize, most: usize) -> Vec<String> {
+        let rows_of = |width| tensor(scalar_type, &[most, width], false);
+        let mut values = vec![rows_of(width), tensor(scalar_type, &[36, width], true), rows_of(36)];
+        for value in [0, 2] {
+            if let Value::Tensor(tensor) = &mut values[value] {
+                tensor.dynamic = true;
+            }
+        }
+        let nodes = vec![Node::new(Operator::LINEAR, vec![0, 1, 2])];
+        let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![2], ..Graph::default() };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.busy = DeviceKind::Cpu.busy_invocations();
+        let mut found = Vec::new();
+        for rows in [most, 33, 3, 1] {
+            state.tensors[0].as_mut().unwrap().sizes[0] = rows;
+            let steps = encode(&graph, &mut state, rows == most).unwrap().0;
+            assert_eq!(steps.len(), 1);
+            let key = &steps[0].key;
+            assert!(rows == most || rows == 33 || state.others.contains(key), "{rows} rows");
+            found.push(key.module.name.to_owned());
+        }
+        found
+    }
+
+    #[test]
+    fn few_rows_read_rows_of_weights_as_they_lie_where_tiles_do_too() {
+        let rows = ["matmul_tiled", "matmul_tiled", "gemv_quantized", "gemv_quantized"];
+        assert_eq!(shaders(ScalarType::Half, 264, 40), rows);
+        assert_eq!(shaders(ScalarType::Float, 132, 40), rows);
+        // Rows that do not start at 16 bytes, or are too short for a subgroup.
+        let columns = ["matmul_tiled", "matmul_tiled", "matmul", "matmul"];
+        assert_eq!(shaders(ScalarType::Half, 260, 40), columns);
+        assert_eq!(shaders(ScalarType::Float, 124, 40), columns);
     }
 }
