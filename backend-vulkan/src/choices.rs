@@ -75,7 +75,7 @@ impl Encoder<'_, '_> {
         first: W,
         others: impl FnOnce(&W) -> Vec<W>,
     ) -> W {
-        if self.is_dynamic(out) {
+        if self.is_dynamic(out) || self.is_settled() {
             return first;
         }
         let (place, choices, planning) = self.next_choice();

@@ -35,6 +35,8 @@ pub(crate) struct Encoder<'e, 'p> {
     node: usize,
     added: usize,
     chosen: usize,
+    /// Whether the current call asks no more.
+    settled: bool,
     /// What is to be done to the result of the current call, until it takes it.
     epilogue: Option<Epilogue>,
     /// Whether the shapes are those that memory is planned for: then tensors and constants may be added.
@@ -62,6 +64,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             node: 0,
             added: 0,
             chosen: 0,
+            settled: false,
             epilogue: None,
             planning: false,
             reads,
@@ -71,7 +74,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Goes on to the call at this position of the graph, which it tells.
     pub(crate) fn begin(&mut self, node: usize) -> Option<&'e Node> {
         self.node = node;
-        (self.added, self.chosen) = (0, 0);
+        (self.added, self.chosen, self.settled) = (0, 0, false);
         self.epilogue = None;
         self.graph.nodes.get(node)
     }
@@ -86,6 +89,16 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let place = (self.node, self.chosen);
         self.chosen += 1;
         (place, &mut self.state.choices, self.planning)
+    }
+
+    /// Has the rest of the current call go the usual way, as a part of what was chosen for the whole.
+    pub(crate) fn settle(&mut self) {
+        self.settled = true;
+    }
+
+    /// Whether the rest of the current call goes the usual way.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
     }
 
     /// Whether the current call reads integers that can change from one run to the next: then its dispatches should differ in parameters

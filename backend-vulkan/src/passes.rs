@@ -5,6 +5,7 @@ mod epilogue;
 mod flatten;
 mod gated;
 mod recurrent;
+mod separable;
 mod silu;
 
 use crate::device::Limits;
@@ -22,6 +23,7 @@ pub fn run(graph: &mut Graph<'_>) {
     flatten::run(graph);
     gated::fuse(graph);
     epilogue::fuse(graph);
+    separable::fuse(graph);
     chain::fuse(graph);
 }
 
@@ -303,6 +305,58 @@ mod tests {
         written.nodes.insert(4, Node::new(Operator::UPDATE_CACHE, vec![3, 0, 3]));
         super::run(&mut written);
         assert!(!operators(&written).contains(&Operator::GATED));
+    }
+
+    /// A convolution of each of four channels by itself, an activation, and one of all of them at each place, with what is added to that.
+    /// Values from 8 on are of six calls.
+    fn separable(groups: i64) -> Graph<'static> {
+        let picture: &[usize] = &[1, 4, 5, 5];
+        let shapes = [picture, &[4, 1, 3, 3], &[4, 4, 1, 1], picture, picture, picture, picture];
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (Operator::CONVOLUTION, &[0, 1, 8, 9, 9, 9, 11, 10, 12], 3),
+            (Operator::RELU, &[3], 4),
+            (Operator::CONVOLUTION, &[4, 2, 8, 9, 10, 9, 11, 10, 13], 5),
+            (Operator::ADD_TENSOR, &[5, 0], 6),
+        ];
+        let mut graph = graph(&shapes, calls, &[6]);
+        let list = |item: i64| Value::IntList(vec![item; 2]);
+        graph.values.extend([list(1), list(0), Value::Bool(false), Value::Int(4)]);
+        graph.values.push(Value::Int(groups));
+        graph
+    }
+
+    #[test]
+    fn convolutions_of_channels_and_of_places_become_one() {
+        let mut graph = separable(1);
+        super::run(&mut graph);
+        assert_eq!(operators(&graph), [Operator::SEPARABLE, Operator::ALIAS_COPY]);
+        let expected =
+            [Operator::CONVOLUTION, Operator::RELU, Operator::CONVOLUTION, Operator::ADD_TENSOR];
+        assert_eq!(parts(&graph.nodes[0]), expected);
+        // What the second takes is what the first makes, without what was a view of it.
+        assert_eq!(graph.nodes[0].parts[2].args.first(), Some(&3));
+        let args = [0, 1, 8, 9, 9, 9, 11, 10, 12, 2, 8, 9, 10, 9, 11, 10, 13, 0, 5];
+        assert_eq!(graph.nodes[0].args, args);
+    }
+
+    #[test]
+    fn convolutions_that_others_read_or_that_are_grouped_stay() {
+        let mut grouped = separable(2);
+        super::run(&mut grouped);
+        assert!(!operators(&grouped).contains(&Operator::SEPARABLE));
+        let mut seen = separable(1);
+        seen.outputs.push(4);
+        super::run(&mut seen);
+        assert!(!operators(&seen).contains(&Operator::SEPARABLE));
+        let mut written = separable(1);
+        written.nodes.insert(2, Node::new(Operator::UPDATE_CACHE, vec![1, 0, 1]));
+        super::run(&mut written);
+        assert!(!operators(&written).contains(&Operator::SEPARABLE));
+        // What is added is what the second convolution takes.
+        let mut twice = separable(1);
+        twice.nodes[3].args[1] = 4;
+        super::run(&mut twice);
+        assert!(!operators(&twice).contains(&Operator::SEPARABLE));
     }
 
     #[test]

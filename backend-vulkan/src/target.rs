@@ -495,8 +495,15 @@ mod tests {
                 let mut graph = Graph { values, ..Graph::default() };
                 let args = (0..count).map(|_| random.below(24)).collect();
                 let mut node = Node::new(operator, args);
-                if matches!(operator, Operator::CHAIN | Operator::EPILOGUE | Operator::GATED) {
-                    let parts = [Operator::MM, Operator::ADD_TENSOR, Operator::RELU];
+                let fused =
+                    [Operator::CHAIN, Operator::EPILOGUE, Operator::GATED, Operator::SEPARABLE];
+                if fused.contains(&operator) {
+                    let parts = match operator {
+                        Operator::SEPARABLE => {
+                            [Operator::CONVOLUTION, Operator::RELU, Operator::CONVOLUTION]
+                        }
+                        _ => [Operator::MM, Operator::ADD_TENSOR, Operator::RELU],
+                    };
                     let part = |operator| Node::new(operator, node.args.clone());
                     node.parts = parts.map(part).to_vec();
                 }

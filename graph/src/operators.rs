@@ -700,6 +700,7 @@ operators! {
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
     RECURRENT = "torchlet.recurrent";
+    SEPARABLE = "torchlet.separable";
     UPDATE_CACHE = "update_cache.default";
 }
 

@@ -1,7 +1,8 @@
 // Functions that follow products and convolutions, four numbers at a time.
 //
 // ACTIVATIONS(name, function) declares one for a specialisation constant, by its number, of which functions.glsl has more. They are
-// few, so that the shaders which have them are made quickly.
+// few, so that the shaders which have them are made quickly. A shader that follows several things defines ACTIVATIONS_OF as the name of
+// what has them all, and takes the number first: then its code has them once.
 
 const uint TANH = 11;
 const uint SIGMOID = 12;
@@ -57,3 +58,15 @@ vec4 clamp_f(vec4 x, float low, float high) {
         } \
         return x; \
     }
+
+#ifdef ACTIVATIONS_OF
+vec4 ACTIVATIONS_OF(uint function, vec4 x, float a, float b) {
+    switch (function) {
+        ACTIVATION_CASES
+    }
+    return x;
+}
+#undef ACTIVATIONS
+#define ACTIVATIONS(name, function) \
+    vec4 name(vec4 x, float a, float b) { return ACTIVATIONS_OF(function, x, a, b); }
+#endif

@@ -37,13 +37,11 @@ layout(constant_id = 18) const uint QUADS = 1;
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
 
-shared vec4 partials[PARTIALS];
-
 // The groups of four sums that an invocation makes.
 const uint SUMS = ROWS * QUADS;
 const uint MOST_SUMS = 8;
-// Into so many parts a sum is made first.
-const uint SEGMENTS = SHARES < 2 * SUMS ? 1 : SHARES / SUMS > 8 ? 8 : SHARES / SUMS;
+
+#include "shares.glsl"
 
 vec4 b_row(uint at, uvec4 columns) {
     return B_ALIGNED != 0 ? b_f4(at + columns.x) : b_each(at + columns);
@@ -158,25 +156,7 @@ void main() {
     }
     uint plane = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
     uint place = gl_LocalInvocationID.y * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[(share * SUMS + i) * plane + place] = sums[i];
-    barrier();
-    // As the sums were shared, so is adding them up, and where there are more invocations than these, the parts of each.
-    if (SEGMENTS > 1) {
-        uint i = share % SUMS;
-        uint segment = share / SUMS;
-        vec4 sum = vec4(0);
-        if (segment < SEGMENTS) {
-            uint first = segment * SHARES / SEGMENTS;
-            [[unroll]] for (uint s = 0; s < SHARES / SEGMENTS; ++s) sum += partials[((first + s) * SUMS + i) * plane + place];
-        }
-        barrier();
-        if (segment < SEGMENTS) partials[(segment * SUMS + i) * plane + place] = sum;
-        barrier();
-    }
+    leave_sums(share, place, plane, sums);
     if (!inside) return;
-    for (uint i = share; i < SUMS; i += SHARES) {
-        vec4 sum = vec4(0);
-        [[unroll]] for (uint s = 0; s < (SEGMENTS > 1 ? SEGMENTS : SHARES); ++s) sum += partials[(s * SUMS + i) * plane + place];
-        finish(batch, m + i / QUADS, n + i % QUADS * 4, sum);
-    }
+    for (uint i = share; i < SUMS; i += SHARES) finish(batch, m + i / QUADS, n + i % QUADS * 4, whole_sum(i, place, plane));
 }

@@ -1,6 +1,10 @@
 // What becomes of products of matrices: out[m][n] = activation(alpha * product[m][n] + beta * bias + residual), for each batch.
 // Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are the push constants of the shader itself; its own
-// buffers have numbers from 3 on, its own constants from 10 on.
+// buffers have numbers from 3 on, its own constants from 10 on. RUN_LEFT(n) says how many columns from `n` on are in one piece: those of
+// the row, unless the shader says otherwise.
+#ifndef RUN_LEFT
+#define RUN_LEFT(n) (push.n - n)
+#endif
 
 layout(constant_id = 3) const uint BIAS = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -45,7 +49,7 @@ void finish(uint batch, uint m, uint n, vec4 sum) {
         sum += push.beta * bias_each(at + columns * push.bias_column);
     }
     uint at = (batch * push.m + m) * push.n + n;
-    EPILOGUE(at, sum, min(push.n - n, 4))
+    EPILOGUE(at, sum, min(RUN_LEFT(n), 4))
     if (OUT_ALIGNED != 0) y_write_f4(at, sum);
-    else y_write_run(at, sum, min(push.n - n, 4));
+    else y_write_run(at, sum, min(RUN_LEFT(n), 4));
 }

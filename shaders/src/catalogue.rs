@@ -517,6 +517,22 @@ pipelines! {
         padding_y: i32, padding_x: i32, a: f32, b: f32,
     }, or "convolution_depthwise_storage16" needs HalfStorage;
 
+    /// A convolution of each channel by itself, and one of all channels at each place behind it. A workgroup of `tile_m / sums *
+    /// (tile_x * tile_y / 4) * shares` computes `tile_m` channels of `tile_y` rows of `tile_x` places, `channels` terms at a time; `shares`
+    /// invocations share a sum. `staged_32`, `staged_16` and `partials` count groups of four in shared memory. Buffers: bias and tensor to add of
+    /// the second one, output, its weights (transposed), input, weights of the first one (transposed), bias of that. Bias and activation of the
+    /// first one are `shift` and `between`, with parameters `c` and `d`.
+    ConvolutionSeparable, ConvolutionSeparablePush = "convolution_separable", 7 buffers, {
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        has_residual: bool, a: Element, x: Element, w: Element, shift: Element, has_shift: bool, between: u32, rounded: bool,
+        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32, padding_x: u32,
+        x_aligned: bool, tile_x: u32, tile_y: u32, tile_m: u32, sums: u32, channels: u32, shares: u32,
+        staged_32: u32, staged_16: u32, partials: u32,
+    }, {
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, last: i32, c: f32, d: f32,
+    }, needs HalfStorage;
+
     /// A transposed convolution over two dimensions. An invocation computes four neighbours in `rows` channels.
     ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,

@@ -11,7 +11,7 @@ use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
-use torchlet_graph::graph::ValueId;
+use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush,
@@ -27,28 +27,51 @@ pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_CONV1D_DW, Some(7), simple),
 ];
 
+/// Where a convolution's arguments say how it is grouped, and whether it is transposed.
+pub(crate) struct Form {
+    pub(crate) groups: usize,
+    pub(crate) transposed: Option<usize>,
+}
+
+impl Form {
+    /// That of an operator, if it is a convolution.
+    pub(crate) fn of(operator: Operator) -> Option<Self> {
+        let entry = OPERATORS.iter().find(|entry| entry.operator == operator)?;
+        Some(match entry.bounds {
+            Some(7) => Form { groups: 6, transposed: None },
+            _ => Form { groups: 8, transposed: Some(6) },
+        })
+    }
+}
+
 /// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`.
-struct Shape {
-    input: Operand,
-    out: Operand,
-    weight: Operand,
-    bias: Option<Operand>,
-    window: [Window; 2],
-    batch: usize,
-    groups: usize,
+#[derive(Debug)]
+pub(super) struct Shape {
+    pub(super) input: Operand,
+    pub(super) out: Operand,
+    pub(super) weight: Operand,
+    pub(super) bias: Option<Operand>,
+    is_transposed: bool,
+    pub(super) window: [Window; 2],
+    pub(super) batch: usize,
+    pub(super) groups: usize,
     /// Channels of a group.
-    in_channels: usize,
-    out_channels: usize,
-    size: [usize; 2],
-    out_size: [usize; 2],
+    pub(super) in_channels: usize,
+    pub(super) out_channels: usize,
+    pub(super) size: [usize; 2],
+    pub(super) out_size: [usize; 2],
     /// The number of outputs of a plane at most.
-    bound: usize,
-    epilogue: Epilogue,
+    pub(super) bound: usize,
+    pub(super) epilogue: Epilogue,
 }
 
 /// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, then perhaps a lower and an
 /// upper bound, then the output.
 fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    full_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
+}
+
+fn full_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Option<Shape>, Error> {
     let transposed = e.bool(e.arg(args, 6)?)?;
     let output_padding = e.ints(e.arg(args, 7)?)?;
     let groups = e.int(e.arg(args, 8)?)?;
@@ -58,6 +81,10 @@ fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 /// Input, weight, bias, stride, padding, dilation, groups, a lower and an upper bound, output.
 fn simple(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    simple_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
+}
+
+fn simple_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Option<Shape>, Error> {
     let groups = e.int(e.arg(args, 6)?)?;
     let clamp = clamp(e, e.arg(args, 7)?, e.arg(args, 8)?)?;
     convolution(e, args, None, groups, clamp)
@@ -70,13 +97,14 @@ fn clamp(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Epilogue, E
     ))
 }
 
+/// What a call that is a convolution computes; nothing if its output has no elements. The output has its shape then.
 fn convolution(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
     transposed: Option<&Vec<i64>>,
     groups: i64,
     clamp: Epilogue,
-) -> Result<(), Error> {
+) -> Result<Option<Shape>, Error> {
     let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let bias = e.optional_tensor(e.arg(args, 2)?)?;
     for operand in [Some(&input), Some(&weight), bias.as_ref()].into_iter().flatten() {
@@ -153,14 +181,15 @@ fn convolution(
         return Err(Error::unsupported("a convolution of integers"));
     }
     if out.numel() == 0 {
-        return Ok(());
+        return Ok(None);
     }
     let bound = checked_numel(&e.bound_sizes(&out))? / (batch * all_channels);
-    let shape = Shape {
+    Ok(Some(Shape {
         input,
         out,
         weight,
         bias,
+        is_transposed: transposed.is_some(),
         window,
         batch,
         groups,
@@ -170,36 +199,58 @@ fn convolution(
         out_size,
         bound: bound.max(1),
         epilogue: e.take_epilogue().unwrap_or(clamp),
-    };
-    let plain = |window: &Window| *window == Window::NONE;
-    if transposed.is_some() {
-        shape.transposed(e)
-    } else if shape.in_channels == 1 && shape.groups > 1 {
-        shape.depthwise(e)
-    } else if shape.window.iter().all(plain) {
-        shape.pointwise(e)
-    } else if shape.is_product(e) {
-        shape.product(e)
-    } else if shape.in_patches(e) {
-        shape.patches(e)
-    } else {
-        shape.direct(e)
-    }
+    }))
 }
 
 /// Whether four neighbours of an output need so few neighbours of the input that a shader keeps them.
-fn by_row(window: &Window) -> bool {
+pub(super) fn by_row(window: &Window) -> bool {
     3 * i64::from(window.stride) + window.reach() <= 16
 }
 
 impl Shape {
+    /// What a call computes ([`convolution`]), if it is one.
+    pub(super) fn of(e: &mut Encoder<'_, '_>, call: &Node) -> Result<Option<Self>, Error> {
+        match Form::of(call.operator) {
+            Some(Form { transposed: Some(_), .. }) => full_shape(e, &call.args),
+            Some(Form { transposed: None, .. }) => simple_shape(e, &call.args),
+            None => Err(Error::Invalid(format!("{:?} is not a convolution", call.operator))),
+        }
+    }
+
+    /// Emits what computes it.
+    pub(super) fn encode(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        if self.is_transposed {
+            self.transposed(e)
+        } else if self.is_depthwise() {
+            self.depthwise(e)
+        } else if self.is_pointwise() {
+            self.pointwise(e)
+        } else if self.is_product(e) {
+            self.product(e)
+        } else if self.in_patches(e) {
+            self.patches(e)
+        } else {
+            self.direct(e)
+        }
+    }
+
+    /// Whether each input channel has output channels of its own.
+    pub(super) fn is_depthwise(&self) -> bool {
+        !self.is_transposed && self.in_channels == 1 && self.groups > 1
+    }
+
+    /// Whether windows are of one element, and next to each other.
+    pub(super) fn is_pointwise(&self) -> bool {
+        !self.is_transposed && self.window.iter().all(|window| *window == Window::NONE)
+    }
+
     /// The bias, or any tensor in its place.
-    fn bias(&self) -> &Operand {
+    pub(super) fn bias(&self) -> &Operand {
         self.bias.as_ref().unwrap_or(&self.weight)
     }
 
     /// What is added to the result, or any tensor in its place.
-    fn residual(&self) -> &Operand {
+    pub(super) fn residual(&self) -> &Operand {
         self.epilogue.residual.as_ref().unwrap_or(&self.weight)
     }
 
@@ -215,7 +266,7 @@ impl Shape {
     }
 
     /// Weights as `[group][input channel and tap][output channel]`.
-    fn weights(&self, e: &mut Encoder<'_, '_>) -> Result<Operand, Error> {
+    pub(super) fn weights(&self, e: &mut Encoder<'_, '_>) -> Result<Operand, Error> {
         let (count, rows, columns) = (self.groups, self.out_channels, self.terms());
         transposed(e, &self.weight, Matrices { count, rows, columns })
     }

@@ -7,7 +7,7 @@ use super::{Entry, find, operator};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::{Epilogue, Source, Stage};
-use torchlet_graph::graph::ValueId;
+use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::EPILOGUE, encode)];
@@ -16,9 +16,21 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::EPILOGUE, encode)];
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (product, rest) =
         e.parts().split_first().ok_or_else(|| Error::invalid("an epilogue of nothing"))?;
+    let epilogue = of(e, rest, args)?;
+    let operator = find(product.operator)
+        .filter(|operator| operator.takes_epilogue)
+        .ok_or_else(|| Error::Invalid(format!("{:?} takes no epilogue", product.operator)))?;
+    let residual = epilogue.residual.as_ref().map(|residual| residual.numel());
+    e.set_epilogue(epilogue);
+    (operator.encode)(e, &product.args)?;
+    check(residual, e.out(&product.args)?.numel())
+}
+
+/// What these parts of a call with such arguments do to the result of the product before them.
+pub(super) fn of(e: &Encoder<'_, '_>, parts: &[Node], args: &[ValueId]) -> Result<Epilogue, Error> {
     let (_, inputs) = args.split_last().ok_or_else(|| Error::invalid("it has no output"))?;
     let mut epilogue = Epilogue::none();
-    for part in rest {
+    for part in parts {
         match stage_of(e, part.operator, &part.args)? {
             Stage::Unary(function, _, [a, b]) => {
                 (epilogue.activation, epilogue.a, epilogue.b) = (function, a as f32, b as f32);
@@ -31,13 +43,11 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
             _ => return Err(Error::invalid("this cannot be part of an epilogue")),
         }
     }
-    let operator = find(product.operator)
-        .filter(|operator| operator.takes_epilogue)
-        .ok_or_else(|| Error::Invalid(format!("{:?} takes no epilogue", product.operator)))?;
-    let residual = epilogue.residual.as_ref().map(|residual| residual.numel());
-    e.set_epilogue(epilogue);
-    (operator.encode)(e, &product.args)?;
-    let numel = e.out(&product.args)?.numel();
+    Ok(epilogue)
+}
+
+/// Whether what is added has as many elements as the result.
+pub(super) fn check(residual: Option<usize>, numel: usize) -> Result<(), Error> {
     if residual.is_some_and(|residual| residual != numel) {
         return Err(Error::unsupported("a sum that broadcasts at these shapes only"));
     }

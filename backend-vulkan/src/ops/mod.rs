@@ -27,6 +27,7 @@ mod reduce;
 mod resize;
 mod scan;
 mod scatter;
+mod separable;
 mod special;
 mod symbolic;
 #[cfg(test)]
@@ -38,6 +39,7 @@ mod weights;
 mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
+pub(crate) use convolution::Form;
 pub(crate) use quantized::weighs_floats;
 pub(crate) use recurrent::{Cell, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
@@ -132,6 +134,7 @@ const FAMILIES: &[&[Entry]] = &[
     resize::OPERATORS,
     scan::OPERATORS,
     scatter::OPERATORS,
+    separable::OPERATORS,
     special::OPERATORS,
     symbolic::OPERATORS,
     training::OPERATORS,

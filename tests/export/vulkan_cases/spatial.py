@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Any, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -74,6 +74,67 @@ def convolution() -> Iterator[Delegated]:
         nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1, groups=4)),
         *[(values(f32, 1, 3, n, n),) for n in (8, 4, 12, 6)],
         dynamic=({2: 2 * Dim("n", min=2, max=6), 3: 2 * Dim("n", min=2, max=6)},),
+    )
+
+
+class Beside(nn.Module):
+    """A convolution of each channel by itself whose result is asked for, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(6, 6, 3, groups=6), nn.Conv2d(6, 5, 1)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.first(x)
+        return x, self.second(x)
+
+
+class Inverted(nn.Module):
+    """What is added is what comes before."""
+
+    def __init__(self, channels: int, inner: int) -> None:
+        super().__init__()
+        self.inside = nn.Sequential(
+            nn.Conv2d(channels, inner, 1),
+            nn.ReLU6(),
+            nn.Conv2d(inner, inner, 3, padding=1, groups=inner),
+            nn.ReLU6(),
+            nn.Conv2d(inner, channels, 1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.inside(x)
+
+
+def separable() -> Iterator[Delegated]:
+    def separated(channels: int, out: int, kernel: int | tuple, *between: nn.Module, **options: Any) -> nn.Module:
+        first = nn.Conv2d(channels, channels, kernel, groups=channels, **options)
+        return nn.Sequential(first, *between, nn.Conv2d(channels, out, 1))
+
+    modules = {
+        "plain": (separated(12, 20, 3, nn.ReLU6(), padding=1), 7, 7),
+        "strided": (separated(33, 37, 3, nn.ReLU(), stride=2, padding=1), 9, 11),
+        "aligned": (separated(8, 16, 3, padding=1, bias=False), 6, 12),
+        "strided_aligned": (separated(10, 24, 3, nn.ReLU6(), stride=2, padding=1), 12, 20),
+        "five": (nn.Sequential(separated(9, 11, 5, nn.Hardswish(), padding=2), nn.ReLU()), 8, 9),
+        "uneven": (separated(6, 5, (2, 5), stride=(3, 1), padding=(0, 3), dilation=(2, 1)), 13, 10),
+        "dilated": (nn.Sequential(separated(7, 9, 3, padding=2, dilation=2), nn.SiLU()), 5, 14),
+        "far": (separated(4, 6, 3, padding=9, dilation=9), 12, 11),
+        "many_channels": (separated(210, 44, 3, nn.ReLU6(), padding=1), 7, 7),
+        "wide": (separated(5, 6, 3, nn.ReLU(), padding=1), 21, 35),
+        "residual": (Inverted(8, 40), 14, 14),
+        "beside": (Beside(), 6, 5),
+    }
+    for name, (module, height, width) in modules.items():
+        channels = next(layer for layer in module.modules() if isinstance(layer, nn.Conv2d)).in_channels
+        yield from halved([case(f"separable_{name}", module, picture(channels, height, width))])
+    line = nn.Sequential(nn.Conv1d(6, 6, 3, padding=1, groups=6), nn.ReLU(), nn.Conv1d(6, 10, 1))
+    yield case("separable_line", line, (values(f32, 1, 6, 13),))
+    yield case(
+        "separable_dynamic",
+        separated(10, 12, 3, nn.ReLU6(), padding=1),
+        *[(values(f32, 1, 10, n, 2 * n),) for n in (8, 3, 6, 5)],
+        dynamic=({2: (n := Dim("n", min=3, max=8)), 3: 2 * n},),
     )
 
 
@@ -177,6 +238,7 @@ def padding() -> Iterator[Delegated]:
 
 FAMILIES = {
     "convolution": convolution,
+    "separable": separable,
     "convolution_1d": convolution_1d,
     "transposed": transposed,
     "pooling": pooling,

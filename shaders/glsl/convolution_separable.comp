@@ -1,0 +1,270 @@
+#version 450
+//! module convolution_separable STORAGE16
+#extension GL_GOOGLE_include_directive : require
+#define ACTIVATIONS_OF activated
+#include "tensor.glsl"
+#include "run.glsl"
+#include "activations.glsl"
+
+// A convolution of each channel by itself, and behind it one of all channels at each place: a product of matrices, weights `a` times what
+// comes of the first, and what product.glsl makes of it.
+//
+// A workgroup computes TILE_M channels of TILE_Y rows of TILE_X places. In turns of CHANNELS channels, it brings what the windows read to
+// shared memory, makes the elements of the first convolution of it there, and multiplies these: an invocation computes SUMS channels of four
+// neighbours, and SHARES invocations share the sums over the channels among themselves. What a turn reads is on its way during the one before.
+
+#define FIELDS \
+    uint k; \
+    uint a_pitch; \
+    uint w_pitch; \
+    int in_y; \
+    int in_x; \
+    uint out_y; \
+    uint out_x; \
+    int padding_y; \
+    /* The last four elements of the input. */ \
+    int last; \
+    /* Of the activation in between. */ \
+    float c; \
+    float d;
+// Neighbours are in one row of the picture.
+#define RUN_LEFT(n) (push.out_x - n % push.out_x)
+#include "product.glsl"
+
+// Weights of the second convolution: [channel][output channel], with rows that are padded to a multiple of 8.
+layout(constant_id = 10) const uint A = 0;
+layout(constant_id = 11) const uint X = 0;
+// Weights of the first one: [tap][channel].
+layout(constant_id = 12) const uint W = 0;
+layout(constant_id = 13) const uint SHIFT = 0;
+layout(constant_id = 14) const uint HAS_SHIFT = 0;
+// What is done to the elements in between, and whether these are of 16 bits.
+layout(constant_id = 15) const uint BETWEEN = 0;
+layout(constant_id = 16) const uint ROUNDED = 0;
+layout(constant_id = 17) const uint KERNEL_X = 1;
+layout(constant_id = 18) const uint KERNEL_Y = 1;
+layout(constant_id = 19) const uint STRIDE_X = 1;
+layout(constant_id = 20) const uint STRIDE_Y = 1;
+layout(constant_id = 21) const uint DILATION_X = 1;
+layout(constant_id = 22) const uint DILATION_Y = 1;
+layout(constant_id = 23) const uint PADDING_X = 0;
+// Whether all rows of the input start at multiples of four elements.
+layout(constant_id = 24) const uint X_ALIGNED = 0;
+// TILE_X is a multiple of 4, TILE_M one of SUMS, which is 4 or 8.
+layout(constant_id = 25) const uint TILE_X = 4;
+layout(constant_id = 26) const uint TILE_Y = 1;
+layout(constant_id = 27) const uint TILE_M = 4;
+layout(constant_id = 28) const uint SUMS = 4;
+// A multiple of SHARES.
+layout(constant_id = 29) const uint CHANNELS = 1;
+layout(constant_id = 30) const uint SHARES = 1;
+// The groups of four elements that are staged, and the vectors of what is made of them or of sums that are shared.
+layout(constant_id = 31) const uint STAGED_32 = 1;
+layout(constant_id = 32) const uint STAGED_16 = 1;
+layout(constant_id = 33) const uint PARTIALS = 1;
+
+RUN_IN(3, a, A)
+RUN_IN(4, x, X)
+RUN_IN(5, w, W)
+RUN_IN(6, shift, SHIFT)
+
+const uint MOST_SUMS = 8;
+#include "shares.glsl"
+
+shared uvec4 staged_32[STAGED_32];
+shared uvec2 staged_16[STAGED_16];
+
+// Groups of four neighbours side by side, and in all.
+const uint RUNS_X = TILE_X / 4;
+const uint RUNS = RUNS_X * TILE_Y;
+// The invocations that share nothing, and all.
+const uint PLACES = TILE_M / SUMS * RUNS;
+const uint LANES = PLACES * SHARES;
+
+// Windows begin so far behind a multiple of four elements, at most; exactly so where rows are aligned.
+const uint OFFSET = X_ALIGNED != 0 ? (4 - PADDING_X % 4) % 4 : 3;
+// The elements along a row that four neighbours take, and all of the workgroup.
+const uint TAPS = 3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
+const uint REACH = (TILE_X - 1) * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
+// The same as groups of four elements that are multiples of four.
+const uint RUN_QUADS = (OFFSET + TAPS + 3) / 4;
+const uint ROW_QUADS = (OFFSET + REACH + 3) / 4;
+const uint STAGE_ROWS = (TILE_Y - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1;
+const uint QUADS = STAGE_ROWS * ROW_QUADS;
+// Odd, so that invocations for channels beside one another read from different banks.
+const uint PITCH = QUADS | 1;
+
+// The channels that are brought at a time, and how often that is done in a turn.
+const uint BROUGHT = LANES / QUADS;
+const uint TIMES = (CHANNELS + BROUGHT - 1) / BROUGHT;
+// The groups of four elements that an invocation makes in a turn, and their taps.
+const uint ITEMS = (CHANNELS * RUNS + LANES - 1) / LANES;
+const uint AREA = KERNEL_X * KERNEL_Y;
+// The channels that an invocation multiplies in a turn.
+const uint TERMS = CHANNELS / SHARES;
+// What is read before it is needed, where it is not too much to be kept.
+const uint MADE_EARLY = ITEMS * AREA <= 36 ? ITEMS : 0;
+
+uvec4 a_raw(uint at) {
+    if (A == F32) return a_by_4.words[at >> 2];
+    return uvec4(a_by_2.words[at >> 2], 0, 0);
+}
+
+vec4 a_of(uvec4 raw) {
+    if (A == F32) return uintBitsToFloat(raw);
+    return vec4(unpackHalf2x16(raw.x), unpackHalf2x16(raw.y));
+}
+
+// The taps of four neighbours in a row that is staged from `at` on, whose first element is the one of this number.
+void taps_of(uint at, uint offset, out float taps[16]) {
+    uint words[22];
+    if (X == F32) {
+        [[unroll]] for (uint i = 0; i < min(RUN_QUADS, 5); ++i) {
+            uvec4 quad = staged_32[at + i];
+            [[unroll]] for (uint j = 0; j < 4; ++j) words[4 * i + j] = quad[j];
+        }
+        [[unroll]] for (uint i = 0; i < min(TAPS + 1, 17); ++i) words[i] = (offset & 2) != 0 ? words[i + 2] : words[i];
+        [[unroll]] for (uint i = 0; i < min(TAPS, 16); ++i) taps[i] = uintBitsToFloat((offset & 1) != 0 ? words[i + 1] : words[i]);
+    } else {
+        [[unroll]] for (uint i = 0; i < min(RUN_QUADS, 5); ++i) {
+            uvec2 quad = staged_16[at + i];
+            words[2 * i] = quad.x;
+            words[2 * i + 1] = quad.y;
+        }
+        [[unroll]] for (uint i = 0; i < min(TAPS / 2 + 1, 9); ++i) words[i] = (offset & 2) != 0 ? words[i + 1] : words[i];
+        [[unroll]] for (uint i = 0; i < min(TAPS, 16); i += 2) {
+            uint pair = (offset & 1) != 0 ? words[i / 2] >> 16 | words[i / 2 + 1] << 16 : words[i / 2];
+            vec2 v = unpackHalf2x16(pair);
+            taps[i] = v.x;
+            taps[i + 1] = v.y;
+        }
+    }
+}
+
+void main() {
+    uint lane = gl_LocalInvocationID.x;
+    uint across = (push.out_x + TILE_X - 1) / TILE_X;
+    uint first_x = gl_WorkGroupID.x % across * TILE_X;
+    uint first_y = gl_WorkGroupID.x / across * TILE_Y;
+    uint batch = gl_WorkGroupID.z;
+    int ix = int(first_x * STRIDE_X) - int(PADDING_X);
+    int iy = int(first_y * STRIDE_Y) - push.padding_y;
+    int plane = push.in_y * push.in_x;
+    // Where the windows of the first channel begin, which may be before the picture.
+    int origin = (int(batch * push.k) * push.in_y + iy) * push.in_x + ix;
+
+    // What an invocation brings is the same of each channel.
+    uint bringer = lane / QUADS;
+    uint quad = lane % QUADS;
+    int row = iy + int(quad / ROW_QUADS);
+    bool brings = bringer < BROUGHT && row >= 0 && row < push.in_y;
+    int from = origin + int(quad / ROW_QUADS) * push.in_x;
+
+    uint share = lane / PLACES;
+    uint place = lane % PLACES;
+    uint run = place / (TILE_M / SUMS);
+    uint m = gl_WorkGroupID.y * TILE_M + place % (TILE_M / SUMS) * SUMS;
+
+    vec4 sums[MOST_SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = vec4(0);
+
+    uvec4 brought[TIMES];
+    float f[MADE_EARLY * AREA + 1];
+    float shifts[MADE_EARLY + 1];
+    uvec4 read[TERMS * SUMS / 4];
+
+    // Channels beyond the last are read as the last, and not multiplied. Before the first turn, there is nothing but what it reads.
+    for (uint next = 0;; next += CHANNELS) {
+        uint first = next - CHANNELS;
+        bool begun = next != 0;
+        bool more = next < push.k;
+        if (begun) {
+            if (brings) {
+                [[unroll]] for (uint t = 0; t < TIMES; ++t) {
+                    uint channel = t * BROUGHT + bringer;
+                    if (channel >= CHANNELS) continue;
+                    if (X == F32) staged_32[channel * PITCH + quad] = brought[t];
+                    else staged_16[channel * PITCH + quad] = brought[t].xy;
+                }
+            }
+            barrier();
+        }
+        if (more && brings) {
+            [[unroll]] for (uint t = 0; t < TIMES; ++t) {
+                uint channel = min(next + t * BROUGHT + bringer, push.k - 1);
+                int at = clamp(((from + int(channel) * plane) >> 2) + int(quad % ROW_QUADS), 0, push.last);
+                if (X == F32) brought[t] = x_by_4.words[at];
+                else brought[t].xy = x_by_2.words[at];
+            }
+        }
+        if (begun) {
+            [[unroll]] for (uint j = 0; j < ITEMS; ++j) {
+                uint item = lane + j * LANES;
+                if (item >= CHANNELS * RUNS) continue;
+                uint channel = item % CHANNELS;
+                uint there = min(first + channel, push.k - 1);
+                uint left = item / CHANNELS % RUNS_X * 4 * STRIDE_X;
+                uint top = item / CHANNELS / RUNS_X * STRIDE_Y;
+                vec4 sum = vec4(0);
+                if (HAS_SHIFT != 0) sum = vec4(MADE_EARLY != 0 ? shifts[min(j, MADE_EARLY)] : shift_f(there));
+                [[unroll]] for (uint ky = 0; ky < KERNEL_Y; ++ky) {
+                    uint y = top + ky * DILATION_Y;
+                    if (uint(iy + int(y)) >= uint(push.in_y)) continue;
+                    uint offset = X_ALIGNED != 0 ? OFFSET : uint(origin + int(there) * plane + int(y) * push.in_x) & 3;
+                    float taps[16];
+                    taps_of(channel * PITCH + y * ROW_QUADS + left / 4, offset, taps);
+                    [[unroll]] for (uint i = 0; i < min(TAPS, 16); ++i) {
+                        taps[i] = uint(ix + int(left + i)) < uint(push.in_x) ? taps[i] : 0.0;
+                    }
+                    [[unroll]] for (uint kx = 0; kx < min(KERNEL_X, 16); ++kx) {
+                        uint tap = ky * KERNEL_X + kx;
+                        float factor = MADE_EARLY != 0 ? f[min(j * AREA + tap, MADE_EARLY * AREA)] : w_f(tap * push.w_pitch + there);
+                        [[unroll]] for (uint i = 0; i < 4; ++i) sum[i] += factor * taps[(kx * DILATION_X + i * STRIDE_X) & 15];
+                    }
+                }
+                sum = activated(BETWEEN, sum, push.c, push.d);
+                if (ROUNDED != 0) sum = vec4(unpackHalf2x16(packHalf2x16(sum.xy)), unpackHalf2x16(packHalf2x16(sum.zw)));
+                partials[item] = sum;
+            }
+        }
+        if (more) {
+            [[unroll]] for (uint j = 0; j < MADE_EARLY; ++j) {
+                uint channel = min(next + (lane + j * LANES) % CHANNELS, push.k - 1);
+                [[unroll]] for (uint i = 0; i < AREA; ++i) f[j * AREA + i] = w_f(i * push.w_pitch + channel);
+                if (HAS_SHIFT != 0) shifts[j] = shift_f(channel);
+            }
+        }
+        if (begun) {
+            barrier();
+            [[unroll]] for (uint t = 0; t < TERMS; ++t) {
+                uint channel = t * SHARES + share;
+                if (first + channel >= push.k) continue;
+                vec4 v = partials[run * CHANNELS + channel];
+                [[unroll]] for (uint r = 0; r < SUMS; r += 4) {
+                    vec4 u = a_of(read[t * SUMS / 4 + r / 4]);
+                    [[unroll]] for (uint j = 0; j < 4; ++j) sums[r + j] += u[j] * v;
+                }
+            }
+        }
+        if (!more) break;
+        [[unroll]] for (uint t = 0; t < TERMS; ++t) {
+            uint at = min(next + t * SHARES + share, push.k - 1) * push.a_pitch;
+            [[unroll]] for (uint r = 0; r < SUMS; r += 4) read[t * SUMS / 4 + r / 4] = a_raw(at + min(m + r, push.a_pitch - 4));
+        }
+    }
+
+    uint ox = first_x + run % RUNS_X * 4;
+    uint oy = first_y + run / RUNS_X;
+    bool inside = ox < push.out_x && oy < push.out_y;
+    uint n = oy * push.out_x + ox;
+    if (SHARES == 1) {
+        if (!inside) return;
+        [[unroll]] for (uint i = 0; i < SUMS; ++i) finish(batch, m + i, n, sums[i]);
+        return;
+    }
+    // The last elements are multiplied before sums take their memory.
+    barrier();
+    leave_sums(share, place, PLACES, sums);
+    if (!inside) return;
+    for (uint i = share; i < SUMS; i += SHARES) finish(batch, m + i, n, whole_sum(i, place, PLACES));
+}
