@@ -6,7 +6,7 @@
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
-use crate::device::{DeviceFeature, MOST_INVOCATIONS};
+use crate::device::{DeviceFeature, DeviceKind, MOST_INVOCATIONS};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::matmul::Product;
@@ -153,7 +153,7 @@ impl Regular {
         Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
     }
 
-    /// The same for weights that are not quantized: if there may be few rows, and the tiles for many read the weights as they are.
+    /// The same for weights that are not quantized: if there are few rows, or tiles, which read the weights as they are, too.
     fn of_numbers(e: &Encoder<'_, '_>, it: &Weighted, most_rows: usize) -> Option<Self> {
         let (scales, factors) = (it.scales.clone(), [it.input.element, it.weight.element]);
         let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
@@ -163,12 +163,10 @@ impl Regular {
             && floating.into_iter().all(|operand| operand.element.is_floating())
             && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
             && regular.wide(it).is_some();
-        let rows = if most_rows <= FEW_ROWS {
-            true
-        } else {
-            e.is_dynamic(&it.out) && is_tiled(e, factors, [1, most_rows, it.n, it.k])
-        };
-        (fits && rows).then_some(regular)
+        // Software devices put rows into the order of columns within each tile: weights are better put there once, if they are only for tiles.
+        let in_tiles = (e.is_dynamic(&it.out) || e.busy() > DeviceKind::Cpu.busy_invocations())
+            && is_tiled(e, factors, [1, most_rows, it.n, it.k]);
+        (fits && (most_rows <= FEW_ROWS || in_tiles)).then_some(regular)
     }
 
     /// How the product with so many matrices is divided up, with this norm before it.
@@ -297,7 +295,9 @@ impl Regular {
         few: &GemvQuantized,
         workgroup: [u32; 3],
     ) -> Result<bool, Error> {
-        e.also(few, workgroup);
+        if e.is_dynamic(&it.out) {
+            e.also(few, workgroup);
+        }
         if !it.form.is_quantized() {
             self.in_tiles(e, it, epilogue, it.weight.clone())?;
             return Ok(true);
@@ -424,7 +424,7 @@ impl Gated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{DeviceFeatures, DeviceKind};
+    use crate::device::DeviceFeatures;
     use crate::encode::encode;
     use crate::ops::testing::tensor;
     use crate::state::State;
