@@ -100,8 +100,7 @@ fn with_alpha<C: Arithmetic, const SCALAR: bool>(
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let own = Operand::from(&ctx.info(0)?);
-    let other =
-        if SCALAR { Operand::from(ctx.scalar(1)?) } else { Operand::from(&ctx.info(1)?) };
+    let other = if SCALAR { Operand::from(ctx.scalar(1)?) } else { Operand::from(&ctx.info(1)?) };
     let common = result_type([own, other]);
     let alpha = in_type(common, C::of_scalar(ctx.scalar(2)?));
     if SCALAR {
