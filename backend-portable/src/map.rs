@@ -153,17 +153,35 @@ pub(crate) fn scalar_operand<C: Compute>(
     scalar: usize,
     out: usize,
 ) -> Result<C, KernelError> {
-    let number = ctx.scalar(scalar)?;
-    let mut value = [C::of_scalar(number)];
-    let common = result_type([Operand::from(&ctx.info(tensor)?), Operand::from(number)]);
     let predicate = ctx.info(out)?.scalar_type == ScalarType::Bool;
-    if let Some(common) = common
-        && ComputeType::of(common) == ComputeType::of(C::SCALAR_TYPE)
-        && (predicate || C::SCALAR_TYPE == ScalarType::Long)
-    {
-        round_through(common, &mut value);
+    let number = ctx.scalar(scalar)?;
+    if !predicate && C::SCALAR_TYPE != ScalarType::Long {
+        return Ok(C::of_scalar(number));
     }
-    Ok(value[0])
+    let common = result_type([Operand::from(&ctx.info(tensor)?), Operand::from(number)]);
+    Ok(in_type(common, C::of_scalar(number)))
+}
+
+/// The same beside tensors of half and bfloat16, for functions that [round their operands](Function::rounds_operands).
+pub(crate) fn rounded_operand<C: Compute>(
+    ctx: &Invoke,
+    tensor: usize,
+    scalar: usize,
+) -> Result<C, KernelError> {
+    let number = ctx.scalar(scalar)?;
+    let common = result_type([Operand::from(&ctx.info(tensor)?), Operand::from(number)]);
+    Ok(in_type(common, C::of_scalar(number)))
+}
+
+/// A value, rounded to a type that is computed in `C`.
+pub(crate) fn in_type<C: Compute>(scalar_type: Option<ScalarType>, value: C) -> C {
+    let mut value = [value];
+    if let Some(scalar_type) = scalar_type
+        && ComputeType::of(scalar_type) == ComputeType::of(C::SCALAR_TYPE)
+    {
+        round_through(scalar_type, &mut value);
+    }
+    value[0]
 }
 
 /// What all chunks of a map have in common.

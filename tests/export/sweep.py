@@ -320,8 +320,11 @@ def verify(rows: list[Row], options: argparse.Namespace) -> None:
             state, said = found.get(file, ("refused", "torchlet ended"))
             if state == "WRONG" and is_open(row.name, dtype, said):
                 state = "open"
+            if state == "pass" and EXPLAINED.get(row.name, ("", "", ()))[1] == RANDOM:
+                # By chance: another sweep would say otherwise.
+                state = "open"
             row.cells[dtype] = min(row.cells[dtype], state, key=ORDER.index)
-            if state == "pass":
+            if found.get(file, ("", ""))[0] == "pass":
                 (options.folder / file).unlink()
             else:
                 print(f"{row.name} {dtype} {file}: {state}: {said}")

@@ -2,9 +2,11 @@
 
 use super::complex::with_complex;
 use super::{TypeRule, binary, by_compute, prepare, unary, with_other};
+use crate::map::{in_type, map, rounded_operand};
 use crate::number::Compute;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Scalar, Tensor};
+use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
@@ -91,18 +93,25 @@ impl Arithmetic for i64 {
     }
 }
 
-/// `function(self, other, alpha)`; `alpha` is argument 2.
+/// `function(self, other, alpha)`; `alpha` is argument 2. Beside half and bfloat16, numbers are rounded first, as in PyTorch.
 fn with_alpha<C: Arithmetic, const SCALAR: bool>(
     ctx: &mut Invoke,
     function: impl Fn(C, C, C) -> C + Sync,
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let alpha = C::of_scalar(ctx.scalar(2)?);
+    let own = Operand::from(&ctx.info(0)?);
+    let other = if SCALAR { Operand::from(ctx.scalar(1)?) } else { Operand::from(&ctx.info(1)?) };
+    let common = result_type([own, other]);
+    let alpha = in_type(common, C::of_scalar(ctx.scalar(2)?));
+    if SCALAR {
+        let other = rounded_operand::<C>(ctx, 0, 1)?;
+        return map(ctx, [0], 3, &move |a| function(a, other, alpha));
+    }
     if alpha == C::of_bool(true) {
         // The usual case, without the product.
-        return with_other::<C, SCALAR>(ctx, 3, move |a, b| function(a, b, C::of_bool(true)));
+        return with_other::<C, false>(ctx, 3, move |a, b| function(a, b, C::of_bool(true)));
     }
-    with_other::<C, SCALAR>(ctx, 3, move |a, b| function(a, b, alpha))
+    with_other::<C, false>(ctx, 3, move |a, b| function(a, b, alpha))
 }
 
 fn add_tensor<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {

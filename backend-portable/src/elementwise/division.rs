@@ -3,8 +3,8 @@
 //! Integer division by zero is an error, as in PyTorch; the smallest integer divided by -1 wraps.
 
 use super::complex::with_complex;
-use super::{ByCompute, Real, TypeRule, binary, by_compute, of_number, prepare, with_other};
-use crate::map::{Function, Rounded, map};
+use super::{ByCompute, Real, TypeRule, binary, by_compute, prepare, with_other};
+use crate::map::{Function, Rounded, map, rounded_operand};
 use crate::number::{Compute, round_through};
 use crate::table::kernels;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,10 @@ macro_rules! dividing {
     ($name:literal Of, $method:ident) => {
         Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
             fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
-                by_nonzero::<C>(C::$method, |function| of_number(ctx, 2, function))
+                by_nonzero::<C>(C::$method, |function| {
+                    let number = rounded_operand::<C>(ctx, 1, 0)?;
+                    map(ctx, [1], 2, &move |other| function(number, other))
+                })
             }
             prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(invoke))
         })
@@ -25,7 +28,10 @@ macro_rules! dividing {
     ($name:literal Scalar, $method:ident) => {
         Kernel::new($name, &[Tensor, Scalar, Out], |ctx| {
             fn invoke<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
-                checked::<C, true>(ctx, 2, C::$method)
+                by_nonzero::<C>(C::$method, |function| {
+                    let other = rounded_operand::<C>(ctx, 0, 1)?;
+                    map(ctx, [0], 2, &move |number| function(number, other))
+                })
             }
             prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(invoke))
         })

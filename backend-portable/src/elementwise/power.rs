@@ -1,7 +1,7 @@
 //! Powers, and the angle of two coordinates.
 
 use super::{Real, TypeRule, binary, by_compute, prepare};
-use crate::map::{map, scalar_operand};
+use crate::map::{map, rounded_operand};
 use crate::number::Compute;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Scalar, Tensor};
@@ -98,7 +98,7 @@ impl Power for i64 {
 
 fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let exponent = scalar_operand::<C>(ctx, 0, 1, 2)?;
+    let exponent = rounded_operand::<C>(ctx, 0, 1)?;
     if !C::is_exponent(exponent) {
         return Err(KernelError::argument(1, "integers to negative powers"));
     }
@@ -118,7 +118,7 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 fn of_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let base = scalar_operand::<C>(ctx, 1, 0, 2)?;
+    let base = rounded_operand::<C>(ctx, 1, 0)?;
     map(ctx, [1], 2, &move |exponent: C| base.power(exponent))
 }
 

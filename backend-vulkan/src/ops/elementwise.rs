@@ -88,21 +88,21 @@ pub(super) const OPERATORS: &[Entry] = &[
         unary(e, args, unary::LINE, -alpha.unwrap_or(1.0), e.float(e.arg(args, 1)?)?)
     }),
     pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, binary::POW)),
-    pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_number(e, args, binary::POW)),
+    pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_rounded(e, args, binary::POW)),
     pointwise(Operator::MINIMUM, |e, args| binary(e, args, binary::MINIMUM)),
     pointwise(Operator::MAXIMUM, |e, args| binary(e, args, binary::MAXIMUM)),
     pointwise(Operator::EQ_TENSOR, |e, args| binary(e, args, binary::EQ)),
-    pointwise(Operator::EQ_SCALAR, |e, args| with_number(e, args, binary::EQ)),
+    pointwise(Operator::EQ_SCALAR, |e, args| with_rounded(e, args, binary::EQ)),
     pointwise(Operator::NE_TENSOR, |e, args| binary(e, args, binary::NE)),
-    pointwise(Operator::NE_SCALAR, |e, args| with_number(e, args, binary::NE)),
+    pointwise(Operator::NE_SCALAR, |e, args| with_rounded(e, args, binary::NE)),
     pointwise(Operator::LT_TENSOR, |e, args| binary(e, args, binary::LT)),
-    pointwise(Operator::LT_SCALAR, |e, args| with_number(e, args, binary::LT)),
+    pointwise(Operator::LT_SCALAR, |e, args| with_rounded(e, args, binary::LT)),
     pointwise(Operator::LE_TENSOR, |e, args| binary(e, args, binary::LE)),
-    pointwise(Operator::LE_SCALAR, |e, args| with_number(e, args, binary::LE)),
+    pointwise(Operator::LE_SCALAR, |e, args| with_rounded(e, args, binary::LE)),
     pointwise(Operator::GT_TENSOR, |e, args| binary(e, args, binary::GT)),
-    pointwise(Operator::GT_SCALAR, |e, args| with_number(e, args, binary::GT)),
+    pointwise(Operator::GT_SCALAR, |e, args| with_rounded(e, args, binary::GT)),
     pointwise(Operator::GE_TENSOR, |e, args| binary(e, args, binary::GE)),
-    pointwise(Operator::GE_SCALAR, |e, args| with_number(e, args, binary::GE)),
+    pointwise(Operator::GE_SCALAR, |e, args| with_rounded(e, args, binary::GE)),
     pointwise(Operator::LOGICAL_AND, |e, args| binary(e, args, binary::LOGICAL_AND)),
     pointwise(Operator::LOGICAL_OR, |e, args| binary(e, args, binary::LOGICAL_OR)),
     pointwise_integers(Operator::BITWISE_AND_TENSOR, |e, args| {
@@ -153,8 +153,9 @@ fn clamp(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Stage, Error> {
 
 fn binary_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-    let alpha = alpha.unwrap_or(1.0);
-    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Tensor(e.arg(args, 1)?), alpha))
+    let (a, b) = (e.arg(args, 0)?, e.arg(args, 1)?);
+    let alpha = rounded(e, a, alpha.unwrap_or(1.0))?;
+    Ok(Stage::Binary(function, a, Source::Tensor(b), alpha))
 }
 
 fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
@@ -178,8 +179,25 @@ fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
 
 fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-    let number = e.float(e.arg(args, 1)?)?;
-    Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), alpha.unwrap_or(1.0)))
+    let a = e.arg(args, 0)?;
+    let number = rounded(e, a, e.float(e.arg(args, 1)?)?)?;
+    let alpha = rounded(e, a, alpha.unwrap_or(1.0))?;
+    Ok(Stage::Binary(function, a, Source::Number(number), alpha))
+}
+
+/// A number as tensor `a` of 16 bits has it, which is what PyTorch computes with.
+pub(super) fn rounded(e: &Encoder<'_, '_>, a: ValueId, number: f64) -> Result<f64, Error> {
+    Ok(match e.scalar_type(&e.tensor(a)?) {
+        Some(ScalarType::Half) => half::f16::from_f32(number as f32).to_f64(),
+        Some(ScalarType::BFloat16) => half::bf16::from_f32(number as f32).to_f64(),
+        _ => number,
+    })
+}
+
+fn with_rounded(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    let a = e.arg(args, 0)?;
+    let number = rounded(e, a, e.float(e.arg(args, 1)?)?)?;
+    Ok(Stage::Binary(function, a, Source::Number(number), 1.0))
 }
 
 fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {

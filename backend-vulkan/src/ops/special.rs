@@ -1,6 +1,6 @@
 //! Functions of numbers that few programs have: each a dispatch of its own.
 
-use super::elementwise::{apply_binary, constant};
+use super::elementwise::{apply_binary, constant, rounded};
 use super::{Entry, operator};
 use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -68,7 +68,7 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 
 fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let a = e.tensor(e.arg(args, 0)?)?;
-    let number = e.float(e.arg(args, 1)?)?;
+    let number = rounded(e, a.id, e.float(e.arg(args, 1)?)?)?;
     let out = e.out(args)?;
     // Where integers and a number make a fraction, they are fractions before.
     let number = match out.element.is_floating() {

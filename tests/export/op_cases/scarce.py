@@ -71,6 +71,25 @@ def halves() -> Iterator[Case]:
     yield from each("histc_all", lambda x: torch.histc(x, 11), (f16, bf16), lambda d: (values(d, 100),))
 
 
+def numbers_beside_halves() -> Iterator[Case]:
+    """Numbers that are no halves are rounded first: what is expected is within half a unit in the last place."""
+    number = 1.3004
+    for dtype, rtol in ((f16, 5e-4), (bf16, 4e-3)):
+        # As many as a vector has: of the rest, PyTorch rounds products, too.
+        x = torch.tensor([1.0, 1.5, 2.3, 10.0, 15.0, 0.1, 33.0, 7.7], dtype=dtype).repeat(8)
+        for name, run in (
+            ("pow", lambda x: torch.pow(x, number)),
+            ("pow_of", lambda x: torch.pow(number, x)),
+            ("fmod", lambda x: torch.fmod(x, number)),
+            ("remainder", lambda x: torch.remainder(-x, number)),
+            ("remainder_of", lambda x: torch.remainder(number, x / 16)),
+            ("equal", lambda x: torch.eq(torch.where(x < 9, x, number), number)),
+            ("add_alpha", lambda x: torch.add(x, -x, alpha=number)),
+            ("sub_alpha", lambda x: torch.sub(x, x, alpha=number)),
+        ):
+            yield case(f"{name}_{NAMES[dtype]}", run, (x,), rtol=rtol, atol=0.0)
+
+
 def fractional_pools() -> Iterator[Case]:
     flat = lambda x, u: F.fractional_max_pool2d(x, (2, 3), output_size=(4, 3), return_indices=True, _random_samples=u)
     deep = lambda x, u: F.fractional_max_pool3d(x, 2, output_size=(3, 2, 4), return_indices=True, _random_samples=u)
@@ -188,4 +207,5 @@ FAMILIES = {
     "histograms": histograms,
     "fractional_pools": fractional_pools,
     "halves": halves,
+    "numbers_beside_halves": numbers_beside_halves,
 }
