@@ -287,15 +287,15 @@ pipelines! {
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
-    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for `quads` times four neighbours of the output.
-    /// Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of the input, output.
-    GemvQuantized, GemvQuantizedPush = "gemv_quantized", 7 buffers, {
+    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for `quads` times four neighbours of the output. The weights may
+    /// also be numbers, without scales. Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of the input, output.
+    Gemv, GemvPush = "gemv", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
         activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
     }, {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
-    }, or "gemv_quantized_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
-        or "gemv_quantized_subgroups" needs SubgroupArithmetic;
+    }, or "gemv_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
+        or "gemv_subgroups" needs SubgroupArithmetic;
 
     /// The activation of such a product times another one of the same input. Buffers: input, weights and scales of the first, those of the
     /// second, weights of a norm of the input, output.

@@ -127,14 +127,14 @@ mod tests {
     fn few_rows_leave_a_norm_to_the_product() {
         let [many, few] = shaders(&graph(72, None), 3);
         assert_eq!(many[0], "row");
-        assert_eq!(few, ["gemv_quantized"]);
-        assert_eq!(shaders(&graph(2, None), 1), [["gemv_quantized"], ["gemv_quantized"]]);
+        assert_eq!(few, ["gemv"]);
+        assert_eq!(shaders(&graph(2, None), 1), [["gemv"], ["gemv"]]);
     }
 
     #[test]
     fn a_norm_that_others_take_is_done() {
         let [planned, fewer] = shaders(&graph(2, Some(Operator::ABS)), 1);
-        assert_eq!(planned, ["row", "gemv_quantized", "unary"]);
+        assert_eq!(planned, ["row", "gemv", "unary"]);
         assert_eq!(fewer, planned);
     }
 
@@ -143,6 +143,6 @@ mod tests {
         let mut graph = graph(2, None);
         graph.values[3] = tensor(ScalarType::Float, &[1, 2, 64], false);
         graph.values[6] = tensor(ScalarType::Float, &[1, 2, 8], false);
-        assert_eq!(shaders(&graph, 2)[0], ["row", "gemv_quantized"]);
+        assert_eq!(shaders(&graph, 2)[0], ["row", "gemv"]);
     }
 }

@@ -39,17 +39,14 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
     if programs.is_empty() {
         programs = export(&python, &options.model)?;
     }
-    let mut rows = Vec::new();
-    for program in &programs {
-        rows.push(compare(options, &python, &torchlet, program, threads)?);
-    }
     let runtimes = RUNTIMES.map(|(_, title)| title).join(" | ");
     println!(
         "\n| model | torchlet | ratio to XNNPACK | XNNPACK | {runtimes} | as exported | ExecuTorch CPU kernels | threads |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    for row in &rows {
-        println!("{row}");
+    // Each as soon as it is there: ExecuTorch's own kernels take minutes for one inference of a large model.
+    for program in &programs {
+        println!("{}", compare(options, &python, &torchlet, program, threads)?);
     }
     println!(
         "\nOne inference in ms: fastest / median. {}, {}\n{}",
@@ -107,8 +104,8 @@ fn start_others(python: &str, name: &str, threads: usize) -> Result<[Option<Peer
                 peer.measure(1)?;
                 *slot = Some(peer);
             }
-            Ok(Start::NotHere(why)) => println!("{title} is not here: {why}"),
-            Err(error) => println!("{title} does not run {name}: {error}"),
+            Ok(Start::NotHere(why)) => eprintln!("{title} is not here: {why}"),
+            Err(error) => eprintln!("{title} does not run {name}: {error}"),
         }
     }
     Ok(peers)

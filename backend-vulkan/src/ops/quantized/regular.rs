@@ -16,8 +16,8 @@ use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::Node;
 use torchlet_shaders::{
-    Element, GemvGated, GemvGatedPush, GemvQuantized, GemvQuantizedPush, Pipeline as _,
-    UnpackWeights, UnpackWeightsPush,
+    Element, Gemv, GemvGated, GemvGatedPush, GemvPush, Pipeline as _, UnpackWeights,
+    UnpackWeightsPush,
 };
 
 /// The elements of a row of weights that an invocation multiplies at a time.
@@ -201,7 +201,7 @@ impl Regular {
         matrices: usize,
     ) -> Option<(u32, u32)> {
         let elements = self.wide(it)?;
-        let (best, features) = (GemvQuantized::BETTER.first()?, e.features());
+        let (best, features) = (Gemv::BETTER.first()?, e.features());
         let halves = it.form.is_quantized()
             && features.have(best.features)
             && source(it, norm).element == Element::F16;
@@ -240,7 +240,7 @@ impl Regular {
         }
         let residual = epilogue.residual.as_ref();
         let split = self.split(e, it, norm, 1);
-        let pipeline = gemv!(GemvQuantized, self, split, it, epilogue, norm, {
+        let pipeline = gemv!(Gemv, self, split, it, epilogue, norm, {
             bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
             has_bias: it.bias.is_some(),
             residual: residual.map_or(Element::F32, |residual| residual.element),
@@ -249,7 +249,7 @@ impl Regular {
         if it.m > FEW_ROWS {
             return self.many_rows(e, it, epilogue, &pipeline, [split.workgroup(), 1, 1]);
         }
-        let push = gemv_push!(GemvQuantizedPush, self, it, epilogue, norm);
+        let push = gemv_push!(GemvPush, self, it, epilogue, norm);
         let input = source(it, norm);
         let accesses = [
             read(input.id),
@@ -292,7 +292,7 @@ impl Regular {
         e: &mut Encoder<'_, '_>,
         it: &Weighted,
         epilogue: &Epilogue,
-        few: &GemvQuantized,
+        few: &Gemv,
         workgroup: [u32; 3],
     ) -> Result<bool, Error> {
         if e.is_dynamic(&it.out) {
@@ -456,7 +456,7 @@ mod tests {
         (state.limits.shared, state.busy) = (shared, 1);
         let steps = encode(&graph, &mut state, true).unwrap().0;
         let key = &steps[0].key;
-        assert!(key.module.name.starts_with("gemv_quantized"), "{}", key.module.name);
+        assert!(key.module.name.starts_with("gemv"), "{}", key.module.name);
         let constant = |name| {
             let at = key.module.constants.iter().position(|constant| constant.name == name);
             key.constants[at.unwrap()]
@@ -512,7 +512,7 @@ mod tests {
 
     #[test]
     fn few_rows_read_rows_of_weights_as_they_lie_where_tiles_do_too() {
-        let rows = ["matmul_tiled", "matmul_tiled", "gemv_quantized", "gemv_quantized"];
+        let rows = ["matmul_tiled", "matmul_tiled", "gemv", "gemv"];
         assert_eq!(shaders(ScalarType::Half, 264, 40), rows);
         assert_eq!(shaders(ScalarType::Float, 132, 40), rows);
         // Rows that do not start at 16 bytes, or are too short for a subgroup.

@@ -1,9 +1,9 @@
 #version 450
-//! module gemv_quantized
-//! module gemv_quantized_subgroups SUBGROUPS
+//! module gemv
+//! module gemv_subgroups SUBGROUPS
 //! module gemv_gated GATED
 //! module gemv_gated_subgroups GATED SUBGROUPS
-//! module gemv_quantized_halves SUBGROUPS HALVES
+//! module gemv_halves SUBGROUPS HALVES
 //! module gemv_gated_halves GATED SUBGROUPS HALVES
 #extension GL_GOOGLE_include_directive : require
 #ifdef SUBGROUPS
@@ -18,8 +18,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// What linear_quantized.comp computes, for few rows of floating-point numbers, where memory decides how long it takes: a workgroup for one or
-// more quads, four neighbours of the output each. Its invocations share the sums, eight elements of k each in turn, so that they read
+// A few rows of floating-point numbers times rows of weights, which are quantized, as linear_quantized.comp knows them, or numbers of 16 or 32
+// bits. Memory decides how long it takes: a workgroup for one or more quads, four
+// neighbours of the output each. Its invocations share the sums, eight elements of k each in turn, so that they read
 // neighbouring words of the weights, and each takes its eight numbers of x for all rows of the weights. WIDE: 16 bytes of each row in turn, so
 // that all that an invocation needs is on its way at once.
 //
