@@ -190,6 +190,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         matches!(self.value(tensor.value), Ok(Value::Tensor(bound)) if bound.dynamic)
     }
 
+    /// Whether the graph is of 16 bits only because the exporter made them of 32.
+    pub(crate) fn is_narrowed(&self) -> bool {
+        self.state.narrowed
+    }
+
     /// Invocations that keep the device busy.
     pub(crate) fn busy(&self) -> usize {
         self.state.busy

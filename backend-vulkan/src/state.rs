@@ -12,6 +12,7 @@ use crate::transfer::to_device;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::lower::widen;
 use torchlet_shaders::Element;
 
 /// What a constant is to begin with.
@@ -89,6 +90,8 @@ pub(crate) struct State {
     pub(crate) added: HashMap<(usize, usize), TensorId>,
     /// Constants that operators derived.
     pub(crate) derived: HashMap<Derived, TensorId>,
+    /// Whether the graph is of 16 bits only because the exporter made them of 32.
+    pub(crate) narrowed: bool,
     /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
     pub(crate) busy: usize,
     /// What the device can do beyond Vulkan 1.1.
@@ -158,6 +161,7 @@ impl State {
             integers,
             added: HashMap::new(),
             derived: HashMap::new(),
+            narrowed: widen::is_narrowed(graph),
             busy: 1 << 15,
             features: DeviceFeatures::default(),
             limits: Limits::LEAST,

@@ -95,7 +95,7 @@ const uint QUADS = STAGE_ROWS * ROW_QUADS;
 const uint PITCH = QUADS | 1;
 
 // The channels that are brought at a time, and how often that is done in a turn.
-const uint BROUGHT = LANES / QUADS;
+const uint BROUGHT = LANES < QUADS ? 1 : LANES / QUADS;
 const uint TIMES = (CHANNELS + BROUGHT - 1) / BROUGHT;
 // The groups of four elements that an invocation makes in a turn, and their taps.
 const uint ITEMS = (CHANNELS * RUNS + LANES - 1) / LANES;

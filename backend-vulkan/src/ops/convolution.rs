@@ -62,6 +62,8 @@ pub(super) struct Shape {
     pub(super) out_size: [usize; 2],
     /// The number of outputs of a plane at most.
     pub(super) bound: usize,
+    /// Pictures at most.
+    pub(super) most: usize,
     pub(super) epilogue: Epilogue,
 }
 
@@ -183,7 +185,9 @@ fn convolution(
     if out.numel() == 0 {
         return Ok(None);
     }
-    let bound = checked_numel(&e.bound_sizes(&out))? / (batch * all_channels);
+    let bounds = e.bound_sizes(&out);
+    let plane = bounds.iter().rev().take(lines).copied().fold(1, usize::saturating_mul);
+    let most = checked_numel(&bounds)? / all_channels.saturating_mul(plane).max(1);
     Ok(Some(Shape {
         input,
         out,
@@ -197,7 +201,8 @@ fn convolution(
         out_channels,
         size,
         out_size,
-        bound: bound.max(1),
+        bound: plane.max(1),
+        most: most.max(1),
         epilogue: e.take_epilogue().unwrap_or(clamp),
     }))
 }
@@ -273,7 +278,7 @@ impl Shape {
 
     /// The types of weights and input, and `[batches, m, n, k]` at most, as a product of matrices.
     fn sizes(&self) -> ([Element; 2], [usize; 4]) {
-        let batches = self.batch * self.groups;
+        let batches = self.most * self.groups;
         let sizes = [batches, self.out_channels, self.bound, self.terms()];
         ([self.weight.element, self.input.element], sizes)
     }
@@ -294,7 +299,7 @@ impl Shape {
         product.period = Some(self.groups);
         product.bias = self.bias.map(|bias| (bias, m, [1, 0]));
         product.epilogue = Some(self.epilogue);
-        product.bound = Some([batches, m, self.bound]);
+        product.bound = Some([self.most * self.groups, m, self.bound]);
         product.windows = windows;
         product.encode(e)
     }
@@ -354,7 +359,8 @@ impl Shape {
         let images = self.batch * self.groups;
         // Sums are shared by input channels.
         let terms = self.in_channels * (x.kernel * y.kernel).clamp(1, 8) as usize;
-        let shares = share(e.busy(), across * down * images, terms, SHARES);
+        let invocations = (across * down).saturating_mul(self.most * self.groups);
+        let shares = share(e.busy(), invocations, terms, SHARES);
         let question = ("direct", weights.element, self.sizes(), self.window);
         let shares = e.choose(&self.out, question, shares, |usual| {
             let others = [1, 4, 16, 64].into_iter().filter(|shares| shares != usual);
@@ -407,7 +413,8 @@ impl Shape {
         let [y, x] = self.window;
         let planes = self.batch * self.groups * self.out_channels;
         // Two rows share what they read, where there is enough to do.
-        let rows = if self.bound * planes / 8 >= e.busy() { 2 } else { 1 };
+        let most = self.most * self.groups * self.out_channels;
+        let rows = if self.bound.saturating_mul(most) / 8 >= e.busy() { 2 } else { 1 };
         let question = ("depthwise", self.sizes(), self.window);
         let rows = e.choose(&self.out, question, rows, |rows| vec![3 - rows]);
         let pipeline = ConvolutionDepthwise {

@@ -85,7 +85,9 @@ pub(super) const OPERATORS: &[Entry] = &[
             return Err(Error::unsupported("a difference of integers"));
         }
         let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-        unary(e, args, unary::LINE, -alpha.unwrap_or(1.0), e.float(e.arg(args, 1)?)?)
+        let a = e.arg(args, 0)?;
+        let number = rounded(e, a, e.float(e.arg(args, 1)?)?)?;
+        unary(e, args, unary::LINE, -rounded(e, a, alpha.unwrap_or(1.0))?, number)
     }),
     pointwise(Operator::POW_TENSOR_TENSOR, |e, args| binary(e, args, binary::POW)),
     pointwise(Operator::POW_TENSOR_SCALAR, |e, args| with_rounded(e, args, binary::POW)),
@@ -188,6 +190,8 @@ fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Re
 /// A number as tensor `a` of 16 bits has it, which is what PyTorch computes with.
 pub(super) fn rounded(e: &Encoder<'_, '_>, a: ValueId, number: f64) -> Result<f64, Error> {
     Ok(match e.scalar_type(&e.tensor(a)?) {
+        // What had 32 bits before has its numbers still: 1e-8 is not zero there.
+        Some(ScalarType::Half) if e.is_narrowed() => number,
         Some(ScalarType::Half) => half::f16::from_f32(number as f32).to_f64(),
         Some(ScalarType::BFloat16) => half::bf16::from_f32(number as f32).to_f64(),
         _ => number,

@@ -1,6 +1,6 @@
 //! Products that gate others of the same input: `activation(x · a) * (x · b)`, the feed-forward layers of language models.
 //!
-//! [`crate::passes`] makes calls of `torchlet.gated` of them. Few rows of quantized weights take one kernel; otherwise each part takes its own.
+//! [`crate::passes`] makes calls of `torchlet.gated` of them. Few rows take one kernel, if weights are in rows that it can read; otherwise each part takes its own.
 
 use super::elementwise::{apply_binary, stage_of};
 use super::quantized::{gated, weighs_floats};

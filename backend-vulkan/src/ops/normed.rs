@@ -5,7 +5,7 @@
 //! norm's own kernel do.
 
 use super::normalize::{emit_rms_norm, has_short_rows};
-use super::quantized::weighs_floats;
+use super::quantized::{is_wide, weighs_floats};
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -52,11 +52,15 @@ impl Norm {
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let count = self.input.sizes.last().copied().unwrap_or(1);
         let value = out.value;
+        // As few elements in a row, products with weights that are not quantized have the norm done, each of them.
+        let is_wide = is_wide(count, self.input.element.size());
         // Products count the rows of what they take; and what they cannot do takes one dispatch then.
         out.sizes == self.input.sizes
             && has_short_rows(e, &self.input)
             && self.weight.numel() == count
-            && e.leave(out, 0, &[&self.input, &self.weight], |node| does_norms(node, value))
+            && e.leave(out, 0, &[&self.input, &self.weight], |node| {
+                does_norms(node, value, is_wide)
+            })
     }
 
     /// Emits the norm's own kernel.
@@ -65,8 +69,8 @@ impl Norm {
     }
 }
 
-/// Whether a call takes a value only as the rows of products that can do a norm.
-fn does_norms(node: &Node, value: ValueId) -> bool {
+/// Whether a call takes a value only as the rows of products that can do a norm: `is_wide` tells of weights that are not quantized.
+fn does_norms(node: &Node, value: ValueId, is_wide: bool) -> bool {
     let products = match node.operator {
         Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
         Operator::GATED => node.parts.as_slice(),
@@ -75,7 +79,10 @@ fn does_norms(node: &Node, value: ValueId) -> bool {
     let takes = |part: &&Node| part.args.contains(&value);
     let does = |part: &Node| {
         let others = part.args.iter().skip(1).any(|arg| *arg == value);
-        weighs_floats(part.operator) && part.args.first() == Some(&value) && !others
+        weighs_floats(part.operator)
+            && (is_wide || part.operator != Operator::LINEAR)
+            && part.args.first() == Some(&value)
+            && !others
     };
     let taken: usize = products.iter().filter(takes).count();
     let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();

@@ -156,12 +156,13 @@ impl Pair {
             && second.is_pointwise()
             && second.groups == 1
             && second.input.id == first.out.id
+            && (second.batch, second.size) == (first.batch, first.out_size)
             && second.in_channels == first.groups
             && short
             && constant == [true; 2]
             && e.features().have(ConvolutionSeparable::MODULE.features);
         fits.then_some(Pair {
-            batch: second.batch,
+            batch: second.most,
             channels: [first.groups, second.out_channels],
             plane: [rows, *columns],
             kernel: [size(y.kernel)?, size(x.kernel)?],
@@ -247,6 +248,10 @@ impl Pair {
             if (y > 1 && y >= 2 * rows_of_plane) || (x > 4 && x >= 2 * columns) {
                 continue;
             }
+            let tiles = rows_of_plane.div_ceil(y).saturating_mul(columns.div_ceil(x));
+            if tiles.max(self.batch).max(self.channels[1] / 8) > MOST_GROUPS {
+                continue;
+            }
             for tile_m in [8, 16, 24, 32, 48, 64] {
                 if tile_m > 8 && tile_m >= self.channels[1] + 8 {
                     continue;
@@ -290,8 +295,9 @@ impl Pair {
         let bring = times * 12;
         let make = items * (kernel_y * (row + kernel_x) + 30);
         let multiply = terms * (blocks.rows * 5 + 6);
-        let each = turns * (bring + make + multiply + 40) + blocks.rows * blocks.shares;
-        let issue = each * lanes.div_ceil(32) / 4;
+        let turn = bring + make + multiply + 40;
+        let each = turns.saturating_mul(turn).saturating_add(blocks.rows * blocks.shares);
+        let issue = each.saturating_mul(lanes.div_ceil(32)) / 4;
         let [rows, columns] = self.plane;
         let [y, x] = blocks.tile;
         let groups = [self.batch, rows.div_ceil(y), columns.div_ceil(x)];
@@ -301,7 +307,8 @@ impl Pair {
         // Few subgroups wait for their own results.
         let waiting = 16_usize.div_ceil(resident.saturating_mul(lanes.div_ceil(32)).min(16));
         let issue = issue.saturating_mul(resident).saturating_mul(waiting);
-        issue.saturating_add(turns * 600 + 2500 + blocks.shares * SHARE + lanes)
+        let waits = turns.saturating_mul(600);
+        issue.saturating_add(waits).saturating_add(2500 + blocks.shares * SHARE + lanes)
     }
 
     /// The same where each convolution has its own kernel.
@@ -338,6 +345,9 @@ const LEAST_LANES: usize = 32;
 /// Bytes of shared memory at most: with more, few workgroups run beside each other.
 const MOST_SHARED: usize = 48 << 10;
 
+/// Workgroups along a dimension that every device takes.
+const MOST_GROUPS: usize = 65535;
+
 /// How many ways to compute both at once are told apart.
 const WAYS: usize = 5;
 
@@ -365,7 +375,7 @@ fn together(
     let pipeline = ConvolutionSeparable {
         bias: bias.element,
         output: second.out.element,
-        out_aligned: second.out_size[1].is_multiple_of(4),
+        out_aligned: second.out_size[1].is_multiple_of(4) && !e.is_dynamic(&second.out),
         has_bias: second.bias.is_some(),
         activation: second.epilogue.activation,
         residual: residual.element,
@@ -509,6 +519,55 @@ mod tests {
         let many = graph(64, 960, 320, 14);
         assert_eq!(shaders(&many, discrete).len(), 2);
         assert_eq!(shaders(&graph(1, 144, 24, 56), DeviceKind::Cpu).len(), 2);
+    }
+
+    /// The way of the bound is that of all batches: others would take other memory and other weights.
+    #[test]
+    fn batches_that_vary_go_one_way() {
+        for (channels, outputs, side) in [(144, 24, 56), (384, 96, 14), (960, 160, 7)] {
+            for most in [2, 4, 16, 64] {
+                let mut graph = graph(most, channels, outputs, side);
+                for value in [0, 9, 10, 11] {
+                    let Value::Tensor(tensor) = &mut graph.values[value] else {
+                        panic!("no tensor")
+                    };
+                    tensor.dynamic = true;
+                }
+                let mut state = State::new(&graph, HashSet::new()).unwrap();
+                state.busy = DeviceKind::Discrete.busy_invocations();
+                state.features = DeviceFeatures::multiplying_halves();
+                state.limits.shared = 48 << 10;
+                let planned = encode(&graph, &mut state, true).unwrap().0;
+                for batch in [1, most - 1] {
+                    state.tensors[0].as_mut().unwrap().sizes[0] = batch;
+                    let steps = encode(&graph, &mut state, false).unwrap().0;
+                    let same =
+                        steps.iter().map(|step| &step.key).eq(planned.iter().map(|it| &it.key));
+                    assert!(same, "{batch} of {most}, {channels}");
+                }
+            }
+        }
+    }
+
+    /// What the first convolution takes for one picture of rows may be so many lines to the second.
+    #[test]
+    fn convolutions_of_other_pictures_are_apart() {
+        let mut graph = graph(1, 8, 16, 8);
+        for (value, sizes) in [(0, vec![8, 8, 8]), (1, vec![8, 1, 3])] {
+            let Value::Tensor(tensor) = &mut graph.values[value] else { panic!("no tensor") };
+            tensor.data = (value == 1).then(|| vec![0; 48].into());
+            tensor.sizes = sizes;
+        }
+        for value in [9, 10, 11] {
+            let Value::Tensor(tensor) = &mut graph.values[value] else { panic!("no tensor") };
+            tensor.sizes = vec![if value == 11 { 16 } else { 8 }, 8, 8];
+        }
+        graph.values[4] = Value::IntList(vec![1]);
+        let Value::IntList(none) = &mut graph.values[5] else { panic!("no list") };
+        none.truncate(1);
+        for shader in shaders(&graph, DeviceKind::Discrete) {
+            assert_ne!(shader, "convolution_separable");
+        }
     }
 
     /// Workgroups and shared memory that any device has, and constants as the shader counts on them.

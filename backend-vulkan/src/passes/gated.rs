@@ -3,7 +3,7 @@
 use super::{by_maker, floating, remove, uses};
 use crate::ops;
 use std::collections::{HashMap, HashSet};
-use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// The views between a product and what takes it, at most.
@@ -94,13 +94,20 @@ impl Makers<'_, '_> {
         while places.len() <= MOST_VIEWS {
             let (place, node) = self.only(id)?;
             places.push(place);
-            if ops::weighs_floats(node.operator) {
+            if ops::weighs_floats(node.operator) && !self.has_bias(node) {
                 places.reverse();
                 return Some(places);
             }
             id = *node.args.first().filter(|_| node.operator == Operator::VIEW_COPY)?;
         }
         None
+    }
+
+    /// Whether a product with weights that are not quantized has a bias, which no kernel for gates takes.
+    fn has_bias(&self, node: &Node) -> bool {
+        let bias = node.args.get(2).filter(|_| node.args.len() > 3);
+        let bias = bias.and_then(|id| self.graph.values.get(*id));
+        node.operator == Operator::LINEAR && bias.is_some_and(|bias| !matches!(bias, Value::None))
     }
 
     /// Whether these make nothing but tensors of as many elements as `out`, and the products among them take the same rows.

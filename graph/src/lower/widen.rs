@@ -9,9 +9,8 @@ use alloc::vec::Vec;
 use half::f16;
 use torchlet_core::ScalarType;
 
-/// Gives tensors the 32 bits that they had before a delegate was made of their program; constants are widened as they are. Graphs
-/// that are of 16 bits by themselves stay so.
-pub fn run(graph: &mut Graph<'_>) {
+/// Whether a graph computes in 16 bits only because an exporter made them of 32: none of its tensors enters or leaves it in 16.
+pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     let narrowed = |tensor: &Tensor<'_>| {
         tensor.scalar_type == ScalarType::Half
             && tensor.data.is_none()
@@ -25,7 +24,13 @@ pub fn run(graph: &mut Graph<'_>) {
     let any = |graph: &Graph<'_>, is: &dyn Fn(&Tensor<'_>) -> bool| {
         graph.values.iter().any(|value| matches!(value, Value::Tensor(tensor) if is(tensor)))
     };
-    if !any(graph, &narrowed) || any(graph, &own) {
+    any(graph, &narrowed) && !any(graph, &own)
+}
+
+/// Gives tensors the 32 bits that they had before a delegate was made of their program; constants are widened as they are. Graphs
+/// that are of 16 bits by themselves stay so.
+pub fn run(graph: &mut Graph<'_>) {
+    if !is_narrowed(graph) {
         return;
     }
     for value in &mut graph.values {

@@ -12,7 +12,7 @@ mod regular;
 
 pub(super) use linear::Weighted;
 pub(crate) use linear::weighs_floats;
-pub(super) use regular::{Regular, gated};
+pub(super) use regular::{Regular, gated, is_wide};
 
 use crate::encoder::Encoder;
 use crate::error::Error;

@@ -74,6 +74,15 @@ macro_rules! gemv {
     };
 }
 
+/// Whether rows of so many elements, each of so many bytes, are of groups of 16 bytes, and those enough for a subgroup.
+pub(in crate::ops) fn is_wide(elements: usize, bytes: usize) -> bool {
+    let row = elements.saturating_mul(bytes);
+    row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
+}
+
+/// The groups of 16 bytes in a row that are enough for a subgroup.
+const LEAST_GROUPS: usize = 32;
+
 /// What a product of few rows reads: what the norm before it does, if that is left to it.
 fn source<'o>(it: &'o Weighted, norm: Option<&'o Norm>) -> &'o Operand {
     norm.map_or(&it.input, |norm| &norm.input)
@@ -158,7 +167,10 @@ impl Regular {
         let (scales, factors) = (it.scales.clone(), [it.input.element, it.weight.element]);
         let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
         let floating = [&it.input, &it.weight, &it.out].into_iter().chain(&it.bias);
-        let fits = it.n.is_multiple_of(4)
+        // Weights of other shapes would take other temporary tensors.
+        let fixed = e.constant(it.weight.id).is_some() || !e.is_dynamic(&it.weight);
+        let fits = fixed
+            && it.n.is_multiple_of(4)
             && it.n > 0
             && floating.into_iter().all(|operand| operand.element.is_floating())
             && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
@@ -282,7 +294,7 @@ impl Regular {
         let fits = it.k.is_multiple_of(elements)
             && it.weight_row.is_multiple_of(16)
             && (!self.grouped || it.group >= elements)
-            && it.k / elements >= 32;
+            && it.k / elements >= LEAST_GROUPS;
         fits.then_some(elements)
     }
 
@@ -386,7 +398,9 @@ pub(in crate::ops) fn gated(
     let split = regular.split(e, &it, norm, 2);
     let pipeline = gemv!(GemvGated, regular, split, &it, epilogue, norm, {});
     if it.m > FEW_ROWS {
-        e.also(&pipeline, [split.workgroup(), 1, 1]);
+        if e.is_dynamic(&it.out) {
+            e.also(&pipeline, [split.workgroup(), 1, 1]);
+        }
         scales.into_iter().for_each(|scales| e.reserve(scales));
         return Ok(None);
     }
