@@ -156,7 +156,7 @@ fn clamp(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Stage, Error> {
 fn binary_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
     let (a, b) = (e.arg(args, 0)?, e.arg(args, 1)?);
-    let alpha = rounded(e, a, alpha.unwrap_or(1.0))?;
+    let alpha = rounded(e, e.out(args)?.id, alpha.unwrap_or(1.0))?;
     Ok(Stage::Binary(function, a, Source::Tensor(b), alpha))
 }
 
@@ -187,7 +187,7 @@ fn with_number_alpha(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Re
     Ok(Stage::Binary(function, a, Source::Number(number), alpha))
 }
 
-/// A number as tensor `a` of 16 bits has it, which is what PyTorch computes with.
+/// A number as tensor `a` has it, if that is of 16 bits, which is what PyTorch computes with.
 pub(super) fn rounded(e: &Encoder<'_, '_>, a: ValueId, number: f64) -> Result<f64, Error> {
     Ok(match e.scalar_type(&e.tensor(a)?) {
         // What had 32 bits before has its numbers still: 1e-8 is not zero there.

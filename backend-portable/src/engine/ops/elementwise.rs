@@ -64,13 +64,11 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::MAXIMUM => |builder, args| binary(builder, args, Binary::Maximum),
         Operator::MINIMUM => |builder, args| binary(builder, args, Binary::Minimum),
         Operator::ADD_SCALAR => |builder, args| {
-            let number = |at| builder.number(argument(args, at)?);
-            let addend = (number(1)? * number(2)?) as f32;
+            let addend = beside(builder, args, 1)? * beside(builder, args, 2)?;
             unary(builder, args, Unary::With(Binary::Add, addend))
         },
         Operator::SUB_SCALAR => |builder, args| {
-            let number = |at| builder.number(argument(args, at)?);
-            let less = (number(1)? * number(2)?) as f32;
+            let less = beside(builder, args, 1)? * beside(builder, args, 2)?;
             unary(builder, args, Unary::With(Binary::Sub, less))
         },
         Operator::MUL_SCALAR => |builder, args| {
@@ -171,9 +169,16 @@ pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<Vi
     rounded(builder, view, precision)
 }
 
+/// A number of a sum, rounded to the type of the result, as PyTorch does first.
+fn beside(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<f32, Refusal> {
+    let mut number = [builder.number(argument(args, at)?)? as f32];
+    builder.precision(output(args)?)?.round(&mut number);
+    Ok(number[0])
+}
+
 /// A sum in which the second operand has a factor, times this sign.
 fn scaled(builder: &mut Builder<'_, '_>, args: &[ValueId], sign: f32) -> Result<(), Refusal> {
-    let factor = builder.number(argument(args, 2)?)? as f32 * sign;
+    let factor = beside(builder, args, 2)? * sign;
     if factor == 1.0 {
         let (a, b) = (builder.view(argument(args, 0)?)?, builder.view(argument(args, 1)?)?);
         for (addend, sum) in [(&a, &b), (&b, &a)] {
