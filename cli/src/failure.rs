@@ -33,6 +33,10 @@ impl From<Error> for Failure {
                     "; this torchlet was built without Vulkan"
                 }
             }
+            // Compiled, such programs run on any processor; as they are, they need that runtime.
+            Error::Missing { backends, .. } if backends.iter().any(|b| b == "XnnpackBackend") => {
+                "; --backend cpu runs what was lowered for it"
+            }
             Error::Missing { backends, .. } if backends.iter().any(|b| needs(b).is_some()) => {
                 let known = backends.iter().find_map(|backend| Some((backend, needs(backend)?)));
                 let (name, device) =
@@ -76,6 +80,8 @@ mod tests {
         for part in ["CoreMLBackend", "iPhones", "XnnpackPartitioner", "torchlet extract"] {
             assert!(text.contains(part), "{part} in {text}");
         }
+        let text = Failure::from(missing("XnnpackBackend")).to_string();
+        assert!(text.contains("--backend cpu"), "{text}");
         let text = Failure::from(missing("NoBackend")).to_string();
         assert!(text.contains("export the model for a backend that torchlet has"), "{text}");
     }
