@@ -461,10 +461,12 @@ void main() {
     uint lane = place() % LANES;
     uint team = place() / LANES;
     uint across = push.n / (4 * QUADS * TEAMS);
+    // Workgroups beside one another read the same weights for different rows.
     uint tile = invocation_y();
-    uint m = tile / across;
-    if (m >= push.m) return;
-    uint n = (tile % across * TEAMS + team) * (4 * QUADS);
+    uint m = tile % push.m;
+    tile /= push.m;
+    if (tile >= across) return;
+    uint n = (tile * TEAMS + team) * (4 * QUADS);
     Sums sums;
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = vec4(0);
     // The weights of a turn are on their way before x is there.
