@@ -30,14 +30,14 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (Some(first), Some(second)) = (first, second) else { return Ok(()) };
     let residual = second.epilogue.residual.as_ref().map(|residual| residual.numel());
     epilogue::check(residual, second.out.numel())?;
-    match Pair::of(e, &first, &second).and_then(|pair| Way::of(e, &pair, &second)) {
-        Some(Way::Together(blocks)) => together(e, &first, second, &blocks),
-        Some(Way::Apart) => {
-            e.settle();
-            first.encode(e)?;
-            second.encode(e)
-        }
-        None => {
+    let pair = Pair::of(e, &first, &second);
+    let way = pair.as_ref().and_then(|pair| Way::of(e, pair, &second));
+    match (pair, way) {
+        (Some(pair), Some(Way::Together(blocks))) => together(e, &first, second, &pair, &blocks),
+        (_, way) => {
+            if way.is_some() {
+                e.settle();
+            }
             first.encode(e)?;
             second.encode(e)
         }
@@ -356,10 +356,9 @@ fn together(
     e: &mut Encoder<'_, '_>,
     first: &Shape,
     second: Shape,
+    pair: &Pair,
     blocks: &Blocks,
 ) -> Result<(), Error> {
-    let pair = Pair::of(e, first, &second)
-        .ok_or_else(|| Error::invalid("a separable convolution that no kernel computes"))?;
     let [y, _] = first.window;
     let taps = pair.kernel[0] * pair.kernel[1];
     let matrices = Matrices { count: 1, rows: first.groups, columns: taps };
