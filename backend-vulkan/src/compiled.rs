@@ -5,7 +5,7 @@ use crate::choices::Choices;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Binding, Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
-use crate::encode::{encode, encode_again};
+use crate::encode::encode;
 use crate::error::Error;
 use crate::largest::{Search, Wanted};
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
@@ -72,7 +72,7 @@ pub(crate) struct Compiled {
     /// Where calls of so many arguments have inputs and outputs, once there was one.
     layout: Option<(usize, CallLayout)>,
     /// The inputs whose values operators look at on the host.
-    watched: Vec<ValueId>,
+    pub(crate) watched: Vec<ValueId>,
     /// The output that is searched where it can be, in the place of being given back.
     pub(crate) wanted: Option<usize>,
     /// How it is searched, in the recording.
@@ -356,8 +356,11 @@ impl Compiled {
             self.context.pipelines.save();
             watch.lap("record");
         }
-        self.replay.varied = false;
-        self.recording.run()?;
+        let varied = std::mem::take(&mut self.replay.varied);
+        self.recording.submit()?;
+        let ahead = if varied { self.look_ahead() } else { Ok(()) };
+        self.recording.wait()?;
+        ahead?;
         watch.lap("submit and wait");
         let mut found = None;
         for (arg, position) in (layout.first_output..).zip(layout.outputs) {
@@ -388,14 +391,6 @@ impl Compiled {
         watch.lap("read outputs");
         self.report(call, &watch)?;
         Ok(found)
-    }
-
-    /// Gives the recording other integers; `false` if that takes another one.
-    fn update(&mut self) -> Result<bool, Error> {
-        let Some(reads) = self.replay.reads.take() else { return Ok(false) };
-        let (steps, reads) = encode_again(&self.graph, &mut self.state, reads, &self.replay.calls)?;
-        self.replay.reads = Some(reads);
-        Ok(self.replay.has_shapes_of(&self.state) && self.replay.update(&steps)?)
     }
 
     /// Tells the tracer, if there is one, of the run's parts.

@@ -16,28 +16,33 @@ pub(crate) fn encode(
     state: &mut State,
     planning: bool,
 ) -> Result<(Vec<Step>, Reads), Error> {
-    encode_calls(Encoder::new(graph, state, planning), 0..graph.nodes.len())
+    let mut encoder = Encoder::new(graph, state, planning);
+    encode_calls(&mut encoder, 0..graph.nodes.len())?;
+    Ok(encoder.finish())
 }
 
-/// Encodes some calls again, in order, whose shapes are as they were when all were encoded.
+/// Encodes some calls again, in order, whose shapes are as they were when all were encoded. Who reads what is told in any case.
 pub(crate) fn encode_again(
     graph: &Graph<'_>,
     state: &mut State,
     reads: Reads,
     calls: &[usize],
-) -> Result<(Vec<Step>, Reads), Error> {
-    encode_calls(Encoder::again(graph, state, reads), calls.iter().copied())
+) -> (Result<Vec<Step>, Error>, Reads) {
+    let mut encoder = Encoder::again(graph, state, reads);
+    let encoded = encode_calls(&mut encoder, calls.iter().copied());
+    let (steps, reads) = encoder.finish();
+    (encoded.map(|()| steps), reads)
 }
 
 fn encode_calls(
-    mut encoder: Encoder<'_, '_>,
+    encoder: &mut Encoder<'_, '_>,
     calls: impl Iterator<Item = usize>,
-) -> Result<(Vec<Step>, Reads), Error> {
+) -> Result<(), Error> {
     for index in calls {
         let Some(node) = encoder.begin(index) else { continue };
-        ops::encode(&mut encoder, node).map_err(|error| in_operator(node, error))?;
+        ops::encode(encoder, node).map_err(|error| in_operator(node, error))?;
     }
-    Ok(encoder.finish())
+    Ok(())
 }
 
 fn in_operator(node: &Node, error: Error) -> Error {

@@ -1,6 +1,7 @@
 //! Runs that differ from the one before in integers alone, as the position of a token does: the calls that read these integers are encoded
 //! again, and what changes in their dispatches is written to memory from which the shaders read it. The recording stays.
 
+use crate::ahead::Ahead;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind};
 use crate::encoder::Reads;
 use crate::error::Error;
@@ -47,6 +48,9 @@ pub(crate) struct Replay {
     pub(crate) reads: Option<Reads>,
     /// Whether integers are others than those that were encoded: also behind a call that failed once it had set some.
     pub(crate) varied: bool,
+    /// The integers of the last run that had others than the one before, and what was made for the next.
+    pub(crate) numbers: Vec<i64>,
+    pub(crate) ahead: Option<Ahead>,
     /// Where the host writes parameters, and where shaders read them.
     memory: Option<[Buffer; 2]>,
     bytes: u64,
@@ -54,8 +58,17 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(crate) fn new(calls: Vec<usize>) -> Self {
-        let (steps, shapes) = (Vec::new(), Vec::new());
-        Replay { calls, steps, shapes, reads: None, varied: false, memory: None, bytes: 0 }
+        Replay {
+            calls,
+            steps: Vec::new(),
+            shapes: Vec::new(),
+            reads: None,
+            varied: false,
+            numbers: Vec::new(),
+            ahead: None,
+            memory: None,
+            bytes: 0,
+        }
     }
 
     /// Notes the shapes of what the calls make.
@@ -80,6 +93,7 @@ impl Replay {
         steps: &[Step],
         context: &Arc<Context>,
     ) -> Result<(Vec<Option<Binding>>, Option<Command>), Error> {
+        self.ahead = None;
         let mut end = 0u64;
         let mut places = Vec::with_capacity(steps.len());
         for step in steps {
@@ -131,25 +145,26 @@ impl Replay {
         Ok((bound.collect(), Some(copy)))
     }
 
-    /// Writes the parameters of the same steps with other integers; `false` if the steps differ in more.
-    pub(crate) fn update(&mut self, steps: &[Step]) -> Result<bool, Error> {
-        let same = steps.len() == self.steps.len()
+    /// Whether these are the same steps, but for their parameters.
+    pub(crate) fn has_steps(&self, steps: &[Step]) -> bool {
+        steps.len() == self.steps.len()
             && steps.iter().zip(&self.steps).all(|(new, (old, offset))| {
                 new.node == old.node
                     && new.groups == old.groups
                     && new.accesses == old.accesses
                     && new.key == old.key
                     && (offset.is_some() || new.push == old.push)
-            });
-        if !same {
-            return Ok(false);
-        }
-        let Some([staging, _]) = &mut self.memory else { return Ok(true) };
+            })
+    }
+
+    /// Writes the parameters of the same steps.
+    pub(crate) fn write(&mut self, steps: &[Step]) -> Result<(), Error> {
+        let Some([staging, _]) = &mut self.memory else { return Ok(()) };
         let mapped = staging.mapped();
         for (new, (_, offset)) in steps.iter().zip(&self.steps) {
             write(mapped, *offset, &new.push)?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 

@@ -124,7 +124,8 @@ impl Context {
         })?;
         let folder = options.pipeline_cache.as_deref();
         let file = |holds| Some(CacheFile::new(folder?, CacheKey::of(&properties), holds));
-        let pipelines = Pipelines::new(raw.clone(), file(Holds::Pipelines), &features);
+        let pipelines =
+            Pipelines::new(&instance.raw, raw.clone(), file(Holds::Pipelines), &features);
         watch.lap("read pipeline cache");
         let calibration = (clock.is_some() && features.has(DeviceFeature::CalibratedTimestamps))
             .then(|| Calibration::new(&instance, device, &raw));

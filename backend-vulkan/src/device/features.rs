@@ -39,6 +39,8 @@ pub enum DeviceFeature {
     MemoryBudget,
     /// The device's clock beside the host's.
     CalibratedTimestamps,
+    /// Pipelines that the driver remembers, by what identifies a shader in its place (`VK_EXT_shader_module_identifier`).
+    ShaderIdentifiers,
 }
 
 impl DeviceFeature {
@@ -58,6 +60,7 @@ impl DeviceFeature {
         DeviceFeature::TimelineSemaphore,
         DeviceFeature::MemoryBudget,
         DeviceFeature::CalibratedTimestamps,
+        DeviceFeature::ShaderIdentifiers,
     ];
 
     /// Its name, as `TORCHLET_VULKAN_DISABLE` takes it.
@@ -77,6 +80,7 @@ impl DeviceFeature {
             DeviceFeature::TimelineSemaphore => "timeline-semaphore",
             DeviceFeature::MemoryBudget => "memory-budget",
             DeviceFeature::CalibratedTimestamps => "calibrated-timestamps",
+            DeviceFeature::ShaderIdentifiers => "shader-identifiers",
         }
     }
 
@@ -245,6 +249,10 @@ fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
         DeviceFeature::TimelineSemaphore => &[khr::timeline_semaphore::NAME],
         DeviceFeature::MemoryBudget => &[ash::ext::memory_budget::NAME],
         DeviceFeature::CalibratedTimestamps => &[ash::ext::calibrated_timestamps::NAME],
+        DeviceFeature::ShaderIdentifiers => &[
+            ash::ext::shader_module_identifier::NAME,
+            ash::ext::pipeline_creation_cache_control::NAME,
+        ],
         DeviceFeature::ShortArithmetic
         | DeviceFeature::HalfStorage
         | DeviceFeature::SubgroupArithmetic
@@ -264,6 +272,8 @@ struct Structures {
     memory_model: vk::PhysicalDeviceVulkanMemoryModelFeatures<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
     timeline: vk::PhysicalDeviceTimelineSemaphoreFeatures<'static>,
+    identifiers: vk::PhysicalDeviceShaderModuleIdentifierFeaturesEXT<'static>,
+    cache_control: vk::PhysicalDevicePipelineCreationCacheControlFeatures<'static>,
 }
 
 /// Calls `with` with all features in one chain: those whose extension `listed` knows.
@@ -292,6 +302,10 @@ fn chained<R>(
     }
     if listed(DeviceFeature::TimelineSemaphore) {
         chain = chain.push_next(&mut structures.timeline);
+    }
+    if listed(DeviceFeature::ShaderIdentifiers) {
+        let (identifiers, control) = (&mut structures.identifiers, &mut structures.cache_control);
+        chain = chain.push_next(identifiers).push_next(control);
     }
     let result = with(&mut chain);
     structures.core = chain.features;
@@ -330,6 +344,8 @@ pub(crate) fn probe(
     let subgroup = |operation| computes && subgroup.supported_operations.contains(operation);
     let matrix = found.matrix.cooperative_matrix == vk::TRUE
         && found.memory_model.vulkan_memory_model == vk::TRUE;
+    let identifiers = found.identifiers.shader_module_identifier == vk::TRUE
+        && found.cache_control.pipeline_creation_cache_control == vk::TRUE;
     for (feature, present) in [
         (DeviceFeature::HalfArithmetic, found.float16_int8.shader_float16 == vk::TRUE),
         (DeviceFeature::ByteArithmetic, found.float16_int8.shader_int8 == vk::TRUE),
@@ -353,6 +369,7 @@ pub(crate) fn probe(
         (DeviceFeature::TimelineSemaphore, found.timeline.timeline_semaphore == vk::TRUE),
         (DeviceFeature::MemoryBudget, listed(DeviceFeature::MemoryBudget)),
         (DeviceFeature::CalibratedTimestamps, listed(DeviceFeature::CalibratedTimestamps)),
+        (DeviceFeature::ShaderIdentifiers, identifiers),
     ] {
         features.set(feature, present && !is_avoided(driver, feature));
     }
@@ -384,6 +401,8 @@ pub(crate) fn make_device(
     wanted.memory_model.vulkan_memory_model = bit(DeviceFeature::CooperativeMatrix);
     wanted.matrix.cooperative_matrix = bit(DeviceFeature::CooperativeMatrix);
     wanted.timeline.timeline_semaphore = bit(DeviceFeature::TimelineSemaphore);
+    wanted.identifiers.shader_module_identifier = bit(DeviceFeature::ShaderIdentifiers);
+    wanted.cache_control.pipeline_creation_cache_control = bit(DeviceFeature::ShaderIdentifiers);
     // Of `VK_NV_cooperative_matrix2`, it is only told that it is there.
     let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
     let mut names: Vec<*const std::ffi::c_char> =

@@ -3,7 +3,7 @@
 use super::cache_file::CacheFile;
 use super::features::{DeviceFeature, DeviceFeatures};
 use crate::error::Error;
-use ash::vk;
+use ash::{ext, vk};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,14 +37,16 @@ impl PipelineKey {
 
 /// What the pipelines of one shader have in common.
 struct Shader {
-    module: vk::ShaderModule,
+    /// Null until a pipeline needs it: what the driver remembers needs none. Making one takes drivers milliseconds: who wants the same one
+    /// meanwhile waits for it.
+    module: Mutex<vk::ShaderModule>,
+    spirv: &'static [u8],
+    /// What stands for the module where the driver may remember the pipeline; empty if it does not.
+    identifier: Vec<u8>,
     set_layout: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
     device: ash::Device,
 }
-
-/// Where a shader is once it is made. Making one takes drivers milliseconds: who wants the same one meanwhile waits for it.
-type Slot = Arc<Mutex<Option<Arc<Shader>>>>;
 
 /// A pipeline.
 pub(crate) struct Pipeline {
@@ -55,13 +57,15 @@ pub(crate) struct Pipeline {
 /// The pipelines of a device.
 pub(crate) struct Pipelines {
     made: Mutex<HashMap<PipelineKey, Arc<Pipeline>>>,
-    shaders: Mutex<HashMap<&'static str, Slot>>,
+    shaders: Mutex<HashMap<&'static str, Arc<Shader>>>,
+    /// Tells what identifies shaders, where pipelines may be remembered by that.
+    identifiers: Option<ext::shader_module_identifier::Device>,
     /// The invocations of a subgroup, where subgroups can be asked to be full.
     full_subgroups: Option<u32>,
     cache: vk::PipelineCache,
     /// Where the cache is saved, and the bytes that are there already.
     file: Option<Mutex<(CacheFile, usize)>>,
-    /// How many pipelines were made since the cache was last looked at.
+    /// How many pipelines that may not be in the cache were made since it was last looked at.
     unsaved: AtomicUsize,
     device: ash::Device,
 }
@@ -69,6 +73,7 @@ pub(crate) struct Pipelines {
 impl Pipelines {
     /// No pipelines yet, with what `file` remembers of those that were made before.
     pub(crate) fn new(
+        instance: &ash::Instance,
         device: ash::Device,
         file: Option<CacheFile>,
         features: &DeviceFeatures,
@@ -84,9 +89,13 @@ impl Pipelines {
             Err(_) => unsafe { device.create_pipeline_cache(&Default::default(), None) }
                 .map_or((vk::PipelineCache::null(), 0), |cache| (cache, 0)),
         };
+        // What remembers nothing need not be asked.
+        let identifies = features.has(DeviceFeature::ShaderIdentifiers) && saved > 0;
         Pipelines {
             made: Mutex::default(),
             shaders: Mutex::default(),
+            identifiers: identifies
+                .then(|| ext::shader_module_identifier::Device::new(instance, &device)),
             full_subgroups: features
                 .has(DeviceFeature::FullSubgroups)
                 .then_some(features.subgroup_size),
@@ -107,19 +116,21 @@ impl Pipelines {
         // Shaders whose invocations go by their place in a subgroup count on there being no gaps.
         let full = key.module.features.contains(&Feature::SubgroupShuffle)
             && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
-        let pipeline = Arc::new(Pipeline::new(shader, self.cache, key, full)?);
-        self.unsaved.fetch_add(1, Ordering::Relaxed);
+        let (pipeline, remembered) = Pipeline::new(shader, self.cache, key, full)?;
+        let pipeline = Arc::new(pipeline);
+        if !remembered {
+            self.unsaved.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(lock(&self.made).entry(key.clone()).or_insert(pipeline).clone())
     }
 
     fn shader(&self, module: &Module) -> Result<Arc<Shader>, Error> {
-        let slot = lock(&self.shaders).entry(module.name).or_default().clone();
-        let mut slot = lock(&slot);
-        if let Some(shader) = &*slot {
+        let mut shaders = lock(&self.shaders);
+        if let Some(shader) = shaders.get(module.name) {
             return Ok(shader.clone());
         }
-        let shader = Arc::new(Shader::new(&self.device, module)?);
-        *slot = Some(shader.clone());
+        let shader = Arc::new(Shader::new(&self.device, module, self.identifiers.as_ref())?);
+        shaders.insert(module.name, shader.clone());
         Ok(shader)
     }
 
@@ -153,10 +164,16 @@ impl Drop for Pipelines {
 }
 
 impl Shader {
-    fn new(device: &ash::Device, module: &Module) -> Result<Self, Error> {
+    fn new(
+        device: &ash::Device,
+        module: &Module,
+        identifiers: Option<&ext::shader_module_identifier::Device>,
+    ) -> Result<Self, Error> {
         // From here on, dropping `shader` destroys what was made.
         let mut shader = Shader {
-            module: vk::ShaderModule::null(),
+            module: Mutex::new(vk::ShaderModule::null()),
+            spirv: module.spirv,
+            identifier: identifiers.map_or(Vec::new(), |it| identifier(it, module.spirv)),
             set_layout: vk::DescriptorSetLayout::null(),
             layout: vk::PipelineLayout::null(),
             device: device.clone(),
@@ -185,22 +202,44 @@ impl Shader {
         // SAFETY: as above; the range is within the 128 bytes that every device has (tested in torchlet-shaders).
         shader.layout = unsafe { device.create_pipeline_layout(&create, None) }
             .map_err(Error::of("vkCreatePipelineLayout"))?;
-        let words: Vec<u32> =
-            module.spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        let create = vk::ShaderModuleCreateInfo::default().code(&words);
-        // SAFETY: the words are a module that spirv-val accepted when the shaders were built; the device has the features
-        // that it needs (`Encoder::dispatch` looks).
-        shader.module = unsafe { device.create_shader_module(&create, None) }
-            .map_err(Error::of("vkCreateShaderModule"))?;
         Ok(shader)
     }
+
+    /// The module, made if need be.
+    fn module(&self) -> Result<vk::ShaderModule, Error> {
+        let mut module = lock(&self.module);
+        if *module == vk::ShaderModule::null() {
+            let words = words(self.spirv);
+            let create = vk::ShaderModuleCreateInfo::default().code(&words);
+            // SAFETY: the words are a module that spirv-val accepted when the shaders were built; the device has the features
+            // that it needs (`Encoder::dispatch` looks).
+            *module = unsafe { self.device.create_shader_module(&create, None) }
+                .map_err(Error::of("vkCreateShaderModule"))?;
+        }
+        Ok(*module)
+    }
+}
+
+fn words(spirv: &[u8]) -> Vec<u32> {
+    spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
+/// What the driver knows a module by.
+fn identifier(functions: &ext::shader_module_identifier::Device, spirv: &[u8]) -> Vec<u8> {
+    let words = words(spirv);
+    let create = vk::ShaderModuleCreateInfo::default().code(&words);
+    let mut found = vk::ShaderModuleIdentifierEXT::default();
+    let function = functions.fp().get_shader_module_create_info_identifier_ext;
+    // SAFETY: the device was made with the extension and its feature, and both structures are complete and live through the call.
+    unsafe { function(functions.device(), &create, &mut found) };
+    found.identifier.get(..found.identifier_size as usize).unwrap_or_default().to_vec()
 }
 
 impl Drop for Shader {
     fn drop(&mut self) {
         // SAFETY: the pipelines made from it hold the shader by reference count and are gone; null handles are ignored.
         unsafe {
-            self.device.destroy_shader_module(self.module, None);
+            self.device.destroy_shader_module(*lock(&self.module), None);
             self.device.destroy_pipeline_layout(self.layout, None);
             self.device.destroy_descriptor_set_layout(self.set_layout, None);
         }
@@ -208,12 +247,13 @@ impl Drop for Shader {
 }
 
 impl Pipeline {
+    /// Also tells whether it is certain that the driver remembered it.
     fn new(
         shader: Arc<Shader>,
         cache: vk::PipelineCache,
         key: &PipelineKey,
         full_subgroups: bool,
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, bool), Error> {
         let constants: Vec<u32> = key.workgroup.iter().chain(&key.constants).copied().collect();
         let entries: Vec<_> = (0..constants.len() as u32)
             .map(|id| vk::SpecializationMapEntry { constant_id: id, offset: 4 * id, size: 4 })
@@ -223,23 +263,34 @@ impl Pipeline {
             .data(bytemuck::cast_slice(&constants));
         let stage = vk::PipelineShaderStageCreateInfo::default()
             .stage(vk::ShaderStageFlags::COMPUTE)
-            .module(shader.module)
             .name(c"main")
             .specialization_info(&specialization)
             .flags(match full_subgroups {
                 true => vk::PipelineShaderStageCreateFlags::REQUIRE_FULL_SUBGROUPS,
                 false => vk::PipelineShaderStageCreateFlags::empty(),
             });
-        let create = [vk::ComputePipelineCreateInfo::default().stage(stage).layout(shader.layout)];
-        // SAFETY: stage and layout were made for the same declaration of bindings and push constants. Full subgroups are asked for where the
-        // device has them and the workgroup is a multiple of their size along x.
-        let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
-        match made {
-            Ok(pipelines) => {
-                Ok(Pipeline { raw: pipelines.first().copied().unwrap_or_default(), shader })
+        let make = |stage: vk::PipelineShaderStageCreateInfo<'_>, flags| {
+            let create = vk::ComputePipelineCreateInfo::default();
+            let create = [create.stage(stage).layout(shader.layout).flags(flags)];
+            // SAFETY: stage and layout were made for the same declaration of bindings and push constants. Full subgroups are asked for where
+            // the device has them and the workgroup is a multiple of their size along x. A stage without a module has its identifier, and
+            // the flag that goes with it.
+            let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
+            made.map(|made| made.first().copied().unwrap_or_default()).map_err(|(_, error)| error)
+        };
+        if !shader.identifier.is_empty() {
+            let mut identifier = vk::PipelineShaderStageModuleIdentifierCreateInfoEXT::default()
+                .identifier(&shader.identifier);
+            let stage = stage.push_next(&mut identifier);
+            // What the driver does not remember, or cannot make so for another reason, is made of the module.
+            let flags = vk::PipelineCreateFlags::FAIL_ON_PIPELINE_COMPILE_REQUIRED;
+            if let Ok(raw) = make(stage, flags) {
+                return Ok((Pipeline { raw, shader }, true));
             }
-            Err((_, error)) => Err(Error::Vulkan("vkCreateComputePipelines", error)),
         }
+        let made = make(stage.module(shader.module()?), vk::PipelineCreateFlags::empty());
+        let raw = made.map_err(Error::of("vkCreateComputePipelines"))?;
+        Ok((Pipeline { raw, shader }, false))
     }
 
     pub(crate) fn layout(&self) -> vk::PipelineLayout {

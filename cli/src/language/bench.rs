@@ -3,6 +3,7 @@
 use super::bandwidth::bandwidth;
 use super::generate::peak_memory;
 use super::options::BenchLlmArguments;
+use super::parts::{self, Parts};
 use super::runner;
 use crate::failure::Failure;
 use crate::terminal::{bytes, duration, progress};
@@ -25,6 +26,7 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
         ..GenerationConfig::default()
     };
     let mut memory_rate = None;
+    let mut parts_of = arguments.parts.then(|| Parts::open(&arguments.language)).transpose()?;
     for &length in &arguments.prompt_tokens {
         if length == 0 || length.saturating_add(arguments.tokens) > limit {
             anstream::eprintln!(
@@ -57,6 +59,7 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
         }
         let rate = |count: usize, time: Duration| count as f64 / time.as_secs_f64().max(1e-9);
         let (prompt_rate, rate) = (rate(length, prefill), rate(generated, decode));
+        let token = parts_of.as_mut().map(|parts| parts.of(&prompt, &config)).transpose()?;
         match arguments.json {
             true => println!(
                 "{}",
@@ -68,12 +71,16 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
                     "prefill_ms": prefill.as_secs_f64() * 1e3,
                     "peak_bytes": peak,
                     "memory_bytes_per_sec": memory_rate,
+                    "parts": token.as_deref().map(parts::json),
                 })
             ),
             false => anstream::println!(
                 "prompt of {length:>5}: {:>10}, {prompt_rate:>9.1} tokens/s; then {generated} tokens at {rate:.1} tokens/s",
                 duration(prefill)
             ),
+        }
+        if let Some(token) = token.filter(|_| !arguments.json) {
+            parts::print(&token);
         }
     }
     if let Some(rate) = memory_rate.filter(|_| !arguments.json) {

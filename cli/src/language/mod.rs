@@ -6,6 +6,7 @@ mod chat;
 mod generate;
 mod inputs;
 mod options;
+mod parts;
 mod pictures;
 #[cfg(feature = "serve")]
 mod serve;
@@ -27,8 +28,10 @@ use crate::failure::Failure;
 use crate::model;
 use options::LanguageOptions;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use torchlet::llm::{ChatTemplate, Error, Model, Runner, Shards, Stop, Tokenizer};
+use torchlet::{Module, Profiler};
 
 /// What tokenizers are called, where they lie beside their models.
 const TOKENIZERS: [&str; 5] =
@@ -82,8 +85,25 @@ fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
 }
 
 fn runner(options: &LanguageOptions, tokenizer: Tokenizer) -> Result<Runner, Failure> {
+    runner_told(options, tokenizer, None)
+}
+
+/// The same, whose runs are told to a profiler.
+fn runner_told(
+    options: &LanguageOptions,
+    tokenizer: Tokenizer,
+    profiler: Option<Arc<Profiler>>,
+) -> Result<Runner, Failure> {
     let start = Instant::now();
-    let module = model::open(&options.model, &options.model_options)?;
+    let open = |path: &Path| -> Result<Module, Failure> {
+        let builder = model::builder(&options.model_options)?;
+        let builder = match &profiler {
+            Some(profiler) => builder.event_tracer(profiler.clone()),
+            None => builder,
+        };
+        Ok(builder.load(path)?)
+    };
+    let module = open(&options.model)?;
     let overrides = options.overrides();
     if options.shard.is_empty() {
         let opened = start.elapsed();
@@ -91,7 +111,7 @@ fn runner(options: &LanguageOptions, tokenizer: Tokenizer) -> Result<Runner, Fai
     }
     let mut programs: Vec<Box<dyn Model>> = vec![Box::new(module)];
     for shard in &options.shard {
-        programs.push(Box::new(model::open(shard, &options.model_options)?));
+        programs.push(Box::new(open(shard)?));
     }
     let opened = start.elapsed();
     Ok(Runner::new(Shards::new(programs), tokenizer, &overrides)?.opened_in(opened))
