@@ -90,7 +90,7 @@ impl Compiled {
                 .chain(parameters.map(Ok))
                 .collect();
             purposes.push(Purpose::Step(step));
-            let push = if parameters.is_some() { Vec::new() } else { step.push.clone() };
+            let push = step.push().to_vec();
             commands.push(Command::Dispatch {
                 key: step.key.clone(),
                 bindings: bindings?,

@@ -453,7 +453,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
         self.bound.extend(accesses.iter().map(|access| access.tensor));
-        self.steps.push(Step { node: self.node, key, accesses, push: push.bytes(), groups });
+        self.steps.push(Step { node: self.node, key, accesses, parameters: push.bytes(), groups });
         Ok(())
     }
 

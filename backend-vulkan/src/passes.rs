@@ -5,6 +5,7 @@ mod epilogue;
 mod flatten;
 mod gated;
 mod recurrent;
+mod rotary;
 mod separable;
 mod silu;
 
@@ -20,6 +21,7 @@ use torchlet_graph::passes::pieces;
 pub fn run(graph: &mut Graph<'_>) {
     recurrent::fuse(graph);
     silu::fuse(graph);
+    rotary::fuse(graph);
     flatten::run(graph);
     gated::fuse(graph);
     epilogue::fuse(graph);

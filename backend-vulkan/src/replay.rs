@@ -97,9 +97,9 @@ impl Replay {
         let mut end = 0u64;
         let mut places = Vec::with_capacity(steps.len());
         for step in steps {
-            places.push(if step.key.module.parameters {
+            places.push(if step.key.module.in_memory > 0 {
                 let place = end;
-                let bytes = (step.push.len() as u64).max(4);
+                let bytes = (step.in_memory().len() as u64).max(4);
                 end = (place + bytes).next_multiple_of(context.align.max(4));
                 Some((place, bytes))
             } else {
@@ -127,7 +127,7 @@ impl Replay {
         };
         let mapped = staging.mapped();
         for (step, offset) in &all {
-            write(mapped, *offset, &step.push)?;
+            write(mapped, *offset, step.in_memory())?;
         }
         let binding = |buffer: &Buffer, offset, size, written| Binding {
             buffer: buffer.raw,
@@ -148,12 +148,12 @@ impl Replay {
     /// Whether these are the same steps, but for their parameters.
     pub(crate) fn has_steps(&self, steps: &[Step]) -> bool {
         steps.len() == self.steps.len()
-            && steps.iter().zip(&self.steps).all(|(new, (old, offset))| {
+            && steps.iter().zip(&self.steps).all(|(new, (old, _))| {
                 new.node == old.node
                     && new.groups == old.groups
                     && new.accesses == old.accesses
                     && new.key == old.key
-                    && (offset.is_some() || new.push == old.push)
+                    && new.push() == old.push()
             })
     }
 
@@ -162,7 +162,7 @@ impl Replay {
         let Some([staging, _]) = &mut self.memory else { return Ok(()) };
         let mapped = staging.mapped();
         for (new, (_, offset)) in steps.iter().zip(&self.steps) {
-            write(mapped, *offset, &new.push)?;
+            write(mapped, *offset, new.in_memory())?;
         }
         Ok(())
     }

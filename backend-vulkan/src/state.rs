@@ -108,6 +108,8 @@ pub(crate) struct State {
     pub(crate) others: Vec<PipelineKey>,
     /// What calls leave to those who take it: which call it is, and which of its outputs. Decided when memory is planned.
     pub(crate) left: HashMap<ValueId, (usize, usize)>,
+    /// The views of such values.
+    pub(crate) views_of_left: HashMap<ValueId, Vec<ValueId>>,
     /// Which ways calls go.
     pub(crate) choices: Choices,
 }
@@ -170,6 +172,7 @@ impl State {
             reserved: Vec::new(),
             others: Vec::new(),
             left: HashMap::new(),
+            views_of_left: HashMap::new(),
             choices: Choices::default(),
         })
     }

@@ -27,6 +27,23 @@ pub(crate) struct Step {
     pub(crate) node: usize,
     pub(crate) key: PipelineKey,
     pub(crate) accesses: Vec<Access>,
-    pub(crate) push: Vec<u8>,
+    /// Push constants, and behind them what the shader reads from memory.
+    pub(crate) parameters: Vec<u8>,
     pub(crate) groups: [u32; 3],
+}
+
+impl Step {
+    /// Its push constants.
+    pub(crate) fn push(&self) -> &[u8] {
+        self.split().0
+    }
+
+    /// What the shader reads from memory.
+    pub(crate) fn in_memory(&self) -> &[u8] {
+        self.split().1
+    }
+
+    fn split(&self) -> (&[u8], &[u8]) {
+        self.parameters.split_at(self.key.module.push_bytes().min(self.parameters.len()))
+    }
 }

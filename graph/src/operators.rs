@@ -28,6 +28,9 @@
 //!   their weights, of which the steps take place `first` and each one `next` places further; `h` and, of LSTMs, `c` `[1, rows, hidden]` are the
 //!   states before; `weight` `[gates * hidden, hidden]` and, if it is not none, `bias` are those of the state. The states behind the steps go
 //!   to the places of the result that the last two numbers say; of LSTMs, a second result may be the cell's last one.
+//! - `torchlet.rotary(x, cosine, sine, form)` rotates pairs of elements of `x` `[batch, a, b, depth]` by angles that broadcast to `[1, a, b,
+//!   angles]`. Form 0: of neighbours, with an angle for each pair, and `x` is `[batch, a, b, pairs, 2]`; form 1: of element `i` of the first half
+//!   with element `i` of the second, with an angle for each element.
 
 /// An operator of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -700,6 +703,7 @@ operators! {
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
     RECURRENT = "torchlet.recurrent";
+    ROTARY = "torchlet.rotary";
     SEPARABLE = "torchlet.separable";
     UPDATE_CACHE = "update_cache.default";
 }

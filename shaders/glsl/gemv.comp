@@ -5,6 +5,8 @@
 //! module gemv_gated_subgroups GATED SUBGROUPS
 //! module gemv_halves SUBGROUPS HALVES
 //! module gemv_gated_halves GATED SUBGROUPS HALVES
+//! module gemv_placed PLACED SUBGROUPS
+//! module gemv_placed_halves PLACED SUBGROUPS HALVES
 #extension GL_GOOGLE_include_directive : require
 #ifdef SUBGROUPS
 #extension GL_KHR_shader_subgroup_basic : require
@@ -16,7 +18,9 @@
 #endif
 #include "tensor.glsl"
 #include "run.glsl"
+#ifndef PLACED
 #include "activations.glsl"
+#endif
 
 // A few rows of floating-point numbers times rows of weights, which are quantized, as linear_quantized.comp knows them, or numbers of 16 or 32
 // bits. Memory decides how long it takes: a workgroup for one or more quads, four
@@ -28,6 +32,9 @@
 // divides the sum.
 //
 // GATED: the activation of the product with one matrix times that with another.
+//
+// PLACED: rows of the product are of heads, which are rotated by angles of the row's position, as rotary.comp does. What comes of it lies
+// within another tensor, from a place on that changes from run to run.
 //
 // HALVES: where x is of halves, and WIDE, four products at a time are added up in halves, two sums in an instruction; 32-bit numbers take
 // the rest. Weights are exact in halves, products are rounded as a half weight times its scale would be.
@@ -44,13 +51,21 @@ layout(constant_id = 7) const uint WEIGHT = 0; // as linear_quantized.comp numbe
 layout(constant_id = 8) const uint GROUPED = 0; // scales change along k
 layout(constant_id = 9) const uint WIDE = 0;
 layout(constant_id = 10) const uint HAS_NORM = 0;
+#ifdef PLACED
+layout(constant_id = 11) const uint ROTATION = 0; // as rotary.comp numbers the forms; or NONE
+#else
 layout(constant_id = 11) const uint ACTIVATION = 0;
+#endif
 layout(constant_id = 12) const uint QUADS = 1; // of a team; at most MOST_SUMS, of all matrices
 layout(constant_id = 13) const uint TEAMS = 1; // more than one: STAGED is not zero
 layout(constant_id = 14) const uint STAGED = 0; // groups of eight numbers of x in shared memory, with what lies between them; or none
 #ifndef GATED
 layout(constant_id = 15) const uint BIAS = 0;
 layout(constant_id = 16) const uint HAS_BIAS = 0;
+#endif
+#ifdef PLACED
+layout(constant_id = 17) const uint ANGLE = 0;
+#elif !defined(GATED)
 layout(constant_id = 17) const uint RESIDUAL = 0;
 layout(constant_id = 18) const uint HAS_RESIDUAL = 0;
 #endif
@@ -62,9 +77,19 @@ layout(push_constant) uniform Push {
     uint weight_row;  // bytes, a multiple of the bytes of eight elements; WIDE: of 16
     uint group_shift; // elements that share a scale, as a power of two: at least eight; WIDE: those in 16 bytes
     uint scale_row;   // scales of a row of the weights
+#ifndef PLACED
     float a;          // of the activation
     float b;
+#endif
     float epsilon;    // of the norm
+#ifdef PLACED
+    uint depth;       // of a head: a multiple of four
+    uint positions;   // rows of a batch
+    uint rotated;     // elements of a head that take part: a multiple of four; HALVES_OF_HEADS: all of them, and a multiple of eight
+    uint angle_row;   // angles of a position
+    uint angle_head;  // from one head's angles to the next
+    uint out_batch;   // from one batch of the output to the next: a multiple of four
+#endif
 } push;
 
 const uint HALF_WEIGHTS = 3;
@@ -349,8 +374,17 @@ MATRIX(3, other)
 ACTIVATIONS(activation, ACTIVATION)
 #else
 RUN_IN(3, bias, BIAS)
+#ifdef PLACED
+RUN_IN(4, cosine, ANGLE)
+RUN_IN(7, sine, ANGLE)
+layout(set = 0, binding = 8) readonly buffer Place {
+    uint start;     // the first row's position
+    uint out_start; // in the output: a multiple of four
+} place_of;
+#else
 RUN_IN(4, residual, RESIDUAL)
 #include "epilogue.glsl"
+#endif
 #endif
 
 // Of an invocation, later of several: the sums of the products, by matrix and quad, and of the squares.
@@ -447,15 +481,77 @@ float sum_of_squares() {
 const uint PER_TURN = WEIGHT == FLOAT_WEIGHTS ? 4 : WIDE == 0 || WEIGHT == HALF_WEIGHTS ? 8 : WEIGHT == 0 ? 16 : 32;
 #define HAS_SCALES (GROUPED == 0 && WEIGHT < HALF_WEIGHTS)
 
+// A workgroup has so many quads.
+#define SLOTS (TEAMS * QUADS)
+
+#ifdef PLACED
+const uint NEIGHBOURS = 0;
+const uint HALVES_OF_HEADS = 1;
+const uint COMBINED = 2;
+const uint NONE = 3;
+
+// The first column of a workgroup's quad. HALVES_OF_HEADS: the quad behind one of even number has what that is rotated with.
+uint column(uint tile, uint slot) {
+    if (ROTATION != HALVES_OF_HEADS) return 4 * (tile * SLOTS + slot);
+    uint pair = tile * (SLOTS / 2) + slot / 2;
+    uint pairs = push.rotated / 8; // of a head
+    return pair / pairs * push.depth + 4 * (pair % pairs) + (slot & 1) * (push.rotated / 2);
+}
+
+#define COLUMN(quad) columns[quad]
+#else
+uint column(uint tile, uint slot) { return 4 * (tile * SLOTS + slot); }
+
+#define COLUMN(quad) (n + 4 * (quad))
+#endif
+
 #ifdef GATED
-#define BRING_OTHER(k) [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) other_bring(rows[QUADS + quad], n + 4 * quad, k);
+#define BRING_OTHER(k) [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) other_bring(rows[QUADS + quad], COLUMN(quad), k);
 #else
 #define BRING_OTHER(k)
 #endif
 #define BRING(k) { \
-    [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) weight_bring(rows[quad], n + 4 * quad, k); \
+    [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) weight_bring(rows[quad], COLUMN(quad), k); \
     BRING_OTHER(k) \
 }
+
+#ifdef PLACED
+// What a quad's sums come to.
+vec4 product_of(uint tile, uint slot, float root, uint parts) {
+    uvec4 columns = column(tile, slot) + uvec4(0, 1, 2, 3);
+    vec4 product = sum_of(0, slot % QUADS, slot / QUADS, parts) * root;
+    if (HAS_SCALES) product *= weight_scale_each(columns);
+    if (HAS_BIAS != 0) product += bias_each(columns);
+    return product;
+}
+
+// Two pairs of neighbours, each by an angle.
+vec4 turn(vec4 v, vec2 cosines, vec2 sines) {
+    vec4 c = cosines.xxyy;
+    return v * c + v.yxwz * vec4(-sines.x, sines.x, -sines.y, sines.y);
+}
+
+// The quad of a row, by the angles of its position.
+vec4 rotated(uint tile, uint slot, uint row, float root, uint parts) {
+    vec4 v = product_of(tile, slot, root, parts);
+    if (ROTATION == NONE) return v;
+    uint n = column(tile, slot);
+    uint d = n % push.depth;
+    uint angle = (place_of.start + row) * push.angle_row + n / push.depth * push.angle_head;
+    if (d >= push.rotated) return v;
+    if (ROTATION == NEIGHBOURS) {
+        angle += d / 2;
+        return turn(v, vec2(cosine_f(angle), cosine_f(angle + 1)), vec2(sine_f(angle), sine_f(angle + 1)));
+    }
+    if (ROTATION == COMBINED) {
+        vec4 both = cosine_each(angle + d + uvec4(0, 1, 2, 3));
+        return turn(v, both.xz, both.yw);
+    }
+    vec4 other = product_of(tile, slot ^ 1, root, parts);
+    uvec4 angles = angle + d + uvec4(0, 1, 2, 3);
+    return v * cosine_each(angles) + other * sine_each(angles) * ((slot & 1) == 0 ? -1.0 : 1.0);
+}
+#endif
 
 void main() {
     uint lane = place() % LANES;
@@ -466,7 +562,11 @@ void main() {
     uint m = tile % push.m;
     tile /= push.m;
     if (tile >= across) return;
-    uint n = (tile * TEAMS + team) * (4 * QUADS);
+    uint n = column(tile, team * QUADS);
+#ifdef PLACED
+    uint columns[MOST_SUMS];
+    [[unroll]] for (uint quad = 0; quad < QUADS; ++quad) columns[quad] = column(tile, team * QUADS + quad);
+#endif
     Sums sums;
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] = vec4(0);
     // The weights of a turn are on their way before x is there.
@@ -486,13 +586,17 @@ void main() {
     uint parts = put_all(sums);
     // The first invocations of a team have a quad each.
     if (lane >= QUADS) return;
-    n += 4 * lane;
+    uint slot = team * QUADS + lane;
+    n = column(tile, slot);
     float root = IN_HALVES ? WEIGHTS_OVER : 1.0;
     if (HAS_NORM != 0) {
         float all = sum_of_squares();
         root *= inversesqrt(all / float(push.k) + push.epsilon);
         if (IN_HALVES) root = isinf(all) ? uintBitsToFloat(0x7fc00000u) : root * NORM_OVER;
     }
+#ifdef PLACED
+    y_write_f4(place_of.out_start + m / push.positions * push.out_batch + m % push.positions * push.n + n, rotated(tile, slot, m % push.positions, root, parts));
+#else
     vec4 sum = sum_of(0, lane, team, parts) * root;
     if (HAS_SCALES) sum *= weight_scale_each(n + uvec4(0, 1, 2, 3));
     uint at = m * push.n + n;
@@ -505,4 +609,5 @@ void main() {
     EPILOGUE(at, sum, 4)
 #endif
     y_write_f4(at, sum);
+#endif
 }

@@ -5,16 +5,22 @@ use crate::{Constant, ConstantField, Element, Field, Module, Pipeline, PushConst
 /// The most dimensions that shaders walk over; dimensions that are walked alike count as one.
 pub const MAX_DIMS: usize = 8;
 
+/// What some names count as: macros count what they repeat with it.
+const fn one(_: &[&str]) -> usize {
+    1
+}
+
 /// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
 /// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs.
-/// Modules that do the same better may come after `or`, the best first, with what they need; one that reads its push constants from memory,
-/// after `replayed`. The SPIR-V is compared with all that.
+/// Parameters that are in one more buffer, since they change from run to run, come after `and`. Modules that do the same better may come
+/// after `or`, the best first, with what they need; one that reads all parameters from memory, after `replayed`. The SPIR-V is compared with
+/// all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
+    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,15 +34,16 @@ macro_rules! pipelines {
             #[allow(missing_docs, reason = "the fields are the shader's")]
             pub struct $push {
                 $(pub $field: $field_type,)*
+                $($(pub $memory: $memory_type,)*)?
             }
 
             impl Pipeline for $name {
                 const MODULE: Module = Module {
                     name: $file,
                     spirv: include_bytes!(concat!("../spv/", $file, ".spv")),
-                    bindings: $bindings,
+                    bindings: $bindings $(+ one(&[$(stringify!($memory)),*]))?,
                     push: <$push as PushConstants>::FIELDS,
-                    parameters: false,
+                    in_memory: 0 $($(+ one(&[stringify!($memory)]))*)?,
                     constants: &[$(ConstantField {
                         name: stringify!($constant),
                         count: <$constant_type as Constant>::COUNT,
@@ -53,7 +60,7 @@ macro_rules! pipelines {
                         name: $replayed,
                         spirv: include_bytes!(concat!("../spv/", $replayed, ".spv")),
                         bindings: $bindings + 1,
-                        parameters: true,
+                        in_memory: Self::MODULE.push.len(),
                         ..Self::MODULE
                     })?];
                     replayed.first().copied()
@@ -74,10 +81,15 @@ macro_rules! pipelines {
                     name: stringify!($field),
                     scalar: <$field_type as PushField>::SCALAR,
                     count: <$field_type as PushField>::COUNT,
-                }),*];
+                },)* $($(Field {
+                    name: stringify!($memory),
+                    scalar: <$memory_type as PushField>::SCALAR,
+                    count: <$memory_type as PushField>::COUNT,
+                },)*)?];
                 fn bytes(&self) -> Vec<u8> {
                     let mut bytes = Vec::with_capacity(size_of::<Self>());
                     $(self.$field.append(&mut bytes);)*
+                    $($(self.$memory.append(&mut bytes);)*)?
                     bytes
                 }
             }
@@ -306,6 +318,18 @@ pipelines! {
         m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
     }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_gated_subgroups" needs SubgroupArithmetic;
+
+    /// Such a product, of which each row of `depth` elements is rotated as `rotation` says, and that is written from an element of the output on. Buffers: input, weights, scales, bias, cosines, weights of a norm of
+    /// the input, output, sines.
+    GemvPlaced, GemvPlacedPush = "gemv_placed", 8 buffers, {
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
+        rotation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, angle: Element,
+    }, {
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, epsilon: f32, depth: u32, positions: u32,
+        rotated: u32, angle_row: u32, angle_head: u32, out_batch: u32,
+    }, and {
+        start: u32, out_start: u32,
+    }, needs SubgroupArithmetic, or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
 
     /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by row of the weights, output.
     UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {

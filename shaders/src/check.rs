@@ -30,7 +30,7 @@ pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
         bindings(spirv, module),
         workgroup_size(spirv),
         constants(spirv, module),
-        push_constants(spirv, module),
+        parameters(spirv, module),
     ];
     let mut check = 0;
     while check < checks.len() {
@@ -209,17 +209,41 @@ const fn is_word(spirv: Declarations, constant: u32) -> bool {
         || spirv.find(op::SPEC_CONSTANT_FALSE, 1, constant).is_some()
 }
 
-/// One block, whose members are the declared fields: types, offsets, names.
-const fn push_constants(spirv: Declarations, module: &Module) -> Option<&'static str> {
-    let pushed = spirv.find(op::VARIABLE, 2, PUSH_CONSTANT);
-    if module.parameters && pushed.is_some() {
-        return Some("the shader has push constants beside the buffer for them");
+/// The block of push constants, and that of the parameters in memory.
+const fn parameters(spirv: Declarations, module: &Module) -> Option<&'static str> {
+    if module.in_memory > module.push.len() {
+        return Some("more parameters are in memory than there are");
     }
-    let variable = if module.parameters { last_buffer(spirv, module) } else { pushed };
-    let Some(variable) = variable else {
-        let none = module.push.is_empty();
-        return if none { None } else { Some("the shader has no push constants") };
-    };
+    let pushed = module.push.len() - module.in_memory;
+    let (first, rest) = module.push.split_at(pushed);
+    match (spirv.find(op::VARIABLE, 2, PUSH_CONSTANT), first.is_empty()) {
+        (None, true) => {}
+        (None, false) => return Some("the shader has no push constants"),
+        (Some(_), true) if module.in_memory > 0 => {
+            return Some("the shader has push constants beside the buffer for them");
+        }
+        (Some(block), _) => {
+            let point = members(spirv, block, first);
+            if point.is_some() {
+                return point;
+            }
+        }
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    match last_buffer(spirv, module) {
+        Some(block) => members(spirv, block, rest),
+        None => Some("the shader has no buffer for parameters"),
+    }
+}
+
+/// A block whose members are these fields: types, offsets, names.
+const fn members(
+    spirv: Declarations,
+    variable: Instruction,
+    fields: &[Field],
+) -> Option<&'static str> {
     let Some(pointer) = spirv.find(op::TYPE_POINTER, 0, spirv.operand(variable, 0)) else {
         return Some("the push constants have no type");
     };
@@ -227,12 +251,12 @@ const fn push_constants(spirv: Declarations, module: &Module) -> Option<&'static
     let Some(block) = spirv.find(op::TYPE_STRUCT, 0, structure) else {
         return Some("the push constants are no structure");
     };
-    if spirv.operands(block) - 1 != module.push.len() {
+    if spirv.operands(block) - 1 != fields.len() {
         return Some("the number of push constants differs");
     }
     let (mut offset, mut member) = (0, 0);
-    while member < module.push.len() {
-        let field = &module.push[member];
+    while member < fields.len() {
+        let field = &fields[member];
         if !has_type(spirv, spirv.operand(block, 1 + member), field) {
             return Some("the types of push constants differ");
         }
@@ -250,8 +274,8 @@ const fn push_constants(spirv: Declarations, module: &Module) -> Option<&'static
     while let Some(name) = found {
         let member = spirv.operand(name, 1) as usize;
         if spirv.operand(name, 0) == structure
-            && member < module.push.len()
-            && !is_text(spirv, name, 2, module.push[member].name)
+            && member < fields.len()
+            && !is_text(spirv, name, 2, fields[member].name)
         {
             return Some("push constants are in another order or have other names");
         }

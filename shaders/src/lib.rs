@@ -96,10 +96,10 @@ pub struct Module {
     pub spirv: &'static [u8],
     /// How many storage buffers it binds, from binding 0 on.
     pub bindings: usize,
-    /// Its push constants.
+    /// Its parameters: push constants, but for the last ones.
     pub push: &'static [Field],
-    /// Whether it has no push constants: what would be such is in the last buffer.
-    pub parameters: bool,
+    /// How many of them, the last ones, are in the last buffer.
+    pub in_memory: usize,
     /// Its specialisation constants from constant 3 on; constants 0 to 2 are the workgroup size.
     pub constants: &'static [ConstantField],
     /// What it needs of a device beyond Vulkan 1.1.
@@ -117,10 +117,10 @@ impl Module {
         Module { name, spirv, features, ..self }
     }
 
-    /// Bytes of its push constants.
+    /// Bytes of its push constants; the other parameters are in the last buffer.
     pub const fn push_bytes(&self) -> usize {
         let (mut bytes, mut field) = (0, 0);
-        while field < self.push.len() {
+        while field + self.in_memory < self.push.len() {
             bytes += 4 * self.push[field].count;
             field += 1;
         }

@@ -196,7 +196,7 @@ impl Shader {
             .stage_flags(vk::ShaderStageFlags::COMPUTE)
             .size(module.push_bytes() as u32)];
         let mut create = vk::PipelineLayoutCreateInfo::default().set_layouts(&set_layouts);
-        if module.push_bytes() > 0 && !module.parameters {
+        if module.push_bytes() > 0 {
             create = create.push_constant_ranges(&ranges);
         }
         // SAFETY: as above; the range is within the 128 bytes that every device has (tested in torchlet-shaders).

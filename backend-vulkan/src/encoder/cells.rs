@@ -74,25 +74,50 @@ impl Encoder<'_, '_> {
         out: &Operand,
         which: usize,
         inputs: &[&Operand],
-        can: impl Fn(&Node) -> bool,
+        can: impl Fn(&Self, &Node) -> bool,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
         // What numbers change from run to run is encoded again with those who read them: these need not be among them.
         if self.planning && !self.varies() && inputs.iter().all(able) {
             let readers = self.readers(out.value);
-            if !readers.is_empty() && readers.into_iter().all(can) {
+            if !readers.is_empty() && readers.into_iter().all(|node| can(self, node)) {
                 self.state.left.insert(out.value, (self.node, which));
             }
         }
         let is_left = self.state.left.contains_key(&out.value);
         if is_left {
-            // Those who read the output read the inputs.
-            for input in inputs {
-                let root = self.state.root(input.id);
-                self.reads.join(out.value, root, self.node);
-            }
+            self.read_with(out.value, inputs);
         }
         is_left
+    }
+
+    /// The views of a value that a call leaves, which are looked for when memory is planned: later, that would only take time in each run
+    /// that differs.
+    pub(crate) fn views_of_left(
+        &mut self,
+        value: ValueId,
+        find: impl Fn(&Self) -> Vec<ValueId>,
+    ) -> Vec<ValueId> {
+        if self.planning {
+            let found = find(self);
+            self.state.views_of_left.insert(value, found);
+        }
+        self.state.views_of_left.get(&value).cloned().unwrap_or_default()
+    }
+
+    /// Those who read a value read these, too.
+    pub(crate) fn read_with(&mut self, value: ValueId, inputs: &[&Operand]) {
+        for input in inputs {
+            let root = self.state.root(input.id);
+            self.reads.join(value, root, self.node);
+        }
+    }
+
+    /// The value in whose memory a tensor is, if it is all of that, in its order.
+    pub(crate) fn whole(&self, tensor: &Operand) -> Option<ValueId> {
+        let in_order =
+            !self.state.is_part(tensor.id) && !self.state.strided.contains_key(&tensor.id);
+        in_order.then(|| self.state.root(tensor.id))
     }
 
     /// The tensor to write to that becomes the output of the current call, and has the contents of another already: this other one,

@@ -122,7 +122,7 @@ impl Encoder<'_, '_> {
     }
 
     /// The calls that read a value; none where it leaves the graph.
-    pub(super) fn readers(&self, id: ValueId) -> Vec<&'_ Node> {
+    pub(crate) fn readers(&self, id: ValueId) -> Vec<&'_ Node> {
         let graph = self.graph;
         let leaves = graph.outputs.contains(&id) || graph.updates.iter().any(|(new, _)| *new == id);
         let reads = |node: &&Node| {
@@ -278,7 +278,7 @@ mod tests {
             assert_eq!([location(7), location(8), location(10)], [(0, 128), (0, 256), (12, 0)]);
             let (again, _) = encode(&graph, &mut state, false).unwrap();
             assert_eq!(again.len(), steps.len());
-            assert!(again.iter().zip(&steps).all(|(a, b)| a.push == b.push));
+            assert!(again.iter().zip(&steps).all(|(a, b)| a.parameters == b.parameters));
         }
     }
 }

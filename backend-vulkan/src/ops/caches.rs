@@ -4,6 +4,7 @@
 //! leave their rotation to that: it writes them where they stay.
 
 use super::attention::position;
+use super::placed::{self, COMBINED, HALVES, NEIGHBOURS, Placing};
 use super::{Entry, operator};
 use crate::derived::{Beside, Derived};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
@@ -18,6 +19,12 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::LLAMA_UPDATE_CACHE, update_cache),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB, rotate_both),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_HF, rotate_both),
+    operator(Operator::ROTARY, |e, args| {
+        let rotation = Rotation::of(e, e.call()?, 0)?;
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &rotation.input.sizes)?;
+        if rotation.leave(e, &out, 0)? { Ok(()) } else { rotation.emit(e, &out, None) }
+    }),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, |e, args| {
         let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let out = e.out(args)?;
@@ -39,7 +46,8 @@ pub(super) const OPERATORS: &[Entry] = &[
             out_start: 0,
             out_batch: 0,
         };
-        Rotation { form: 2, input, angles: [angles.clone(), angles], push }.emit(e, &out, None)
+        Rotation { form: COMBINED, input, angles: [angles.clone(), angles], push }
+            .emit(e, &out, None)
     }),
 ];
 
@@ -70,6 +78,21 @@ fn store(
     }
     let batches = value.size(0);
     let (batch, out_batch) = (value.numel() / batches, cache.numel() / batches);
+    let push = RotaryPush {
+        numel: u32_of(value.numel())?,
+        depth: u32_of(value.size(3))?,
+        heads: u32_of(value.size(2))?,
+        positions: u32_of(value.size(1))?,
+        start: 0,
+        rotated: 0,
+        angle_row: 0,
+        angle_head: 0,
+        out_start: u32_of(start * row)?,
+        out_batch: u32_of(out_batch)?,
+    };
+    if placed::place(e, value, &Placing { rotation: None, push, out: cache })? {
+        return Ok(());
+    }
     let push = OverwritePush {
         numel: u32_of(batch)?,
         start: u32_of(start * row)?,
@@ -141,9 +164,51 @@ struct Rotation {
 }
 
 impl Rotation {
-    /// What a call does to one of its two inputs.
+    /// What a call of `torchlet.rotary` does.
+    fn spelt_out(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let (cosine, sine) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
+        let form = if e.int(e.arg(args, 3)?)? == 0 { NEIGHBOURS } else { HALVES };
+        let (depth, angles) = match (form, &input.sizes[..]) {
+            (NEIGHBOURS, [_, _, _, pairs, 2]) => (2 * pairs, *pairs),
+            (HALVES, [_, _, _, depth]) => (*depth, *depth),
+            _ => return Err(Error::Invalid(format!("{:?} rotated", input.sizes))),
+        };
+        let rows = [input.size(1), input.size(2)];
+        // Dimensions that angles lack have one element.
+        let own = |from_last: usize| cosine.sizes.iter().rev().nth(from_last).copied().unwrap_or(1);
+        let (own_rows, own_angles) = ([own(2), own(1)], own(0));
+        let fits = own_angles == angles
+            && cosine.numel() == own_rows[0] * own_rows[1] * angles
+            && cosine.sizes == sine.sizes
+            && cosine.element == sine.element
+            && own_rows.iter().zip(rows).all(|(own, row)| *own == row || *own == 1);
+        if !fits {
+            let (input, angles) = (&input.sizes, &cosine.sizes);
+            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+        }
+        let stride = |size: usize, own: usize| if size == 1 { Ok(0) } else { u32_of(own) };
+        let push = RotaryPush {
+            numel: u32_of(input.numel())?,
+            depth: u32_of(depth)?,
+            heads: u32_of(rows[1])?,
+            positions: u32_of(rows[0])?,
+            start: 0,
+            rotated: u32_of(depth)?,
+            angle_row: stride(own_rows[0], own_rows[1] * angles)?,
+            angle_head: stride(own_rows[1], angles)?,
+            out_start: 0,
+            out_batch: 0,
+        };
+        Ok(Rotation { form, input, angles: [cosine, sine], push })
+    }
+
+    /// What a call does to one of its inputs.
     fn of(e: &Encoder<'_, '_>, call: &Node, which: usize) -> Result<Self, Error> {
         let args = &call.args;
+        if call.operator == Operator::ROTARY {
+            return Rotation::spelt_out(e, args);
+        }
         let halves = call.operator == Operator::ET_VK_APPLY_ROTARY_EMB_HF;
         let input = e.tensor(e.arg(args, which)?)?;
         let (cosine, sine) = (e.tensor(e.arg(args, 2)?)?, e.tensor(e.arg(args, 3)?)?);
@@ -186,35 +251,34 @@ impl Rotation {
             out_start: 0,
             out_batch: 0,
         };
-        Ok(Rotation { form: u32::from(halves), input, angles: [cosine, sine], push })
+        let form = if halves { HALVES } else { NEIGHBOURS };
+        Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
     /// The rotation that was left to whoever puts `value` into a cache.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<Self>, Error> {
-        let forms = [Operator::ET_VK_APPLY_ROTARY_EMB, Operator::ET_VK_APPLY_ROTARY_EMB_HF];
-        let left = e.left(value.value).filter(|(call, _)| forms.contains(&call.operator));
+        let forms = [
+            Operator::ET_VK_APPLY_ROTARY_EMB,
+            Operator::ET_VK_APPLY_ROTARY_EMB_HF,
+            Operator::ROTARY,
+        ];
+        let left = e.whole(value).and_then(|value| e.left(value));
+        let left = left.filter(|(call, _)| forms.contains(&call.operator));
         left.map(|(call, which)| Rotation::of(e, call, which)).transpose()
     }
 
     /// Whether the current call leaves it to those who take what comes of it: they put it into a cache, and can rotate it then.
-    fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand, which: usize) -> bool {
-        let value = out.value;
+    fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand, which: usize) -> Result<bool, Error> {
         // Each row of the cache starts at a multiple of four.
-        if !self.input.size(3).is_multiple_of(4) {
-            return false;
+        if !self.push.depth.is_multiple_of(4) {
+            return Ok(false);
         }
-        let stores = |node: &Node| {
-            let position = match node.operator {
-                Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE => 0,
-                Operator::SDPA_WITH_KV_CACHE => 1,
-                _ => return false,
-            };
-            node.parts.is_empty()
-                && node.args.get(position) == Some(&value)
-                && node.args.iter().filter(|arg| **arg == value).count() == 1
-        };
         let [cosine, sine] = &self.angles;
-        e.leave(out, which, &[&self.input, cosine, sine], stores)
+        // If a product leaves the input to the rotation, it is left to those, too.
+        let of_product = placed::read_by_left(e, &self.input)?;
+        let inputs: Vec<&Operand> =
+            [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
+        Ok(placed::leave_to(e, out, which, &inputs, placed::stores))
     }
 
     /// Emits it: into the output, or from an element of that on, where its batches are those of a cache.
@@ -234,6 +298,11 @@ impl Rotation {
         let all = if start.is_some() { out.numel() } else { input.numel() };
         push.out_start = u32_of(start.unwrap_or(0))?;
         push.out_batch = u32_of(all / batches)?;
+        let angles = [&cosine, &sine];
+        let placing = Placing { rotation: Some((form, angles)), push, out };
+        if placed::place(e, &input, &placing)? {
+            return Ok(());
+        }
         let pipeline =
             Rotary { form, input: input.element, angle: cosine.element, output: out.element };
         let accesses = [read(input.id), read(cosine.id), read(sine.id), write(out.id)];
@@ -248,7 +317,7 @@ fn rotate_both(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for (which, out) in outs.into_iter().enumerate().take(2) {
         let rotation = Rotation::of(e, call, which)?;
         let out = e.resize(out, &rotation.input.sizes)?;
-        if !rotation.leave(e, &out, which) {
+        if !rotation.leave(e, &out, which)? {
             rotation.emit(e, &out, None)?;
         }
     }

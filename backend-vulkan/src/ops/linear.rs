@@ -1,8 +1,9 @@
 //! Operators that multiply matrices.
 
 use super::matmul::Product;
-use super::normed::Norm;
-use super::quantized::{Regular, Weighted};
+use super::normed::{FEW_ROWS, Norm};
+use super::placed;
+use super::quantized::{Few, Regular, Weighted};
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
 use super::{Entry, product};
@@ -134,10 +135,12 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let norm = Norm::of(e, &it.input)?;
     // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
     e.reserve(&it.out);
-    if let Some(regular) = Regular::of(e, &it)?
-        && regular.encode(e, &it, &epilogue, norm.as_ref())?
-    {
-        return Ok(());
+    if let Some(regular) = Regular::of(e, &it)? {
+        let few = placed::leave(e, &it, norm.as_ref());
+        let done = few == Few::Left && it.m <= FEW_ROWS;
+        if done || regular.encode(e, &it, &epilogue, norm.as_ref(), few)? {
+            return Ok(());
+        }
     }
     if let Some(norm) = norm.filter(|norm| norm.is_left) {
         norm.emit(e, &it.input)?;

@@ -20,6 +20,7 @@ mod matmul;
 mod normalize;
 mod normed;
 mod order;
+mod placed;
 mod pooling;
 mod quantized;
 mod recurrent;

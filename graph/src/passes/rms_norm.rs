@@ -3,13 +3,14 @@
 //! Found from `x · rsqrt(mean(x², -1, keepdim) + epsilon) · weight` backwards: the square a power or a product, the factors in any order,
 //! and, in graphs of 16 bits, between a conversion to `f32` and one back, before or after the weight.
 //!
-//! Needs: each value made once, before its uses; fixed shapes. Keeps: norms over other dimensions than the last, and those without
-//! weights. Rounding: that of the call's own definition, which computes in `f32` and rounds once; what was rounded on the way is
+//! Needs: each value made once, before its uses; weights of a fixed number, more than one: then rows have as many elements, as nothing else
+//! can be multiplied with them but single ones, which no exporter takes for what varies. Keeps: norms over other dimensions than the last, and
+//! those without weights. Rounding: that of the call's own definition, which computes in `f32` and rounds once; what was rounded on the way is
 //! not.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
-use crate::graph::{Graph, Node, Value, ValueId};
+use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use torchlet_core::ScalarType;
 
@@ -33,9 +34,6 @@ struct Norm {
 
 fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Norm> {
     let out = *node.args.last()?;
-    if !rewriter.has_fixed_shapes() {
-        return None;
-    }
     // A conversion to the graph's type may be last.
     let product = match narrowed(rewriter, node) {
         Some(product) => rewriter.maker(product)?,
@@ -50,8 +48,12 @@ fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Norm> {
         let weight = widened(rewriter, weight).unwrap_or(weight);
         let (input_tensor, out_tensor) = (rewriter.tensor(input)?, rewriter.tensor(out)?);
         let weight_tensor = rewriter.tensor(weight)?;
+        let is_fixed = |tensor: &Tensor<'_>| !tensor.dynamic;
+        let rows_are = is_fixed(weight_tensor)
+            && (weight_tensor.sizes != [1] || (is_fixed(input_tensor) && is_fixed(out_tensor)));
         let types = [input_tensor, weight_tensor].map(|tensor| tensor.scalar_type);
-        let fits = input_tensor.sizes == out_tensor.sizes
+        let fits = rows_are
+            && input_tensor.sizes == out_tensor.sizes
             && weight_tensor.sizes == input_tensor.sizes.last_chunk::<1>()?
             && types == [out_tensor.scalar_type; 2]
             && rewriter.is_lasting(input)

@@ -1,12 +1,12 @@
 //! Products with quantized matrices, and tables of quantized embeddings.
 
 use super::convert::{Direction, affine, bounds};
-use super::regular::Regular;
+use super::regular::{Few, Regular};
 use super::{bias_of, is_relu, pair, quantized_input};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
-use crate::ops::normed::Norm;
-use crate::ops::{Entry, operator, product};
+use crate::ops::normed::{FEW_ROWS, Norm};
+use crate::ops::{Entry, operator, placed, product};
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
@@ -260,7 +260,7 @@ impl Weighted {
     }
 
     /// Whether both sides are floating-point numbers.
-    pub(super) fn is_of_floats(&self) -> bool {
+    pub(in crate::ops) fn is_of_floats(&self) -> bool {
         self.input.element.is_floating() && self.out.element.is_floating()
     }
 }
@@ -274,9 +274,12 @@ fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<(
     e.reserve(&it.out);
     if it.is_of_floats()
         && let Some(regular) = Regular::of(e, &it)?
-        && regular.encode(e, &it, &epilogue, norm.as_ref())?
     {
-        return Ok(());
+        let few = placed::leave(e, &it, norm.as_ref());
+        let done = few == Few::Left && it.m <= FEW_ROWS;
+        if done || regular.encode(e, &it, &epilogue, norm.as_ref(), few)? {
+            return Ok(());
+        }
     }
     if let Some(norm) = norm.filter(|norm| norm.is_left) {
         norm.emit(e, &it.input)?;

@@ -10,9 +10,9 @@ pub(super) mod linear;
 pub(super) mod parameters;
 mod regular;
 
-pub(super) use linear::Weighted;
 pub(crate) use linear::weighs_floats;
-pub(super) use regular::{Regular, gated, is_wide};
+pub(super) use linear::{Weighted, weighted};
+pub(super) use regular::{Few, Regular, gated, is_wide};
 
 use crate::encoder::Encoder;
 use crate::error::Error;

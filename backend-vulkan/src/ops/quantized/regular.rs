@@ -11,13 +11,14 @@ use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::matmul::Product;
 use crate::ops::normed::{FEW_ROWS, Norm};
+use crate::ops::placed::Placing;
 use crate::ops::tiling::is_tiled;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::Node;
 use torchlet_shaders::{
-    Element, Gemv, GemvGated, GemvGatedPush, GemvPush, Pipeline as _, UnpackWeights,
-    UnpackWeightsPush,
+    Element, Gemv, GemvGated, GemvGatedPush, GemvPlaced, GemvPlacedPush, GemvPush, Pipeline as _,
+    UnpackWeights, UnpackWeightsPush,
 };
 
 /// The elements of a row of weights that an invocation multiplies at a time.
@@ -36,9 +37,9 @@ const PER_WORKGROUP: usize = 2048;
 /// The most bytes of weights that are unpacked.
 const MOST_UNPACKED: usize = 1 << 29;
 
-/// The push constants of the kernels for few rows.
+/// The push constants of the kernels for few rows, with others behind them.
 macro_rules! gemv_push {
-    ($push:ident, $regular:expr, $product:expr, $epilogue:expr, $norm:expr) => {
+    ($push:ident, $regular:expr, $product:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
         $push {
             m: u32_of($product.m)?,
             n: u32_of($product.n)?,
@@ -46,16 +47,15 @@ macro_rules! gemv_push {
             weight_row: u32_of($product.weight_row)?,
             group_shift: $regular.group_shift,
             scale_row: u32_of($regular.scale_row)?,
-            a: $epilogue.a,
-            b: $epilogue.b,
             epsilon: $norm.map_or(0.0, |norm| norm.epsilon as f32),
+            $($field: $value,)*
         }
     };
 }
 
 /// What the kernels for few rows are made for, with others behind it.
 macro_rules! gemv {
-    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $epilogue:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
             input: source($product, $norm).element,
             scale: $regular.scales.element,
@@ -65,7 +65,6 @@ macro_rules! gemv {
             grouped: $regular.grouped,
             wide: $regular.wide($product).is_some(),
             has_norm: $norm.is_some(),
-            activation: $epilogue.activation,
             quads: $split.quads,
             teams: $split.teams,
             staged: $split.staged,
@@ -112,6 +111,14 @@ impl Split {
         let tiles = it.n / 4 / (self.quads * self.teams) as usize;
         [self.workgroup() as usize, tiles.saturating_mul(it.m)]
     }
+}
+
+/// Who computes a product when it is of few rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::ops) enum Few {
+    Here,
+    /// The calls that take its result.
+    Left,
 }
 
 /// What is known of such a product.
@@ -239,30 +246,29 @@ impl Regular {
         Some((teams, u32::try_from(staged).ok()?))
     }
 
-    /// Emits the dispatches; `false` if there is no kernel for so many rows.
+    /// Emits the dispatches; `false` if there is no kernel for so many rows. With other shapes, the call takes the kernel for few, which is made
+    /// too, unless few rows are left to others.
     pub(in crate::ops) fn encode(
         &self,
         e: &mut Encoder<'_, '_>,
         it: &Weighted,
         epilogue: &Epilogue,
         norm: Option<&Norm>,
+        few: Few,
     ) -> Result<bool, Error> {
         for operand in [&it.weight, &it.input, &it.out] {
             u32_of(operand.numel())?;
         }
-        let residual = epilogue.residual.as_ref();
-        let split = self.split(e, it, norm, 1);
-        let pipeline = gemv!(Gemv, self, split, it, epilogue, norm, {
-            bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
-            has_bias: it.bias.is_some(),
-            residual: residual.map_or(Element::F32, |residual| residual.element),
-            has_residual: residual.is_some(),
-        });
+        let (pipeline, split) = self.gemv(e, it, epilogue, norm);
         if it.m > FEW_ROWS {
-            return self.many_rows(e, it, epilogue, &pipeline, [split.workgroup(), 1, 1]);
+            if few == Few::Here && e.is_dynamic(&it.out) {
+                e.also(&pipeline, [split.workgroup(), 1, 1]);
+            }
+            return self.many_rows(e, it, epilogue);
         }
-        let push = gemv_push!(GemvPush, self, it, epilogue, norm);
+        let push = gemv_push!(GemvPush, self, it, norm, { a: epilogue.a, b: epilogue.b });
         let input = source(it, norm);
+        let residual = epilogue.residual.as_ref();
         let accesses = [
             read(input.id),
             read(it.weight.id),
@@ -275,6 +281,85 @@ impl Regular {
         let workgroup = [split.workgroup(), 1];
         e.dispatch_along_y(&pipeline, accesses, &push, split.invocations(it), workgroup)?;
         Ok(true)
+    }
+
+    /// The kernel for few rows, and how that divides up its work.
+    fn gemv(
+        &self,
+        e: &Encoder<'_, '_>,
+        it: &Weighted,
+        epilogue: &Epilogue,
+        norm: Option<&Norm>,
+    ) -> (Gemv, Split) {
+        let split = self.split(e, it, norm, 1);
+        let residual = epilogue.residual.as_ref();
+        let pipeline = gemv!(Gemv, self, split, it, norm, {
+            activation: epilogue.activation,
+            bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
+            has_bias: it.bias.is_some(),
+            residual: residual.map_or(Element::F32, |residual| residual.element),
+            has_residual: residual.is_some(),
+        });
+        (pipeline, split)
+    }
+
+    /// Notes the kernel for few rows without anything behind it, which a call may take with other shapes.
+    pub(in crate::ops) fn also(&self, e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) {
+        let (pipeline, split) = self.gemv(e, it, &Epilogue::none(), norm);
+        e.also(&pipeline, [split.workgroup(), 1, 1]);
+    }
+
+    /// Emits the product of few rows whose results are put elsewhere, rotated perhaps; of more, it notes what few will take.
+    pub(in crate::ops) fn place(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        it: &Weighted,
+        norm: Option<&Norm>,
+        placing: &Placing<'_>,
+    ) -> Result<(), Error> {
+        let mut split = self.split(e, it, norm, 1);
+        if placing.in_pairs() && split.quads * split.teams == 1 {
+            split.quads = 2;
+        }
+        let [cosine, sine] = placing.angles().unwrap_or([&it.input; 2]);
+        let pipeline = gemv!(GemvPlaced, self, split, it, norm, {
+            rotation: placing.form(),
+            bias: it.bias.as_ref().map_or(Element::F32, |bias| bias.element),
+            has_bias: it.bias.is_some(),
+            angle: cosine.element,
+        });
+        let pipeline = GemvPlaced { output: placing.out.element, ..pipeline };
+        if it.m > FEW_ROWS {
+            e.also(&pipeline, [split.workgroup(), 1, 1]);
+            return Ok(());
+        }
+        for operand in [&it.weight, &it.input, placing.out] {
+            u32_of(operand.numel())?;
+        }
+        let rotary = &placing.push;
+        let push = gemv_push!(GemvPlacedPush, self, it, norm, {
+            depth: rotary.depth,
+            positions: rotary.positions,
+            rotated: rotary.rotated,
+            angle_row: rotary.angle_row,
+            angle_head: rotary.angle_head,
+            out_batch: rotary.out_batch,
+            start: rotary.start,
+            out_start: rotary.out_start,
+        });
+        let input = source(it, norm);
+        let accesses = [
+            read(input.id),
+            read(it.weight.id),
+            read(self.scales.id),
+            read(it.bias.as_ref().unwrap_or(input).id),
+            read(cosine.id),
+            read(norm.map_or(input, |norm| &norm.weight).id),
+            write(placing.out.id),
+            read(sine.id),
+        ];
+        let workgroup = [split.workgroup(), 1];
+        e.dispatch_along_y(&pipeline, accesses, &push, split.invocations(it), workgroup)
     }
 
     /// The invocations of a team.
@@ -298,18 +383,13 @@ impl Regular {
         fits.then_some(elements)
     }
 
-    /// Emits the product of many rows; `false` if there is none. With other shapes, the call takes a kernel for few, which is made too.
+    /// Emits the product of many rows; `false` if there is none.
     fn many_rows(
         &self,
         e: &mut Encoder<'_, '_>,
         it: &Weighted,
         epilogue: &Epilogue,
-        few: &Gemv,
-        workgroup: [u32; 3],
     ) -> Result<bool, Error> {
-        if e.is_dynamic(&it.out) {
-            e.also(few, workgroup);
-        }
         if !it.form.is_quantized() {
             self.in_tiles(e, it, epilogue, it.weight.clone())?;
             return Ok(true);
@@ -396,7 +476,9 @@ pub(in crate::ops) fn gated(
     let norm = norm.as_ref();
     let input = source(&it, norm);
     let split = regular.split(e, &it, norm, 2);
-    let pipeline = gemv!(GemvGated, regular, split, &it, epilogue, norm, {});
+    let pipeline = gemv!(GemvGated, regular, split, &it, norm, {
+        activation: epilogue.activation,
+    });
     if it.m > FEW_ROWS {
         if e.is_dynamic(&it.out) {
             e.also(&pipeline, [split.workgroup(), 1, 1]);
@@ -415,7 +497,10 @@ pub(in crate::ops) fn gated(
         read(scales[1].id),
         read(norm.map_or(input, |norm| &norm.weight).id),
     ];
-    let push = gemv_push!(GemvGatedPush, regular, &it, epilogue, norm);
+    let push = gemv_push!(GemvGatedPush, regular, &it, norm, {
+        a: epilogue.a,
+        b: epilogue.b,
+    });
     let (invocations, numel) = (split.invocations(&it), it.out.numel());
     Ok(Some(Gated { pipeline, push, accesses, invocations, numel }))
 }

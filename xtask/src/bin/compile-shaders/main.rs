@@ -4,6 +4,7 @@
 
 mod compile;
 mod modules;
+mod names;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;

@@ -1,0 +1,208 @@
+//! Products whose results are rotated, or go to a cache: queries, keys and values of language models.
+//!
+//! Of few rows, rotating them and putting them into a cache takes as long as dispatches take to begin. So such a product leaves itself to those
+//! who take its result: they have it rotate its rows and write them where they stay.
+
+use super::normed::{FEW_ROWS, Norm};
+use super::quantized::{Few, Regular, Weighted, weighs_floats, weighted};
+use crate::device::DeviceFeature;
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::stages::Epilogue;
+use crate::tensors::Operand;
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::RotaryPush;
+
+/// The forms of rotations, as the shaders number them.
+pub(super) const NEIGHBOURS: u32 = 0;
+pub(super) const HALVES: u32 = 1;
+pub(super) const COMBINED: u32 = 2;
+const NONE: u32 = 3;
+
+/// The views between a product and those who take its result, at most.
+const MOST_VIEWS: usize = 4;
+
+/// Where the rows of a product go, and how they are rotated on the way.
+pub(super) struct Placing<'p> {
+    /// The form, cosines and sines.
+    pub(super) rotation: Option<(u32, [&'p Operand; 2])>,
+    /// As the kernel that only rotates takes it.
+    pub(super) push: RotaryPush,
+    pub(super) out: &'p Operand,
+}
+
+impl Placing<'_> {
+    pub(super) fn form(&self) -> u32 {
+        self.rotation.map_or(NONE, |(form, _)| form)
+    }
+
+    pub(super) fn angles(&self) -> Option<[&Operand; 2]> {
+        self.rotation.map(|(_, angles)| angles)
+    }
+
+    /// Whether elements are rotated with others than their neighbours.
+    pub(super) fn in_pairs(&self) -> bool {
+        self.form() == HALVES
+    }
+
+    /// Whether the product's kernel can do it.
+    fn fits(&self, it: &Weighted) -> bool {
+        let push = &self.push;
+        let [row, positions] = [push.heads.checked_mul(push.depth), Some(push.positions)]
+            .map(|count| count.map_or(0, |count| count as usize));
+        let by_four = [push.depth, push.rotated, push.out_start].iter().all(|it| it % 4 == 0);
+        let rotates = self.rotation.is_none_or(|(form, angles)| {
+            angles.iter().all(|angle| angle.element.is_floating())
+                && (form != HALVES || (push.rotated == push.depth && push.depth % 8 == 0))
+        });
+        row == it.n
+            && positions > 0
+            && it.m.is_multiple_of(positions)
+            && (push.out_batch % 4 == 0 || it.m == positions)
+            && by_four
+            && rotates
+            && self.out.element.is_floating()
+    }
+}
+
+/// Whether the current call, which is this product, leaves itself to those who take its result, if it is of few rows.
+pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> Few {
+    if !e.operator().is_ok_and(weighs_floats)
+        || !e.features().has(DeviceFeature::SubgroupArithmetic)
+    {
+        return Few::Here;
+    }
+    let able = it.is_of_floats() && (e.is_dynamic(&it.out) || it.m <= FEW_ROWS);
+    let takes = |node: &Node| if able { takes(node) } else { &[] };
+    if leave_to(e, &it.out, 0, &inputs(it, norm), takes) { Few::Left } else { Few::Here }
+}
+
+/// Where a call takes what a product may leave to it: to rotate that, or to put it into a cache.
+fn takes(node: &Node) -> &'static [usize] {
+    match node.operator {
+        Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF => &[0, 1],
+        Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED | Operator::ROTARY => &[0],
+        _ => stores(node),
+    }
+}
+
+/// Where a call takes what it puts into a cache.
+pub(super) fn stores(node: &Node) -> &'static [usize] {
+    match node.operator {
+        Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE => &[0],
+        Operator::SDPA_WITH_KV_CACHE => &[1, 2],
+        _ => &[],
+    }
+}
+
+/// Leaves an output of the current call to those who take it, or views of it, if all of them do so at places that `takes` tells of. They read
+/// the inputs then.
+pub(super) fn leave_to(
+    e: &mut Encoder<'_, '_>,
+    out: &Operand,
+    which: usize,
+    inputs: &[&Operand],
+    takes: impl Fn(&Node) -> &'static [usize],
+) -> bool {
+    let can = |e: &Encoder<'_, '_>, node: &Node| ends_in(e, node, out, MOST_VIEWS, &takes);
+    if !e.leave(out, which, inputs, can) {
+        return false;
+    }
+    let views = e.views_of_left(out.value, |e| views(e, out.value, MOST_VIEWS));
+    views.iter().for_each(|view| e.read_with(*view, inputs));
+    true
+}
+
+/// The tensors that change from run to run of what a product reads.
+fn inputs<'i>(it: &'i Weighted, norm: Option<&'i Norm>) -> Vec<&'i Operand> {
+    norm.map_or_else(|| vec![&it.input], |norm| vec![&norm.input, &norm.weight])
+}
+
+/// Whether a call keeps the elements of its input in their order.
+fn is_view(node: &Node) -> bool {
+    let views = [
+        Operator::VIEW_COPY,
+        Operator::UNSQUEEZE_COPY,
+        Operator::SQUEEZE_COPY_DIM,
+        Operator::SQUEEZE_COPY_DIMS,
+    ];
+    node.parts.is_empty() && views.contains(&node.operator)
+}
+
+/// Whether a call takes a value at such places alone, or all do that take the views of it that the call makes.
+fn ends_in(
+    e: &Encoder<'_, '_>,
+    node: &Node,
+    value: &Operand,
+    views: usize,
+    takes: &impl Fn(&Node) -> &'static [usize],
+) -> bool {
+    if is_view(node) {
+        let out = node.args.last().and_then(|out| e.tensor(*out).ok());
+        let ends = |out: Operand| {
+            let readers = e.readers(out.value);
+            !readers.is_empty()
+                && readers.iter().all(|node| ends_in(e, node, &out, views - 1, takes))
+        };
+        return views > 0
+            && node.args.first() == Some(&value.value)
+            && out.filter(|out| out.element == value.element).is_some_and(ends);
+    }
+    let places = takes(node);
+    let mut args = node.args.iter().enumerate();
+    node.parts.is_empty()
+        && !places.is_empty()
+        && args.all(|(place, arg)| *arg != value.value || places.contains(&place))
+}
+
+/// The views of a value.
+fn views(e: &Encoder<'_, '_>, value: ValueId, most: usize) -> Vec<ValueId> {
+    let readers = e.readers(value).into_iter().filter(|node| most > 0 && is_view(node));
+    let made = readers.filter_map(|node| node.args.last().copied());
+    made.flat_map(|view| [vec![view], views(e, view, most - 1)].concat()).collect()
+}
+
+/// The product that was left to whoever takes a value, which is its result or a view of that.
+fn left<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<&'e Node> {
+    let (call, _) = e.left(e.whole(value)?)?;
+    weighs_floats(call.operator).then_some(call)
+}
+
+/// What reads a value that a product may have been left with reads, too.
+pub(super) fn read_by_left(
+    e: &mut Encoder<'_, '_>,
+    value: &Operand,
+) -> Result<Vec<Operand>, Error> {
+    let Some(call) = left(e, value) else { return Ok(Vec::new()) };
+    let it = weighted(e, call)?;
+    let norm = Norm::of(e, &it.input)?;
+    Ok(inputs(&it, norm.as_ref()).into_iter().cloned().collect())
+}
+
+/// Emits the product that was left with `value`, so that its rows go where `placing` says. `false` if there is none, or if the value is there
+/// now, as the product's kernel cannot do that.
+pub(super) fn place(
+    e: &mut Encoder<'_, '_>,
+    value: &Operand,
+    placing: &Placing<'_>,
+) -> Result<bool, Error> {
+    let Some(call) = left(e, value) else { return Ok(false) };
+    let it = weighted(e, call)?;
+    let norm = Norm::of(e, &it.input)?;
+    let norm = norm.as_ref();
+    let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
+    // Whatever the number of rows is then, it is there still.
+    [&it.input, &it.weight].into_iter().chain(&it.bias).for_each(|operand| e.reserve(operand));
+    let is_few = it.m <= FEW_ROWS;
+    if placing.fits(&it) {
+        regular.place(e, &it, norm, placing)?;
+        return Ok(is_few);
+    }
+    if is_few {
+        regular.encode(e, &it, &Epilogue::none(), norm, Few::Here)?;
+    } else {
+        regular.also(e, &it, norm);
+    }
+    Ok(false)
+}

@@ -1,0 +1,276 @@
+//! Rotary embeddings that are spelt out become one call, as programs have them that were not lowered for a GPU.
+//!
+//! Of neighbours, `cat(r · c - i · s, r · s + i · c)` where `r` and `i` are the elements of pairs; of halves, `x · c + cat(-x₂, x₁) · s`. Rounding: that of
+//! the call, which computes in `f32` and rounds once.
+
+use super::{by_maker, floating, remove, uses};
+use std::collections::{HashMap, HashSet};
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+pub(super) fn fuse(graph: &mut Graph<'_>) {
+    let search = Search { graph, makers: by_maker(graph), uses: uses(graph) };
+    let mut found = Vec::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        let mut gone = Vec::new();
+        let rotation = match node.operator {
+            Operator::CAT => search.neighbours(node, &mut gone),
+            Operator::ADD_TENSOR => search.halves(node, &mut gone),
+            _ => None,
+        };
+        let Some(rotation) = rotation else { continue };
+        // Nothing writes to what is read before it is read.
+        let first = gone.iter().min().copied().unwrap_or(place);
+        let mut between = graph.nodes.get(first..place).unwrap_or_default().iter();
+        if between.all(|node| !node.operator.writes_arguments()) {
+            found.push((place, rotation, gone));
+        }
+    }
+    let mut all_gone = HashSet::new();
+    for (place, Rotation { input, angles: [cosine, sine], form }, gone) in found {
+        let form_id = graph.values.len();
+        if let Some(slot) = graph.nodes.get_mut(place)
+            && let Some(out) = slot.args.last().copied()
+        {
+            graph.values.push(Value::Int(form));
+            let args = vec![input, cosine, sine, form_id, out];
+            *slot = Node { id: slot.id, operator: Operator::ROTARY, args, parts: Vec::new() };
+            all_gone.extend(gone);
+        }
+    }
+    remove(graph, &all_gone);
+}
+
+/// The views that leave out a dimension of one, and those that add one.
+const NARROWER: [Operator; 3] =
+    [Operator::SQUEEZE_COPY_DIM, Operator::SQUEEZE_COPY_DIMS, Operator::VIEW_COPY];
+const WIDER: [Operator; 2] = [Operator::UNSQUEEZE_COPY, Operator::VIEW_COPY];
+
+struct Rotation {
+    input: ValueId,
+    angles: [ValueId; 2],
+    form: i64,
+}
+
+struct Search<'g, 'p> {
+    graph: &'g Graph<'p>,
+    makers: HashMap<ValueId, usize>,
+    uses: HashMap<ValueId, usize>,
+}
+
+impl Search<'_, '_> {
+    /// The arguments of the call of an operator that makes a value. It goes to `gone`, whose values have no other use than `uses`.
+    fn call(
+        &self,
+        id: ValueId,
+        operators: &[Operator],
+        uses: usize,
+        gone: &mut Vec<usize>,
+    ) -> Option<&[ValueId]> {
+        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&uses))?;
+        let node = self.graph.nodes.get(place)?;
+        if !operators.contains(&node.operator) || !node.parts.is_empty() {
+            return None;
+        }
+        gone.push(place);
+        Some(&node.args)
+    }
+
+    fn int(&self, id: ValueId) -> Option<i64> {
+        match self.graph.values.get(id)? {
+            Value::Int(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    fn rank(&self, id: ValueId) -> Option<usize> {
+        Some(floating(self.graph, id)?.sizes.len())
+    }
+
+    fn size(&self, id: ValueId, from_last: usize) -> Option<usize> {
+        floating(self.graph, id)?.sizes.iter().rev().nth(from_last).copied()
+    }
+
+    /// Whether a dimension, which may be counted from the end, is the last one of so many.
+    fn is_last(&self, dim: ValueId, rank: usize) -> bool {
+        self.int(dim).is_some_and(|dim| dim == -1 || usize::try_from(dim) == Ok(rank - 1))
+    }
+
+    /// Two factors, in either order.
+    fn factors(&self, id: ValueId, gone: &mut Vec<usize>) -> Option<[ValueId; 2]> {
+        let args = self.call(id, &[Operator::MUL_TENSOR], 1, gone)?;
+        args.first_chunk().copied()
+    }
+
+    /// The two terms of a sum or a difference, which counts them once.
+    fn terms(
+        &self,
+        id: ValueId,
+        operator: Operator,
+        gone: &mut Vec<usize>,
+    ) -> Option<[ValueId; 2]> {
+        let args = self.call(id, &[operator], 1, gone)?;
+        self.two(args)
+    }
+
+    fn two(&self, args: &[ValueId]) -> Option<[ValueId; 2]> {
+        let [a, b, factor @ .., _] = args else { return None };
+        let plain = |id: &ValueId| match self.graph.values.get(*id) {
+            Some(Value::None | Value::Int(1)) => true,
+            Some(Value::Double(factor)) => *factor == 1.0,
+            _ => false,
+        };
+        factor.iter().all(plain).then_some([*a, *b])
+    }
+
+    /// The items of what a call joins along the last dimension.
+    fn joined(&self, args: &[ValueId], rank: usize) -> Option<[ValueId; 2]> {
+        let [items, dim @ .., _] = args else { return None };
+        let along = dim.first().is_some_and(|dim| self.is_last(*dim, rank));
+        let Some(Value::List(items)) = self.graph.values.get(*items) else { return None };
+        items.as_slice().try_into().ok().filter(|_| along)
+    }
+
+    /// What a slice of the last dimension is of, and where it begins and ends.
+    fn slice(&self, args: &[ValueId]) -> Option<(ValueId, usize, usize)> {
+        let [input, dim, start, end, step @ .., _] = args else { return None };
+        let rank = self.rank(*input)?;
+        let size = self.size(*input, 0)?;
+        let bound = |id: ValueId, default: usize| match self.graph.values.get(id)? {
+            Value::None => Some(default),
+            Value::Int(at) if *at < 0 => size.checked_sub(usize::try_from(at.unsigned_abs()).ok()?),
+            Value::Int(at) => Some(usize::try_from(*at).unwrap_or(usize::MAX).min(size)),
+            _ => None,
+        };
+        let fits = self.is_last(*dim, rank) && step.iter().all(|step| self.int(*step) == Some(1));
+        let (start, end) = (bound(*start, 0)?, bound(*end, size)?);
+        fits.then_some((*input, start, end))
+    }
+
+    /// The pairs of which a value is the first elements, or the second ones.
+    fn element(&self, id: ValueId, which: usize, gone: &mut Vec<usize>) -> Option<ValueId> {
+        // Each is a factor twice.
+        if let Some([input, dim, index, _]) = self.call(id, &[Operator::SELECT_COPY_INT], 2, gone) {
+            let sizes = self.sizes(*input)?;
+            let (index, which) = (self.int(*index)?, which as i64);
+            let fits = self.is_last(*dim, sizes.len())
+                && sizes.last() == Some(&2)
+                && (index == which || index == which - 2);
+            return fits.then_some(*input);
+        }
+        let squeezed = self.call(id, &NARROWER, 2, gone)?.first()?;
+        let slice = self.call(*squeezed, &[Operator::SLICE_COPY_TENSOR], 1, gone)?;
+        let (input, start, end) = self.slice(slice)?;
+        let sizes = self.sizes(input)?;
+        let (last, others) = sizes.split_last()?;
+        // What is left out is the last dimension alone.
+        let same = *last == 2 && *others == self.sizes(id)?;
+        ((start, end) == (which, which + 1) && same).then_some(input)
+    }
+
+    fn sizes(&self, id: ValueId) -> Option<Vec<usize>> {
+        floating(self.graph, id).map(|tensor| tensor.sizes)
+    }
+
+    /// Whether angles are of all rows of what is rotated, or the same for some.
+    fn are_angles(&self, angles: [ValueId; 2], rows: &[usize]) -> bool {
+        let all = angles.map(|id| floating(self.graph, id));
+        let [Some(cosine), Some(sine)] = all else { return false };
+        let Some(own) = cosine.sizes.last_chunk::<3>() else { return false };
+        let Some(rows) = rows.last_chunk::<3>() else { return false };
+        let batches = cosine.sizes.iter().rev().skip(3).all(|size| *size == 1);
+        let broadcast = own.iter().zip(rows).all(|(own, row)| own == row || *own == 1);
+        cosine.sizes == sine.sizes
+            && cosine.element == sine.element
+            && cosine.element.is_floating()
+            && batches
+            && broadcast
+            && own[2] == rows[2]
+    }
+
+    fn neighbours(&self, node: &Node, gone: &mut Vec<usize>) -> Option<Rotation> {
+        let out = *node.args.last()?;
+        let [first, second] = self.joined(&node.args, self.rank(out)?)?;
+        let first = *self.call(first, &WIDER, 1, gone)?.first()?;
+        let second = *self.call(second, &WIDER, 1, gone)?.first()?;
+        let [rc, is] = self.terms(first, Operator::SUB_TENSOR, gone)?;
+        let [a, b] = self.terms(second, Operator::ADD_TENSOR, gone)?;
+        let (rc, is) = (self.factors(rc, gone)?, self.factors(is, gone)?);
+        let (a, b) = (self.factors(a, gone)?, self.factors(b, gone)?);
+        let swapped = |[a, b]: [ValueId; 2]| [b, a];
+        for [r, cosine] in [rc, swapped(rc)] {
+            for [i, sine] in [is, swapped(is)] {
+                let has =
+                    |pair: [ValueId; 2], one: [ValueId; 2]| pair == one || swapped(pair) == one;
+                let turned = (has(a, [r, sine]) && has(b, [i, cosine]))
+                    || (has(b, [r, sine]) && has(a, [i, cosine]));
+                let mut parts = Vec::new();
+                if !turned {
+                    continue;
+                }
+                let (Some(input), Some(other)) =
+                    (self.element(r, 0, &mut parts), self.element(i, 1, &mut parts))
+                else {
+                    continue;
+                };
+                let sizes = self.sizes(input)?;
+                let fits = input == other
+                    && sizes.len() == 5
+                    && self.sizes(out)? == sizes
+                    && self.sizes(r)? == sizes[..4]
+                    && self.sizes(first)? == sizes[..4]
+                    && self.are_angles([cosine, sine], &sizes[..4]);
+                if fits {
+                    gone.extend(parts);
+                    return Some(Rotation { input, angles: [cosine, sine], form: 0 });
+                }
+            }
+        }
+        None
+    }
+
+    fn halves(&self, node: &Node, gone: &mut Vec<usize>) -> Option<Rotation> {
+        let [a, b] = self.two(&node.args)?;
+        let out = *node.args.last()?;
+        [[a, b], [b, a]].into_iter().find_map(|[plain, turned]| {
+            let mut parts = Vec::new();
+            let (plain, turned) =
+                (self.factors(plain, &mut parts)?, self.factors(turned, &mut parts)?);
+            let [input, cosine, sine] =
+                [turned, [turned[1], turned[0]]].into_iter().find_map(|[joined, sine]| {
+                    let mut own = Vec::new();
+                    let input = self.half_turned(joined, &mut own)?;
+                    let cosine = match plain {
+                        [x, cosine] | [cosine, x] if x == input => cosine,
+                        _ => return None,
+                    };
+                    parts.extend(own);
+                    Some([input, cosine, sine])
+                })?;
+            let sizes = self.sizes(input)?;
+            let fits = sizes.len() == 4
+                && self.sizes(out)? == sizes
+                && self.are_angles([cosine, sine], &sizes);
+            if fits {
+                gone.extend(parts);
+            }
+            fits.then_some(Rotation { input, angles: [cosine, sine], form: 1 })
+        })
+    }
+
+    /// What a value is of: its second half, negative, and its first half.
+    fn half_turned(&self, id: ValueId, gone: &mut Vec<usize>) -> Option<ValueId> {
+        let args = self.call(id, &[Operator::CAT], 1, gone)?;
+        let [negative, first] = self.joined(args, self.rank(id)?)?;
+        let second = *self.call(negative, &[Operator::NEG], 1, gone)?.first()?;
+        let (input, middle, end) =
+            self.slice(self.call(second, &[Operator::SLICE_COPY_TENSOR], 1, gone)?)?;
+        let (other, start, first_end) =
+            self.slice(self.call(first, &[Operator::SLICE_COPY_TENSOR], 1, gone)?)?;
+        let size = self.size(input, 0)?;
+        let fits = input == other
+            && (start, first_end, middle, end) == (0, size / 2, size / 2, size)
+            && size.is_multiple_of(2);
+        fits.then_some(input)
+    }
+}
