@@ -1,6 +1,7 @@
 //! What is done to a graph before it is encoded: calls that can be one become one.
 
 mod chain;
+mod dynamic;
 mod epilogue;
 mod flatten;
 mod gated;
@@ -19,6 +20,7 @@ use torchlet_graph::passes::pieces;
 /// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done when it is loaded: these are the calls that
 /// runs tell of.
 pub fn run(graph: &mut Graph<'_>) {
+    dynamic::split(graph);
     recurrent::fuse(graph);
     silu::fuse(graph);
     rotary::fuse(graph);

@@ -17,6 +17,7 @@
 //! - `torchlet.dynamic_linear(input, codes, scales, sums, bias, bits)` is `linear` with `input` as it is when its rows are quantized to 8
 //!   bits by `choose_qparams_per_token_asymmetric`. `codes` `[outputs, inputs]` are constant, of so many bits, and stand for themselves times
 //!   `scales` `[outputs, groups]`, of as many neighbours each; `sums` are those of what each row of them stands for.
+//! - `torchlet.linear_of_codes(input, codes, scales, bias)` is `linear` with such codes and scales, and `input` as it is.
 //! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
 //!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
 //!   they run on.
@@ -31,6 +32,7 @@
 //! - `torchlet.rotary(x, cosine, sine, form)` rotates pairs of elements of `x` `[batch, a, b, depth]` by angles that broadcast to `[1, a, b,
 //!   angles]`. Form 0: of neighbours, with an angle for each pair, and `x` is `[batch, a, b, pairs, 2]`; form 1: of element `i` of the first half
 //!   with element `i` of the second, with an angle for each element.
+//! - `torchlet.rounded_rows(x)` is what is left of `x` when its rows are quantized to 8 bits by `choose_qparams_per_token_asymmetric`.
 
 /// An operator of the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -699,11 +701,13 @@ operators! {
     DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";
     GATED = "torchlet.gated";
+    LINEAR_OF_CODES = "torchlet.linear_of_codes";
     PACKED = "torchlet.packed";
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
     RECURRENT = "torchlet.recurrent";
     ROTARY = "torchlet.rotary";
+    ROUNDED_ROWS = "torchlet.rounded_rows";
     SEPARABLE = "torchlet.separable";
     UPDATE_CACHE = "update_cache.default";
 }

@@ -9,7 +9,8 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Softmax and normalisations of rows of consecutive elements, a workgroup for each row: its statistics and its results in one go.
+// Softmax and normalisations of rows of consecutive elements, a workgroup for each row: its statistics and its results in one go. ROUND: what
+// is left of elements that become codes of 8 bits, by the row's range (as qparams.comp chooses it, of asymmetric codes by the nearer end).
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -41,6 +42,7 @@ const uint SOFTMAX = 0;
 const uint LOG_SOFTMAX = 1;
 const uint LAYER = 2;
 const uint RMS = 3;
+const uint ROUND = 5;
 
 const uint MAX_LANES = 256;
 shared float partials[MAX_LANES];
@@ -132,7 +134,20 @@ void main() {
     }
     float offset = 0.0;
     float scale = 1.0;
-    if (FUNCTION == SOFTMAX || FUNCTION == LOG_SOFTMAX) {
+    if (FUNCTION == ROUND) {
+        float low = 0.0;
+        float high = 0.0;
+        EACH_GROUP {
+            vec4 v = group(base, i, turn);
+            low = min(low, min(min(v.x, v.y), min(v.z, v.w)));
+            high = max(high, max(max(v.x, v.y), max(v.z, v.w)));
+        }
+        low = -highest(-low);
+        high = highest(high);
+        scale = max((high - low) / 255.0, 1.1920929e-7);
+        bool from_low = low / scale + high / scale > 1.0;
+        offset = roundEven(clamp(from_low ? -128.0 - low / scale : 127.0 - high / scale, -128.0, 127.0));
+    } else if (FUNCTION == SOFTMAX || FUNCTION == LOG_SOFTMAX) {
         float high = uintBitsToFloat(0xff800000);
         EACH_GROUP {
             vec4 v = group(base, i, turn);
@@ -159,7 +174,9 @@ void main() {
         scale = inversesqrt(summed(squares) / float(push.count) + push.epsilon);
     }
     EACH_GROUP {
-        vec4 v = group(base, i, turn) - offset;
+        vec4 v = group(base, i, turn);
+        if (FUNCTION == ROUND) v = clamp(roundEven(v * (1.0 / scale) + offset), -128.0, 127.0);
+        v -= offset;
         if (FUNCTION == SOFTMAX) v = exp(v) / scale;
         else if (FUNCTION == LOG_SOFTMAX) v -= log(scale);
         else v *= scale;

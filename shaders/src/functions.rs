@@ -55,8 +55,8 @@ numbers! {
 }
 
 numbers! {
-    /// What [`Normalize`](crate::Normalize) computes; the first four also [`Row`](crate::Row).
-    normalize, ["normalize.comp"]: SOFTMAX, LOG_SOFTMAX, LAYER, RMS, AFFINE;
+    /// What [`Normalize`](crate::Normalize) computes; the first four also [`Row`](crate::Row), and that alone the last.
+    normalize, ["normalize.comp", "row.comp"]: SOFTMAX, LOG_SOFTMAX, LAYER, RMS, AFFINE, ROUND;
 }
 
 numbers! {

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::functions::normalize::{AFFINE, LAYER, LOG_SOFTMAX, RMS, SOFTMAX};
+use torchlet_shaders::functions::normalize::{AFFINE, LAYER, LOG_SOFTMAX, RMS, ROUND, SOFTMAX};
 use torchlet_shaders::functions::{binary, unary};
 use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
 
@@ -24,6 +24,12 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_RMS_NORM, rms_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_STATS, own_statistics),
+    operator(Operator::ROUNDED_ROWS, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &input.sizes)?;
+        round_rows(e, &input, &out)
+    }),
 ];
 
 /// The longest row that one workgroup works on: longer ones are shared among several.
@@ -131,6 +137,19 @@ fn row(
     };
     let accesses = [read(input.id), read(weight.id), read(bias.id), write(out.id)];
     e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, number], [lanes, 1])
+}
+
+/// Emits what is left of rows that are quantized to 8 bits.
+pub(super) fn round_rows(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+) -> Result<(), Error> {
+    let rows = Rows::from_dim(e, input, input.rank().saturating_sub(1));
+    if !rows.are_short() {
+        return Err(Error::unsupported("rows that are too long to be quantized at once"));
+    }
+    row(e, ROUND, input, rows, Weights::default(), 0.0, out)
 }
 
 fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {

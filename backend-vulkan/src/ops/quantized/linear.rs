@@ -3,8 +3,10 @@
 use super::convert::{Direction, affine, bounds};
 use super::regular::{Few, Regular};
 use super::{bias_of, is_relu, pair, quantized_input};
+use crate::derived::{Derived, Matrices, Transposed};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::ops::normalize::round_rows;
 use crate::ops::normed::{FEW_ROWS, Norm};
 use crate::ops::{Entry, operator, placed, product};
 use crate::stages::Epilogue;
@@ -21,6 +23,16 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     product(Operator::ET_VK_LINEAR_Q8CSW, None, |e, args| plain(e, args, &Q8CSW)),
     product(Operator::ET_VK_LINEAR_Q4GSW, None, |e, args| plain(e, args, &Q4GSW)),
     product(Operator::ET_VK_Q4GSW_LINEAR, None, |e, args| plain(e, args, &Q4GSW)),
+    product(Operator::LINEAR_OF_CODES, None, |e, args| plain(e, args, &OF_CODES)),
+    operator(Operator::DYNAMIC_LINEAR, |e, args| {
+        // Where passes have not made two calls of it.
+        let linear = Linear { bias: Some(4), ..OF_CODES };
+        let mut it = Weighted::of(e, args, &linear)?;
+        let rounded = e.temporary(Element::F32, &it.input.sizes)?;
+        round_rows(e, &it.input, &rounded)?;
+        it.input = rounded;
+        product_of(e, &it, &Epilogue::none(), None)
+    }),
     operator(Operator::ET_VK_LINEAR_DQ8CA_Q4GSW, |e, args| {
         let linear = Linear {
             by_row: Some([1, 2]),
@@ -84,6 +96,8 @@ struct Linear {
     by_row: Option<[usize; 2]>,
     weight: usize,
     scales: usize,
+    /// Whether scales are in rows as weights are, `[rows, groups]`; else in columns, if there are groups.
+    scales_in_rows: bool,
     group: Option<usize>,
     bias: Option<usize>,
     /// Scale and zero point of the output, numbers.
@@ -99,6 +113,7 @@ impl Linear {
             by_row: None,
             weight: 1,
             scales: 2,
+            scales_in_rows: false,
             group: None,
             bias: None,
             output: None,
@@ -110,6 +125,8 @@ impl Linear {
 const INT8PACK_MM: Linear = Linear::new(WeightForm::Bytes);
 const QCS4W: Linear = Linear::new(WeightForm::HighFirst);
 const Q8CSW: Linear = Linear { bias: Some(3), ..Linear::new(WeightForm::Bytes) };
+const OF_CODES: Linear =
+    Linear { scales_in_rows: true, bias: Some(3), ..Linear::new(WeightForm::Bytes) };
 const Q4GSW: Linear = Linear { group: Some(3), bias: Some(4), ..Linear::new(WeightForm::LowFirst) };
 
 /// The products of floating-point numbers with quantized weights: those that kernels for few rows know more of than others.
@@ -118,6 +135,7 @@ fn of_floats(operator: Operator) -> Option<&'static Linear> {
         Operator::WEIGHT_INT8PACK_MM => Some(&INT8PACK_MM),
         Operator::ET_VK_LINEAR_QCS4W => Some(&QCS4W),
         Operator::ET_VK_LINEAR_Q8CSW => Some(&Q8CSW),
+        Operator::LINEAR_OF_CODES => Some(&OF_CODES),
         Operator::ET_VK_LINEAR_Q4GSW | Operator::ET_VK_Q4GSW_LINEAR => Some(&Q4GSW),
         _ => None,
     }
@@ -159,6 +177,8 @@ pub(in crate::ops) struct Weighted {
     pub(super) weight_row: usize,
     /// Of quantized weights; any tensor for others.
     pub(super) scales: Operand,
+    /// Whether scales are `[rows, groups]`; else they are in columns, if there are several for a row.
+    pub(super) scales_in_rows: bool,
     /// Scales for each group of rows, and the elements of a group.
     pub(super) scale_row: usize,
     pub(super) group: usize,
@@ -183,8 +203,14 @@ impl Weighted {
         if weight.element.size() != 1 || bytes > weight_row || k == 0 {
             return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
         }
+        let groups = if linear.scales_in_rows { scales.numel() / n.max(1) } else { 1 };
+        if linear.scales_in_rows
+            && (groups.checked_mul(n) != Some(scales.numel()) || !k.is_multiple_of(groups.max(1)))
+        {
+            return Err(Error::invalid("the scales do not fit the weights"));
+        }
         let group = match linear.group {
-            None => k,
+            None => k / groups.max(1),
             Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
         };
         if group == 0 {
@@ -219,6 +245,7 @@ impl Weighted {
             form,
             weight_row,
             scales,
+            scales_in_rows: linear.scales_in_rows,
             scale_row,
             group,
             bias,
@@ -249,6 +276,7 @@ impl Weighted {
             form,
             weight_row,
             scales,
+            scales_in_rows: false,
             scale_row,
             group,
             bias,
@@ -270,21 +298,30 @@ fn plain(e: &mut Encoder<'_, '_>, args: &[ValueId], linear: &Linear) -> Result<(
     let it = Weighted::of(e, args, linear)?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     let norm = Norm::of(e, &it.input)?;
+    product_of(e, &it, &epilogue, norm)
+}
+
+fn product_of(
+    e: &mut Encoder<'_, '_>,
+    it: &Weighted,
+    epilogue: &Epilogue,
+    norm: Option<Norm>,
+) -> Result<(), Error> {
     // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
     e.reserve(&it.out);
     if it.is_of_floats()
-        && let Some(regular) = Regular::of(e, &it)?
+        && let Some(regular) = Regular::of(e, it)?
     {
-        let few = placed::leave(e, &it, norm.as_ref());
+        let few = placed::leave(e, it, norm.as_ref());
         let done = few == Few::Left && it.m <= FEW_ROWS;
-        if done || regular.encode(e, &it, &epilogue, norm.as_ref(), few)? {
+        if done || regular.encode(e, it, epilogue, norm.as_ref(), few)? {
             return Ok(());
         }
     }
     if let Some(norm) = norm.filter(|norm| norm.is_left) {
         norm.emit(e, &it.input)?;
     }
-    any(e, &it, &epilogue, &Input::plain(&it.input))
+    any(e, it, epilogue, &Input::plain(&it.input))
 }
 
 /// What a product takes in place of the numbers that it is of.
@@ -348,8 +385,16 @@ fn any(
     epilogue: &Epilogue,
     source: &Input,
 ) -> Result<(), Error> {
-    let Weighted { m, n, k, weight_row, group, scale_row, .. } = *it;
+    let Weighted { m, n, k, weight_row, group, mut scale_row, .. } = *it;
     let grouped = k > group;
+    let mut scales = it.scales.clone();
+    if grouped && it.scales_in_rows {
+        let source = e.constant(scales.id);
+        let source = source.ok_or_else(|| Error::unsupported("scales that are computed"))?;
+        let matrices = Matrices { count: 1, rows: n, columns: k / group };
+        scale_row = matrices.pitch();
+        scales = e.derived(Derived::Transposed(Transposed { source, matrices }))?;
+    }
     let word = if it.form == WeightForm::Bytes { 4 } else { 2 };
     let aligned = k % 4 == 0 && weight_row % word == 0 && (!grouped || group % 4 == 0);
     let rows = if n % 4 == 0 && m >= 4 { 4 } else { 1 };
@@ -370,18 +415,18 @@ fn any(
     u32_of(it.weight.numel())?;
     u32_of(source.operand.numel())?;
     u32_of(it.out.numel())?;
-    let bias = it.bias.as_ref().unwrap_or(&it.scales);
+    let bias = it.bias.as_ref().unwrap_or(&scales);
     let residual = epilogue.residual.as_ref();
     let (scale, zero) = match &source.by_row {
         Some(_) if residual.is_some() => {
             return Err(Error::invalid("a sum behind a product of quantized rows"));
         }
         Some((scale, zero)) => (scale, zero),
-        None => (residual.unwrap_or(&it.scales), &it.scales),
+        None => (residual.unwrap_or(&scales), &scales),
     };
     let pipeline = LinearQuantized {
         input: source.operand.element,
-        scale: it.scales.element,
+        scale: scales.element,
         bias: bias.element,
         input_scale: scale.element,
         input_zero: zero.element,
@@ -399,7 +444,7 @@ fn any(
     let accesses = [
         read(source.operand.id),
         read(it.weight.id),
-        read(it.scales.id),
+        read(scales.id),
         read(bias.id),
         read(scale.id),
         read(zero.id),

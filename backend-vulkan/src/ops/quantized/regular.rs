@@ -155,7 +155,9 @@ impl Regular {
             return Ok(None);
         }
         let (mut scales, mut scale_row) = (it.scales.clone(), 1);
-        if grouped {
+        if grouped && it.scales_in_rows {
+            scale_row = it.k / it.group;
+        } else if grouped {
             let Some(source) = e.constant(scales.id) else { return Ok(None) };
             let groups = scales.numel() / it.scale_row.max(1);
             if groups.checked_mul(it.scale_row) != Some(scales.numel()) {
