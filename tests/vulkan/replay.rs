@@ -39,6 +39,23 @@ fn another_position_records_nothing() {
     assert_eq!(calls("record"), 0);
 }
 
+/// While the device works, the next run is prepared as if positions went on as they did: here they do not always.
+#[test]
+fn positions_that_do_not_go_on_are_those_that_were_given() {
+    if !device_is_there() {
+        return;
+    }
+    let fixture = fixture(DECODER);
+    let source = open(&fixture, on_device()).unwrap();
+    let mut module = source.share();
+    let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
+    // What the cache has at a position stays what it was: later runs write the same there.
+    for place in [0, 1, 2, 3, 4, 5, 2, 3, 3, 5, 4, 3, 1, 5] {
+        check_case(&mut module, "forward", &cases[place], &fixture).unwrap();
+    }
+}
+
 /// A software device is given one share of the keys; here it has several, as others would.
 #[test]
 fn keys_are_shared_by_workgroups() {

@@ -206,3 +206,85 @@ pub(super) fn place(
     }
     Ok(false)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::device::{DeviceFeature, DeviceFeatures, DeviceKind};
+    use crate::encode::encode;
+    use crate::ops::testing::tensor;
+    use crate::state::State;
+    use crate::steps::Step;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+    use torchlet_graph::operators::Operator;
+
+    const FLOAT: ScalarType = ScalarType::Float;
+
+    /// At most `most` rows of 128, a product of them of eight heads of 8, its view, and the rotation of that; also something else that takes
+    /// the product, if there is to be.
+    fn graph(most: usize, other: bool) -> Graph<'static> {
+        let dynamic = |sizes: &[usize]| match tensor(FLOAT, sizes, false) {
+            Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: true, ..tensor }),
+            other => other,
+        };
+        let values = vec![
+            dynamic(&[most, 128]),
+            tensor(FLOAT, &[64, 128], true),
+            dynamic(&[most, 64]),
+            Value::IntList(vec![1, -1, 8, 4, 2]),
+            dynamic(&[1, most, 8, 4, 2]),
+            dynamic(&[most, 1, 4]),
+            Value::Int(0),
+            dynamic(&[1, most, 8, 4, 2]),
+            dynamic(&[most, 64]),
+        ];
+        let calls: [(Operator, &[ValueId]); 3] = [
+            (Operator::LINEAR, &[0, 1, 2]),
+            (Operator::VIEW_COPY, &[2, 3, 4]),
+            (Operator::ROTARY, &[4, 5, 5, 6, 7]),
+        ];
+        let mut nodes = calls.map(|(operator, args)| Node::new(operator, args.to_vec())).to_vec();
+        nodes.extend(other.then(|| Node::new(Operator::ABS, vec![2, 8])));
+        let outputs = if other { vec![7, 8] } else { vec![7] };
+        Graph { values, nodes, inputs: vec![0, 5], outputs, ..Graph::default() }
+    }
+
+    /// The shaders with so many rows, where memory was planned for the most.
+    fn shaders(
+        graph: &Graph<'_>,
+        features: &[DeviceFeature],
+        rows: &[usize],
+    ) -> Vec<Vec<&'static str>> {
+        let mut state = State::new(graph, HashSet::new()).unwrap();
+        state.features = DeviceFeatures::only(features, 32);
+        state.busy = DeviceKind::Cpu.busy_invocations();
+        encode(graph, &mut state, true).unwrap();
+        let with = |rows: &usize| {
+            state.tensors[0].as_mut().unwrap().sizes[0] = *rows;
+            state.tensors[5].as_mut().unwrap().sizes[0] = *rows;
+            let (steps, _) = encode(graph, &mut state, false).unwrap();
+            // No pipeline is made later than at load.
+            let few = |step: &&Step| step.key.module.name.starts_with("gemv");
+            assert!(steps.iter().filter(few).all(|step| state.others.contains(&step.key)));
+            steps.iter().map(|step| step.key.module.name).collect()
+        };
+        rows.iter().map(with).collect()
+    }
+
+    const SUBGROUPS: [DeviceFeature; 1] = [DeviceFeature::SubgroupArithmetic];
+
+    #[test]
+    fn products_of_few_rows_rotate_them() {
+        let found = shaders(&graph(64, false), &SUBGROUPS, &[64, 5, 4, 1]);
+        let apart = ["matmul_tiled", "rotary"];
+        assert_eq!(found, [&apart[..], &apart[..], &["gemv_placed"], &["gemv_placed"]]);
+    }
+
+    #[test]
+    fn rotations_stay_where_others_take_the_product_or_devices_cannot_add_up() {
+        let found = shaders(&graph(64, true), &SUBGROUPS, &[1]);
+        assert_eq!(found, [["gemv_subgroups", "rotary", "unary"]]);
+        assert_eq!(shaders(&graph(64, false), &[], &[1]), [["gemv", "rotary"]]);
+    }
+}

@@ -176,16 +176,20 @@ impl Search<'_, '_> {
     fn are_angles(&self, angles: [ValueId; 2], rows: &[usize]) -> bool {
         let all = angles.map(|id| floating(self.graph, id));
         let [Some(cosine), Some(sine)] = all else { return false };
-        let Some(own) = cosine.sizes.last_chunk::<3>() else { return false };
-        let Some(rows) = rows.last_chunk::<3>() else { return false };
+        // Dimensions that they lack have one element.
+        let mut own = cosine.sizes.iter().rev().copied().chain(std::iter::repeat(1));
+        let broadcast = rows
+            .iter()
+            .rev()
+            .take(3)
+            .all(|row| own.next().is_some_and(|own| own == *row || own == 1));
         let batches = cosine.sizes.iter().rev().skip(3).all(|size| *size == 1);
-        let broadcast = own.iter().zip(rows).all(|(own, row)| own == row || *own == 1);
         cosine.sizes == sine.sizes
             && cosine.element == sine.element
             && cosine.element.is_floating()
             && batches
             && broadcast
-            && own[2] == rows[2]
+            && cosine.sizes.last() == rows.last()
     }
 
     fn neighbours(&self, node: &Node, gone: &mut Vec<usize>) -> Option<Rotation> {
@@ -272,5 +276,116 @@ impl Search<'_, '_> {
             && (start, first_end, middle, end) == (0, size / 2, size / 2, size)
             && size.is_multiple_of(2);
         fits.then_some(input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::tensor;
+    use torchlet_core::ScalarType;
+
+    /// Builds graphs of values that are told by name.
+    #[derive(Default)]
+    struct Build {
+        graph: Graph<'static>,
+    }
+
+    impl Build {
+        fn value(&mut self, value: Value<'static>) -> ValueId {
+            self.graph.values.push(value);
+            self.graph.values.len() - 1
+        }
+
+        fn float(&mut self, sizes: &[usize]) -> ValueId {
+            self.value(tensor(ScalarType::Float, sizes, false))
+        }
+
+        fn call(&mut self, operator: Operator, args: &[ValueId], sizes: &[usize]) -> ValueId {
+            let out = self.float(sizes);
+            self.graph.nodes.push(Node::new(operator, [args, &[out]].concat()));
+            out
+        }
+
+        fn slice(&mut self, of: ValueId, [dim, start, end]: [i64; 3], sizes: &[usize]) -> ValueId {
+            let bounds = [dim, start, end, 1].map(|number| self.value(Value::Int(number)));
+            self.call(Operator::SLICE_COPY_TENSOR, &[&[of], &bounds[..]].concat(), sizes)
+        }
+
+        fn joined(&mut self, items: [ValueId; 2], sizes: &[usize]) -> ValueId {
+            let items = self.value(Value::List(items.to_vec()));
+            let dim = self.value(Value::Int(-1));
+            self.call(Operator::CAT, &[items, dim], sizes)
+        }
+
+        fn operators(mut self, outputs: &[ValueId]) -> Vec<Operator> {
+            self.graph.outputs = outputs.to_vec();
+            fuse(&mut self.graph);
+            self.graph.nodes.iter().map(|node| node.operator).collect()
+        }
+    }
+
+    /// Pairs of neighbours, of which `second` are the second elements; and what is the first of each pair.
+    fn neighbours(second: [i64; 3]) -> (Build, ValueId, ValueId) {
+        let mut build = Build::default();
+        let (all, each) = (&[1, 3, 2, 4, 2][..], &[1, 3, 2, 4][..]);
+        let (one, x) = (&[1, 3, 2, 4, 1][..], build.float(all));
+        let [cosine, sine] = [(); 2].map(|()| build.float(&[1, 3, 1, 4]));
+        let last = build.value(Value::Int(4));
+        let [r, i] = [[4, 0, 1], second].map(|place| {
+            let slice = build.slice(x, place, one);
+            build.call(Operator::SQUEEZE_COPY_DIM, &[slice, last], each)
+        });
+        let mut product = |a, b| build.call(Operator::MUL_TENSOR, &[a, b], each);
+        let [rc, is, rs, ic] =
+            [[r, cosine], [i, sine], [sine, r], [i, cosine]].map(|[a, b]| product(a, b));
+        let first = build.call(Operator::SUB_TENSOR, &[rc, is], each);
+        let other = build.call(Operator::ADD_TENSOR, &[ic, rs], each);
+        let items =
+            [first, other].map(|item| build.call(Operator::UNSQUEEZE_COPY, &[item, last], one));
+        let out = build.joined(items, all);
+        (build, out, r)
+    }
+
+    #[test]
+    fn neighbours_that_turn_are_one_call() {
+        let (build, out, _) = neighbours([4, 1, 2]);
+        assert_eq!(build.operators(&[out]), [Operator::ROTARY]);
+    }
+
+    #[test]
+    fn what_is_no_rotation_of_neighbours_stays() {
+        // The same elements twice; and elements that others take.
+        let (build, out, _) = neighbours([4, 0, 1]);
+        assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
+        let (build, out, first) = neighbours([4, 1, 2]);
+        assert!(!build.operators(&[out, first]).contains(&Operator::ROTARY));
+        let (mut build, out, first) = neighbours([4, 1, 2]);
+        build.graph.nodes.insert(6, Node::new(Operator::UPDATE_CACHE, vec![first, 0, first]));
+        assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
+    }
+
+    /// Rows of so many elements, of which the second half begins at `middle`.
+    fn halves(size: usize, middle: i64) -> Vec<Operator> {
+        let mut build = Build::default();
+        let (all, half) = (&[1, 2, 3, size][..], &[1, 2, 3, size / 2][..]);
+        let x = build.float(all);
+        let [cosine, sine] = [(); 2].map(|()| build.float(&[3, size]));
+        // As exporters write that it goes to the end.
+        let second = build.slice(x, [3, middle, i64::MAX], half);
+        let negative = build.call(Operator::NEG, &[second], half);
+        let first = build.slice(x, [-1, 0, middle], half);
+        let turned = build.joined([negative, first], all);
+        let plain = build.call(Operator::MUL_TENSOR, &[x, cosine], all);
+        let turned = build.call(Operator::MUL_TENSOR, &[turned, sine], all);
+        let out = build.call(Operator::ADD_TENSOR, &[plain, turned], all);
+        build.operators(&[out])
+    }
+
+    #[test]
+    fn halves_that_turn_are_one_call() {
+        assert_eq!(halves(8, 4), [Operator::ROTARY]);
+        assert!(!halves(8, 3).contains(&Operator::ROTARY));
+        assert!(!halves(7, 3).contains(&Operator::ROTARY));
     }
 }

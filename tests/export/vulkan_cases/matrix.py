@@ -278,6 +278,50 @@ def rotary_heads() -> Iterator[Delegated]:
     )
 
 
+class RotatedProducts(nn.Module):
+    """Queries and keys of a few rows, or of many, that `turn` rotates."""
+
+    def __init__(self, turn, bias: bool = False, depth: int = 16) -> None:
+        super().__init__()
+        self.turn, self.depth = turn, depth
+        self.q, self.k = nn.Linear(256, 4 * depth, bias=bias), nn.Linear(256, 2 * depth, bias=bias)
+
+    def forward(self, x, cos, sin):
+        q, k = (product(x).view(1, x.shape[1], -1, self.depth) for product in (self.q, self.k))
+        return self.turn(q, k, cos, sin)
+
+
+def rotated_products() -> Iterator[Delegated]:
+    ops = torch.ops.et_vk
+    n = Dim("n", min=1, max=40)
+
+    def inputs(length: int, repeated: bool, depth: int = 16) -> tuple[torch.Tensor, ...]:
+        return values(f32, 1, length, 256), *frequencies(length, depth, repeated)
+
+    def halves(q, k, cos, sin):
+        def turn(x):
+            size = x.shape[-1]
+            return x * cos + torch.cat((-x[..., size // 2 :], x[..., : size // 2]), dim=-1) * sin
+
+        cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
+        return turn(q), turn(k)
+
+    varying = {"dynamic": ({1: n}, {0: n}, {0: n})}
+    lengths = (40, 1, 3, 7)
+    yield from halved(
+        [
+            case("neighbours", RotatedProducts(Rotary()), *[inputs(it, False) for it in lengths], **varying),
+            case("halves", RotatedProducts(halves, True), *[inputs(it, True) for it in lengths], **varying),
+        ]
+    )
+    yield case("neighbours_of_few", RotatedProducts(Rotary(), True), inputs(3, False))
+    yield case("halves_of_few", RotatedProducts(halves), inputs(2, True))
+    # Halves of six elements: the product cannot turn them.
+    yield case("uneven_halves_of_few", RotatedProducts(halves, False, 12), inputs(2, True, 12))
+    later = (values(f32, 1, 2, 256), *frequencies(9, 16, True))
+    yield case("halves_from_position", RotatedProducts(lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4)), later)
+
+
 FAMILIES = {
     "product": product,
     "tiled": tiled,
@@ -285,4 +329,5 @@ FAMILIES = {
     "attention": attention,
     "rotary": rotary,
     "rotary_heads": rotary_heads,
+    "rotated_products": rotated_products,
 }
