@@ -107,6 +107,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.varying.binary_search(&self.node).is_ok()
     }
 
+    /// Whether memory is planned for the shapes that there are.
+    pub(crate) fn is_planning(&self) -> bool {
+        self.planning
+    }
+
     /// Leaves to the operator of the current call what is to be done to its result.
     pub(crate) fn set_epilogue(&mut self, epilogue: Epilogue) {
         self.epilogue = Some(epilogue);

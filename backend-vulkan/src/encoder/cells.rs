@@ -91,9 +91,8 @@ impl Encoder<'_, '_> {
         is_left
     }
 
-    /// The views of a value that a call leaves, which are looked for when memory is planned: later, that would only take time in each run
-    /// that differs.
-    pub(crate) fn views_of_left(
+    /// Values that go with one that a call leaves: found when memory is planned, and known from then on.
+    pub(crate) fn known(
         &mut self,
         value: ValueId,
         find: impl Fn(&Self) -> Vec<ValueId>,

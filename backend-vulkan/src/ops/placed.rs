@@ -109,7 +109,8 @@ pub(super) fn leave_to(
     if !e.leave(out, which, inputs, can) {
         return false;
     }
-    let views = e.views_of_left(out.value, |e| views(e, out.value, MOST_VIEWS));
+    // They take views, too, which are looked for when memory is planned: later, that would only take time in each run that differs.
+    let views = e.known(out.value, |e| views(e, out.value, MOST_VIEWS));
     views.iter().for_each(|view| e.read_with(*view, inputs));
     true
 }
@@ -175,9 +176,9 @@ pub(super) fn read_by_left(
     value: &Operand,
 ) -> Result<Vec<Operand>, Error> {
     let Some(call) = left(e, value) else { return Ok(Vec::new()) };
-    let it = weighted(e, call)?;
-    let norm = Norm::of(e, &it.input)?;
-    Ok(inputs(&it, norm.as_ref()).into_iter().cloned().collect())
+    let of_norm = e.left(e.arg(&call.args, 0)?).map(|(norm, _)| norm);
+    let read = of_norm.map_or(call.args.get(..1), |norm| norm.args.get(..2));
+    read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }
 
 /// Emits the product that was left with `value`, so that its rows go where `placing` says. `false` if there is none, or if the value is there
@@ -188,6 +189,10 @@ pub(super) fn place(
     placing: &Placing<'_>,
 ) -> Result<bool, Error> {
     let Some(call) = left(e, value) else { return Ok(false) };
+    let columns = e.out(&call.args)?.sizes.last().copied().unwrap_or(1);
+    if !e.is_planning() && value.numel() / columns.max(1) > FEW_ROWS {
+        return Ok(false);
+    }
     let it = weighted(e, call)?;
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
