@@ -16,6 +16,8 @@ pub(crate) enum Derived {
     Number(Number),
     /// Matrices of a constant, transposed.
     Transposed(Transposed),
+    /// Codes of 4 bits, two in a byte.
+    Nibbles(Nibbles),
     /// What a batch normalisation multiplies with.
     Scale(BatchNorm),
     /// What a batch normalisation adds.
@@ -54,6 +56,14 @@ pub(crate) struct Matrices {
 pub(crate) struct Transposed {
     pub(crate) source: Source,
     pub(crate) matrices: Matrices,
+}
+
+/// Rows of codes from -8 to 7, an even number in each: each code is 8 more, the first of two in the low bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Nibbles {
+    pub(crate) source: Source,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
 }
 
 /// What a batch normalisation over so many channels is computed from.
@@ -104,6 +114,7 @@ impl Derived {
                 Element::F32
             }
             Derived::Transposed(transposed) => transposed.source.element,
+            Derived::Nibbles(nibbles) => nibbles.source.element,
             Derived::Beside(beside) => beside.element,
             Derived::Shared(_) => Element::F32,
         }
@@ -115,6 +126,7 @@ impl Derived {
             Derived::Transposed(Transposed { matrices, .. }) => {
                 vec![matrices.count, matrices.columns, matrices.pitch()]
             }
+            Derived::Nibbles(nibbles) => vec![nibbles.rows, nibbles.columns / 2],
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
             Derived::Beside(beside) => vec![beside.numel],
             Derived::Shared(shared) => vec![shared.counts.saturating_add(shared.shares), 4],
@@ -145,6 +157,13 @@ impl Derived {
                     2 => transpose::<2>(&bytes, target, *matrices),
                     4 => transpose::<4>(&bytes, target, *matrices),
                     _ => return Err(Error::unsupported("weights of this type")),
+                }
+            }
+            Derived::Nibbles(nibbles) => {
+                let bytes = of(nibbles.source.id)?;
+                let pairs = bytes.as_chunks::<2>().0.iter();
+                for (target, [first, second]) in target.iter_mut().zip(pairs) {
+                    *target = (first.wrapping_add(8) & 15) | (second.wrapping_add(8) << 4);
                 }
             }
             Derived::Scale(norm) => {
@@ -251,6 +270,17 @@ mod tests {
         let row = |a: u16, b: u16, c: u16| vec![a, b, c, 0, 0, 0, 0, 0];
         let expected = [row(0, 2, 4), row(1, 3, 5), row(6, 8, 10), row(7, 9, 11)].concat();
         assert_eq!(values, expected);
+    }
+
+    #[test]
+    fn codes_of_4_bits_share_bytes() {
+        let codes = [-8i8, 7, 0, -1, 3, -3, 1, 2].map(i8::cast_unsigned);
+        let source = Source { id: 0, element: Element::I8 };
+        let derived = Derived::Nibbles(Nibbles { source, rows: 2, columns: 4 });
+        assert_eq!((derived.sizes(), derived.bytes()), (vec![2, 2], 4));
+        let mut target = vec![9; 4];
+        derived.make(&|_| Ok(codes[..].into()), &mut target).unwrap();
+        assert_eq!(target, [0xf0, 0x78, 0x5b, 0xa9]);
     }
 
     #[test]

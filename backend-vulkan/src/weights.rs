@@ -27,8 +27,17 @@ pub(crate) struct Weight {
     sample: u64,
     /// If they become other elements, which.
     converted: Option<Element>,
-    /// If it is transposed: the elements' size, and the matrices.
-    transposed: Option<(usize, Matrices)>,
+    /// If it is made of them, how.
+    made: Option<Made>,
+}
+
+/// How a weight is made of bytes of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Made {
+    /// Matrices of elements of this size are transposed.
+    Transposed(usize, Matrices),
+    /// Codes of 4 bits share bytes.
+    Nibbles,
 }
 
 /// Where a weight is.
@@ -81,12 +90,15 @@ pub(crate) fn of(
         if changing.contains(&id) {
             return None;
         }
-        let (source, transposed) = match &state.tensor(id).ok()?.storage {
+        let (source, made) = match &state.tensor(id).ok()?.storage {
             Storage::Constant(Contents::Graph | Contents::Converted(_)) => (id, None),
             Storage::Constant(Contents::Derived(Derived::Transposed(Transposed {
                 source: Source { id, element },
                 matrices,
-            }))) => (*id, Some((element.size(), *matrices))),
+            }))) => (*id, Some(Made::Transposed(element.size(), *matrices))),
+            Storage::Constant(Contents::Derived(Derived::Nibbles(nibbles))) => {
+                (nibbles.source.id, Some(Made::Nibbles))
+            }
             _ => return None,
         };
         let bytes = lent(source)?;
@@ -95,7 +107,7 @@ pub(crate) fn of(
             _ => None,
         };
         let (address, sample) = (bytes.as_ptr().addr(), sample(bytes));
-        Some((id, Weight { address, bytes: bytes.len(), sample, converted, transposed }))
+        Some((id, Weight { address, bytes: bytes.len(), sample, converted, made }))
     };
     (0..state.tensors.len()).filter_map(weight).collect()
 }

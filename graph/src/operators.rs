@@ -17,7 +17,7 @@
 //! - `torchlet.dynamic_linear(input, codes, scales, sums, bias, bits)` is `linear` with `input` as it is when its rows are quantized to 8
 //!   bits by `choose_qparams_per_token_asymmetric`. `codes` `[outputs, inputs]` are constant, of so many bits, and stand for themselves times
 //!   `scales` `[outputs, groups]`, of as many neighbours each; `sums` are those of what each row of them stands for.
-//! - `torchlet.linear_of_codes(input, codes, scales, bias)` is `linear` with such codes and scales, and `input` as it is.
+//! - `torchlet.linear_of_codes(input, codes, scales, bias, bits)` is `linear` with such codes and scales, and `input` as it is.
 //! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
 //!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
 //!   they run on.

@@ -3,7 +3,7 @@
 use super::convert::{Direction, affine, bounds};
 use super::regular::{Few, Regular};
 use super::{bias_of, is_relu, pair, quantized_input};
-use crate::derived::{Derived, Matrices, Transposed};
+use crate::derived::{Derived, Matrices, Nibbles, Transposed};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::normalize::round_rows;
@@ -26,7 +26,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     product(Operator::LINEAR_OF_CODES, None, |e, args| plain(e, args, &OF_CODES)),
     operator(Operator::DYNAMIC_LINEAR, |e, args| {
         // Where passes have not made two calls of it.
-        let linear = Linear { bias: Some(4), ..OF_CODES };
+        let linear = Linear { bias: Some(4), bits: Some(5), ..OF_CODES };
         let mut it = Weighted::of(e, args, &linear)?;
         let rounded = e.temporary(Element::F32, &it.input.sizes)?;
         round_rows(e, &it.input, &rounded)?;
@@ -98,6 +98,8 @@ struct Linear {
     scales: usize,
     /// Whether scales are in rows as weights are, `[rows, groups]`; else in columns, if there are groups.
     scales_in_rows: bool,
+    /// The bits of a code, where each has a byte.
+    bits: Option<usize>,
     group: Option<usize>,
     bias: Option<usize>,
     /// Scale and zero point of the output, numbers.
@@ -114,6 +116,7 @@ impl Linear {
             weight: 1,
             scales: 2,
             scales_in_rows: false,
+            bits: None,
             group: None,
             bias: None,
             output: None,
@@ -126,7 +129,7 @@ const INT8PACK_MM: Linear = Linear::new(WeightForm::Bytes);
 const QCS4W: Linear = Linear::new(WeightForm::HighFirst);
 const Q8CSW: Linear = Linear { bias: Some(3), ..Linear::new(WeightForm::Bytes) };
 const OF_CODES: Linear =
-    Linear { scales_in_rows: true, bias: Some(3), ..Linear::new(WeightForm::Bytes) };
+    Linear { scales_in_rows: true, bias: Some(3), bits: Some(4), ..Linear::new(WeightForm::Bytes) };
 const Q4GSW: Linear = Linear { group: Some(3), bias: Some(4), ..Linear::new(WeightForm::LowFirst) };
 
 /// The products of floating-point numbers with quantized weights: those that kernels for few rows know more of than others.
@@ -238,7 +241,17 @@ impl Weighted {
         if out.element.is_floating() == linear.output.is_some() {
             return Err(Error::invalid("the output has another type"));
         }
-        let form = linear.form;
+        let (mut form, mut weight, mut weight_row) = (linear.form, weight, weight_row);
+        let bits = linear.bits.map(|position| e.int(e.arg(args, position)?)).transpose()?;
+        if bits == Some(4)
+            && k == weight_row
+            && k.is_multiple_of(2)
+            && let Some(source) = e.constant(weight.id)
+        {
+            // Half as much to read.
+            weight = e.derived(Derived::Nibbles(Nibbles { source, rows: n, columns: k }))?;
+            (form, weight_row) = (WeightForm::LowFirst, k / 2);
+        }
         Ok(Weighted {
             input,
             weight,
