@@ -26,6 +26,8 @@ pub(super) const ROWS: usize = 12;
 const PANELS: usize = 4;
 /// Codes of the left operand that stay near while panels pass by.
 const NEAR: usize = 1 << 16;
+/// The same where AMX computes, two tiles of 16 rows by two panels at a time.
+const TILES_NEAR: usize = 1 << 18;
 /// Rows that are not worth cutting.
 const EVEN: usize = 24;
 
@@ -164,11 +166,8 @@ impl Cut {
     fn of(threads: usize, rows: usize, [k, n]: [usize; 2], in_place: bool, by_tiles: bool) -> Self {
         let (steps, panels) = (k.div_ceil(STEP).max(1), n.div_ceil(LANES).max(1));
         let width = panels.div_ceil(panels.div_ceil(PANELS));
-        let (near, width, height) = match by_tiles {
-            #[cfg(target_arch = "x86_64")]
-            true => (amx::NEAR, 2, amx::ROWS),
-            _ => (NEAR, width, height(width)),
-        };
+        let (near, width, height) =
+            if by_tiles { (TILES_NEAR, 2, 32) } else { (NEAR, width, height(width)) };
         let (is_flat, near) = (rows <= EVEN, (near / (steps * STEP)).max(EVEN));
         let part = match is_flat {
             true => rows.max(1),
@@ -198,7 +197,7 @@ pub(crate) fn workspace_len(
     if let Some(grid) = grid(dots, left, rows, in_place) {
         return grid.words().saturating_mul(grid.together);
     }
-    let by_tiles = depth(dots, rows, shape[0], None).is_some();
+    let by_tiles = depth(dots, rows, shape, None).is_some();
     Cut::of(threads, rows, shape, in_place, by_tiles).copied.saturating_mul(threads.max(1))
 }
 
@@ -212,16 +211,21 @@ fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<
     if in_place || !reads_lines { None } else { left.padded(rows) }
 }
 
-/// How AMX cuts rows of `k` codes, where it computes a product.
+/// How AMX cuts rows, where it computes a product.
 #[cfg(target_arch = "x86_64")]
-fn depth(dots: Dots, rows: usize, k: usize, grid: Option<&Grid<'_>>) -> Option<Depth> {
+fn depth(dots: Dots, rows: usize, [k, n]: [usize; 2], grid: Option<&Grid<'_>>) -> Option<Depth> {
     let lines = grid.map_or(1, |grid| grid.windows.axes[0].kernel());
-    Depth::of(dots, rows, k.div_ceil(STEP).max(1), lines)
+    Depth::of(dots, rows, [k.div_ceil(STEP).max(1), n.div_ceil(LANES)], lines)
 }
 
 /// There is none elsewhere.
 #[cfg(not(target_arch = "x86_64"))]
-fn depth(_: Dots, _: usize, _: usize, _: Option<&Grid<'_>>) -> Option<core::convert::Infallible> {
+fn depth(
+    _: Dots,
+    _: usize,
+    _: [usize; 2],
+    _: Option<&Grid<'_>>,
+) -> Option<core::convert::Infallible> {
     None
 }
 
@@ -270,7 +274,7 @@ pub(super) fn run<F: Finish>(
     let (dots, threads) = (Dots::of(context.tier), context.parallel.threads());
     let in_place = left.lies_ready(k);
     let grid = grid(dots, &left, rows, in_place);
-    let depth = depth(dots, rows, k, grid.as_ref());
+    let depth = depth(dots, rows, right.shape, grid.as_ref());
     let in_place_or_padded = in_place || grid.is_some();
     let cut = Cut::of(threads, rows, right.shape, in_place_or_padded, depth.is_some());
     let (steps, places) = (right.steps(), n.next_multiple_of(LANES));

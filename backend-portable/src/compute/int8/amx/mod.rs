@@ -31,13 +31,11 @@ const HEIGHT: usize = 16;
 /// Steps of a tile.
 const STEPS: usize = 16;
 /// Rows of two tiles.
-pub(super) const ROWS: usize = 2 * HEIGHT;
+const ROWS: usize = 2 * HEIGHT;
 /// Panels that rows pass by while they are near.
 const NEAR_PANELS: usize = 8;
-/// Codes of the left operand that stay near while panels pass by.
-pub(super) const NEAR: usize = 1 << 18;
-/// Fewer rows are left to vectors.
-const FEW: usize = 8;
+/// Steps of all rows by panels, of which fewer are left to vectors: they are done before tiles are configured.
+const FEW: usize = 512;
 
 /// How rows are cut into tiles.
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +48,17 @@ pub(super) struct Depth {
 }
 
 impl Depth {
-    /// Of so many rows of so many steps, in lines. `None` where vectors do better, or there are no tiles.
-    pub(super) fn of(dots: Dots, rows: usize, steps: usize, lines: usize) -> Option<Self> {
+    /// Of so many rows of so many steps, in lines, by so many panels. `None` where vectors do better, or there are no tiles. What a single
+    /// row takes is weights that come from memory.
+    pub(super) fn of(
+        dots: Dots,
+        rows: usize,
+        [steps, panels]: [usize; 2],
+        lines: usize,
+    ) -> Option<Self> {
         let line = steps.checked_div(lines).filter(|line| *line > 0)?;
-        if dots.has_tiles() && rows >= FEW { Depth::cut(line, lines) } else { None }
+        let work = rows.saturating_mul(steps).saturating_mul(panels);
+        if dots.has_tiles() && rows > 1 && work >= FEW { Depth::cut(line, lines) } else { None }
     }
 
     /// Of rows of so many lines of so many steps.
@@ -80,8 +85,8 @@ pub(super) struct Corner<'a, T> {
     to: *mut T,
     apart: usize,
     cols: usize,
-    /// Where the sums of each row are.
-    slots: &'a [u8],
+    /// Where the sums of each row begin.
+    slots: &'a [u16],
 }
 
 impl<T> Corner<'_, T> {
@@ -90,13 +95,9 @@ impl<T> Corner<'_, T> {
     /// # Safety
     /// Slots are those of rows that there are sums of.
     unsafe fn rows(&self, sums: &Sums) -> impl Iterator<Item = (*const i32, *mut T)> {
-        let all = sums.0.as_ptr().cast::<[i32; LANES]>();
+        let all = sums.0.as_ptr().cast::<i32>();
         self.slots.iter().enumerate().map(move |(row, slot)| {
-            let (tile, slot) = (usize::from(*slot) / HEIGHT, usize::from(*slot) % HEIGHT);
-            (
-                all.wrapping_add(tile * 2 * HEIGHT + slot).cast(),
-                self.to.wrapping_add(row * self.apart),
-            )
+            (all.wrapping_add(usize::from(*slot)), self.to.wrapping_add(row * self.apart))
         })
     }
 }
@@ -107,7 +108,8 @@ struct Block {
     /// Where their codes begin.
     starts: [usize; 2],
     tiles: usize,
-    slots: [u8; ROWS],
+    /// Where the sums of each row begin.
+    slots: [u16; ROWS],
     rows: usize,
 }
 
@@ -152,7 +154,9 @@ impl Lie {
             let start = first.checked_sub(before * self.apart).filter(|_| before < self.height)?;
             let mut slot = before;
             loop {
-                *block.slots.get_mut(block.rows)? = (block.tiles * HEIGHT + slot) as u8;
+                // Of both panels, those of the first.
+                let place = (block.tiles * 2 * HEIGHT + slot) * LANES;
+                *block.slots.get_mut(block.rows)? = place as u16;
                 block.rows += 1;
                 left -= 1;
                 if left == 0 {

@@ -30,10 +30,11 @@ fn places(lie: &Lie, mut cursor: Cursor, rows: usize, codes: usize, length: usiz
     let mut places = vec![];
     while places.len() < rows {
         let block = lie.block(&mut cursor, rows - places.len()).unwrap();
-        let slots = block.slots[..block.rows].iter().map(|slot| usize::from(*slot));
-        places.extend(slots.map(|slot| {
-            assert!(slot % HEIGHT < lie.height && slot / HEIGHT < block.tiles);
-            block.starts[slot / HEIGHT] + slot % HEIGHT * lie.apart
+        places.extend(block.slots[..block.rows].iter().map(|slot| {
+            let (slot, lane) = (usize::from(*slot) / LANES, usize::from(*slot) % LANES);
+            let (tile, row) = (slot / (2 * HEIGHT), slot % (2 * HEIGHT));
+            assert!(row < lie.height && tile < block.tiles && lane == 0);
+            block.starts[tile] + row * lie.apart
         }));
         for start in &block.starts[..block.tiles] {
             assert!(start + (lie.height - 1) * lie.apart + length <= codes);
