@@ -113,9 +113,22 @@ struct Block {
     rows: usize,
 }
 
-/// Places for the weights of the last tiles of panels.
+/// The weights of the last tiles of panels.
 #[repr(align(64))]
 struct Last([[i8; STEPS * STEP * LANES]; NEAR_PANELS]);
+
+impl Last {
+    /// Those of panels of so many codes: what they have from a step on, behind as many zeros as are shared.
+    fn of(weights: &[i8], panel: usize, from: usize, shared: usize) -> Result<Self, ShapeMismatch> {
+        let mut last = Last([[0; STEPS * STEP * LANES]; NEAR_PANELS]);
+        for (last, weights) in last.0.iter_mut().zip(weights.chunks_exact(panel)) {
+            let rest = weights.get(from * STEP * LANES..).ok_or(ShapeMismatch)?;
+            let place = last.get_mut(shared * STEP * LANES..).ok_or(ShapeMismatch)?;
+            place.get_mut(..rest.len()).ok_or(ShapeMismatch)?.copy_from_slice(rest);
+        }
+        Ok(last)
+    }
+}
 
 /// How rows lie among codes.
 struct Lie {
@@ -226,14 +239,10 @@ impl<F: Finish> Part<'_, F> {
         let weights = self.right.codes.get(cols.start / LANES * panel..).ok_or(ShapeMismatch)?;
         let weights = weights.get(..cols.len().div_ceil(LANES) * panel).ok_or(ShapeMismatch)?;
         let (count, shared) = depth.tiles();
-        let mut last = Last([[0; STEPS * STEP * LANES]; NEAR_PANELS]);
-        if let Some(shared) = shared {
-            for (last, weights) in last.0.iter_mut().zip(weights.chunks_exact(panel)) {
-                let rest = weights.get(count * depth.steps * step..).ok_or(ShapeMismatch)?;
-                let place = last.get_mut(shared * step..depth.steps * step).ok_or(ShapeMismatch)?;
-                place.copy_from_slice(rest);
-            }
-        }
+        let last = match shared {
+            Some(shared) => Some(Last::of(weights, panel, count * depth.steps, shared)?),
+            None => None,
+        };
         let along = depth.steps * STEP;
         let skip =
             if depth.lines == 1 { 0 } else { lie.lines_apart as isize - (count * along) as isize };
@@ -247,11 +256,10 @@ impl<F: Finish> Part<'_, F> {
                 let at = cols.start + pair * 2 * LANES;
                 let width = (cols.end - at).min(2 * LANES);
                 let b = [weights.as_ptr(), weights.as_ptr().wrapping_add(panel)];
-                let last = match shared {
-                    None => [core::ptr::null(); 2],
-                    Some(_) => [2 * pair, 2 * pair + 1]
-                        .map(|at| last.0.get(at).map_or(core::ptr::null(), |last| last.as_ptr())),
-                };
+                let last = [2 * pair, 2 * pair + 1].map(|at| {
+                    let last = last.as_ref().and_then(|last| last.0.get(at));
+                    last.map_or(core::ptr::null(), |last| last.as_ptr())
+                });
                 let walk = Walk {
                     lines: depth.lines,
                     tiles: count,
