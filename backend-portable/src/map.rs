@@ -79,6 +79,17 @@ impl<C: Compute, F: Fn(C, C, C) -> C + Sync> Function<3, C> for Three<F> {
     }
 }
 
+/// A function of four operands.
+pub(crate) struct Four<F>(pub(crate) F);
+impl<C: Compute, F: Fn(C, C, C, C) -> C + Sync> Function<4, C> for Four<F> {
+    #[inline(always)]
+    fn apply(&self, [a, b, c, d]: [&[C]; 4], out: &mut [C]) {
+        for ((((out, &a), &b), &c), &d) in out.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            *out = (self.0)(a, b, c, d);
+        }
+    }
+}
+
 /// Computes output `out` from the tensors `inputs`, broadcast to its shape, in type `C`.
 ///
 /// The loop is shared by all functions: they are called once for each run or block, not for each element.

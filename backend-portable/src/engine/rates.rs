@@ -10,7 +10,7 @@ use torchlet_core::Rates;
 /// Operations in a second on a thread.
 fn operations() -> f64 {
     match Tier::detect().name() {
-        "avx512" => 55e9,
+        "avx512" | "avx512+amx" => 55e9,
         "avx2+fma" => 35e9,
         "neon" => 20e9,
         _ => 3e9,

@@ -1,6 +1,6 @@
 //! Batch normalisation: each channel by its mean and variance, given or its own.
 
-use super::{affine, coefficients, expect_shape, fill, is_double, moments};
+use super::{Coefficients, affine, coefficients, expect_shape, fill, is_double, moments};
 use crate::number::{load, store};
 use crate::real::Real;
 use crate::reduce::store_states;
@@ -118,49 +118,57 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
         is_double(ctx, arg)?;
     }
     let element = if double { 8 } else { 4 };
-    let scratch = scratch::bytes_for(input.size(1), 2 * element)?;
+    let scratch = scratch::bytes_for(input.size(1), 3 * element)?;
     Ok(Plan::new(call.invoke[usize::from(double)]).with_scratch(scratch))
 }
 
-/// Applies the moments in `mean` and `variance`, whose memory is used up.
+/// Applies the moments: means, what these lack, and variances. The memory of the latter two is used up.
 fn apply<C: Real>(
     ctx: &Invoke,
     eps: C,
-    mean: &mut [C],
-    variance: &mut [C],
+    [mean, low, variance]: [&mut [C]; 3],
     out: TensorMut,
 ) -> Result<(), KernelError> {
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.optional_tensor(1)?, ctx.optional_tensor(2)?);
-    coefficients(weight.as_ref(), bias.as_ref(), 0, eps, mean, variance);
+    coefficients(weight.as_ref(), bias.as_ref(), 0, eps, low, variance);
     // One for each channel.
     let mut sizes = [1; torchlet_core::layout::MAX_RANK];
     sizes[1] = input.sizes[1];
     let sizes = &sizes[..input.rank()];
     let inner = input.strides().get(1).copied();
     let info = out.info().clone();
-    affine(ctx, &input, (&info, out.into_bytes()), (sizes, variance, mean), inner)
+    let coefficients = Coefficients { mean, scale: variance, shift: low };
+    affine(ctx, &input, (&info, out.into_bytes()), (sizes, coefficients), inner)
+}
+
+/// Memory for means, what these lack, and variances.
+fn parts<C>(memory: &mut [C], channels: usize) -> [&mut [C]; 3] {
+    let (mean, memory) = memory.split_at_mut(channels);
+    let (low, variance) = memory.split_at_mut(channels);
+    [mean, low, variance]
 }
 
 fn no_training<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let channels = ctx.info(0)?.size(1);
-    let memory = scratch::take::<C>(ctx, 2 * channels)?;
-    let (mean, variance) = memory.split_at_mut(channels);
+    let memory = scratch::take::<C>(ctx, 3 * channels)?;
+    let [mean, low, variance] = parts(memory, channels);
+    low.fill(C::default());
     fill(Some(&ctx.tensor(3)?), 0, C::default(), mean);
     fill(Some(&ctx.tensor(4)?), 0, C::default(), variance);
     let eps = C::from_f64(ctx.float(NO_TRAINING.momentum + 1)?);
     let out = ctx.out(NO_TRAINING.out)?;
-    apply(ctx, eps, mean, variance, out)
+    apply(ctx, eps, [mean, low, variance], out)
 }
 
 fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let channels = ctx.info(0)?.size(1);
-    let memory = scratch::take::<C>(ctx, 2 * channels)?;
-    let (mean, variance) = memory.split_at_mut(channels);
+    let memory = scratch::take::<C>(ctx, 3 * channels)?;
+    let [mean, low, variance] = parts(memory, channels);
     let (mut running_mean, mut running_var) = (ctx.out(3)?, ctx.out(4)?);
     if TRAINING.trains(ctx)? {
-        batch_moments(ctx, mean, variance)?;
+        batch_moments(ctx, [&mut *mean, &mut *low, &mut *variance])?;
         let momentum = C::from_f64(ctx.float(TRAINING.momentum)?);
         // The estimate for what the batch was taken from.
         let input = ctx.info(0)?;
@@ -168,37 +176,34 @@ fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let correction = count / (count - C::count(1));
         update(&mut running_mean, mean, momentum, C::count(1));
         update(&mut running_var, variance, momentum, correction);
-        return finish_training(ctx, TRAINING, mean, variance);
+        return finish_training(ctx, TRAINING, [mean, low, variance]);
     }
+    low.fill(C::default());
     for (values, running) in [(&mut *mean, &mut running_mean), (&mut *variance, &mut running_var)] {
         let scalar_type = running.scalar_type;
         load(scalar_type, running.bytes_mut(), 0, 1, values);
     }
     let eps = C::from_f64(ctx.float(TRAINING.momentum + 1)?);
     let out = ctx.out(TRAINING.out)?;
-    apply(ctx, eps, mean, variance, out)
+    apply(ctx, eps, [mean, low, variance], out)
 }
 
 fn no_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let channels = ctx.info(0)?.size(1);
-    let memory = scratch::take::<C>(ctx, 2 * channels)?;
-    let (mean, variance) = memory.split_at_mut(channels);
-    batch_moments(ctx, mean, variance)?;
-    finish_training(ctx, NO_STATS, mean, variance)
+    let memory = scratch::take::<C>(ctx, 3 * channels)?;
+    let [mean, low, variance] = parts(memory, channels);
+    batch_moments(ctx, [&mut *mean, &mut *low, &mut *variance])?;
+    finish_training(ctx, NO_STATS, [mean, low, variance])
 }
 
-fn batch_moments<C: Real>(
-    ctx: &Invoke,
-    mean: &mut [C],
-    variance: &mut [C],
-) -> Result<(), KernelError> {
+fn batch_moments<C: Real>(ctx: &Invoke, found: [&mut [C]; 3]) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let channel = DimSet::of(&[1], input.rank()).unwrap_or(DimSet::NONE);
     let dims = channel.complement(input.rank());
     let layout = TensorInfo::contiguous(C::SCALAR_TYPE, &[input.sizes[1]]);
     let layout = layout.ok_or(KernelError::access(0))?;
-    moments(ctx, &input, dims, &layout, mean, variance);
+    moments(ctx, &input, dims, &layout, found);
     Ok(())
 }
 
@@ -220,8 +225,7 @@ fn update<C: Real>(running: &mut TensorMut, batch: &[C], momentum: C, correction
 fn finish_training<C: Real>(
     ctx: &mut Invoke,
     call: Call,
-    mean: &mut [C],
-    variance: &mut [C],
+    [mean, low, variance]: [&mut [C]; 3],
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let eps = C::from_f64(ctx.float(call.momentum + 1)?);
@@ -232,5 +236,5 @@ fn finish_training<C: Real>(
     let scalar_type = save_invstd.scalar_type;
     let bytes = save_invstd.bytes_mut();
     store_states(scalar_type, variance, bytes, |variance| C::count(1) / (variance + eps).sqrt());
-    apply(ctx, eps, mean, variance, out)
+    apply(ctx, eps, [mean, low, variance], out)
 }

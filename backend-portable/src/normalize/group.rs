@@ -1,6 +1,6 @@
 //! Group normalisation: the channels of each group together, in each sample by itself.
 
-use super::{affine, coefficients, expect_shape, is_double, moments};
+use super::{Coefficients, affine, coefficients, expect_shape, is_double, moments};
 use crate::number::store;
 use crate::real::Real;
 use crate::reduce::{expect_same_layout, store_states};
@@ -59,7 +59,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let double = is_double(ctx, 0)?;
     let (samples, channels, groups) = groups(ctx)?;
     let len = samples.saturating_mul(channels.saturating_add(groups));
-    let scratch = scratch::bytes_for(len, if double { 16 } else { 8 })?;
+    let scratch = scratch::bytes_for(len, if double { 24 } else { 12 })?;
     ctx.scratch_at_most(scratch);
     extent(ctx)?;
     for arg in [1, 2] {
@@ -96,10 +96,12 @@ fn grouped<'a>(input: &TensorRef<'a>, groups: usize) -> Option<TensorRef<'a>> {
 fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (samples, channels, groups) = extent(ctx)?;
-    let memory = scratch::take::<C>(ctx, 2 * samples * (channels + groups))?;
+    let memory = scratch::take::<C>(ctx, 3 * samples * (channels + groups))?;
     let (scale, memory) = memory.split_at_mut(samples * channels);
     let (shift, memory) = memory.split_at_mut(samples * channels);
-    let (mean, variance) = memory.split_at_mut(samples * groups);
+    let (center, memory) = memory.split_at_mut(samples * channels);
+    let (mean, memory) = memory.split_at_mut(samples * groups);
+    let (low, variance) = memory.split_at_mut(samples * groups);
 
     let (input, weight, bias) = (ctx.tensor(0)?, ctx.optional_tensor(1)?, ctx.optional_tensor(2)?);
     let eps = C::from_f64(ctx.float(7)?);
@@ -108,7 +110,8 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let view = grouped(&input, groups).ok_or(KernelError::rank(0, input.rank()))?;
     let layout = TensorInfo { scalar_type: C::SCALAR_TYPE, ..out_mean.info().clone() };
     let kept = DimSet::of(&[0, 1], view.rank()).unwrap_or(DimSet::NONE);
-    moments(ctx, &view, kept.complement(view.rank()), &layout, mean, variance);
+    let found = [&mut *mean, &mut *low, &mut *variance];
+    moments(ctx, &view, kept.complement(view.rank()), &layout, found);
     store(out_mean.scalar_type, out_mean.bytes_mut(), mean);
     let scalar_type = out_rstd.scalar_type;
     store_states(scalar_type, variance, out_rstd.bytes_mut(), |variance| {
@@ -124,7 +127,8 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             let channel = group * each;
             let start = sample * channels + channel;
             let (shift, scale) = (&mut shift[start..start + each], &mut scale[start..start + each]);
-            shift.fill(mean[at]);
+            center[start..start + each].fill(mean[at]);
+            shift.fill(low[at]);
             scale.fill(variance[at]);
             coefficients(weight.as_ref(), bias.as_ref(), channel, eps, shift, scale);
         }
@@ -134,5 +138,6 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let sizes = &sizes[..input.rank()];
     let inner = input.is_contiguous().then(|| input.strides()[1]);
     let info = out.info().clone();
-    affine(ctx, &input, (&info, out.into_bytes()), (sizes, scale, shift), inner)
+    let coefficients = Coefficients { mean: center, scale, shift };
+    affine(ctx, &input, (&info, out.into_bytes()), (sizes, coefficients), inner)
 }

@@ -86,7 +86,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let dims: heapless::Vec<i64, { torchlet_core::layout::MAX_RANK }> =
         (first as i64..input.rank() as i64).collect();
     let dims = DimSet::of(&dims, input.rank()).ok_or(KernelError::access(0))?;
-    moments(ctx, &input, dims, &layout, mean, rstd);
+    moments(ctx, &input, dims, &layout, [&mut *mean, &mut [], &mut *rstd]);
     for value in rstd.iter_mut() {
         *value = C::count(1) / (*value + eps).sqrt();
     }

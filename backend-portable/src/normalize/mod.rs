@@ -1,7 +1,8 @@
 //! Normalisations: batch, group and layer norm, and softmax.
 //!
 //! Those of the first kind are made of two loops: the moments of groups of values, in the engine of
-//! [`reduce`](crate::reduce), and `x * scale + shift` ([`affine`]) or the like over all values.
+//! [`reduce`](crate::reduce), and `(x - mean) * scale + shift` ([`affine`]) or the like over all values: a mean that is far from zero goes
+//! before anything is rounded.
 
 pub mod backward;
 pub mod batch;
@@ -11,7 +12,7 @@ pub mod softmax;
 
 use crate::compute::simd::{Simd, Tier, Vectorized};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
-use crate::map::{Three, map_tensors};
+use crate::map::{Four, map_tensors};
 use crate::number::{Compute, Number, elements, elements_mut, load, unsupported};
 use crate::real::Real;
 use crate::reduce::engine::{Geometry, Order, reduce};
@@ -53,29 +54,44 @@ fn fill<C: Compute>(tensor: Option<&TensorRef>, start: usize, absent: C, out: &m
     }
 }
 
-/// The means and variances of a tensor's values over the dimensions `dims`. `layout` is the shape of the rest, and how
-/// it lies in `mean` and `variance`.
+/// The means of a tensor's values over the dimensions `dims`, what these lack, and variances. `layout` is the shape of the rest, and how
+/// it lies in what is found; there may be no place for what means lack.
 fn moments<C: Real>(
     ctx: &Invoke,
     input: &TensorRef,
     dims: DimSet,
     layout: &TensorInfo,
-    mean: &mut [C],
-    variance: &mut [C],
+    found: [&mut [C]; 3],
 ) {
     let geometry = Geometry::new(input.info(), dims, layout, Order::Memory);
-    let outs = [bytemuck::cast_slice_mut(mean), bytemuck::cast_slice_mut(variance)];
-    let sizes = [size_of::<C>(); 2];
+    let outs = found.map(|out| bytemuck::cast_slice_mut(out));
+    let sizes = [size_of::<C>(); 3];
     let parallel = ctx.parallel();
-    reduce(parallel, input, &geometry, &Moments, (outs, sizes), &|states, [mean, variance]| {
-        store_states(C::SCALAR_TYPE, states, mean, |spread: Spread<C>| spread.mean);
-        store_states(C::SCALAR_TYPE, states, variance, |spread: Spread<C>| {
-            spread.variance(C::default())
-        });
-    });
+    reduce(
+        parallel,
+        input,
+        &geometry,
+        &Moments,
+        (outs, sizes),
+        &|states, [mean, low, variance]| {
+            store_states(C::SCALAR_TYPE, states, mean, |spread: Spread<C>| spread.mean);
+            store_states(C::SCALAR_TYPE, states, low, |spread: Spread<C>| spread.low);
+            store_states(C::SCALAR_TYPE, states, variance, |spread: Spread<C>| {
+                spread.variance(C::default())
+            });
+        },
+    );
 }
 
-/// `x * scale + shift`, with scales and shifts for groups of elements that lie side by side.
+/// `(x - mean) * scale + shift` for each channel.
+#[derive(Clone, Copy)]
+struct Coefficients<'a, C> {
+    mean: &'a [C],
+    scale: &'a [C],
+    shift: &'a [C],
+}
+
+/// The same for groups of elements that lie side by side.
 struct Planes<'a, T, C> {
     src: &'a [T],
     dst: &'a mut [T],
@@ -83,15 +99,15 @@ struct Planes<'a, T, C> {
     position: usize,
     /// Neighbouring elements of equal scale.
     inner: usize,
-    scale: &'a [C],
-    shift: &'a [C],
+    coefficients: Coefficients<'a, C>,
 }
 
 impl<T: Number, C: Real> Vectorized for Planes<'_, T, C> {
     type Output = ();
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let period = self.scale.len().min(self.shift.len());
+        let Coefficients { mean, scale, shift } = self.coefficients;
+        let period = mean.len().min(scale.len()).min(shift.len());
         let (mut src, mut dst, mut position) = (self.src, self.dst, self.position);
         if period == 0 || self.inner == 0 {
             return;
@@ -107,14 +123,15 @@ impl<T: Number, C: Real> Vectorized for Planes<'_, T, C> {
             let (x, rest_src) = src.split_at(len);
             let (out, rest_dst) = dst.split_at_mut(len);
             if self.inner == 1 {
-                let coefficients = self.scale[channel..].iter().zip(&self.shift[channel..]);
-                for ((out, x), (scale, shift)) in out.iter_mut().zip(x).zip(coefficients) {
-                    *out = (C::of(*x) * *scale + *shift).to();
+                let coefficients = scale[channel..].iter().zip(&shift[channel..]);
+                let coefficients = mean[channel..].iter().zip(coefficients);
+                for ((out, x), (mean, (scale, shift))) in out.iter_mut().zip(x).zip(coefficients) {
+                    *out = ((C::of(*x) - *mean) * *scale + *shift).to();
                 }
             } else {
-                let (scale, shift) = (self.scale[channel], self.shift[channel]);
+                let (mean, scale, shift) = (mean[channel], scale[channel], shift[channel]);
                 for (out, x) in out.iter_mut().zip(x) {
-                    *out = (C::of(*x) * scale + shift).to();
+                    *out = ((C::of(*x) - mean) * scale + shift).to();
                 }
             }
             (src, dst) = (rest_src, rest_dst);
@@ -157,13 +174,13 @@ macro_rules! with_float {
 }
 use with_float;
 
-/// `out = input * scale + shift`. Scales and shifts, contiguous tensors of shape `sizes`, are broadcast; if input and output
+/// `out = (input - mean) * scale + shift`. Coefficients, contiguous tensors of shape `sizes`, are broadcast; if input and output
 /// lie in memory alike, `inner` may say that each of them serves as many neighbours, in turn.
 fn affine<C: Real>(
     ctx: &Invoke,
     input: &TensorRef,
     (info, bytes): (&TensorInfo, &mut [u8]),
-    (sizes, scale, shift): (&[i32], &[C], &[C]),
+    (sizes, coefficients): (&[i32], Coefficients<'_, C>),
     inner: Option<usize>,
 ) -> Result<(), KernelError> {
     let scalar_type = info.scalar_type;
@@ -178,43 +195,44 @@ fn affine<C: Real>(
             for_each_chunk_mut(parallel, dst, chunk, &|index, dst: &mut [T]| {
                 let position = index * chunk;
                 let src = src.get(position..).unwrap_or(&[]);
-                tier.dispatch(Planes { src, dst, position, inner, scale, shift });
+                tier.dispatch(Planes { src, dst, position, inner, coefficients });
             });
         });
         return Ok(());
     }
+    let Coefficients { mean, scale, shift } = coefficients;
     let shape = KernelError::unsupported("scales of this shape");
+    let mean = TensorRef::from_slice(sizes, mean).ok_or(shape.clone())?;
     let scale = TensorRef::from_slice(sizes, scale).ok_or(shape.clone())?;
     let shift = TensorRef::from_slice(sizes, shift).ok_or(shape)?;
-    let walk = Walk::broadcast(info, [input.info(), scale.info(), shift.info()])?;
-    let tensors = [input.clone(), scale, shift];
-    let function = Three(|x: C, scale: C, shift: C| x * scale + shift);
+    let walk = Walk::broadcast(info, [input.info(), mean.info(), scale.info(), shift.info()])?;
+    let tensors = [input.clone(), mean, scale, shift];
+    let function = Four(|x: C, mean: C, scale: C, shift: C| (x - mean) * scale + shift);
     map_tensors(ctx, &walk, &tensors, info, bytes, &function);
     Ok(())
 }
 
 /// Turns moments into coefficients, with weights and biases (of which there may be none) for each of `len` channels
-/// from `start` on: `mean` becomes the shift, `variance` the scale.
+/// from `start` on: `low`, which `mean` lacks, becomes the shift, `variance` the scale.
 fn coefficients<C: Real>(
     weight: Option<&TensorRef>,
     bias: Option<&TensorRef>,
     start: usize,
     eps: C,
-    mean: &mut [C],
+    low: &mut [C],
     variance: &mut [C],
 ) {
     const BLOCK: usize = 32;
     let one = C::count(1);
-    for (i, (mean, variance)) in mean.chunks_mut(BLOCK).zip(variance.chunks_mut(BLOCK)).enumerate()
-    {
+    for (i, (low, variance)) in low.chunks_mut(BLOCK).zip(variance.chunks_mut(BLOCK)).enumerate() {
         let (mut weights, mut biases) = ([one; BLOCK], [C::default(); BLOCK]);
         let at = start + i * BLOCK;
-        fill(weight, at, one, &mut weights[..mean.len()]);
-        fill(bias, at, C::default(), &mut biases[..mean.len()]);
-        let pairs = mean.iter_mut().zip(variance);
-        for ((mean, variance), (weight, bias)) in pairs.zip(weights.iter().zip(biases)) {
+        fill(weight, at, one, &mut weights[..low.len()]);
+        fill(bias, at, C::default(), &mut biases[..low.len()]);
+        let pairs = low.iter_mut().zip(variance);
+        for ((low, variance), (weight, bias)) in pairs.zip(weights.iter().zip(biases)) {
             let scale = one / (*variance + eps).sqrt() * *weight;
-            *mean = bias - *mean * scale;
+            *low = bias - *low * scale;
             *variance = scale;
         }
     }

@@ -1,4 +1,4 @@
-use super::Planes;
+use super::{Coefficients, Planes, coefficients};
 use crate::ThreadPool;
 use crate::compute::simd::Tier;
 use crate::compute::testing::Noise;
@@ -12,17 +12,42 @@ fn planes_have_their_scale() {
         for (inner, channels) in [(1, 1), (1, 5), (3, 4), (50, 3), (7, 1)] {
             let total = inner * channels * 3;
             let (x, scale) = (noise.floats(total), noise.floats(channels));
-            let shift = noise.floats(channels);
+            let (mean, shift) = (noise.floats(channels), noise.floats(channels));
             for position in [0, total / 3, total - 1] {
                 let src = &x[position..];
                 let mut out = vec![0f32; total - position];
-                let (dst, scale, shift) = (&mut out[..], &scale[..], &shift[..]);
-                tier.dispatch(Planes { src, dst, position, inner, scale, shift });
+                let dst = &mut out[..];
+                let coefficients = Coefficients { mean: &mean, scale: &scale, shift: &shift };
+                tier.dispatch(Planes { src, dst, position, inner, coefficients });
                 for (i, out) in (position..).zip(&out) {
                     let channel = i / inner % channels;
-                    let expected = x[i] * scale[channel] + shift[channel];
+                    let expected = (x[i] - mean[channel]) * scale[channel] + shift[channel];
                     assert!((*out - expected).abs() < 1e-6f32);
                 }
+            }
+        }
+    }
+}
+
+/// Numbers that are near one another and far from zero keep the digits that they differ in.
+#[test]
+fn means_far_from_zero_cost_no_digits() {
+    let mut noise = Noise::new(9);
+    let (wanted_mean, wanted_variance, eps) = (100_000.013_671, 0.37, 1e-5);
+    let x: Vec<f32> = noise.floats(1000).iter().map(|x| 100_000.0 + x).collect();
+    let mean = [wanted_mean as f32];
+    let (mut low, mut variance) =
+        ([(wanted_mean - f64::from(mean[0])) as f32], [wanted_variance as f32]);
+    coefficients(None, None, 0, eps, &mut low, &mut variance);
+    let deviation = (wanted_variance + f64::from(eps)).sqrt();
+    for tier in Tier::available() {
+        for inner in [1, 1000] {
+            let mut out = vec![0f32; x.len()];
+            let coefficients = Coefficients { mean: &mean, scale: &variance, shift: &low };
+            tier.dispatch(Planes { src: &x, dst: &mut out, position: 0, inner, coefficients });
+            for (x, out) in x.iter().zip(out) {
+                let wanted = (f64::from(*x) - wanted_mean) / deviation;
+                assert!((f64::from(out) - wanted).abs() < 5e-7, "{x}: {out} {wanted}");
             }
         }
     }

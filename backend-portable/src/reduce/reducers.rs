@@ -214,7 +214,8 @@ impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
 pub(crate) struct Spread<C> {
     pub(crate) count: C,
     pub(crate) mean: C,
-    low: C,
+    /// What the mean lacks, which no number of this type has beside it.
+    pub(crate) low: C,
     pub(crate) squares: C,
 }
 

@@ -11,12 +11,15 @@
 //!
 //! The layout of packed weights is the same for all instructions ([`Dots`](super::simd::Dots)); which are used is decided at run time.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 mod arm;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 pub(crate) mod depthwise;
 pub(crate) mod elementwise;
+pub(crate) mod left;
 pub(crate) mod pack;
 mod plain;
 pub(crate) mod product;

@@ -2,12 +2,14 @@
 //!
 //! Several products side by side, of groups of the channels of pictures, are one: threads share the tiles of all.
 
+#[cfg(target_arch = "x86_64")]
+use super::amx::{self, Corner, Depth, Sums};
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
+use super::left::{Grid, Left};
 use super::pack::Packed;
 #[cfg(target_arch = "x86_64")]
-use super::windows::Cursor;
-use super::windows::{Padded, Windows};
+use super::windows::{Cursor, Padded, Windows};
 use super::{LANES, Requantize, STEP, plain};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, vnni};
@@ -15,20 +17,17 @@ use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::Dots;
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
-use crate::compute::split::{Outcome, Tile, even_part, for_each_chunk_mut, for_each_tile_of_parts};
-use core::ops::Range;
+use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_of_parts};
 
 /// Most rows of a tile.
 #[cfg(target_arch = "x86_64")]
 pub(super) const ROWS: usize = 12;
 /// Most panels of a tile.
 const PANELS: usize = 4;
-/// Codes of pictures that are copied with what windows see around them, at most.
-const LARGE: usize = 1 << 22;
-/// As many of several groups, which are to be near still when they are read.
-const TOGETHER: usize = 1 << 19;
 /// Codes of the left operand that stay near while panels pass by.
 const NEAR: usize = 1 << 16;
+/// The same where AMX computes, two tiles of 16 rows by two panels at a time.
+const TILES_NEAR: usize = 1 << 18;
 /// Rows that are not worth cutting.
 const EVEN: usize = 24;
 
@@ -39,18 +38,6 @@ const fn height(panels: usize) -> usize {
         3 => 8,
         _ => 12,
     }
-}
-
-/// The left operand.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Left<'a> {
-    /// Rows so far apart.
-    Rows(&'a [i8], usize),
-    /// Rows so far apart, behind which are zeros up to the next multiple of [`STEP`] at least.
-    Filled(&'a [i8], usize),
-    /// Windows over pictures that lie one after the other; around them are codes like this. Over groups of channels there are several
-    /// products, of the first group and those behind it.
-    Windows(&'a [i8], &'a Windows, i8),
 }
 
 /// Where the results of a tile go.
@@ -103,6 +90,21 @@ pub(super) unsafe trait Finish: Sync {
         at: [usize; 2],
         place: &Place<Self::Out>,
     );
+
+    /// Makes results of the sums of `V` panels, which AMX made. Codes of rows may have been `FLIPPED`. `weights` are what columns sum up to.
+    ///
+    /// # Safety
+    /// There are AVX-512's instructions. The corner's slots are rows that there are sums of, and it has places for as many rows, of so many
+    /// columns, which are not more than the panels'. `at` is the first row and the first column, all of which [fit](Finish::fits), as do
+    /// `weights`.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn amx<const V: usize, const FLIPPED: bool>(
+        &self,
+        sums: &Sums,
+        weights: &[i32],
+        at: [usize; 2],
+        corner: &Corner<'_, Self::Out>,
+    );
 }
 
 // SAFETY: there are whole panels of starts, scales and bias.
@@ -135,6 +137,18 @@ unsafe impl Finish for Requantize<'_> {
         // SAFETY: the caller's promise.
         unsafe { vnni::codes::<M, V, FLIPPED>(a, walk, b, self, at, place) }
     }
+
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn amx<const V: usize, const FLIPPED: bool>(
+        &self,
+        sums: &Sums,
+        weights: &[i32],
+        [_, at]: [usize; 2],
+        corner: &Corner<'_, i8>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { amx::codes::<V, FLIPPED>(self, sums, weights, at, corner) }
+    }
 }
 
 /// How a product is cut.
@@ -149,11 +163,12 @@ struct Cut {
 }
 
 impl Cut {
-    fn of(threads: usize, rows: usize, [k, n]: [usize; 2], in_place: bool) -> Self {
+    fn of(threads: usize, rows: usize, [k, n]: [usize; 2], in_place: bool, by_tiles: bool) -> Self {
         let (steps, panels) = (k.div_ceil(STEP).max(1), n.div_ceil(LANES).max(1));
-        let near = (NEAR / (steps * STEP)).max(EVEN);
         let width = panels.div_ceil(panels.div_ceil(PANELS));
-        let (is_flat, height) = (rows <= EVEN, height(width));
+        let (near, width, height) =
+            if by_tiles { (TILES_NEAR, 2, 32) } else { (NEAR, width, height(width)) };
+        let (is_flat, near) = (rows <= EVEN, (near / (steps * STEP)).max(EVEN));
         let part = match is_flat {
             true => rows.max(1),
             false => even_part(threads, rows.div_ceil(height), near / height) * height,
@@ -170,149 +185,48 @@ impl Cut {
     }
 }
 
-impl<'a> Left<'a> {
-    /// Left operands, which belong to blocks of the right one.
-    fn blocks(&self) -> usize {
-        match self {
-            Left::Rows(..) | Left::Filled(..) => 1,
-            Left::Windows(_, windows, _) => windows.groups(),
-        }
-    }
-
-    /// That of a block.
-    fn block(self, block: usize) -> Option<Self> {
-        match self {
-            Left::Windows(codes, windows, outside) => {
-                let codes = codes.get(block.checked_mul(windows.input[2])?..)?;
-                Some(Left::Windows(codes, windows, outside))
-            }
-            other => (block == 0).then_some(other),
-        }
-    }
-
-    /// Whether rows can be read where they lie.
-    fn lies_ready(&self, k: usize) -> bool {
-        let are_rows = match self {
-            Left::Rows(..) => true,
-            Left::Filled(_, stride) => return k > 0 && k.next_multiple_of(STEP) <= *stride,
-            Left::Windows(_, windows, _) => windows.are_pixels(),
-        };
-        are_rows && k.is_multiple_of(STEP) && k > 0
-    }
-
-    /// The codes, and the distance of rows, where they lie ready; checks that there are so many.
-    fn ready(&self, rows: usize, k: usize) -> Option<(&'a [i8], usize)> {
-        let (codes, stride) = match *self {
-            Left::Rows(codes, stride) | Left::Filled(codes, stride) => (codes, stride),
-            Left::Windows(codes, windows, _) => (codes, windows.pixel),
-        };
-        let needed = rows.checked_sub(1)?.checked_mul(stride)?.checked_add(k)?;
-        (needed <= codes.len()).then_some((codes, stride))
-    }
-
-    /// Pictures with what windows see around them, where windows are read there.
-    fn padded(&self, rows: usize) -> Option<Grid<'a>> {
-        let &Left::Windows(_, windows, _) = self else { return None };
-        let padded = windows.padded()?;
-        let count = rows.div_ceil(windows.count().max(1));
-        let len = count.checked_mul(padded.len).filter(|len| *len <= LARGE)?;
-        let together = (TOGETHER / len.max(1)).clamp(1, self.blocks().max(1));
-        Some(Grid { windows, padded, count, together })
-    }
-
-    /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so many.
-    fn copy(&self, first: usize, k: usize, steps: usize, place: &mut [i8]) -> Option<()> {
-        let length = steps * STEP;
-        match *self {
-            Left::Rows(codes, stride) | Left::Filled(codes, stride) => {
-                for (row, place) in place.chunks_exact_mut(length).enumerate() {
-                    let start = (first + row).checked_mul(stride)?;
-                    place.get_mut(..k)?.copy_from_slice(codes.get(start..)?.get(..k)?);
-                    place.get_mut(k..)?.fill(0);
-                }
-            }
-            Left::Windows(codes, windows, zero) => {
-                // Windows of one picture after the other.
-                let (mut row, mut rest) = (first, place);
-                while !rest.is_empty() {
-                    let (picture, at) = (row / windows.count(), row % windows.count());
-                    let count = (windows.count() - at).min(rest.len() / length);
-                    let (own, behind) = rest.split_at_mut_checked(count * length)?;
-                    let picture = codes.get(picture.checked_mul(windows.picture())?..)?;
-                    windows.write(picture, at, zero, own.chunks_exact_mut(length))?;
-                    (row, rest) = (row + count, if count == 0 { &mut [] } else { behind });
-                }
-            }
-        }
-        Some(())
-    }
-}
-
 /// Words of workspace for a product on so many threads.
 pub(crate) fn workspace_len(
     threads: usize,
     rows: usize,
     shape: [usize; 2],
     left: &Left<'_>,
+    dots: Dots,
 ) -> usize {
-    let cut = Cut::of(threads, rows, shape, left.lies_ready(shape[0]));
-    let padded = left.padded(rows).map_or(0, |grid| grid.words() * grid.together);
-    cut.copied.saturating_mul(threads.max(1)).max(if cut.copied > 0 { padded } else { 0 })
+    let in_place = left.lies_ready(shape[0]);
+    if let Some(grid) = grid(dots, left, rows, in_place) {
+        return grid.words().saturating_mul(grid.together);
+    }
+    let by_tiles = depth(dots, rows, shape, None).is_some();
+    Cut::of(threads, rows, shape, in_place, by_tiles).copied.saturating_mul(threads.max(1))
 }
 
-/// Whether tiles read rows line by line.
-fn reads_lines(dots: Dots) -> bool {
+/// The pictures whose rows are read where they lie, line by line, if they are.
+fn grid<'a>(dots: Dots, left: &Left<'a>, rows: usize, in_place: bool) -> Option<Grid<'a>> {
     #[cfg(target_arch = "x86_64")]
-    return dots.instructions() == Instructions::Vnni;
+    let reads_lines = dots.instructions() == Instructions::Vnni;
     #[cfg(not(target_arch = "x86_64"))]
-    {
-        let _ = dots;
-        false
-    }
+    let reads_lines = false;
+    let _ = dots;
+    if in_place || !reads_lines { None } else { left.padded(rows) }
 }
 
-/// Pictures with what windows see around them.
-#[derive(Clone, Copy)]
-struct Grid<'a> {
-    windows: &'a Windows,
-    padded: Padded,
-    /// Pictures.
-    count: usize,
-    /// Blocks whose pictures are there at the same time.
-    together: usize,
+/// How AMX cuts rows, where it computes a product.
+#[cfg(target_arch = "x86_64")]
+fn depth(dots: Dots, rows: usize, [k, n]: [usize; 2], grid: Option<&Grid<'_>>) -> Option<Depth> {
+    let lines = grid.map_or(1, |grid| grid.windows.axes[0].kernel());
+    Depth::of(dots, rows, [k.div_ceil(STEP).max(1), n.div_ceil(LANES)], lines)
 }
 
-impl Grid<'_> {
-    /// Words of the pictures of a block.
-    fn words(&self) -> usize {
-        self.count * self.padded.len / STEP
-    }
-
-    /// Copies the pictures of some blocks, one behind the other, to the workspace; gives them, and the rest of that. Their codes have 128
-    /// added.
-    fn pad<'w>(
-        &self,
-        context: Context<'_>,
-        left: Left<'_>,
-        blocks: Range<usize>,
-        workspace: &'w mut [f32],
-    ) -> Option<(&'w [i8], &'w mut [f32])> {
-        let (Left::Windows(codes, _, outside), windows) = (left, self.windows) else { return None };
-        let words = self.words().checked_mul(blocks.len())?;
-        let (own, rest) = workspace.split_at_mut_checked(words)?;
-        let own: &mut [i8] = bytemuck::cast_slice_mut(own);
-        let outcome = Outcome::default();
-        let pad = |index: usize, place: &mut [i8]| {
-            let (block, picture) = (blocks.start + index / self.count, index % self.count);
-            let at = picture * windows.picture() + block * windows.input[2];
-            windows.pad(codes.get(at..)?, outside, self.padded, place)
-        };
-        for_each_chunk_mut(context.parallel, own, self.padded.len, &|index, place| {
-            outcome.note(pad(index, place).ok_or(ShapeMismatch));
-        });
-        outcome.result().ok()?;
-        Some((own, rest))
-    }
+/// There is none elsewhere.
+#[cfg(not(target_arch = "x86_64"))]
+fn depth(
+    _: Dots,
+    _: usize,
+    _: [usize; 2],
+    _: Option<&Grid<'_>>,
+) -> Option<core::convert::Infallible> {
+    None
 }
 
 /// Codes by weights, as codes.
@@ -359,8 +273,10 @@ pub(super) fn run<F: Finish>(
     }
     let (dots, threads) = (Dots::of(context.tier), context.parallel.threads());
     let in_place = left.lies_ready(k);
-    let grid = if !in_place && reads_lines(dots) { left.padded(rows) } else { None };
-    let cut = Cut::of(threads, rows, right.shape, in_place || grid.is_some());
+    let grid = grid(dots, &left, rows, in_place);
+    let depth = depth(dots, rows, right.shape, grid.as_ref());
+    let in_place_or_padded = in_place || grid.is_some();
+    let cut = Cut::of(threads, rows, right.shape, in_place_or_padded, depth.is_some());
     let (steps, places) = (right.steps(), n.next_multiple_of(LANES));
     let together = grid.map_or(blocks, |grid| grid.together);
     for from in (0..blocks).step_by(together) {
@@ -407,6 +323,10 @@ pub(super) fn run<F: Finish>(
                 };
                 let end = before + n.min(first + cut.cols);
                 let mut col = before + first;
+                #[cfg(target_arch = "x86_64")]
+                if let Some(depth) = depth {
+                    return part.by_tiles(tile, depth, col..end);
+                }
                 while col < end {
                     let cols = (end - col).min(cut.panels * LANES);
                     part.run(tile, col, cols)?;
@@ -457,18 +377,18 @@ unsafe fn vnni_tile<F: Finish, const FLIPPED: bool>(
 }
 
 /// A part of a product.
-struct Part<'a, F> {
+pub(super) struct Part<'a, F> {
     /// The packed column that is the first of the tile.
-    first: usize,
+    pub(super) first: usize,
     /// Rows of the left operand, from number `base` on.
-    codes: &'a [i8],
-    stride: usize,
-    base: usize,
+    pub(super) codes: &'a [i8],
+    pub(super) stride: usize,
+    pub(super) base: usize,
     /// The windows that rows are, where they are read in pictures with what lies around them.
     #[cfg(target_arch = "x86_64")]
-    grid: Option<(&'a Windows, Padded)>,
-    right: Packed<'a>,
-    finish: &'a F,
+    pub(super) grid: Option<(&'a Windows, Padded)>,
+    pub(super) right: Packed<'a>,
+    pub(super) finish: &'a F,
     dots: Dots,
     steps: usize,
 }

@@ -6,10 +6,13 @@
 //! first four in its lower half and one of the others in its upper half, each with 8 added. Scales lie by panels and groups, too
 //! ([`scales`](super::scales)).
 
+#[cfg(target_arch = "x86_64")]
+use super::amx::{self, Corner, Sums};
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
+use super::left::Left;
 use super::pack::Packed;
-use super::product::{Finish, Left, run};
+use super::product::{Finish, run};
 #[cfg(target_arch = "x86_64")]
 use super::product::{Place, ROWS, Walk};
 use super::scales::GroupScales;
@@ -217,6 +220,18 @@ unsafe impl Finish for Floats<'_> {
     ) {
         // SAFETY: the caller's promise.
         unsafe { vnni::floats::<M, V, FLIPPED>(a, walk, b, self, at, place) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn amx<const V: usize, const FLIPPED: bool>(
+        &self,
+        sums: &Sums,
+        _: &[i32],
+        at: [usize; 2],
+        corner: &Corner<'_, f32>,
+    ) {
+        // SAFETY: the caller's promise.
+        unsafe { amx::floats::<V, FLIPPED>(self, sums, at, corner) }
     }
 }
 

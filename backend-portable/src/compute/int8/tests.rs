@@ -1,8 +1,9 @@
 //! All instructions against sums one by one.
 
 use super::elementwise::{self, Scaled};
-use super::product::{Left, product, workspace_len};
-use super::rows::{self, Columns, Nibbles, Room};
+use super::left::Left;
+use super::product::{product, workspace_len};
+use super::rows::{self, Columns, Nibbles, Room, windows_product};
 use super::scales::{self, GroupScales};
 use super::windows::Windows;
 use super::{Range, Requantize, depthwise, pack};
@@ -36,6 +37,11 @@ fn machines() -> impl Iterator<Item = Context<'static>> {
         all.map(|parallel| Context { tier, parallel })
     };
     Tier::available().flat_map(contexts)
+}
+
+/// Words of workspace for a product.
+fn room(context: Context<'_>, rows: usize, shape: [usize; 2], left: &Left<'_>) -> usize {
+    workspace_len(context.parallel.threads(), rows, shape, left, Dots::of(context.tier))
 }
 
 fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
@@ -79,8 +85,7 @@ fn products_are_exact() {
             let start: Vec<i32> = start.collect();
             let columns = Requantize { start: &start, scales: &scale, bias: &bias, range: RANGE };
             let left = Left::Rows(&a, k);
-            let mut workspace =
-                vec![0.0; workspace_len(context.parallel.threads(), m, [k, n], &left)];
+            let mut workspace = vec![0.0; room(context, m, [k, n], &left)];
             let mut out = vec![0; m * n];
             product(context, m, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &std::format!("{m} {k} {n} {:?}", context.tier));
@@ -169,8 +174,7 @@ fn convolutions_are_exact() {
             let starts = start(packed.sums, offset);
             let columns = Requantize { start: &starts, scales: &scale, bias: &bias, range: RANGE };
             let left = Left::Windows(&picture, &windows, zero);
-            let mut workspace =
-                vec![0.0; workspace_len(context.parallel.threads(), rows, [k, n], &left)];
+            let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
             let mut out = vec![0; rows * n];
             product(context, rows, left, packed, &columns, &mut out, &mut workspace).unwrap();
             check(&out, &wanted, &what);
@@ -190,6 +194,86 @@ fn convolutions_are_exact() {
                 depthwise::Pictures { batch, windows: &windows, codes, outside: &outside };
             depthwise::convolve(context, &pictures, single, &columns, &mut out).unwrap();
             check(&out, &wanted_single, &what);
+        }
+    }
+}
+
+/// Sums that numbers of 32 bits have, without scales, of all instructions: the same as those one by one, whatever is cut.
+#[test]
+fn sums_are_exact_however_they_are_cut() {
+    let mut numbers = Noise::new(7);
+    let shapes =
+        [[300, 4, 20], [9, 33, 17], [16, 64, 32], [17, 65, 33], [31, 148, 48], [33, 127, 50]];
+    let more =
+        [[47, 260, 15], [40, 20, 1], [100, 68, 130], [64, 300, 270], [7, 128, 64], [70, 3, 40]];
+    for [m, k, n] in shapes.into_iter().chain(more) {
+        let stride = (k + numbers.below(9)).next_multiple_of(8);
+        let (mut a, b) = (codes(&mut numbers, m * stride), codes(&mut numbers, n * k));
+        a.chunks_mut(stride).for_each(|row| row[k..].fill(0));
+        let zeros: Vec<i32> = (0..m).map(|_| numbers.below(256) as i32 - 128).collect();
+        let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
+        pack::pack([k, n], |row, col| b.get(col * k + row).copied(), &mut packed).unwrap();
+        let packed = pack::Packed::of([k, n], &packed).unwrap();
+        let code = |row: usize, at: usize| i32::from(a[row * stride + at]) - zeros[row];
+        let sum = |row: usize, col: usize| -> i32 {
+            (0..k).map(|at| code(row, at) * i32::from(b[col * k + at])).sum()
+        };
+        let wanted: Vec<f32> = (0..m * n).map(|at| sum(at / n, at % n) as f32).collect();
+        let (ones, none) = (vec![1.0; m.max(pack::padded(n))], vec![0.0; pack::padded(n)]);
+        let columns = Columns { scales: &ones, bias: &none };
+        let rows = rows::Rows { codes: &a, stride, scales: &ones[..m], zeros: &zeros, sums: &[] };
+        for context in machines() {
+            let mut out = vec![f32::NAN; m * n];
+            rows::product(context, rows, packed, columns, &mut out).unwrap();
+            assert!(out == wanted, "{m} {k} {n} {:?}", context.tier);
+        }
+    }
+}
+
+/// The same of windows.
+#[test]
+fn sums_of_windows_are_exact_however_they_are_cut() {
+    let mut numbers = Noise::new(8);
+    let window = |kernel, stride, padding| Window::new(kernel, stride, padding, 1).unwrap();
+    for (input, axes, n) in [
+        ([7, 7, 64], [window(3, 1, 1), window(3, 1, 1)], 40),
+        ([14, 15, 24], [window(3, 2, 1), window(3, 2, 1)], 33),
+        ([20, 21, 3], [window(7, 2, 3), window(7, 2, 3)], 64),
+        ([5, 33, 16], [window(1, 1, 0), window(5, 1, 2)], 16),
+        ([9, 9, 32], [window(1, 2, 0), window(1, 2, 0)], 20),
+        ([6, 6, 36], [Window::ONE, Window::ONE], 100),
+        ([3, 3, 12], [window(3, 1, 0), window(3, 1, 0)], 5),
+        ([12, 11, 5], [window(3, 1, 1), window(4, 1, 1)], 7),
+    ] {
+        let (batch, outside, zero) = (2, 11i8, 11);
+        let windows = Windows::new(input, axes).unwrap();
+        let (k, rows) = (windows.codes(), batch * windows.count());
+        let picture = codes(&mut numbers, batch * windows.picture());
+        let weights = codes(&mut numbers, n * k);
+        let mut written = vec![0; rows * k];
+        for (image, written) in written.chunks_mut(windows.count() * k).enumerate() {
+            let picture = &picture[image * windows.picture()..];
+            windows.write(picture, 0, outside, written.chunks_mut(k)).unwrap();
+        }
+        let code = |row: usize, at: usize| i32::from(written[row * k + at]) - zero;
+        let sum = |row: usize, col: usize| -> i32 {
+            (0..k).map(|at| code(row, at) * i32::from(weights[col * k + at])).sum()
+        };
+        let wanted: Vec<f32> = (0..rows * n).map(|at| sum(at / n, at % n) as f32).collect();
+        let mut packed = vec![0.0; pack::packed_len([k, n]).unwrap()];
+        pack::pack([k, n], |row, col| weights.get(col * k + row).copied(), &mut packed).unwrap();
+        let packed = pack::Packed::of([k, n], &packed).unwrap();
+        let (ones, none) = (vec![1.0; rows.max(pack::padded(n))], vec![0.0; pack::padded(n)]);
+        let zeros: Vec<f32> = vec![f32::from_bits(zero as u32); rows];
+        for context in machines() {
+            let left = Left::Windows(&picture, &windows, outside);
+            let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
+            let columns = Columns { scales: &ones, bias: &none };
+            let (scales, mut out) = ([&ones[..rows], &zeros], vec![f32::NAN; rows * n]);
+            let made =
+                windows_product(context, left, scales, packed, columns, &mut out, &mut workspace);
+            made.unwrap();
+            assert!(out == wanted, "{input:?} {axes:?} {n} {:?}", context.tier);
         }
     }
 }
@@ -237,14 +321,13 @@ fn groups_are_convolved_where_they_lie() {
             range: RANGE,
         };
         for context in machines() {
-            let threads = context.parallel.threads();
             let run = |codes: &[i8],
                        windows: &Windows,
                        right: pack::Packed<'_>,
                        columns: Requantize<'_>,
                        out: &mut [i8]| {
                 let left = Left::Windows(codes, windows, zero);
-                let mut workspace = vec![0.0; workspace_len(threads, rows, [k, n], &left)];
+                let mut workspace = vec![0.0; room(context, rows, [k, n], &left)];
                 product(context, rows, left, right, &columns, out, &mut workspace)
             };
             let mut out = vec![77; rows * groups * n];

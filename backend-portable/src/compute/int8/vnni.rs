@@ -5,18 +5,18 @@ use super::rows::Floats;
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
-    __m512i, __mmask16, __mmask32, _MM_HINT_T0, _mm_prefetch, _mm_storeu_epi8, _mm256_loadu_epi16,
-    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
-    _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16, _mm512_and_si512,
-    _mm512_castsi512_ps, _mm512_castsi512_si128, _mm512_castsi512_si256, _mm512_cvtepi8_epi16,
-    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8,
-    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
-    _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8, _mm512_mask_storeu_ps,
-    _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi16,
-    _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_set1_epi8,
-    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_epi8, _mm512_storeu_ps,
-    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
+    __m512, __m512i, __mmask16, __mmask32, __mmask64, _MM_HINT_T0, _mm_prefetch, _mm_storeu_epi8,
+    _mm256_loadu_epi16, _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8,
+    _mm256_min_epi8, _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16,
+    _mm512_and_si512, _mm512_castsi512_ps, _mm512_castsi512_si128, _mm512_castsi512_si256,
+    _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32,
+    _mm512_cvtsepi16_epi8, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps,
+    _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8,
+    _mm512_mask_storeu_ps, _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32,
+    _mm512_packs_epi16, _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32,
+    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_epi8,
+    _mm512_storeu_ps, _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
 };
 
 /// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped already, or have 128 added here.
@@ -65,6 +65,76 @@ fn mask(cols: usize, v: usize) -> __mmask16 {
     ((1u32 << left) - 1) as __mmask16
 }
 
+/// How the sums of `V` panels become codes.
+pub(super) struct Codes<const V: usize> {
+    scale: [__m512; V],
+    bias: [__m512; V],
+    zero: __m512i,
+    low: __m512i,
+    high: __m512i,
+    /// The codes of a row that are there.
+    mask: __mmask64,
+    cols: usize,
+}
+
+impl<const V: usize> Codes<V> {
+    /// Of so many columns from `first` on.
+    ///
+    /// # Safety
+    /// `columns` has `V` panels from there on.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    pub(super) unsafe fn of(columns: &Requantize<'_>, first: usize, cols: usize) -> Self {
+        let (mut scale, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
+        for v in 0..V {
+            let at = first + v * LANES;
+            // SAFETY: the caller's promise.
+            unsafe {
+                scale[v] = _mm512_loadu_ps(columns.scales.as_ptr().add(at));
+                bias[v] = _mm512_loadu_ps(columns.bias.as_ptr().add(at));
+            }
+        }
+        let Range { zero, low, high } = columns.range;
+        let (zero, low, high) =
+            (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
+        let mask = u64::MAX >> (64 - cols.clamp(1, V * LANES));
+        Codes { scale, bias, zero, low, high, mask, cols }
+    }
+
+    /// Writes those of a row.
+    ///
+    /// # Safety
+    /// There are places for as many codes as there are columns, which are `V` panels at most.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    pub(super) unsafe fn write(&self, sums: &[__m512i; V], to: *mut i8) {
+        let mut rounded = [_mm512_setzero_si512(); 4];
+        for v in 0..V {
+            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), self.scale[v], self.bias[v]);
+            rounded[v] = _mm512_cvtps_epi32(number);
+        }
+        // All of these saturate, as does what a number that no code is near to becomes.
+        let pairs = [
+            _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), self.zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), self.zero),
+        ];
+        // Quarters of vectors have four codes of each panel by turns; put in order, the panels follow one another.
+        let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
+        let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+        let codes = _mm512_permutexvar_epi32(order, codes);
+        let codes = _mm512_min_epi8(_mm512_max_epi8(codes, self.low), self.high);
+        // SAFETY: there are so many codes at the place, of which the mask leaves out what the row does not have.
+        unsafe {
+            match (V, self.cols) {
+                (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(codes)),
+                (2, 32) => _mm256_storeu_epi8(to, _mm512_castsi512_si256(codes)),
+                (4, 64) => _mm512_storeu_epi8(to, codes),
+                _ => _mm512_mask_storeu_epi8(to, self.mask, codes),
+            }
+        }
+    }
+}
+
 /// A tile of codes.
 ///
 /// # Safety
@@ -84,46 +154,13 @@ pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
         *start = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
     }
     // SAFETY: the caller's promise.
-    let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, [start; M]) };
-    let (mut scale, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
-    for v in 0..V {
-        let at = first + v * LANES;
+    let (sums, codes) = unsafe {
+        let sums = sums::<M, V, FLIPPED>(a, walk, b, [start; M]);
+        (sums, Codes::of(columns, first, place.cols))
+    };
+    for (sums, to) in sums.iter().zip(place.out).take(place.rows) {
         // SAFETY: the caller's promise.
-        unsafe {
-            scale[v] = _mm512_loadu_ps(columns.scales.as_ptr().add(at));
-            bias[v] = _mm512_loadu_ps(columns.bias.as_ptr().add(at));
-        }
-    }
-    let Range { zero, low, high } = columns.range;
-    let (zero, low, high) =
-        (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
-    let mask = u64::MAX >> (64 - place.cols.clamp(1, V * LANES));
-    for (row, sums) in sums.iter().enumerate().take(place.rows) {
-        let mut rounded = [_mm512_setzero_si512(); 4];
-        for v in 0..V {
-            let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale[v], bias[v]);
-            rounded[v] = _mm512_cvtps_epi32(number);
-        }
-        // All of these saturate, as does what a number that no code is near to becomes.
-        let pairs = [
-            _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero),
-            _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero),
-        ];
-        // Quarters of vectors have four codes of each panel by turns; put in order, the panels follow one another.
-        let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
-        let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
-        let codes = _mm512_permutexvar_epi32(order, codes);
-        let codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
-        let to = place.out[row];
-        // SAFETY: there are so many codes at the place, of which the mask leaves out what the row does not have.
-        unsafe {
-            match (V, place.cols) {
-                (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(codes)),
-                (2, 32) => _mm256_storeu_epi8(to, _mm512_castsi512_si256(codes)),
-                (4, 64) => _mm512_storeu_epi8(to, codes),
-                _ => _mm512_mask_storeu_epi8(to, mask, codes),
-            }
-        }
+        unsafe { codes.write(sums, to) };
     }
 }
 
@@ -197,6 +234,72 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
     }
 }
 
+/// How the sums of `V` panels become numbers.
+pub(super) struct Numbers<const V: usize> {
+    /// What each column's codes sum up to.
+    weights: [__m512i; V],
+    column: [__m512; V],
+    bias: [__m512; V],
+    cols: usize,
+}
+
+impl<const V: usize> Numbers<V> {
+    /// Of so many columns from `first` on.
+    ///
+    /// # Safety
+    /// There are `V` panels of sums, scales and bias from there on.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    pub(super) unsafe fn of(finish: &Floats<'_>, first: usize, cols: usize) -> Self {
+        let mut weights = [_mm512_setzero_si512(); V];
+        let (mut column, mut bias) = ([_mm512_setzero_ps(); V], [_mm512_setzero_ps(); V]);
+        for v in 0..V {
+            let at = first + v * LANES;
+            // SAFETY: the caller's promise.
+            unsafe {
+                weights[v] = _mm512_loadu_epi32(finish.sums.as_ptr().add(at));
+                column[v] = _mm512_loadu_ps(finish.columns.scales.as_ptr().add(at));
+                bias[v] = _mm512_loadu_ps(finish.columns.bias.as_ptr().add(at));
+            }
+        }
+        Numbers { weights, column, bias, cols }
+    }
+
+    /// What the sums of a row start with, whose code of zero is this.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    pub(super) fn start(&self, zero: i32) -> [__m512i; V] {
+        let zero = _mm512_set1_epi32(-zero);
+        let mut start = self.weights;
+        for start in &mut start {
+            *start = _mm512_mullo_epi32(zero, *start);
+        }
+        start
+    }
+
+    /// Writes those of a row that has this scale.
+    ///
+    /// # Safety
+    /// There are places for as many numbers as there are columns, which are `V` panels at most.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+    pub(super) unsafe fn write(&self, sums: &[__m512i; V], scale: f32, to: *mut f32) {
+        let scale = _mm512_set1_ps(scale);
+        for (v, sums) in sums.iter().enumerate() {
+            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(*sums), scale);
+            let number = _mm512_fmadd_ps(number, self.column[v], self.bias[v]);
+            let to = to.wrapping_add(v * LANES);
+            // SAFETY: the mask is that of the columns that the row has, or it has all of them.
+            unsafe {
+                match self.cols >= (v + 1) * LANES {
+                    true => _mm512_storeu_ps(to, number),
+                    false => _mm512_mask_storeu_ps(to, mask(self.cols, v), number),
+                }
+            }
+        }
+    }
+}
+
 /// A tile of numbers.
 ///
 /// # Safety
@@ -210,43 +313,18 @@ pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>
     [row, first]: [usize; 2],
     place: &Place<f32>,
 ) {
-    let mut weights = [_mm512_setzero_si512(); V];
-    for (v, weights) in weights.iter_mut().enumerate() {
-        // SAFETY: the caller's promise.
-        *weights = unsafe { _mm512_loadu_epi32(finish.sums.as_ptr().add(first + v * LANES)) };
-    }
+    // SAFETY: the caller's promise.
+    let numbers = unsafe { Numbers::<V>::of(finish, first, place.cols) };
     let mut start = [[_mm512_setzero_si512(); V]; M];
     for (at, start) in start.iter_mut().enumerate().take(place.rows) {
         // Unsigned codes have 128 added, and so has their zero.
-        let zero = _mm512_set1_epi32(-128 - finish.rows.zeros[row + at]);
-        for (start, weights) in start.iter_mut().zip(&weights) {
-            *start = _mm512_mullo_epi32(zero, *weights);
-        }
+        *start = numbers.start(finish.rows.zeros[row + at] + 128);
     }
     // SAFETY: the caller's promise.
     let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, start) };
-    for v in 0..V {
-        let at = first + v * LANES;
+    for (at, (sums, to)) in sums.iter().zip(place.out).enumerate().take(place.rows) {
         // SAFETY: the caller's promise.
-        let (column, bias) = unsafe {
-            (
-                _mm512_loadu_ps(finish.columns.scales.as_ptr().add(at)),
-                _mm512_loadu_ps(finish.columns.bias.as_ptr().add(at)),
-            )
-        };
-        for (place_row, sums) in sums.iter().enumerate().take(place.rows) {
-            let scale = _mm512_set1_ps(finish.rows.scales[row + place_row]);
-            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
-            let number = _mm512_fmadd_ps(number, column, bias);
-            let to = place.out[place_row].wrapping_add(v * LANES);
-            // SAFETY: the mask is that of the columns that the row has, or it has all of them.
-            unsafe {
-                match place.cols >= (v + 1) * LANES {
-                    true => _mm512_storeu_ps(to, number),
-                    false => _mm512_mask_storeu_ps(to, mask(place.cols, v), number),
-                }
-            }
-        }
+        unsafe { numbers.write(sums, finish.rows.scales[row + at], to) };
     }
 }
 

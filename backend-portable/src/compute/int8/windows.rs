@@ -294,6 +294,12 @@ impl Cursor {
         Cursor { start: line + col * steps[0], line, picture, left, counts, steps }
     }
 
+    /// The first of rows that are so far apart, at `start`.
+    pub(super) fn of_rows(start: usize, stride: usize) -> Self {
+        let (left, counts) = ([usize::MAX; 2], [usize::MAX; 2]);
+        Cursor { start, line: start, picture: start, left, counts, steps: [stride, 0, 0] }
+    }
+
     /// Where it begins.
     #[inline(always)]
     pub(super) fn start(&self) -> usize {

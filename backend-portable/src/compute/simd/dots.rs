@@ -9,6 +9,8 @@ enum Kind {
     Avx2,
     #[cfg(target_arch = "x86_64")]
     Vnni,
+    #[cfg(target_arch = "x86_64")]
+    Amx,
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
     Dot,
     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -56,6 +58,8 @@ impl Dots {
             (Kind::Avx2, |tier| tier != Tier::SCALAR),
             #[cfg(target_arch = "x86_64")]
             (Kind::Vnni, |tier| tier.is_avx512() && has_vnni()),
+            #[cfg(target_arch = "x86_64")]
+            (Kind::Amx, |tier| tier.is_amx() && has_vnni()),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             (Kind::Dot, |tier| tier != Tier::SCALAR && has_dotprod()),
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -71,7 +75,7 @@ impl Dots {
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2 => Instructions::Avx2,
             #[cfg(target_arch = "x86_64")]
-            Kind::Vnni => Instructions::Vnni,
+            Kind::Vnni | Kind::Amx => Instructions::Vnni,
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
             Kind::Dot => Instructions::Dot,
             #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
@@ -79,11 +83,17 @@ impl Dots {
         }
     }
 
+    /// Whether there are AMX's tiles as well: products of matrices of 16×64 and 64×16 bytes.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const fn has_tiles(self) -> bool {
+        matches!(self.0, Kind::Amx)
+    }
+
     /// What is added to each code of the left operand of a product: some instructions take unsigned ones.
     pub(crate) const fn offset(self) -> i32 {
         match self.0 {
             #[cfg(target_arch = "x86_64")]
-            Kind::Vnni => 128,
+            Kind::Vnni | Kind::Amx => 128,
             _ => 0,
         }
     }

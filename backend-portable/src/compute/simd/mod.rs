@@ -11,6 +11,7 @@
 //! | build                       | `Tier::detect()`                                      |
 //! |-----------------------------|-------------------------------------------------------|
 //! | x86-64, feature `std`       | asks the processor: AVX-512, AVX2 + FMA, or scalar     |
+//! | the same, feature `engine`  | on Linux, AVX-512 with AMX as well                    |
 //! | x86-64 without `std`        | what the compiler was told (`-C target-feature`)       |
 //! | aarch64                     | NEON (part of the architecture's baseline)             |
 //! | wasm32                      | `simd128`, if the compiler was told, or scalar         |
@@ -20,6 +21,8 @@
 //! same algorithms with tiles that fit their registers, and it takes transcendental functions from
 //! `libm`.
 
+#[cfg(all(target_arch = "x86_64", feature = "engine"))]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -267,6 +270,9 @@ enum Isa {
     Avx2Fma,
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// AVX-512, and AMX for products of bytes.
+    #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+    Amx,
     #[cfg(target_arch = "aarch64")]
     Neon,
     #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -320,6 +326,8 @@ impl Tier {
             (Isa::Avx2Fma, has_avx2_fma),
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, has_avx512),
+            #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+            (Isa::Amx, || has_avx512() && amx::has_amx()),
             #[cfg(target_arch = "aarch64")]
             (Isa::Neon, || cfg!(target_feature = "neon")),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -328,7 +336,7 @@ impl Tier {
         tiers.iter().filter(|(_, present)| present()).map(|&(isa, _)| Tier(isa))
     }
 
-    /// A short name for logs: `scalar`, `avx2+fma`, `avx512`, `neon`, `simd128`.
+    /// A short name for logs: `scalar`, `avx2+fma`, `avx512`, `avx512+amx`, `neon`, `simd128`.
     pub const fn name(self) -> &'static str {
         match self.0 {
             Isa::Scalar => "scalar",
@@ -336,6 +344,8 @@ impl Tier {
             Isa::Avx2Fma => "avx2+fma",
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => "avx512",
+            #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+            Isa::Amx => "avx512+amx",
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => "neon",
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -354,6 +364,9 @@ impl Tier {
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
             Isa::Avx512 => unsafe { avx512::Avx512::new() }.vectorize(kernel),
+            #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+            // SAFETY: as above.
+            Isa::Amx => unsafe { avx512::Avx512::new() }.vectorize(kernel),
             #[cfg(target_arch = "aarch64")]
             // SAFETY: as above.
             Isa::Neon => unsafe { neon::Neon::new() }.vectorize(kernel),
@@ -365,7 +378,13 @@ impl Tier {
     /// Whether this is AVX-512, or more.
     #[cfg(all(target_arch = "x86_64", feature = "engine"))]
     pub(crate) const fn is_avx512(self) -> bool {
-        matches!(self.0, Isa::Avx512)
+        matches!(self.0, Isa::Avx512 | Isa::Amx)
+    }
+
+    /// Whether this is AVX-512 with AMX.
+    #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+    pub(crate) const fn is_amx(self) -> bool {
+        matches!(self.0, Isa::Amx)
     }
 
     /// Rows and columns of the register tile of matrix multiplication.
@@ -376,6 +395,8 @@ impl Tier {
             Isa::Avx2Fma => tile_of::<avx2::Avx2>(),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => tile_of::<avx512::Avx512>(),
+            #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+            Isa::Amx => tile_of::<avx512::Avx512>(),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => tile_of::<neon::Neon>(),
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]
@@ -391,6 +412,8 @@ impl Tier {
             Isa::Avx2Fma => avx2::Avx2::LANES,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => avx512::Avx512::LANES,
+            #[cfg(all(target_arch = "x86_64", feature = "engine"))]
+            Isa::Amx => avx512::Avx512::LANES,
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => neon::Neon::LANES,
             #[cfg(all(target_arch = "wasm32", target_feature = "simd128"))]

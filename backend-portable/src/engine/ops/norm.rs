@@ -38,9 +38,10 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     };
     let affine = (0..channels).map(|channel| {
         let deviation = libm::sqrt(element(&variance, channel, 1.0) + epsilon);
-        let factor = element(&weight, channel, 1.0) / deviation;
-        let addend = element(&bias, channel, 0.0) - element(&mean, channel, 0.0) * factor;
-        (factor as f32, addend as f32)
+        let factor = (element(&weight, channel, 1.0) / deviation) as f32;
+        // Of the factor that is multiplied with: where means are far from zero, what it lacks would be seen.
+        let mean = element(&mean, channel, 0.0) * f64::from(factor);
+        (factor, (element(&bias, channel, 0.0) - mean) as f32)
     });
     let (factors, addends): (Vec<f32>, Vec<f32>) = affine.unzip();
     let mut sizes = std::vec![1; input.sizes.len() - 1];

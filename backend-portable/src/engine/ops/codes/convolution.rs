@@ -7,11 +7,12 @@ use super::super::phases::{Phase, Taps};
 use super::super::{argument, output};
 use super::{Columns, Product, Source, code, dense, product_weights};
 use crate::compute::gemm::ShapeMismatch;
-use crate::compute::int8::product::{Left, workspace_len};
+use crate::compute::int8::left::Left;
+use crate::compute::int8::product::workspace_len;
 use crate::compute::int8::rows::{self, quantize_row, windows_product};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{LANES, depthwise, pack};
-use crate::compute::simd::Tier;
+use crate::compute::simd::{Dots, Tier};
 use crate::compute::split::for_each_chunks_mut;
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::packed::{Constant, Form};
@@ -560,11 +561,11 @@ struct Dynamic<'p> {
 }
 
 impl Step for Dynamic<'_> {
-    fn workspace(&self, _: Tier, threads: usize) -> usize {
+    fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let rows = self.windows.count();
         let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(2);
         let left = Left::Windows(&[], &self.windows, 0);
-        let product = workspace_len(threads, rows, self.shape, &left);
+        let product = workspace_len(threads, rows, self.shape, &left, Dots::of(tier));
         columns.saturating_add(rows.saturating_mul(2)).saturating_add(product)
     }
 

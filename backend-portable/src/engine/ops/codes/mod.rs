@@ -9,7 +9,8 @@ use super::moves::{Copy, channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::elementwise::{self, Scaled};
-use crate::compute::int8::product::{Left, product, workspace_len};
+use crate::compute::int8::left::Left;
+use crate::compute::int8::product::{product, workspace_len};
 use crate::compute::int8::windows::Windows;
 use crate::compute::int8::{Range, Requantize, pack};
 use crate::compute::simd::{Dots, Tier};
@@ -215,9 +216,10 @@ impl Product<'_> {
 }
 
 impl Step for Product<'_> {
-    fn workspace(&self, _: Tier, threads: usize) -> usize {
+    fn workspace(&self, tier: Tier, threads: usize) -> usize {
         let columns = pack::padded(self.shape[1]).saturating_mul(self.blocks).saturating_mul(3);
-        columns.saturating_add(workspace_len(threads, self.rows, self.shape, &self.left(&[])))
+        let (left, dots) = (self.left(&[]), Dots::of(tier));
+        columns.saturating_add(workspace_len(threads, self.rows, self.shape, &left, dots))
     }
 
     fn limit(&mut self, min: f32, max: f32) -> bool {

@@ -1,0 +1,92 @@
+//! How rows and lines are cut; what tiles compute is compared with plain loops beside those of other instructions.
+
+use super::*;
+use crate::compute::int8::windows::Windows;
+use std::vec;
+use std::vec::Vec;
+use torchlet_core::rules::window::Window;
+
+#[test]
+fn tiles_cover_each_step_once() {
+    for lines in 1..4 {
+        for line in 1..400 {
+            let Some(depth) = Depth::cut(line, lines) else {
+                assert!(lines > 1, "one line of {line} steps");
+                continue;
+            };
+            let (tiles, shared) = depth.tiles();
+            let beside = shared.map_or(0, |shared| depth.steps - shared);
+            assert!((1..=STEPS).contains(&depth.steps) && tiles > 0, "{line} {depth:?}");
+            assert_eq!(tiles * depth.steps + beside, line, "{depth:?}");
+            assert!(lines == 1 || shared.is_none(), "{depth:?}");
+        }
+    }
+    assert!([12, 24, 36, 48, 96, 192].iter().all(|line| Depth::cut(*line, 3).is_some()));
+    assert!(Depth::cut(37, 3).is_none(), "tiles of one step");
+}
+
+/// The places of rows, as the blocks have them that cover so many; each tile's codes are there.
+fn places(lie: &Lie, mut cursor: Cursor, rows: usize, codes: usize, length: usize) -> Vec<usize> {
+    let mut places = vec![];
+    while places.len() < rows {
+        let block = lie.block(&mut cursor, rows - places.len()).unwrap();
+        places.extend(block.slots[..block.rows].iter().map(|slot| {
+            let (slot, lane) = (usize::from(*slot) / LANES, usize::from(*slot) % LANES);
+            let (tile, row) = (slot / (2 * HEIGHT), slot % (2 * HEIGHT));
+            assert!(row < lie.height && tile < block.tiles && lane == 0);
+            block.starts[tile] + row * lie.apart
+        }));
+        for start in &block.starts[..block.tiles] {
+            assert!(start + (lie.height - 1) * lie.apart + length <= codes);
+        }
+    }
+    places
+}
+
+#[test]
+fn tiles_have_each_row_once() {
+    for (rows, stride, k) in [(1, 4, 4), (9, 8, 8), (16, 20, 12), (31, 64, 64), (100, 40, 40)] {
+        let (codes, depth) = ((rows - 1) * stride + k, Depth::cut(k / STEP, 1).unwrap());
+        let lie = Lie::of(codes, depth, [stride, 0], true).unwrap();
+        for first in [0, rows / 2, rows - 1] {
+            let cursor = Cursor::of_rows(first * stride, stride);
+            let wanted: Vec<usize> = (first..rows).map(|row| row * stride).collect();
+            assert_eq!(places(&lie, cursor, rows - first, codes, k), wanted, "{rows} {stride} {k}");
+        }
+        assert_eq!(lie.height, rows.min(HEIGHT));
+    }
+}
+
+#[test]
+fn tiles_have_each_window_once() {
+    let window =
+        |kernel, stride, padding, dilation| Window::new(kernel, stride, padding, dilation).unwrap();
+    for (input, axes) in [
+        ([7, 7, 8], [window(3, 1, 1, 1), window(3, 1, 1, 1)]),
+        ([14, 14, 4], [window(3, 2, 1, 1), window(3, 2, 1, 1)]),
+        ([30, 33, 4], [window(3, 1, 1, 2), window(3, 1, 1, 1)]),
+        ([5, 40, 12], [window(3, 1, 0, 1), window(2, 1, 0, 1)]),
+        ([6, 5, 4], [window(2, 3, 1, 1), window(3, 1, 2, 1)]),
+    ] {
+        let windows = Windows::new(input, axes).unwrap();
+        let padded = windows.padded().unwrap();
+        let (batch, line) = (3, axes[1].kernel() * input[2]);
+        let (codes, rows) = (batch * padded.len, batch * windows.count());
+        let (apart, lines_apart) = (axes[1].stride() * input[2], padded.apart(&windows));
+        let depth = Depth::cut(line / STEP, axes[0].kernel()).unwrap();
+        let lie = Lie::of(codes, depth, [apart, lines_apart], false).unwrap();
+        let length = (axes[0].kernel() - 1) * lines_apart + line;
+        for first in [0, 1, rows / 2, rows - 1] {
+            let cursor = Cursor::new(&windows, padded, first);
+            let mut each = cursor;
+            let wanted: Vec<usize> = (first..rows)
+                .map(|_| {
+                    let start = each.start();
+                    each.advance();
+                    start
+                })
+                .collect();
+            assert_eq!(places(&lie, cursor, rows - first, codes, length), wanted, "{input:?}");
+        }
+    }
+}
