@@ -181,6 +181,17 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
+    /// Whether the bytes of a tensor are the same in every run: of the file, or made of such.
+    pub(crate) fn is_constant(&self, id: TensorId) -> bool {
+        let made = |tensor: &DeviceTensor| {
+            matches!(
+                tensor.storage,
+                Storage::Constant(Contents::Derived(Derived::Transposed(_) | Derived::Nibbles(_)))
+            )
+        };
+        self.constant(id).is_some() || self.state.tensor(self.state.root(id)).is_ok_and(made)
+    }
+
     /// The shape of a value's tensor when all shapes are at their bounds: what kernels are chosen by, so that a
     /// change of shapes needs no other pipelines.
     pub(crate) fn bound_sizes(&self, tensor: &Operand) -> Vec<usize> {

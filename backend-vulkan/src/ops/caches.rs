@@ -170,7 +170,7 @@ impl Rotation {
         let (cosine, sine) = (e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?);
         let form = if e.int(e.arg(args, 3)?)? == 0 { NEIGHBOURS } else { HALVES };
         let (depth, angles) = match (form, &input.sizes[..]) {
-            (NEIGHBOURS, [_, _, _, pairs, 2]) => (2 * pairs, *pairs),
+            (NEIGHBOURS, [_, _, _, pairs, 2]) => (pairs.saturating_mul(2), *pairs),
             (HALVES, [_, _, _, depth]) => (*depth, *depth),
             _ => return Err(Error::Invalid(format!("{:?} rotated", input.sizes))),
         };
@@ -178,8 +178,9 @@ impl Rotation {
         // Dimensions that angles lack have one element.
         let own = |from_last: usize| cosine.sizes.iter().rev().nth(from_last).copied().unwrap_or(1);
         let (own_rows, own_angles) = ([own(2), own(1)], own(0));
+        let position = own_rows[1].saturating_mul(angles);
         let fits = own_angles == angles
-            && cosine.numel() == own_rows[0] * own_rows[1] * angles
+            && cosine.numel() == own_rows[0].saturating_mul(position)
             && cosine.sizes == sine.sizes
             && cosine.element == sine.element
             && own_rows.iter().zip(rows).all(|(own, row)| *own == row || *own == 1);
@@ -195,7 +196,7 @@ impl Rotation {
             positions: u32_of(rows[0])?,
             start: 0,
             rotated: u32_of(depth)?,
-            angle_row: stride(own_rows[0], own_rows[1] * angles)?,
+            angle_row: stride(own_rows[0], position)?,
             angle_head: stride(own_rows[1], angles)?,
             out_start: 0,
             out_batch: 0,

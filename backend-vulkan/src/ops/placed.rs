@@ -73,7 +73,11 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     {
         return Few::Here;
     }
-    let able = it.is_of_floats() && (e.is_dynamic(&it.out) || it.m <= FEW_ROWS);
+    // What is constant is there whenever it is read.
+    let constant = [&it.weight, &it.scales].into_iter().chain(&it.bias);
+    let able = it.is_of_floats()
+        && (e.is_dynamic(&it.out) || it.m <= FEW_ROWS)
+        && constant.into_iter().all(|operand| e.is_constant(operand.id));
     let takes = |node: &Node| if able { takes(node) } else { &[] };
     if leave_to(e, &it.out, 0, &inputs(it, norm), takes) { Few::Left } else { Few::Here }
 }
@@ -198,7 +202,7 @@ pub(super) fn place(
     let norm = norm.as_ref();
     let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
     // Whatever the number of rows is then, it is there still.
-    [&it.input, &it.weight].into_iter().chain(&it.bias).for_each(|operand| e.reserve(operand));
+    e.reserve(&it.input);
     let is_few = it.m <= FEW_ROWS;
     if placing.fits(&it) {
         regular.place(e, &it, norm, placing)?;
