@@ -96,7 +96,7 @@ pub struct Runner {
     context: Vec<u32>,
     next: Next,
     stop: Stop,
-    is_over: Option<IsOver>,
+    is_over: IsOver,
     load_started: SystemTime,
     load: Duration,
 }
@@ -140,7 +140,7 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
-            is_over: None,
+            is_over: Box::new(|| false),
             load_started,
             load: start.elapsed(),
         })
@@ -174,7 +174,7 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
-            is_over: None,
+            is_over: Box::new(|| false),
             load_started,
             load: start.elapsed(),
         })
@@ -235,14 +235,14 @@ impl Runner {
     }
 
     /// Ends generations also once this says so, as when nobody waits for the text any more, or a time is over. It is asked before each token and
-    /// each part of a prompt, from the beginning of a generation, where a [`Stop`] would come too soon. `None` takes it away.
-    pub fn stop_when(&mut self, is_over: Option<impl Fn() -> bool + Send + 'static>) {
-        self.is_over = is_over.map(|is_over| Box::new(is_over) as IsOver);
+    /// each part of a prompt, from the beginning of a generation, where a [`Stop`] would come too soon. Of several, the last one is asked.
+    pub fn stop_when(&mut self, is_over: impl Fn() -> bool + Send + 'static) {
+        self.is_over = Box::new(is_over);
     }
 
     /// Whether what is fed or generated should end.
     fn is_stopped(&self) -> bool {
-        self.stop.is_idle() || self.is_over.as_ref().is_some_and(|is_over| is_over())
+        self.stop.is_idle() || (self.is_over)()
     }
 
     /// Forgets everything: the caches have their first values again.

@@ -20,17 +20,20 @@ pub(super) fn text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error>
 /// `repr(value)`.
 fn represent(value: &Value, text: &mut String) -> Result<(), Error> {
     let (open, close) = match value.kind() {
-        ValueKind::Undefined => return Ok(text.push_str("Undefined")),
-        ValueKind::None => return Ok(text.push_str("None")),
-        ValueKind::Bool => {
-            return Ok(text.push_str(if value.is_true() { "True" } else { "False" }));
-        }
-        ValueKind::Number => return Ok(text.push_str(&number(value))),
-        ValueKind::String => return Ok(quote(value.as_str().unwrap_or_default(), text)),
         ValueKind::Map => ('{', '}'),
         _ if value.is_tuple() => ('(', ')'),
         ValueKind::Seq => ('[', ']'),
-        _ => return Ok(text.push_str(&value.to_string())),
+        kind => {
+            match kind {
+                ValueKind::Undefined => text.push_str("Undefined"),
+                ValueKind::None => text.push_str("None"),
+                ValueKind::Bool => text.push_str(if value.is_true() { "True" } else { "False" }),
+                ValueKind::Number => text.push_str(&number(value)),
+                ValueKind::String => quote(value.as_str().unwrap_or_default(), text),
+                _ => text.push_str(&value.to_string()),
+            }
+            return Ok(());
+        }
     };
     let mut count = 0;
     text.push(open);

@@ -367,9 +367,8 @@ fn replace_maps(
     maps: &[Vec<u8>],
 ) -> Result<(), String> {
     let mut whole = maps.iter().filter(|map| !map.is_empty()).peekable();
-    let read = |map: &[u8]| {
-        CharsMap::try_from(charsmap::padded(map)).map_err(|error| error.to_string())
-    };
+    let read =
+        |map: &[u8]| CharsMap::try_from(charsmap::padded(map)).map_err(|error| error.to_string());
     let steps = &mut definition.config.normalization;
     let is_mapped = |step: &Normalization| matches!(step, Normalization::CharsMap { .. });
     if let (TokenizerFormat::SentencePiece, Some(map), false) =
@@ -377,7 +376,8 @@ fn replace_maps(
     {
         // SentencePiece follows the map, and its name says only where that came from: what goes by the name is of another Unicode's rules.
         use Normalization::{CaseFold, NMT, Unicode};
-        let is_named = |step: &Normalization| matches!(step, Unicode { .. } | NMT | CaseFold { .. });
+        let is_named =
+            |step: &Normalization| matches!(step, Unicode { .. } | NMT | CaseFold { .. });
         let at = steps.iter().position(is_named).unwrap_or(0);
         steps.retain(|step| !is_named(step));
         steps.insert(at, Normalization::CharsMap { map: read(map)? });

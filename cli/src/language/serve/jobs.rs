@@ -150,7 +150,7 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
         let waiting = job.waiting.clone();
         move || waiting.strong_count() == 0
     };
-    runner.stop_when(Some(is_left.clone()));
+    runner.stop_when(is_left.clone());
     let result = match is_left() {
         true => Ok(None),
         false => generate(runner, job, form).map(|done| (!is_left()).then_some(done)),
