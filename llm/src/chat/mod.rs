@@ -91,10 +91,16 @@ impl ChatTemplate {
     /// # Errors
     /// It is malformed or too long.
     pub fn new(template: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, Error> {
-        if template.len() > MAX_TEMPLATE {
-            let message = format!("it has {} bytes, more than {MAX_TEMPLATE}", template.len());
-            return Err(Error::Template { message });
-        }
+        let check = |source: &str, how: &str| match source.len() {
+            length if length > MAX_TEMPLATE => {
+                let message = format!("it has {length} bytes{how}, more than {MAX_TEMPLATE}");
+                Err(Error::Template { message })
+            }
+            _ => Ok(()),
+        };
+        check(template, "")?;
+        let source = source::rewrite(template);
+        check(&source, " with what is done for each ~ and list")?;
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -128,7 +134,6 @@ impl ChatTemplate {
         environment.add_function("cycler", |items: Rest<Value>| {
             minijinja_contrib::globals::cycler(items.0)
         });
-        let source = source::rewrite(template);
         with_stack(|| environment.add_template_owned("chat", source).map_err(fail))?;
         // Of these, templates count on being there.
         let tokens = [("bos_token", bos), ("eos_token", eos)];
@@ -559,6 +564,9 @@ mod tests {
             let _ = ChatTemplate::new(&source, None, None)
                 .and_then(|template| template.render(&[], true));
         }
-        assert!(ChatTemplate::new(&" ".repeat(MAX_TEMPLATE + 1), None, None).is_err());
+        let joined = format!("{{{{ {}1 }}}}", "1~".repeat(room / 2));
+        for long in [" ".repeat(MAX_TEMPLATE + 1), joined] {
+            assert!(ChatTemplate::new(&long, None, None).is_err());
+        }
     }
 }
