@@ -18,6 +18,7 @@ from pathlib import Path
 import sentencepiece
 import text
 import tiktoken
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer
 from train import PIECES
 
@@ -127,6 +128,10 @@ def write_mapped() -> None:
             num_threads=1,
         )
     (FOLDER / "mapped.model").write_bytes(made.getvalue())
+    # The same under the name of the usual map: what a file has counts, not where it says that this came from.
+    named = sentencepiece_model_pb2.ModelProto.FromString(made.getvalue())
+    named.normalizer_spec.name = "nmt_nfkc"
+    (FOLDER / "mapped_named.model").write_bytes(named.SerializeToString())
     model = sentencepiece.SentencePieceProcessor(model_proto=made.getvalue())
     texts = ["the Apple", "ﬁne ﬂowers", "½ A cup", "ﷺ", "ﷺﬁ½ﬂA"]
     cases = [{"text": given, "ids": model.encode(given)} for given in texts]

@@ -77,6 +77,9 @@ impl Feeding {
     }
 }
 
+/// Whether a generation should end.
+type IsOver = Box<dyn Fn() -> bool + Send>;
+
 /// A language model with its tokenizer, and the tokens that it has seen.
 ///
 /// Each generation goes on behind what the one before left in the caches; [`reset`](Self::reset) starts anew.
@@ -93,6 +96,7 @@ pub struct Runner {
     context: Vec<u32>,
     next: Next,
     stop: Stop,
+    is_over: IsOver,
     load_started: SystemTime,
     load: Duration,
 }
@@ -136,6 +140,7 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
+            is_over: Box::new(|| false),
             load_started,
             load: start.elapsed(),
         })
@@ -169,6 +174,7 @@ impl Runner {
             context: Vec::new(),
             next: Next::Nothing,
             stop: Stop::default(),
+            is_over: Box::new(|| false),
             load_started,
             load: start.elapsed(),
         })
@@ -226,6 +232,17 @@ impl Runner {
     /// A handle that ends generations of this runner.
     pub fn stop_handle(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// Ends generations also once this says so, as when nobody waits for the text any more, or a time is over. It is asked before each token and
+    /// each part of a prompt, from the beginning of a generation, where a [`Stop`] would come too soon. Of several, the last one is asked.
+    pub fn stop_when(&mut self, is_over: impl Fn() -> bool + Send + 'static) {
+        self.is_over = Box::new(is_over);
+    }
+
+    /// Whether what is fed or generated should end.
+    fn is_stopped(&self) -> bool {
+        self.stop.is_idle() || (self.is_over)()
     }
 
     /// Forgets everything: the caches have their first values again.
@@ -471,10 +488,10 @@ impl Runner {
         }
         let mut rest = all.as_slice();
         while !rest.is_empty() {
-            if self.stop.is_idle() {
+            if self.is_stopped() {
                 if rest.len() == all.len() {
-                    // What was chosen before still waits.
-                    self.next = pending.map_or(Next::Nothing, Next::Token);
+                    // What was chosen or known before still is.
+                    self.next = next;
                 }
                 return Ok(false);
             }
@@ -494,6 +511,9 @@ impl Runner {
     /// Feeds the parts of a prompt, one after the other. Whether all were fed: it may be stopped.
     fn feed_all(&mut self, parts: &[Input<'_>], feeding: &mut Feeding) -> Result<bool, Error> {
         for part in parts {
+            if self.is_stopped() {
+                return Ok(false);
+            }
             let is_fed = match part {
                 Input::Tokens(tokens) => self.feed(tokens, feeding)?,
                 Input::Text(text) => {
@@ -539,7 +559,7 @@ impl Runner {
         let mut next = std::mem::take(&mut self.next);
         let mut at = 0;
         while at < encoded.count {
-            if self.stop.is_idle() {
+            if self.is_stopped() {
                 return Ok(false);
             }
             let rest = encoded.count - at;
@@ -670,7 +690,7 @@ impl Runner {
         loop {
             // A token that is chosen already is given yet.
             let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
-            if !is_fed || (self.stop.is_idle() && !is_chosen) {
+            if !is_fed || (!is_chosen && self.is_stopped()) {
                 break;
             }
             if tokens.len() == most {

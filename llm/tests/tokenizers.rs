@@ -188,12 +188,15 @@ fn words_are_not_taken_for_fields() {
 fn maps_of_characters_are_followed() {
     let text = std::fs::read_to_string(folder().join("mapped.json")).unwrap();
     let cases: Vec<Value> = serde_json::from_str(&text).unwrap();
-    let file = std::fs::read(folder().join("mapped.model")).unwrap();
-    let tokenizer = Tokenizer::from_bytes(&file).unwrap();
-    for case in &cases {
-        let text = case["text"].as_str().unwrap();
-        assert_eq!(tokenizer.encode_plain(text).unwrap(), ids(case), "{text}");
+    let read = |name: &str| std::fs::read(folder().join(name)).unwrap();
+    for name in ["mapped.model", "mapped_named.model"] {
+        let tokenizer = Tokenizer::from_bytes(&read(name)).unwrap();
+        for case in &cases {
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(tokenizer.encode_plain(text).unwrap(), ids(case), "{name}: {text}");
+        }
     }
+    let file = read("mapped.model");
     // Whatever byte is changed, the answer is a tokenizer or an error, and texts are encoded or refused.
     for at in 0..file.len() {
         let mut damaged = file.clone();

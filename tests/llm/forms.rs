@@ -105,6 +105,18 @@ fn llama_attention_sink() {
     agrees_with_eager("llama_attention_sink", &overrides);
 }
 
+/// Numbers beside tensors that are a position: another one in each run.
+#[cfg(feature = "vulkan")]
+#[test]
+fn windows_on_a_device() {
+    if crate::device::device_is_there() {
+        let processors = [RunOn::Vulkan];
+        agrees_on(&processors, "llama_sliding_window", &Overrides::default());
+        let overrides = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
+        agrees_on(&processors, "llama_attention_sink", &overrides);
+    }
+}
+
 /// What is kept is looked at to know whether tokens can be taken back; where they cannot, all is fed again.
 #[test]
 fn conversations_change_in_the_middle() {

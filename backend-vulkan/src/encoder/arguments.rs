@@ -71,6 +71,11 @@ impl Encoder<'_, '_> {
         }
     }
 
+    /// Whether a number may be another one in the next run.
+    pub(crate) fn is_symbolic(&self, id: ValueId) -> bool {
+        matches!(self.value(id), Ok(Value::SymInt(_)))
+    }
+
     /// An integer or nothing.
     pub(crate) fn optional_int(&self, id: ValueId) -> Result<Option<i64>, Error> {
         if self.is_none(id) { Ok(None) } else { self.int(id).map(Some) }

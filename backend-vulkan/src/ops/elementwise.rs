@@ -233,7 +233,7 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
             let a = e.tensor(a)?;
             let b = match b {
                 Source::Tensor(b) => e.tensor(b)?,
-                Source::Number(number) => constant(e, &a, number)?,
+                Source::Number(it) => number(e, &a, e.arg(args, 1)?, it)?,
             };
             let out = e.out(args)?.id;
             apply_binary(e, function, [&a, &b], out, alpha)
@@ -242,12 +242,20 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     }
 }
 
-/// A number as a constant tensor of one element, for a shader that takes it beside `a`.
-pub(super) fn constant(
+/// A number as a tensor of one element, for a shader that takes it beside `a`: a constant, or, where it is an argument that varies from run to
+/// run, what each of them writes.
+pub(super) fn number(
     e: &mut Encoder<'_, '_>,
     a: &Operand,
+    argument: ValueId,
     number: f64,
 ) -> Result<Operand, Error> {
+    if e.is_symbolic(argument) {
+        let element = if a.element.is_floating() { Element::F32 } else { Element::I32 };
+        let made = e.temporary(element, &[1])?;
+        super::create::apply_fill(e, &made, number, 0.0)?;
+        return Ok(made);
+    }
     // An integer tensor meets a fraction, or a number that is too large, in floating point.
     let fits = !a.element.is_floating() && number == f64::from(number as i32);
     let number =

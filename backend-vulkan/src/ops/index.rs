@@ -36,8 +36,9 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::GATHER, gather),
     operator(Operator::MASKED_FILL_SCALAR, |e, args| {
         let (input, mask) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        let number = e.float(e.arg(args, 2)?)?;
-        let number = super::elementwise::constant(e, &input, number)?;
+        let argument = e.arg(args, 2)?;
+        let number = e.float(argument)?;
+        let number = super::elementwise::number(e, &input, argument, number)?;
         choose(e, args, [mask, number, input])
     }),
     pointwise(Operator::WHERE_SELF, |e, args| {

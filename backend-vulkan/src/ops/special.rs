@@ -1,8 +1,7 @@
 //! Functions of numbers that few programs have: each a dispatch of its own.
 
-use super::elementwise::{apply_binary, constant, rounded};
+use super::elementwise::{apply_binary, number, rounded};
 use super::{Entry, operator};
-use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -68,12 +67,11 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 
 fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let a = e.tensor(e.arg(args, 0)?)?;
-    let number = rounded(e, a.id, e.float(e.arg(args, 1)?)?)?;
+    let argument = e.arg(args, 1)?;
+    let value = rounded(e, a.id, e.float(argument)?)?;
     let out = e.out(args)?;
     // Where integers and a number make a fraction, they are fractions before.
-    let number = match out.element.is_floating() {
-        true => e.derived(Derived::Number(Number::Float((number as f32).to_bits())))?,
-        false => constant(e, &a, number)?,
-    };
+    let beside = if out.element.is_floating() { &out } else { &a };
+    let number = number(e, beside, argument, value)?;
     apply_binary(e, function, [&a, &number], out.id, 1.0)
 }

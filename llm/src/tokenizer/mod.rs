@@ -156,7 +156,7 @@ impl Tokenizer {
         };
         let fail = |error: &dyn std::fmt::Display| Error::tokenizer(format!("{format:?}: {error}"));
         let mut definition = definition.map_err(|error| fail(&error))?;
-        replace_maps(&mut definition, &maps).map_err(Error::tokenizer)?;
+        replace_maps(format, &mut definition, &maps).map_err(Error::tokenizer)?;
         if format == TokenizerFormat::Tiktoken {
             like_llama3(&mut definition).map_err(|error| fail(&error))?;
         }
@@ -361,12 +361,31 @@ fn is_tiktoken(text: &str) -> bool {
 }
 
 /// Gives a tokenizer its maps of characters whole, as they were looked at.
-fn replace_maps(definition: &mut Definition, maps: &[Vec<u8>]) -> Result<(), String> {
-    let mut whole = maps.iter().filter(|map| !map.is_empty());
-    for step in &mut definition.config.normalization {
+fn replace_maps(
+    format: TokenizerFormat,
+    definition: &mut Definition,
+    maps: &[Vec<u8>],
+) -> Result<(), String> {
+    let mut whole = maps.iter().filter(|map| !map.is_empty()).peekable();
+    let read =
+        |map: &[u8]| CharsMap::try_from(charsmap::padded(map)).map_err(|error| error.to_string());
+    let steps = &mut definition.config.normalization;
+    let is_mapped = |step: &Normalization| matches!(step, Normalization::CharsMap { .. });
+    if let (TokenizerFormat::SentencePiece, Some(map), false) =
+        (format, whole.peek(), steps.iter().any(is_mapped))
+    {
+        // SentencePiece follows the map, and its name says only where that came from: what goes by the name is of another Unicode's rules.
+        use Normalization::{CaseFold, NMT, Unicode};
+        let is_named =
+            |step: &Normalization| matches!(step, Unicode { .. } | NMT | CaseFold { .. });
+        let at = steps.iter().position(is_named).unwrap_or(0);
+        steps.retain(|step| !is_named(step));
+        steps.insert(at, Normalization::CharsMap { map: read(map)? });
+    }
+    for step in steps {
         let Normalization::CharsMap { map } = step else { continue };
         let found = whole.next().ok_or("it has a map of characters in a place of its own")?;
-        *map = CharsMap::try_from(charsmap::padded(found)).map_err(|error| error.to_string())?;
+        *map = read(found)?;
     }
     match whole.next() {
         None => Ok(()),

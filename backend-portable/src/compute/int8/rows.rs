@@ -358,6 +358,9 @@ impl<'a> Nibbles<'a> {
     }
 }
 
+/// What is added where there is no bias, for as many panels as are computed at once.
+static NO_BIAS: [f32; 4 * LANES] = [0.0; 4 * LANES];
+
 /// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column, with those that fill up.
 ///
 /// # Errors
@@ -366,7 +369,7 @@ pub(crate) fn product_nibbles(
     context: Context<'_>,
     rows: Rows<'_>,
     right: Nibbles<'_>,
-    bias: &[f32],
+    bias: Option<&[f32]>,
     out: &mut [f32],
 ) -> Result<(), ShapeMismatch> {
     let (count, n) = (rows.scales.len(), right.n);
@@ -376,7 +379,7 @@ pub(crate) fn product_nibbles(
         && rows.codes.len() >= count * length
         && rows.zeros.len() >= count
         && rows.sums.len() >= count * right.groups
-        && bias.len() >= n.next_multiple_of(LANES);
+        && bias.is_none_or(|bias| bias.len() >= n.next_multiple_of(LANES));
     if !fits {
         return Err(ShapeMismatch);
     }
@@ -407,7 +410,7 @@ pub(crate) fn product_nibbles(
 pub(super) struct Product<'a> {
     rows: Rows<'a>,
     right: Nibbles<'a>,
-    bias: &'a [f32],
+    bias: Option<&'a [f32]>,
     dots: Dots,
 }
 
@@ -462,7 +465,10 @@ impl Product<'_> {
         let range = panel * groups * LANES..(panel + panels) * groups * LANES;
         let scales = self.right.scales.part(range)?;
         let sums = self.right.sums.get(at..at + panels * LANES)?;
-        let bias = self.bias.get(at..at + panels * LANES)?;
+        let bias = match self.bias {
+            Some(bias) => bias.get(at..at + panels * LANES)?,
+            None => NO_BIAS.get(..panels * LANES)?,
+        };
         let line = |row: usize| self.rows.codes.get(row * stride..(row + 1) * stride);
         let line_sums = |row: usize| self.rows.sums.get(row * groups..(row + 1) * groups);
         let from = at - tile.first();

@@ -443,7 +443,7 @@ fn rows_get_the_codes_of_their_own() {
             for (is_upper, words) in [false, true].into_iter().zip(&packed_scales) {
                 let scales = GroupScales::of([n, groups], words, is_upper).unwrap();
                 let right = Nibbles::of([k, n], groups, [&packed, &sums], scales).unwrap();
-                rows::product_nibbles(context, rows, right, &bias, &mut out).unwrap();
+                rows::product_nibbles(context, rows, right, Some(&bias), &mut out).unwrap();
                 near(&out, &by_group, &what);
             }
             let columns = Columns { scales: &bias, bias: &bias };

@@ -135,8 +135,11 @@ impl Step for Product<'_> {
         let bias_place = rest.get_mut(..padded).ok_or(ShapeMismatch)?;
         let given = |read: usize, at: usize| inputs.get(read)?.get(at..)?.get(..n);
         let columns = filled_up(given(1, self.columns).ok_or(ShapeMismatch)?, columns);
+        let is_biased = self.bias.is_some();
         let bias = match self.bias {
             Some(at) => filled_up(given(2, at).ok_or(ShapeMismatch)?, bias_place),
+            // Nobody reads it beside weights of 4 bits, whose products know that there is none.
+            None if matches!(self.weights, Weights::Nibbles { .. }) => &[],
             None => {
                 bias_place.fill(0.0);
                 &*bias_place
@@ -156,7 +159,7 @@ impl Step for Product<'_> {
                 let parts = [codes.as_slice(), columns];
                 let right = Nibbles::of(self.shape, self.groups, parts, scales);
                 let right = right.ok_or(ShapeMismatch)?;
-                product_nibbles(context, rows, right, bias, out)
+                product_nibbles(context, rows, right, is_biased.then_some(bias), out)
             }
         }
     }

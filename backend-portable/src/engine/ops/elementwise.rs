@@ -351,8 +351,13 @@ impl Map {
         let [_, starts @ ..] = self.walk.starts;
         let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
         let reads = [!self.walk.in_place, matches!(self.function, Function::Binary(_))];
+        let is_short = inner < SHORT && inner < len;
+        // Where nothing is brought together, there is no room to clear for it: it takes longer than a short row.
+        if !is_short && strides.iter().all(|stride| *stride <= 1) {
+            return self.rows(context, inputs, (rows, col), inner, out, None);
+        }
         let mut gathered = [[0.0; BLOCK]; 2];
-        if inner < SHORT && inner < len {
+        if is_short {
             while done < len {
                 let count = BLOCK.min(len - done);
                 let mut filled = 0;
@@ -377,20 +382,37 @@ impl Map {
             }
             return Some(());
         }
-        // Blocks, where elements have to be brought together.
-        let is_gathered = strides.iter().any(|stride| *stride > 1);
-        let most = if is_gathered { BLOCK } else { usize::MAX };
+        self.rows(context, inputs, (rows, col), inner, out, Some(&mut gathered))
+    }
+
+    /// Row by row, from a column of one on: in blocks, where elements have to be brought together.
+    fn rows(
+        &self,
+        context: Context<'_>,
+        inputs: [&[f32]; READS],
+        (mut rows, mut col): (Rows<'_>, usize),
+        inner: usize,
+        out: &mut [f32],
+        mut gathered: Option<&mut [[f32; BLOCK]; 2]>,
+    ) -> Option<()> {
+        let (mut done, len) = (0, out.len());
+        let [_, starts @ ..] = self.walk.starts;
+        let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
+        let most = if gathered.is_some() { BLOCK } else { usize::MAX };
         while done < len {
             let count = (inner - col).min(len - done).min(most);
-            let [a_block, b_block] = &mut gathered;
-            let at = |operand: usize| starts[operand] + rows.at[operand] + col * strides[operand];
-            let a = match reads[0] {
-                true => run(inputs[0], at(0), strides[0], count, a_block)?,
-                false => Run::InPlace,
+            let [a_block, b_block] = match &mut gathered {
+                Some([a, b]) => [a.as_mut_slice(), b.as_mut_slice()],
+                None => [[].as_mut_slice(), [].as_mut_slice()],
             };
-            let b = match reads[1] {
-                true => run(inputs[1], at(1), strides[1], count, b_block)?,
-                false => Run::One(0.0),
+            let at = |operand: usize| starts[operand] + rows.at[operand] + col * strides[operand];
+            let a = match self.walk.in_place {
+                false => run(inputs[0], at(0), strides[0], count, a_block)?,
+                true => Run::InPlace,
+            };
+            let b = match self.function {
+                Function::Binary(_) => run(inputs[1], at(1), strides[1], count, b_block)?,
+                Function::Unary(_) => Run::One(0.0),
             };
             self.apply(context, [a, b], out.get_mut(done..done + count)?);
             (done, col) = (done + count, col + count);
@@ -416,7 +438,7 @@ fn run<'a>(
     at: usize,
     stride: usize,
     count: usize,
-    block: &'a mut [f32; BLOCK],
+    block: &'a mut [f32],
 ) -> Option<Run<'a>> {
     Some(match stride {
         0 => Run::One(*data.get(at)?),

@@ -140,7 +140,9 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
                 return refuse(411, "a body comes with its content-length, not in chunks");
             }
             "authorization" => {
-                token = value.strip_prefix("Bearer ").map(|token| token.trim().to_owned())
+                let (scheme, given) = value.split_once(' ').unwrap_or_default();
+                let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+                token = is_bearer.then(|| given.trim().to_owned());
             }
             "host" if host.is_some() => return refuse(400, "there are two hosts"),
             "host" => host = Some(value.to_owned()),
@@ -228,6 +230,10 @@ mod tests {
         assert_eq!((head.request.length, head.expects), (12, true));
         assert_eq!((head.request.method.as_str(), head.request.path.as_str()), ("POST", "/v1/x"));
         assert_eq!(head.request.token.as_deref(), Some("abc"));
+        for (value, token) in [("bearer a", Some("a")), ("Basic a", None), ("Bearer", None)] {
+            let head = parse(format!("GET / HTTP/1.1\r\nauthorization: {value}").as_bytes());
+            assert_eq!(head.unwrap().request.token.as_deref(), token);
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use crate::language::inputs::Part;
 use crate::language::pictures::PictureForm;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use torchlet::llm::{Error, Generation, GenerationConfig, Input, Runner};
 
 /// What becomes of a request.
@@ -46,6 +46,13 @@ impl From<Failure> for Refusal {
 struct Job {
     request: Completion,
     reply: Sender<Event>,
+    waiting: Weak<()>,
+}
+
+/// Where a client hears what becomes of its request. Once it is dropped, nothing more is done for it.
+pub(super) struct Waiting {
+    pub(super) events: Receiver<Event>,
+    _there: Arc<()>,
 }
 
 /// Numbers that monitors ask for.
@@ -86,14 +93,16 @@ impl Queue {
         Queue { jobs: sender, counts }
     }
 
-    /// Lets a request wait; whether there was room.
-    pub(super) fn push(&self, request: Completion, reply: Sender<Event>) -> bool {
+    /// Lets a request wait, if there is room.
+    pub(super) fn push(&self, request: Completion) -> Option<Waiting> {
+        let ((reply, events), there) = (channel(), Arc::new(()));
+        let waiting = Arc::downgrade(&there);
         self.counts.waiting.fetch_add(1, Ordering::Relaxed);
-        match self.jobs.try_send(Job { request, reply }) {
-            Ok(()) => true,
+        match self.jobs.try_send(Job { request, reply, waiting }) {
+            Ok(()) => Some(Waiting { events, _there: there }),
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.counts.waiting.fetch_sub(1, Ordering::Relaxed);
-                false
+                None
             }
         }
     }
@@ -137,9 +146,15 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, form:
 }
 
 fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
-    // Who left while waiting is found out here.
-    let is_there = job.reply.send(Event::Text(String::new())).is_ok();
-    let result = if is_there { generate(runner, job, form) } else { Ok(None) };
+    let is_left = {
+        let waiting = job.waiting.clone();
+        move || waiting.strong_count() == 0
+    };
+    runner.stop_when(is_left.clone());
+    let result = match is_left() {
+        true => Ok(None),
+        false => generate(runner, job, form).map(|done| (!is_left()).then_some(done)),
+    };
     let event = match result {
         Ok(Some((generation, prompt))) => {
             let add = |count: &AtomicU64, number: usize| {
@@ -165,20 +180,17 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
     let _ = job.reply.send(event);
 }
 
-/// The text, and the number of tokens of its prompt; nothing if nobody waits for it any more.
+/// The text, and the number of tokens of its prompt, as far as somebody waited for it.
 fn generate(
     runner: &mut Runner,
     job: &Job,
     form: &PictureForm,
-) -> Result<Option<(Generation, usize)>, Refusal> {
-    let (stop, mut is_there) = (runner.stop_handle(), true);
+) -> Result<(Generation, usize), Refusal> {
     let config: &GenerationConfig = &job.request.config;
     let tools = &job.request.tools;
     let on_text = |text: &str| {
-        if job.reply.send(Event::Text(text.into())).is_err() {
-            is_there = false;
-            stop.stop();
-        }
+        // The runner asks by itself whether anyone is left to hear it.
+        let _ = job.reply.send(Event::Text(text.into()));
     };
     let tokens = match &job.request.prompt {
         Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
@@ -187,7 +199,7 @@ fn generate(
                 pictures.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
             let generation = runner.chat_from(messages, tools, (mark, &inputs), config, on_text)?;
             let prompt = generation.stats.prompt_tokens;
-            return Ok(is_there.then_some((generation, prompt)));
+            return Ok((generation, prompt));
         }
         Prompt::Messages { messages, .. } => {
             let prompt = runner.chat_template()?.render_with_tools(messages, tools, true)?;
@@ -204,23 +216,24 @@ fn generate(
     }
     let kept = runner.keep_common(&tokens)?;
     let generation = runner.generate_tokens(&tokens[kept..], config, on_text)?;
-    Ok(is_there.then_some((generation, tokens.len())))
+    Ok((generation, tokens.len()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::SyncSender;
     use torchlet::Module;
     use torchlet::core::{MethodMeta, TensorInfo, ValueRef};
     use torchlet::llm::{Failure, Model, Overrides, Tokenizer};
 
-    /// A model with a defect: it panics at a token.
-    struct Defective(Module);
+    /// What happens before tokens are fed.
+    type Before = Arc<dyn Fn(&[i64]) + Send + Sync>;
 
-    const BAD: i64 = 77;
+    /// A model that is watched.
+    struct Watched(Module, Before);
 
-    impl Model for Defective {
+    impl Model for Watched {
         fn method_names(&self) -> Result<Vec<String>, Failure> {
             Model::method_names(&self.0)
         }
@@ -240,8 +253,7 @@ mod tests {
             read: &mut dyn FnMut(usize, ValueRef<'_>),
         ) -> Result<(), Failure> {
             if let Some(ValueRef::Tensor(tokens)) = inputs.first() {
-                let tokens = tokens.data::<i64>().unwrap();
-                assert!(!tokens.contains(&BAD), "a defect");
+                (self.1)(tokens.data::<i64>().unwrap_or_default());
             }
             Model::run(&mut self.0, method, inputs, read)
         }
@@ -255,30 +267,75 @@ mod tests {
         }
 
         fn another(&self) -> Box<dyn Model> {
-            Box::new(Defective(self.0.share()))
+            Box::new(Watched(self.0.share(), self.1.clone()))
         }
+    }
+
+    const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model");
+
+    /// A queue before one session, which takes so many tokens at once.
+    fn watch(most: usize, before: impl Fn(&[i64]) + Send + Sync + 'static) -> (Queue, Tokenizer) {
+        let module = Module::load(format!("{MODEL}/fp32.pte")).unwrap();
+        let load = || Tokenizer::load(format!("{MODEL}/tokenizer.json")).unwrap();
+        let overrides = Overrides { max_seq_len: Some(most), ..Overrides::default() };
+        let runner = Runner::new(Watched(module, Arc::new(before)), load(), &overrides).unwrap();
+        (Queue::new(vec![runner], 8, &PictureForm::default()), load())
+    }
+
+    fn push(queue: &Queue, prompt: &str) -> Waiting {
+        let body = serde_json::json!({"prompt": prompt, "max_tokens": 3, "temperature": 0});
+        queue.push(Completion::read(body.to_string().as_bytes(), false).unwrap()).unwrap()
+    }
+
+    fn ask(queue: &Queue, prompt: &str) -> Event {
+        push(queue, prompt).events.iter().last().unwrap()
     }
 
     #[test]
     fn a_session_that_panics_is_replaced() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model");
-        let module = Module::load(format!("{folder}/fp32.pte")).unwrap();
-        let tokenizer = Tokenizer::load(format!("{folder}/tokenizer.json")).unwrap();
+        const BAD: i64 = 77;
+        let (queue, tokenizer) =
+            watch(64, |tokens| assert!(!tokens.contains(&BAD), "a defect of the model"));
         let bad = tokenizer.decode(&[BAD as u32]);
-        let runner = Runner::new(Defective(module), tokenizer, &Overrides::default()).unwrap();
-        let queue = Queue::new(vec![runner], 8, &PictureForm::default());
-        let ask = |prompt: &str| {
-            let body = serde_json::json!({"prompt": prompt, "max_tokens": 3, "temperature": 0});
-            let (reply, events) = channel();
-            let request = Completion::read(body.to_string().as_bytes(), false).unwrap();
-            assert!(queue.push(request, reply));
-            events.iter().last().unwrap()
-        };
         for _ in 0..3 {
-            assert!(matches!(ask("In the beginning"), Event::Done(..)));
-            assert!(matches!(ask(&bad), Event::Failed { is_theirs: false, .. }));
+            assert!(matches!(ask(&queue, "In the beginning"), Event::Done(..)));
+            assert!(matches!(ask(&queue, &bad), Event::Failed { is_theirs: false, .. }));
         }
         assert!(queue.is_alive() && queue.is_idle());
         assert_eq!(queue.counts.failed.load(Ordering::Relaxed), 3);
+    }
+
+    /// A prompt of many parts, whose client leaves while the second one is fed.
+    #[test]
+    fn prompts_of_who_left_are_not_fed_to_their_end() {
+        let fed = Arc::<AtomicUsize>::default();
+        let (begun, begins) = sync_channel(0);
+        let (go, goes) = sync_channel::<()>(0);
+        let rendezvous: Mutex<(SyncSender<()>, Receiver<()>)> = Mutex::new((begun, goes));
+        let count = fed.clone();
+        let (queue, tokenizer) = watch(4, move |_| {
+            if count.fetch_add(1, Ordering::Relaxed) == 1 {
+                let (begun, goes) = &*rendezvous.lock().unwrap();
+                begun.send(()).unwrap();
+                goes.recv().unwrap();
+            }
+        });
+        let prompt = "In the beginning God created the heaven and the earth. ".repeat(4);
+        assert!(tokenizer.encode(&prompt).unwrap().len() > 40);
+        let client = push(&queue, &prompt);
+        begins.recv().unwrap();
+        drop(client);
+        go.send(()).unwrap();
+        // The next one is served at once, and rightly, by what is left in the caches.
+        let Event::Done(found, _) = ask(&queue, "In the beginning") else { panic!() };
+        let counts = &queue.counts;
+        assert_eq!(counts.abandoned.load(Ordering::Relaxed), 1);
+        assert_eq!(counts.done.load(Ordering::Relaxed), 1);
+        let other = watch(64, |_| ()).0;
+        let Event::Done(expected, _) = ask(&other, "In the beginning") else { panic!() };
+        assert_eq!(found.tokens, expected.tokens);
+        // Two parts, and what the other one took: its prompt and two of its tokens at most.
+        let fed = fed.load(Ordering::Relaxed);
+        assert!(fed <= 2 + 2 + 2, "{fed} runs");
     }
 }

@@ -16,12 +16,12 @@ use crate::failure::Failure;
 use crate::language::pictures::PictureForm;
 use guard::{Bodies, Guard};
 use http::Request;
-use jobs::{Counts, Event, Queue};
+use jobs::{Counts, Event, Queue, Waiting};
 use openai::{Answer, Completion};
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -216,21 +216,21 @@ impl Server {
         let (is_chat, streams, include_usage) =
             (request.is_chat(), request.stream, request.include_usage);
         let (tools, calls_several) = (request.tools.clone(), request.calls_several);
-        let (reply, events) = channel();
         if !self.queue.is_alive() {
             return fail(stream, 503, "the model failed, and could not be loaded again", None);
         }
         let is_stopping = self.stopping.load(Ordering::Relaxed);
-        if is_stopping || !self.queue.push(request, reply) {
+        let waiting = if is_stopping { None } else { self.queue.push(request) };
+        let Some(Waiting { events, .. }) = &waiting else {
             return fail(stream, 429, "too many requests wait already", Some("queue_full"));
-        }
+        };
         let number = self.requests.load(Ordering::Relaxed);
         let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
         let created = openai::now();
         let answer = Answer { model: &self.name, id, created, is_chat, tools, calls_several };
         match streams {
-            true => stream_answer(stream, &answer, &events, include_usage),
-            false => whole_answer(stream, &answer, &events),
+            true => stream_answer(stream, &answer, events, include_usage),
+            false => whole_answer(stream, &answer, events),
         }
     }
 
@@ -332,7 +332,7 @@ fn whole_answer(
     fail(stream, 503, "the server stops", None)
 }
 
-/// What happens next; nothing once the client has gone, or no session is left. Sessions find out, since nobody receives any more.
+/// What happens next; nothing once the client has gone, or no session is left. Sessions find out by [`Waiting`].
 fn next(stream: &TcpStream, events: &Receiver<Event>) -> Option<Event> {
     loop {
         match events.recv_timeout(PEEK) {
@@ -371,8 +371,6 @@ fn stream_answer(
             Event::Failed { message, .. } => {
                 return http::event(stream, &openai::error(500, &message, None).to_string());
             }
-            // The first says that work begins, which may fail at once.
-            Event::Text(text) if text.is_empty() => {}
             Event::Text(text) => {
                 begin(stream, answer, &mut has_begun)?;
                 for (said, count) in calls.push(text) {

@@ -1,12 +1,18 @@
 //! From messages to a prompt.
 
+mod clock;
+mod json;
+mod python;
+mod source;
+
 use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, ErrorKind, State, Value, context};
+use source::PAID;
+use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,10 +70,8 @@ const LLAMA3: &str = "{{ bos_token }}{% if tools %}{{ '<|start_header_id|>system
 
 /// Instructions that a template may take: those of models have a few hundred for each message.
 const FUEL: u64 = 2_000_000;
-/// Bytes of JSON that are written for one instruction's fuel, as in what templates have of their own.
+/// Bytes that are written for one instruction's fuel, as in what templates have of their own.
 const BYTES_OF_FUEL: usize = 4;
-/// Levels of lists and maps in JSON: its readers take fewer.
-const MAX_DEPTH: usize = 1000;
 /// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
 const MAX_TEMPLATE: usize = 64 << 10;
 /// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
@@ -77,8 +81,8 @@ const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 
 /// How a model wants the messages of a conversation to be written: a Jinja template, as Hugging Face's `tokenizer_config.json` has one.
 pub struct ChatTemplate {
     environment: Environment<'static>,
-    bos: Option<String>,
-    eos: Option<String>,
+    /// Special tokens by the names that templates have for them.
+    tokens: BTreeMap<&'static str, String>,
 }
 
 impl ChatTemplate {
@@ -87,28 +91,55 @@ impl ChatTemplate {
     /// # Errors
     /// It is malformed or too long.
     pub fn new(template: &str, bos: Option<&str>, eos: Option<&str>) -> Result<Self, Error> {
-        if template.len() > MAX_TEMPLATE {
-            let message = format!("it has {} bytes, more than {MAX_TEMPLATE}", template.len());
-            return Err(Error::Template { message });
-        }
+        let check = |source: &str, how: &str| match source.len() {
+            length if length > MAX_TEMPLATE => {
+                let message = format!("it has {length} bytes{how}, more than {MAX_TEMPLATE}");
+                Err(Error::Template { message })
+            }
+            _ => Ok(()),
+        };
+        check(template, "")?;
+        let source = source::rewrite(template);
+        check(&source, " with what is done for each ~ and list")?;
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
         environment.set_syntax(syntax.build().map_err(fail)?);
         environment.set_fuel(Some(FUEL));
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", tojson);
+        environment.set_unknown_method_callback(python::method);
+        environment.add_filter("tojson", json::tojson);
+        environment.add_filter("string", python::text);
+        environment.add_filter("join", python::join);
+        environment.add_filter("format", python::format);
+        environment.add_filter("batch", python::batch);
+        environment.add_filter("slice", python::slice);
+        environment.add_filter(PAID, python::paid);
+        environment.add_test("sequence", python::is_sequence);
+        // Jinja has none of these, which put lists into others.
+        environment.remove_filter("zip");
+        environment.remove_filter("chain");
         environment.set_formatter(|out, state, value| {
-            pay_for_parts(state, value)?;
-            minijinja::escape_formatter(out, state, value)
+            let text = python::text(state, value)?;
+            minijinja::escape_formatter(out, state, &text)
         });
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
-        let source = template.to_owned();
+        environment.add_function("strftime_now", |format: &str| {
+            clock::format(format, std::time::SystemTime::now())
+        });
+        environment.add_function("dict", python::dict);
+        environment.add_function("namespace", python::namespace);
+        environment.add_function("joiner", minijinja_contrib::globals::joiner);
+        environment.add_function("cycler", |items: Rest<Value>| {
+            minijinja_contrib::globals::cycler(items.0)
+        });
         with_stack(|| environment.add_template_owned("chat", source).map_err(fail))?;
-        Ok(ChatTemplate { environment, bos: bos.map(Into::into), eos: eos.map(Into::into) })
+        // Of these, templates count on being there.
+        let tokens = [("bos_token", bos), ("eos_token", eos)];
+        let tokens =
+            tokens.map(|(name, token)| (name, token.unwrap_or_default().to_owned())).into();
+        Ok(ChatTemplate { environment, tokens })
     }
 
     /// `<|im_start|>user`, a line each, `<|im_end|>`.
@@ -142,7 +173,7 @@ impl ChatTemplate {
             true => parse(&read(&config)?)?,
             false => serde_json::Value::Null,
         };
-        ChatTemplate::new(&text, token(&config, "bos_token"), token(&config, "eos_token")).map(Some)
+        ChatTemplate::with_tokens(&text, &config).map(Some)
     }
 
     /// That of the text of a `tokenizer_config.json`, if it has one: where it has several, that named `default`.
@@ -158,9 +189,17 @@ impl ChatTemplate {
             default["template"].as_str()
         };
         let template = template.as_str().or_else(named);
-        let (bos, eos) = (token(&config, "bos_token"), token(&config, "eos_token"));
-        let make = |template| ChatTemplate::new(template, bos, eos);
-        template.map(make).transpose()
+        template.map(|template| ChatTemplate::with_tokens(template, &config)).transpose()
+    }
+
+    /// A template, and the special tokens of a `tokenizer_config.json`.
+    fn with_tokens(template: &str, config: &serde_json::Value) -> Result<Self, Error> {
+        let mut template =
+            ChatTemplate::new(template, token(config, "bos_token"), token(config, "eos_token"))?;
+        for name in ["unk_token", "pad_token", "sep_token", "cls_token", "mask_token"] {
+            template.tokens.extend(token(config, name).map(|token| (name, token.to_owned())));
+        }
+        Ok(template)
     }
 
     /// The prompt: all messages, and the beginning of the assistant's next one if wanted.
@@ -192,13 +231,12 @@ impl ChatTemplate {
             let values = tools.iter().map(|tool| template_value(&tool.definition()));
             values.collect::<Vec<_>>()
         });
-        let (bos_token, eos_token) = (self.bos.as_deref(), self.eos.as_deref());
-        let bos_token = bos_token.unwrap_or_default();
-        let eos_token = eos_token.unwrap_or_default();
+        let tokens =
+            Value::from_pairs(self.tokens.iter().map(|(name, token)| (*name, token.as_str())));
         let template = self.environment.get_template("chat").map_err(fail)?;
         with_stack(|| {
             template
-                .render(context! { messages, tools, add_generation_prompt, bos_token, eos_token })
+                .render(context! { messages, tools, add_generation_prompt, ..tokens })
                 .map_err(fail)
         })
     }
@@ -216,43 +254,42 @@ fn token<'c>(config: &'c serde_json::Value, name: &str) -> Option<&'c str> {
     token.as_str().or_else(|| token["content"].as_str())
 }
 
-/// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind each comma and colon, or as many in front of
-/// each line as are asked for, and characters as they are.
-fn tojson(
-    state: &State<'_, '_>,
-    value: &Value,
-    indent: Option<usize>,
-    options: Kwargs,
-) -> Result<Value, minijinja::Error> {
-    let indent = indent.or(options.get::<Option<usize>>("indent")?);
-    let separators = match options.get::<Option<Vec<String>>>("separators")?.as_deref() {
-        Some([comma, colon]) => [comma.clone(), colon.clone()],
-        Some(_) => {
-            let message = "separators are what stands for a comma and what for a colon";
-            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, message));
-        }
-        None => [if indent.is_some() { "," } else { ", " }, ": "].map(Into::into),
-    };
-    // Others change nothing about what is written here.
-    options.get::<Option<bool>>("ensure_ascii")?;
-    options.assert_all_used()?;
-    let indent = indent.map(|indent| indent.min(16));
-    let separators = separators.map(Into::into);
-    let mut json = Json { state, separators, indent, text: String::new() };
-    json.write(value, 0)?;
-    Ok(Value::from_safe_string(json.text))
+/// Fuel for bytes that are written.
+fn pay_for_bytes(state: &State<'_, '_>, bytes: usize) -> Result<(), minijinja::Error> {
+    state.consume_fuel(bytes.div_ceil(BYTES_OF_FUEL) as u64)
 }
 
-/// Takes fuel for all that a list or map holds, which is written next: it may hold another one twice, and that as well.
+/// Takes fuel for all that a list or map holds: it may hold another one twice, and that as well.
 fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+    each_part(value, &mut |_| state.consume_fuel(1))
+}
+
+/// The same, and for the texts in it, which are written next.
+fn pay_for_text(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+    each_part(value, &mut |part| {
+        pay_for_bytes(state, part.as_str().map_or(1, |text| text.len().max(1)))
+    })
+}
+
+/// Shows all that a list or map holds, and what that holds.
+fn each_part(
+    value: &Value,
+    show: &mut impl FnMut(&Value) -> Result<(), minijinja::Error>,
+) -> Result<(), minijinja::Error> {
     let is_map = match value.kind() {
         ValueKind::Map => true,
         ValueKind::Seq | ValueKind::Iterable => false,
         _ => return Ok(()),
     };
     for part in value.try_iter()? {
-        state.consume_fuel(1)?;
-        pay_for_parts(state, &if is_map { value.get_item(&part)? } else { part })?;
+        show(&part)?;
+        if is_map {
+            let field = value.get_item(&part)?;
+            show(&field)?;
+            each_part(&field, show)?;
+        } else {
+            each_part(&part, show)?;
+        }
     }
     Ok(())
 }
@@ -272,92 +309,6 @@ fn template_value(value: &serde_json::Value) -> Value {
         serde_json::Value::Object(fields) => {
             Value::from_pairs(fields.iter().map(|(name, value)| (name, template_value(value))))
         }
-    }
-}
-
-/// A text in JSON, as it is written.
-struct Json<'s> {
-    state: &'s State<'s, 's>,
-    /// What stands for a comma, and for a colon.
-    separators: [Arc<str>; 2],
-    indent: Option<usize>,
-    text: String,
-}
-
-impl Json<'_> {
-    /// Takes fuel for so many bytes: lists that hold others twice are longer than all memory after a few of these.
-    fn pay(&self, bytes: usize) -> Result<(), minijinja::Error> {
-        self.state.consume_fuel(bytes.div_ceil(BYTES_OF_FUEL) as u64)
-    }
-
-    fn push(&mut self, piece: &str) -> Result<(), minijinja::Error> {
-        self.pay(piece.len())?;
-        self.text.push_str(piece);
-        Ok(())
-    }
-
-    fn push_text(&mut self, text: &str) -> Result<(), minijinja::Error> {
-        // Before there is a copy.
-        self.pay(text.len())?;
-        self.push(&serde_json::Value::from(text).to_string())
-    }
-
-    fn end_line(&mut self, depth: usize) -> Result<(), minijinja::Error> {
-        let Some(indent) = self.indent else { return Ok(()) };
-        let spaces = indent.saturating_mul(depth);
-        self.pay(spaces)?;
-        self.text.push('\n');
-        self.text.extend(std::iter::repeat_n(' ', spaces));
-        Ok(())
-    }
-
-    /// What stands in front of a part of a list or an object.
-    fn begin(&mut self, is_first: bool, depth: usize) -> Result<(), minijinja::Error> {
-        if !is_first {
-            let comma = Arc::clone(&self.separators[0]);
-            self.push(&comma)?;
-        }
-        self.end_line(depth)
-    }
-
-    /// Writes a value that is `depth` levels deep within others.
-    fn write(&mut self, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
-        if depth > MAX_DEPTH {
-            let message = format!("lists and maps are more than {MAX_DEPTH} levels deep");
-            return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
-        }
-        let close = match value.kind() {
-            ValueKind::None => return self.push("null"),
-            ValueKind::Bool | ValueKind::Number => return self.push(&value.to_string()),
-            ValueKind::String => return self.push_text(value.as_str().unwrap_or_default()),
-            ValueKind::Map => {
-                self.push("{")?;
-                for (number, name) in value.try_iter()?.enumerate() {
-                    self.begin(number == 0, depth + 1)?;
-                    self.push_text(&name.to_string())?;
-                    let colon = Arc::clone(&self.separators[1]);
-                    self.push(&colon)?;
-                    self.write(&value.get_item(&name)?, depth + 1)?;
-                }
-                "}"
-            }
-            ValueKind::Seq | ValueKind::Iterable => {
-                self.push("[")?;
-                for (number, item) in value.try_iter()?.enumerate() {
-                    self.begin(number == 0, depth + 1)?;
-                    self.write(&item, depth + 1)?;
-                }
-                "]"
-            }
-            kind => {
-                let message = format!("{kind} has no form in JSON");
-                return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
-            }
-        };
-        if !self.text.ends_with(['{', '[']) {
-            self.end_line(depth)?;
-        }
-        self.push(close)
     }
 }
 
@@ -547,12 +498,41 @@ mod tests {
     #[test]
     fn values_that_double_are_refused() {
         let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
-        for show in
-            ["ns.x|tojson", "ns.x|tojson(indent=2)", "{'a': ns.x}|tojson", "ns.x", "{'a': ns.x}"]
-        {
+        for show in [
+            "ns.x|tojson",
+            "ns.x|tojson(indent=2)",
+            "{'a': ns.x}|tojson",
+            "ns.x",
+            "{'a': ns.x}",
+            "ns.x ~ ''",
+            "'' ~ ns.x",
+            "ns.x|string",
+            "ns.x|join",
+            "''.join(ns.x)",
+            "'%s'|format(ns.x)",
+            "ns.x == [ns.x]",
+        ] {
             let template =
                 ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{show}");
+        }
+        // Where anything like it is made, it is paid for: what compares values, say, looks at all of it.
+        for make in [
+            "[ns.x, ns.x]",
+            "(ns.x, ns.x)",
+            "ns.x, ns.x",
+            "{'a': ns.x, 'b': [ns.x]}",
+            "dict(a=ns.x, b=ns.x)",
+            "namespace(a=ns.x, b=ns.x)",
+            "[ns.x] * 2",
+            "[ns.x] + [ns.x]",
+            "[ns.x] | batch(2, ns.x) | list",
+        ] {
+            let source = format!(
+                "{{% set ns = namespace(x=[1]) %}}{{% for i in range(60) %}}{{% set ns.x = {make} %}}{{% endfor %}}"
+            );
+            let template = ChatTemplate::new(&source, None, None).unwrap();
+            assert!(template.render(&[], true).is_err(), "{make}");
         }
         let parted =
             "{% set x = 'x' * 50000000 %}{{ range(10000)|list|tojson(separators=('', x)) }}";
@@ -576,12 +556,17 @@ mod tests {
             format!("{{{{ 1{filters} }}}}"),
             format!("{{{{ {}1{} }}}}", "(".repeat(room / 2), ")".repeat(room / 2)),
             "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}".into(),
+            format!("{{{{ {}1{} }}}}", "[".repeat(room / 2), "]".repeat(room / 2)),
+            format!("{{{{ {}1{} }}}}", "~[".repeat(room / 3), "]".repeat(room / 3)),
             "{% set ns = namespace(x=[1]) %}{% for a in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}".into(),
             "{% set ns = namespace(x=[1]) %}{% for a in range(9000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x == ns.x }}{{ ns.x }}".into(),
         ] {
             let _ = ChatTemplate::new(&source, None, None)
                 .and_then(|template| template.render(&[], true));
         }
-        assert!(ChatTemplate::new(&" ".repeat(MAX_TEMPLATE + 1), None, None).is_err());
+        let joined = format!("{{{{ {}1 }}}}", "1~".repeat(room / 2));
+        for long in [" ".repeat(MAX_TEMPLATE + 1), joined] {
+            assert!(ChatTemplate::new(&long, None, None).is_err());
+        }
     }
 }

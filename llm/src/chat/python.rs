@@ -1,0 +1,236 @@
+//! Values as Python writes them, for which Hugging Face's templates are made.
+
+use super::{pay_for_bytes, pay_for_parts, pay_for_text};
+use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
+use minijinja::{Error, State, Value};
+
+/// `str(value)`. Fuel is taken before there is a text.
+pub(super) fn text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+    if value.kind() == ValueKind::String {
+        return Ok(value.clone());
+    }
+    pay_for_text(state, value)?;
+    let mut text = String::new();
+    if !value.is_undefined() {
+        represent(value, &mut text)?;
+    }
+    Ok(text.into())
+}
+
+/// `repr(value)`.
+fn represent(value: &Value, text: &mut String) -> Result<(), Error> {
+    let (open, close) = match value.kind() {
+        ValueKind::Map => ('{', '}'),
+        _ if value.is_tuple() => ('(', ')'),
+        ValueKind::Seq => ('[', ']'),
+        kind => {
+            match kind {
+                ValueKind::Undefined => text.push_str("Undefined"),
+                ValueKind::None => text.push_str("None"),
+                ValueKind::Bool => text.push_str(if value.is_true() { "True" } else { "False" }),
+                ValueKind::Number => text.push_str(&number(value)),
+                ValueKind::String => quote(value.as_str().unwrap_or_default(), text),
+                _ => text.push_str(&value.to_string()),
+            }
+            return Ok(());
+        }
+    };
+    let mut count = 0;
+    text.push(open);
+    for part in value.try_iter()? {
+        if count > 0 {
+            text.push_str(", ");
+        }
+        count += 1;
+        represent(&part, text)?;
+        if open == '{' {
+            text.push_str(": ");
+            represent(&value.get_item(&part)?, text)?;
+        }
+    }
+    if open == '(' && count == 1 {
+        text.push(',');
+    }
+    text.push(close);
+    Ok(())
+}
+
+/// A number as `str` and `json.dumps` write it, but for those that are none.
+pub(super) fn number(value: &Value) -> String {
+    match value.is_integer() {
+        true => value.to_string(),
+        false => f64::try_from(value.clone()).map_or_else(|_| value.to_string(), float),
+    }
+}
+
+/// The shortest digits that tell it from others, with an exponent where Python has one.
+fn float(number: f64) -> String {
+    if !number.is_finite() {
+        return if number.is_nan() { "nan".into() } else { format!("{number}") };
+    }
+    let digits = format!("{number:e}");
+    let Some((mantissa, exponent)) = digits.split_once('e') else { return digits };
+    match exponent.parse::<i32>() {
+        Ok(power) if (-4..16).contains(&power) || number == 0.0 => format!("{number:?}"),
+        Ok(power) => {
+            let sign = if power < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", power.unsigned_abs())
+        }
+        Err(_) => digits,
+    }
+}
+
+/// A text in quotes: single ones, unless it has such and no double ones.
+fn quote(value: &str, text: &mut String) {
+    let quote = if value.contains('\'') && !value.contains('"') { '"' } else { '\'' };
+    text.push(quote);
+    for character in value.chars() {
+        match character {
+            '\\' => text.push_str("\\\\"),
+            '\n' => text.push_str("\\n"),
+            '\r' => text.push_str("\\r"),
+            '\t' => text.push_str("\\t"),
+            character if character == quote => text.extend(['\\', quote]),
+            character if character.is_control() || character == '\u{ad}' => {
+                text.push_str(&format!("\\x{:02x}", u32::from(character)));
+            }
+            character => text.push(character),
+        }
+    }
+    text.push(quote);
+}
+
+/// The filter `join`: the parts, or one of the fields of each, as `str` has them.
+pub(super) fn join(
+    state: &State<'_, '_>,
+    value: &Value,
+    joiner: Option<&str>,
+    attribute: Option<&Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let (d, named) =
+        (options.get::<Option<&str>>("d")?, options.get::<Option<&Value>>("attribute")?);
+    options.assert_all_used()?;
+    join_by(state, value, joiner.or(d).unwrap_or_default(), attribute.or(named))
+}
+
+fn join_by(
+    state: &State<'_, '_>,
+    value: &Value,
+    joiner: &str,
+    attribute: Option<&Value>,
+) -> Result<Value, Error> {
+    let mut joined = String::new();
+    if value.is_undefined() {
+        return Ok(joined.into());
+    }
+    for (number, mut part) in value.try_iter()?.enumerate() {
+        if let Some(attribute) = attribute {
+            part = field(part, attribute)?;
+        }
+        let part = text(state, &part)?;
+        let part = part.as_str().unwrap_or_default();
+        let joiner = if number > 0 { joiner } else { "" };
+        pay_for_bytes(state, joiner.len().saturating_add(part.len()))?;
+        joined.push_str(joiner);
+        joined.push_str(part);
+    }
+    Ok(joined.into())
+}
+
+/// A field by its number, or by names with dots between them.
+fn field(value: Value, path: &Value) -> Result<Value, Error> {
+    let Some(path) = path.as_str() else { return value.get_item(path) };
+    path.split('.').try_fold(value, |value, name| match name.parse::<usize>() {
+        Ok(at) => value.get_item_by_index(at),
+        Err(_) => value.get_attr(name),
+    })
+}
+
+/// Methods of Python's values: `join` as above, others as minijinja has them.
+pub(super) fn method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
+    match (name, value.as_str(), args) {
+        ("join", Some(joiner), [parts]) => join_by(state, parts, joiner, None),
+        ("removeprefix", Some(text), [prefix]) => {
+            let prefix = prefix.as_str().unwrap_or_default();
+            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
+        }
+        ("removesuffix", Some(text), [suffix]) => {
+            let suffix = suffix.as_str().unwrap_or_default();
+            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
+        }
+        _ => {
+            for argument in args {
+                pay_for_text(state, argument)?;
+            }
+            minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+        }
+    }
+}
+
+/// The filter `batch`, which fills the last of its lists up with copies of a value.
+pub(super) fn batch(
+    state: &State<'_, '_>,
+    value: Value,
+    count: usize,
+    fill_with: Option<Value>,
+) -> Result<Value, Error> {
+    paid(state, minijinja::filters::batch(state, value, count, fill_with)?)
+}
+
+/// The filter `slice`, likewise.
+pub(super) fn slice(
+    state: &State<'_, '_>,
+    value: Value,
+    count: usize,
+    fill_with: Option<Value>,
+) -> Result<Value, Error> {
+    paid(state, minijinja::filters::slice(state, value, count, fill_with)?)
+}
+
+/// Jinja's `dict`.
+pub(super) fn dict(
+    state: &State<'_, '_>,
+    value: Option<Value>,
+    fields: Kwargs,
+) -> Result<Value, Error> {
+    paid(state, minijinja::functions::dict(value, fields)?)
+}
+
+/// Jinja's `namespace`.
+pub(super) fn namespace(
+    state: &State<'_, '_>,
+    fields: Option<ValueOrKwargs>,
+) -> Result<Value, Error> {
+    if let Some(fields) = &fields {
+        pay_for_parts(state, fields)?;
+    }
+    minijinja::functions::namespace(fields)
+}
+
+/// A value whose parts are paid for.
+pub(super) fn paid(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
+    pay_for_parts(state, &value).map(|()| value)
+}
+
+/// The test `sequence`, which holds for what has a length.
+pub(super) fn is_sequence(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+}
+
+/// The filter `format`, which writes its arguments.
+pub(super) fn format(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    args: Rest<ValueOrKwargs>,
+) -> Result<Value, Error> {
+    for argument in args.iter() {
+        pay_for_text(state, argument)?;
+    }
+    minijinja::filters::format(state, value, args)
+}
