@@ -116,6 +116,7 @@ const FAMILIES: &[&[Kernel]] = &[
     spatial::FRACTIONAL,
     spatial::GRID,
     spatial::POOLING,
+    spatial::PADDING_BACKWARD,
     spatial::POOLING_BACKWARD,
     spatial::RESAMPLING,
     spectral::FOURIER,

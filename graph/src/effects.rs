@@ -62,6 +62,7 @@ impl Operator {
                 | Operator::MASKED_SELECT
                 | Operator::UNIQUE2
                 | Operator::UNIQUE_CONSECUTIVE
+                | Operator::UNIQUE_DIM
                 | Operator::REPEAT_INTERLEAVE_TENSOR
                 | Operator::LOCAL_SCALAR_DENSE
         )

@@ -426,6 +426,7 @@ fn is_data_dependent(graph: &Graph<'_>, node: &Node) -> bool {
         | Operator::MASKED_SELECT
         | Operator::UNIQUE2
         | Operator::UNIQUE_CONSECUTIVE
+        | Operator::UNIQUE_DIM
         | Operator::REPEAT_INTERLEAVE_TENSOR => true,
         // Masks are as many indices as they have true elements.
         Operator::INDEX_TENSOR => node.args.get(1).is_some_and(|list| has_mask(graph, *list)),

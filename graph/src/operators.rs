@@ -436,8 +436,11 @@ operators! {
     RANDPERM = "aten.randperm.default" <- "aten::randperm.out" without 1..5;
     RECIPROCAL = "aten.reciprocal.default" <- "aten::reciprocal.out";
     REFLECTION_PAD1D = "aten.reflection_pad1d.default" <- "aten::reflection_pad1d.out";
+    REFLECTION_PAD1D_BACKWARD = "aten.reflection_pad1d_backward.default" <- "aten::reflection_pad1d_backward.grad_input";
     REFLECTION_PAD2D = "aten.reflection_pad2d.default" <- "aten::reflection_pad2d.out";
+    REFLECTION_PAD2D_BACKWARD = "aten.reflection_pad2d_backward.default" <- "aten::reflection_pad2d_backward.grad_input";
     REFLECTION_PAD3D = "aten.reflection_pad3d.default" <- "aten::reflection_pad3d.out";
+    REFLECTION_PAD3D_BACKWARD = "aten.reflection_pad3d_backward.default" <- "aten::reflection_pad3d_backward.grad_input";
     RELU = "aten.relu.default" <- "aten::relu.out";
     RELU6 = "aten.relu6.default";
     REMAINDER_SCALAR = "aten.remainder.Scalar" <- "aten::remainder.Scalar_out";
@@ -447,8 +450,11 @@ operators! {
     REPEAT_INTERLEAVE_TENSOR = "aten.repeat_interleave.Tensor" <- "aten::repeat_interleave.Tensor_out";
     REPEAT_INTERLEAVE_SELF_INT = "aten.repeat_interleave.self_int";
     REPLICATION_PAD1D = "aten.replication_pad1d.default" <- "aten::replication_pad1d.out";
+    REPLICATION_PAD1D_BACKWARD = "aten.replication_pad1d_backward.default" <- "aten::replication_pad1d_backward.grad_input";
     REPLICATION_PAD2D = "aten.replication_pad2d.default" <- "aten::replication_pad2d.out";
+    REPLICATION_PAD2D_BACKWARD = "aten.replication_pad2d_backward.default" <- "aten::replication_pad2d_backward.grad_input";
     REPLICATION_PAD3D = "aten.replication_pad3d.default" <- "aten::replication_pad3d.out";
+    REPLICATION_PAD3D_BACKWARD = "aten.replication_pad3d_backward.default" <- "aten::replication_pad3d_backward.grad_input";
     RESIZE = "aten.resize.default" <- "aten::resize.out";
     ROLL = "aten.roll.default" <- "aten::roll.out";
     ROUND_DECIMALS = "aten.round.decimals" <- "aten::round.decimals_out";
@@ -470,6 +476,7 @@ operators! {
     SIGN = "aten.sign.default" <- "aten::sign.out";
     SIGNBIT = "aten.signbit.default" <- "aten::signbit.out";
     SILU = "aten.silu.default" <- "aten::silu.out";
+    SILU_BACKWARD = "aten.silu_backward.default" <- "aten::silu_backward.grad_input";
     SIN = "aten.sin.default" <- "aten::sin.out";
     SINH = "aten.sinh.default" <- "aten::sinh.out";
     SLICE_TENSOR = "aten.slice.Tensor";
@@ -556,11 +563,14 @@ operators! {
     TRANSPOSE_COPY_INT = "aten.transpose_copy.int" <- "aten::transpose_copy.int_out";
     TRIANGULAR_SOLVE = "aten.triangular_solve.default" <- "aten::triangular_solve.X";
     TRIL = "aten.tril.default" <- "aten::tril.out";
+    TRIL_INDICES = "aten.tril_indices.default" <- "aten::tril_indices.out" without 3..7;
     TRIU = "aten.triu.default" <- "aten::triu.out";
+    TRIU_INDICES = "aten.triu_indices.default" <- "aten::triu_indices.out" without 3..7;
     TRUNC = "aten.trunc.default" <- "aten::trunc.out";
     UNBIND_COPY_INT = "aten.unbind_copy.int" <- "aten::unbind_copy.int_out";
     UNFOLD_COPY = "aten.unfold_copy.default" <- "aten::unfold_copy.out";
     UNIQUE_CONSECUTIVE = "aten.unique_consecutive.default" <- "aten::unique_consecutive.out";
+    UNIQUE_DIM = "aten.unique_dim.default" <- "aten::unique_dim.out";
     UNSQUEEZE_COPY = "aten.unsqueeze_copy.default" <- "aten::unsqueeze_copy.out";
     UPSAMPLE_BICUBIC2D_VEC = "aten.upsample_bicubic2d.vec" <- "aten::upsample_bicubic2d.vec_out";
     UPSAMPLE_BILINEAR2D_VEC = "aten.upsample_bilinear2d.vec" <- "aten::upsample_bilinear2d.vec_out";

@@ -10,7 +10,7 @@ use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalInt, OptionalIntList, Out, Scalar, Tensor};
 use torchlet_core::layout::Sizes;
 use torchlet_core::{
-    Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar as Value, ScalarType,
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar as Value, ScalarType,
 };
 
 kernels! {
@@ -63,6 +63,16 @@ kernels! {
     EYE_M_OUT = Kernel::new("aten::eye.m_out", &[Int, Int, Out], |ctx| {
         prepare_diagonal(ctx, [0, 1], 2)?;
         prepare_fill(ctx, 2, |ctx| diagonal(ctx, 2))
+    });
+    /// `aten::tril_indices.out(row, col, offset, out)`: where a matrix has elements up to a diagonal: their rows, and their columns.
+    TRIL_INDICES_OUT = Kernel::new("aten::tril_indices.out", &[Int, Int, Int, Out], |ctx| {
+        prepare_triangle(ctx, false)?;
+        prepare_fill(ctx, 3, |ctx| triangle(ctx, false))
+    });
+    /// `aten::triu_indices.out(row, col, offset, out)`: where it has elements from a diagonal on.
+    TRIU_INDICES_OUT = Kernel::new("aten::triu_indices.out", &[Int, Int, Int, Out], |ctx| {
+        prepare_triangle(ctx, true)?;
+        prepare_fill(ctx, 3, |ctx| triangle(ctx, true))
     });
     /// `aten::scalar_tensor.out(s, out)`: a tensor without dimensions of one number.
     SCALAR_TENSOR_OUT = Kernel::new("aten::scalar_tensor.out", &[Scalar, Out], |ctx| {
@@ -141,6 +151,84 @@ fn diagonal(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
         elements.fill(T::from_i64(0));
         for element in elements.iter_mut().step_by(step.max(1)).take(count) {
             *element = T::from_i64(1);
+        }
+    }, else ());
+    Ok(())
+}
+
+/// A matrix's sizes, and its diagonal.
+struct Triangle {
+    rows: i64,
+    columns: i64,
+    diagonal: i64,
+}
+
+impl Triangle {
+    fn of(args: &Arguments) -> Result<Self, KernelError> {
+        let size = |arg: usize| {
+            let size = args.int(arg)?;
+            let fits = (0..=i64::from(i32::MAX)).contains(&size);
+            fits.then_some(size).ok_or(KernelError::argument(arg, "a size is out of range"))
+        };
+        let (rows, columns) = (size(0)?, size(1)?);
+        // Farther away, a diagonal has all on one side.
+        Ok(Triangle { rows, columns, diagonal: args.int(2)?.clamp(-rows, columns) })
+    }
+
+    /// How many elements there are up to the diagonal.
+    fn lower(&self) -> i64 {
+        // Row `i` has `i + diagonal + 1` of them, but no fewer than none and no more than all: the sum over all rows up to one.
+        let upto = |end: i64| {
+            let rising = end.clamp(0, self.columns);
+            rising * (rising + 1) / 2 + (end - self.columns).max(0) * self.columns
+        };
+        upto(self.rows + self.diagonal) - upto(self.diagonal)
+    }
+}
+
+/// Gives `out` a row for the rows and one for the columns of the elements of a triangle.
+fn prepare_triangle(ctx: &mut Prepare, upper: bool) -> Result<(), KernelError> {
+    let mut triangle = Triangle::of(ctx)?;
+    let all = triangle.rows * triangle.columns;
+    let count = if upper {
+        // What is before the diagonal, without it.
+        triangle.diagonal -= 1;
+        all - triangle.lower()
+    } else {
+        triangle.lower()
+    };
+    let large = KernelError::argument(0, "there are more elements than fit");
+    ctx.resize(3, &[2, i32::try_from(count).map_err(|_| large)?])
+}
+
+fn triangle(ctx: &mut Invoke, upper: bool) -> Result<(), KernelError> {
+    let Triangle { rows, columns, diagonal } = Triangle::of(ctx)?;
+    // The rows that have any, if columns are not what lacks.
+    let some = if upper { 0..rows.min(columns - diagonal) } else { (-diagonal).max(0)..rows };
+    let mut out = ctx.out(3)?;
+    let info = out.info().clone();
+    if info.numel() == 0 {
+        return Ok(());
+    }
+    let strides = info.strides();
+    let [coordinate, step] = [0, 1].map(|dim| strides.get(dim).copied().unwrap_or(0));
+    with_number!(info.scalar_type, |T| {
+        let elements = elements_mut::<T>(out.bytes_mut());
+        let mut at = 0;
+        for row in some {
+            let own = if upper {
+                (row + diagonal).max(0)..columns
+            } else {
+                0..(row + diagonal + 1).min(columns)
+            };
+            for column in own {
+                for (place, index) in [(at, row), (at + coordinate, column)] {
+                    if let Some(element) = elements.get_mut(place) {
+                        *element = T::from_i64(index);
+                    }
+                }
+                at += step;
+            }
         }
     }, else ());
     Ok(())

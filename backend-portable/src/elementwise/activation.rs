@@ -1,6 +1,6 @@
 //! The activation functions of neural networks.
 
-use super::{ByCompute, Real, TypeRule, by_compute, prepare, unary, vector};
+use super::{ByCompute, Real, TypeRule, binary, by_compute, prepare, unary, vector};
 use crate::compute::functions::{Gelu, GeluTanh, Sigmoid, Silu};
 use crate::map::{Function, map};
 use crate::number::{Compute, round_through};
@@ -18,6 +18,12 @@ kernels! {
     /// `aten::silu.out(self, out)`: `self * sigmoid(self)`.
     SILU_OUT = unary!("aten::silu.out", Float, float Real, |a: C| a * a.sigmoid(),
         vector Silu);
+    /// `aten::silu_backward.grad_input(grad_output, self, grad_input)`: the gradient times the slope of `silu` at `self`.
+    SILU_BACKWARD_GRAD_INPUT =
+        binary!("aten::silu_backward.grad_input", Float, float Real, |grad: C, a: C| {
+            let (one, part) = (C::real(1.0), a.sigmoid());
+            grad * part * (one + a * (one - part))
+        });
     /// `aten::hardsigmoid.out(self, out)`: `clamp(self + 3, 0, 6) / 6`.
     HARDSIGMOID_OUT = unary!("aten::hardsigmoid.out", Common, float Real, |a: C| {
         limit(a + C::real(3.0), C::real(0.0), C::real(6.0)) / C::real(6.0)

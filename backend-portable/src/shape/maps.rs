@@ -64,6 +64,11 @@ impl Map {
         }
     }
 
+    /// The index that an index of the output shows, if any.
+    pub(crate) fn shown(&self, index: usize) -> Option<usize> {
+        usize::try_from(self.piece(index, 1).0?).ok()
+    }
+
     /// The map of this dimension and one inside it, of `inner` indices, that is copied as it is.
     fn scaled(&self, inner: usize) -> Option<Self> {
         let signed = isize::try_from(inner).ok()?;

@@ -6,7 +6,7 @@ use super::{bad, same_type};
 use crate::number::{Number, with_number};
 use crate::table::kernels;
 use torchlet_core::Param::{IntList, Out, Scalar as ScalarParam, Tensor};
-use torchlet_core::layout::MAX_RANK;
+use torchlet_core::layout::{MAX_RANK, Sizes};
 use torchlet_core::rules::{normalize_dim, pad, repeat};
 use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType,
@@ -41,7 +41,7 @@ kernels! { PADDING:
     CONSTANT_PAD_ND_OUT =
         Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
             let info = ctx.info(0)?;
-            let sizes = pad(&info.sizes, &pads(ctx)?).ok_or(bad(1, "does not fit the input"))?;
+            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, "does not fit the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             element_bytes(info.scalar_type, ctx.scalar(2)?)
@@ -143,7 +143,7 @@ fn invoke_maps(
 }
 
 /// What is added before a dimension, by a list that begins with the last one.
-fn before(pads: &[i64], rank: usize, dim: usize) -> Option<isize> {
+pub(crate) fn before(pads: &[i64], rank: usize, dim: usize) -> Option<isize> {
     let from_end = rank.checked_sub(dim + 1)?;
     pads.get(2 * from_end).and_then(|&pad| isize::try_from(pad).ok())
 }
@@ -152,7 +152,7 @@ fn before(pads: &[i64], rank: usize, dim: usize) -> Option<isize> {
 type PadMap = fn(usize, isize) -> Map;
 
 fn invoke_pad(ctx: &mut Invoke, out: usize, fill: Scalar, map: PadMap) -> Result<(), KernelError> {
-    let (info, pads) = (ctx.info(0)?, pads(ctx)?);
+    let (info, pads) = (ctx.info(0)?, pads(ctx, 1)?);
     invoke_maps(ctx, out, fill, &|dim| match before(&pads, info.rank(), dim) {
         Some(before) => map(info.size(dim), before),
         None => Map::Same,
@@ -161,10 +161,11 @@ fn invoke_pad(ctx: &mut Invoke, out: usize, fill: Scalar, map: PadMap) -> Result
 
 type Pads = heapless::Vec<i64, { 2 * MAX_RANK }, u8>;
 
-fn pads(ctx: &Arguments) -> Result<Pads, KernelError> {
+/// The list of argument `arg`.
+pub(crate) fn pads(ctx: &Arguments, arg: usize) -> Result<Pads, KernelError> {
     let mut pads = Pads::new();
-    for position in 0..ctx.list_len(1)? {
-        pads.push(ctx.list_int(1, position)?).map_err(|_| bad(1, "is too long"))?;
+    for position in 0..ctx.list_len(arg)? {
+        pads.push(ctx.list_int(arg, position)?).map_err(|_| bad(arg, "is too long"))?;
     }
     Ok(pads)
 }
@@ -175,23 +176,33 @@ fn prepare_edges(
     reflects: bool,
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
-    let (info, pads) = (ctx.info(0)?, pads(ctx)?);
+    let sizes = edge_sizes(ctx, [0, 1], dims, reflects)?;
+    ctx.resize(2, &sizes)?;
+    same_type(ctx, 0, 2)?;
+    Ok(Plan::new(invoke))
+}
+
+/// The shape of a tensor whose last `dims` dimensions are padded with what is inside: arguments `input` and `list`.
+pub(crate) fn edge_sizes(
+    ctx: &Arguments,
+    [input, list]: [usize; 2],
+    dims: usize,
+    reflects: bool,
+) -> Result<Sizes, KernelError> {
+    let (info, pads) = (ctx.info(input)?, pads(ctx, list)?);
     if info.rank() != dims + 1 && info.rank() != dims + 2 {
-        return Err(KernelError::rank(0, info.rank()));
+        return Err(KernelError::rank(input, info.rank()));
     }
     if pads.len() != 2 * dims {
-        return Err(bad(1, "must have two numbers for each dimension"));
+        return Err(bad(list, "must have two numbers for each dimension"));
     }
     for (&size, pads) in info.sizes.iter().rev().zip(pads.chunks(2)) {
         let too_much = |&pad: &i64| reflects && pad >= i64::from(size);
         if size == 0 || pads.iter().any(too_much) {
-            return Err(bad(1, "is more than the input has to show"));
+            return Err(bad(list, "is more than the input has to show"));
         }
     }
-    let sizes = pad(&info.sizes, &pads).ok_or(bad(1, "does not fit the input"))?;
-    ctx.resize(2, &sizes)?;
-    same_type(ctx, 0, 2)?;
-    Ok(Plan::new(invoke))
+    pad(&info.sizes, &pads).ok_or(bad(list, "does not fit the input"))
 }
 
 /// A shift as one between 0 and `len`.

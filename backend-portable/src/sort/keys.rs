@@ -4,6 +4,7 @@
 //! compared, a sort that is not stable sorts stably.
 
 use crate::number::{Number, elements, with_number};
+use core::cmp::Ordering;
 use torchlet_core::{Bool, ScalarType, TensorRef};
 
 /// A value that has a key.
@@ -143,6 +144,15 @@ pub(crate) fn fill<E: Entry>(
             place = place.wrapping_add(step);
         }
     }, else ());
+}
+
+/// How two elements compare: as their keys do.
+pub(crate) fn compare(tensor: &TensorRef, a: isize, b: isize) -> Ordering {
+    with_number!(tensor.scalar_type, |T| {
+        let data = elements::<T>(tensor.bytes());
+        let key = |at: isize| Some(data.get(usize::try_from(at).ok()?)?.sort_key());
+        key(a).cmp(&key(b))
+    }, else Ordering::Equal)
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
-//! Runs of equal values.
+//! Runs of equal values, as they come or in order.
 
+use super::keys::compare;
 use super::order::{copy_element, put_index};
 use crate::number::{ComputeType, elements, unsupported, with_number};
 use crate::reduce::expect_type;
+use crate::scratch;
 use crate::table::kernels;
 use crate::walk::{Steps, Walk};
-use torchlet_core::Param::{Bool, OptionalInt, Out, Tensor};
+use core::cmp::Ordering;
+use torchlet_core::Param::{Bool, Int, OptionalInt, Out, Tensor};
 use torchlet_core::layout::{MAX_RANK, Sizes};
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{
@@ -18,28 +21,59 @@ kernels! {
     UNIQUE_CONSECUTIVE_OUT = Kernel::new(
         "aten::unique_consecutive.out",
         &[Tensor, Bool, Bool, OptionalInt, Out, Out, Out],
-        prepare,
+        |ctx| { prepare(ctx, Call::consecutive(ctx)?)?; Ok(Plan::new(invoke_consecutive)) },
+    );
+    /// `aten::unique_dim.out(self, dim, sorted, return_inverse, return_counts, out0, out1, out2)`: the same of the slices in order. All
+    /// of that is done whether asked for or not, as PyTorch does it, from whose results the exporter plans the shapes. Slices compare by
+    /// the first element that differs.
+    UNIQUE_DIM_OUT = Kernel::new(
+        "aten::unique_dim.out",
+        &[Tensor, Int, Bool, Bool, Bool, Out, Out, Out],
+        |ctx| {
+            let call = Call::sorted(ctx)?;
+            prepare(ctx, call)?;
+            let slices = call.dim.map_or(0, |dim| ctx.info(0).map_or(0, |input| input.size(dim)));
+            Ok(Plan::new(invoke_sorted).with_scratch(scratch::bytes_for(slices, size_of::<u32>())?))
+        },
     );
 }
 
-fn dim(args: &Arguments) -> Result<Option<usize>, KernelError> {
-    let rank = args.info(0)?.rank();
-    let what = "not a dimension of the tensor";
-    let wrong = KernelError::argument(3, what);
-    args.optional_int(3)?.map(|dim| normalize_dim(dim, rank).ok_or(wrong)).transpose()
+/// What is asked for, and the argument that the results begin with.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    inverse: bool,
+    counts: bool,
+    dim: Option<usize>,
+    out: usize,
 }
 
-fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+impl Call {
+    fn consecutive(args: &Arguments) -> Result<Self, KernelError> {
+        let dim = args.optional_int(3)?.map(|dim| Self::dim(args, dim, 3)).transpose()?;
+        Ok(Call { inverse: args.bool(1)?, counts: args.bool(2)?, dim, out: 4 })
+    }
+
+    fn sorted(args: &Arguments) -> Result<Self, KernelError> {
+        let dim = Some(Self::dim(args, args.int(1)?, 1)?);
+        Ok(Call { inverse: true, counts: true, dim, out: 5 })
+    }
+
+    fn dim(args: &Arguments, dim: i64, arg: usize) -> Result<usize, KernelError> {
+        let what = "not a dimension of the tensor";
+        normalize_dim(dim, args.info(0)?.rank()).ok_or(KernelError::argument(arg, what))
+    }
+}
+
+fn prepare(ctx: &Prepare, Call { inverse, dim, out, .. }: Call) -> Result<(), KernelError> {
     let input = ctx.info(0)?;
     ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
-    let dim = dim(ctx)?;
-    expect_type(ctx, 4, input.scalar_type)?;
-    expect_type(ctx, 5, ScalarType::Long)?;
-    expect_type(ctx, 6, ScalarType::Long)?;
+    expect_type(ctx, out, input.scalar_type)?;
+    expect_type(ctx, out + 1, ScalarType::Long)?;
+    expect_type(ctx, out + 2, ScalarType::Long)?;
     let ranks = [
-        (4, if dim.is_some() { input.rank() } else { 1 }),
-        (5, if ctx.bool(1)? && dim.is_none() { input.rank() } else { 1 }),
-        (6, 1),
+        (out, if dim.is_some() { input.rank() } else { 1 }),
+        (out + 1, if inverse && dim.is_none() { input.rank() } else { 1 }),
+        (out + 2, 1),
     ];
     for (arg, rank) in ranks {
         let found = ctx.info(arg)?.rank();
@@ -47,7 +81,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             return Err(KernelError::rank(arg, found));
         }
     }
-    Ok(Plan::new(invoke))
+    Ok(())
 }
 
 /// Whether two elements are equal; NaN is not, not even to itself.
@@ -87,37 +121,100 @@ impl Slices {
         Some(Slices { count: along.numel(), along, within })
     }
 
-    /// Calls `visit(slice, whether it differs from the one before)` for all.
-    fn for_each(&self, tensor: &TensorRef, visit: &mut dyn FnMut(isize, bool)) {
-        let ([step], [inner]) = (self.along.inner_steps(), self.within.inner_steps());
+    /// Calls `visit(number, slice, whether it differs from the one before)` for all, in this order or as they come.
+    fn for_each(
+        &self,
+        tensor: &TensorRef,
+        order: Option<&[u32]>,
+        visit: &mut dyn FnMut(usize, isize, bool),
+    ) {
+        let [step] = self.along.inner_steps();
         let mut before: Option<isize> = None;
+        let mut next = |number: usize, slice: isize| {
+            let differs = before
+                .is_none_or(|before| !self.all(before, slice, &mut |a, b| equal(tensor, a, b)));
+            visit(number, slice, differs);
+            before = Some(slice);
+        };
+        if let Some(order) = order {
+            // There is one dimension.
+            for &number in order {
+                next(number as usize, step.wrapping_mul(number as isize));
+            }
+            return;
+        }
+        let mut number = 0;
         self.along.for_each_run(0, self.count, &mut |_, [at], len| {
             for i in 0..len as isize {
-                let slice = at.wrapping_add(step.wrapping_mul(i));
-                let mut differs = before.is_none();
-                if let Some(before) = before {
-                    self.within.for_each_run(0, self.within.numel(), &mut |_, [offset], len| {
-                        for j in 0..len as isize {
-                            let offset = offset.wrapping_add(inner.wrapping_mul(j));
-                            let (a, b) = (before.wrapping_add(offset), slice.wrapping_add(offset));
-                            differs = differs || !equal(tensor, a, b);
-                        }
-                    });
-                }
-                visit(slice, differs);
-                before = Some(slice);
+                next(number, at.wrapping_add(step.wrapping_mul(i)));
+                number += 1;
             }
+        });
+    }
+
+    /// Whether something holds for all elements of two slices; it is not asked again once it does not.
+    fn all(&self, a: isize, b: isize, holds: &mut dyn FnMut(isize, isize) -> bool) -> bool {
+        let ([inner], mut all) = (self.within.inner_steps(), true);
+        self.within.for_each_run(0, self.within.numel(), &mut |_, [offset], len| {
+            for j in 0..len as isize {
+                let offset = offset.wrapping_add(inner.wrapping_mul(j));
+                all = all && holds(a.wrapping_add(offset), b.wrapping_add(offset));
+            }
+        });
+        all
+    }
+
+    /// Brings the numbers of slices, which lie along one dimension, in order; equal ones stay in theirs.
+    fn sort(&self, tensor: &TensorRef, order: &mut [u32]) {
+        let [step] = self.along.inner_steps();
+        for (number, place) in order.iter_mut().enumerate() {
+            *place = number as u32;
+        }
+        order.sort_unstable_by(|&a, &b| {
+            let [first, second] = [a, b].map(|number| step.wrapping_mul(number as isize));
+            let mut found = Ordering::Equal;
+            self.all(first, second, &mut |a, b| {
+                found = compare(tensor, a, b);
+                found.is_eq()
+            });
+            found.then(a.cmp(&b))
         });
     }
 }
 
-fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn invoke_consecutive(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let call = Call::consecutive(ctx)?;
+    let slices = slices(ctx, call)?;
+    runs(ctx, call, &slices, None)
+}
+
+fn invoke_sorted(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let call = Call::sorted(ctx)?;
+    let slices = slices(ctx, call)?;
+    let order = scratch::take::<u32>(ctx, slices.count)?;
+    slices.sort(&ctx.tensor(0)?, order);
+    runs(ctx, call, &slices, Some(order))
+}
+
+fn slices(ctx: &Invoke, call: Call) -> Result<Slices, KernelError> {
+    let large = KernelError::argument(0, LARGE);
+    Slices::new(&ctx.info(0)?, call.dim)
+        .filter(|slices| u32::try_from(slices.count).is_ok())
+        .ok_or(large)
+}
+
+const LARGE: &str = "its shape is too large";
+
+/// Writes one of each run of equal slices in this order.
+fn runs(
+    ctx: &mut Invoke,
+    Call { inverse, counts, dim, out: first }: Call,
+    slices: &Slices,
+    order: Option<&[u32]>,
+) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
-    let (inverse, counts, dim) = (ctx.bool(1)?, ctx.bool(2)?, dim(ctx)?);
-    let what = "its shape is too large";
-    let slices = Slices::new(input.info(), dim).ok_or(KernelError::argument(0, what))?;
     let mut runs = 0usize;
-    slices.for_each(&input, &mut |_, differs| runs += usize::from(differs));
+    slices.for_each(&input, order, &mut |_, _, differs| runs += usize::from(differs));
     let large = |_| KernelError::unsupported("more results than fit");
     let runs = i32::try_from(runs).map_err(large)?;
     let all = i32::try_from(slices.count).map_err(large)?;
@@ -127,18 +224,19 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
             if let Some(size) = sizes.get_mut(dim) {
                 *size = runs;
             }
-            ctx.resize(4, &sizes)?;
+            ctx.resize(first, &sizes)?;
         }
-        None => ctx.resize(4, &[runs])?,
+        None => ctx.resize(first, &[runs])?,
     }
     match (inverse, dim) {
-        (true, None) => ctx.resize(5, &input.sizes)?,
-        (true, Some(_)) => ctx.resize(5, &[all])?,
-        (false, _) => ctx.resize(5, &[0])?,
+        (true, None) => ctx.resize(first + 1, &input.sizes)?,
+        (true, Some(_)) => ctx.resize(first + 1, &[all])?,
+        (false, _) => ctx.resize(first + 1, &[0])?,
     }
-    ctx.resize(6, &[if counts { runs } else { 0 }])?;
+    ctx.resize(first + 2, &[if counts { runs } else { 0 }])?;
 
-    let (mut values, mut places, mut lengths) = (ctx.out(4)?, ctx.out(5)?, ctx.out(6)?);
+    let (mut values, mut places, mut lengths) =
+        (ctx.out(first)?, ctx.out(first + 1)?, ctx.out(first + 2)?);
     // Steps through the values: along the dimension, and within a slice.
     let out = values.info().clone();
     let along = dim.and_then(|dim| out.strides().get(dim).copied()).unwrap_or(1) as isize;
@@ -154,17 +252,16 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
     }
     let info = TensorInfo::contiguous(ScalarType::Byte, &kept);
-    let info = info.ok_or(KernelError::argument(0, what))?;
+    let info = info.ok_or(KernelError::argument(0, LARGE))?;
     let copy = Walk::new(&info, &[source, within]);
     let [from_step, to_step] = copy.inner_steps();
     // The inverse lies as the input's indices count, whatever its memory order.
-    let order = Walk::broadcast(
+    let by_number = Walk::broadcast(
         &TensorInfo::contiguous(ScalarType::Byte, &places.sizes).unwrap_or(info.clone()),
         [places.info()],
     )?;
     let (mut run, mut length) = (-1isize, 0i64);
-    let mut numbers = 0;
-    slices.for_each(&input, &mut |slice, differs| {
+    slices.for_each(&input, order, &mut |number, slice, differs| {
         if differs {
             if run >= 0 {
                 put_index(&mut lengths, run, length);
@@ -180,10 +277,9 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
             });
         }
         length += 1;
-        order.for_each_run(numbers, numbers + 1, &mut |_, [at], _| {
+        by_number.for_each_run(number, number + 1, &mut |_, [at], _| {
             put_index(&mut places, at, run as i64);
         });
-        numbers += 1;
     });
     if run >= 0 {
         put_index(&mut lengths, run, length);

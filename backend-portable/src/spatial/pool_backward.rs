@@ -67,13 +67,18 @@ kernels! { POOLING_BACKWARD:
 
 /// The instances of a generic invoke function for a number of dimensions.
 macro_rules! instances {
-    ($function:ident, $rank:ident) => {
+    ($function:ident, $rank:tt) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
     };
 }
+pub(super) use instances;
 
 /// Gives the gradient the input's shape, and chooses the function for the type of all of them.
-fn prepare(ctx: &mut Prepare, out: usize, functions: [InvokeFn; 3]) -> Result<Plan, KernelError> {
+pub(super) fn prepare(
+    ctx: &mut Prepare,
+    out: usize,
+    functions: [InvokeFn; 3],
+) -> Result<Plan, KernelError> {
     let (grad, input) = (ctx.info(0)?, ctx.info(1)?);
     ctx.resize(out, &input.sizes)?;
     let found = ctx.info(out)?.scalar_type;
@@ -160,12 +165,12 @@ fn run_adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Resul
 }
 
 /// Where an element of a picture lies.
-fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
+pub(super) fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
     index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
 }
 
 /// Adds to an element.
-fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize, value: C) {
+pub(super) fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize, value: C) {
     let (size, mut sum) = (scalar_type.size(), [C::default()]);
     load(scalar_type, out, at as isize, 0, &mut sum);
     if let Some(out) = out.get_mut(at * size..(at + 1) * size) {

@@ -298,8 +298,11 @@ super::symbols! {
     torchlet_kernel_aten_randn_out = "aten::randn.out";
     torchlet_kernel_aten_randperm_out = "aten::randperm.out";
     torchlet_kernel_aten_reciprocal_out = "aten::reciprocal.out";
+    torchlet_kernel_aten_reflection_pad1d_backward_grad_input = "aten::reflection_pad1d_backward.grad_input";
     torchlet_kernel_aten_reflection_pad1d_out = "aten::reflection_pad1d.out";
+    torchlet_kernel_aten_reflection_pad2d_backward_grad_input = "aten::reflection_pad2d_backward.grad_input";
     torchlet_kernel_aten_reflection_pad2d_out = "aten::reflection_pad2d.out";
+    torchlet_kernel_aten_reflection_pad3d_backward_grad_input = "aten::reflection_pad3d_backward.grad_input";
     torchlet_kernel_aten_reflection_pad3d_out = "aten::reflection_pad3d.out";
     torchlet_kernel_aten_relu_out = "aten::relu.out";
     torchlet_kernel_aten_remainder_Scalar_Tensor_out = "aten::remainder.Scalar_Tensor_out";
@@ -307,8 +310,11 @@ super::symbols! {
     torchlet_kernel_aten_remainder_Tensor_out = "aten::remainder.Tensor_out";
     torchlet_kernel_aten_repeat_interleave_Tensor_out = "aten::repeat_interleave.Tensor_out";
     torchlet_kernel_aten_repeat_out = "aten::repeat.out";
+    torchlet_kernel_aten_replication_pad1d_backward_grad_input = "aten::replication_pad1d_backward.grad_input";
     torchlet_kernel_aten_replication_pad1d_out = "aten::replication_pad1d.out";
+    torchlet_kernel_aten_replication_pad2d_backward_grad_input = "aten::replication_pad2d_backward.grad_input";
     torchlet_kernel_aten_replication_pad2d_out = "aten::replication_pad2d.out";
+    torchlet_kernel_aten_replication_pad3d_backward_grad_input = "aten::replication_pad3d_backward.grad_input";
     torchlet_kernel_aten_replication_pad3d_out = "aten::replication_pad3d.out";
     torchlet_kernel_aten_resize_out = "aten::resize.out";
     torchlet_kernel_aten_roll_out = "aten::roll.out";
@@ -329,6 +335,7 @@ super::symbols! {
     torchlet_kernel_aten_sigmoid_out = "aten::sigmoid.out";
     torchlet_kernel_aten_sign_out = "aten::sign.out";
     torchlet_kernel_aten_signbit_out = "aten::signbit.out";
+    torchlet_kernel_aten_silu_backward_grad_input = "aten::silu_backward.grad_input";
     torchlet_kernel_aten_silu_out = "aten::silu.out";
     torchlet_kernel_aten_sin_out = "aten::sin.out";
     torchlet_kernel_aten_sinh_out = "aten::sinh.out";
@@ -415,12 +422,15 @@ super::symbols! {
     torchlet_kernel_aten_topk_values = "aten::topk.values";
     torchlet_kernel_aten_transpose_copy_int_out = "aten::transpose_copy.int_out";
     torchlet_kernel_aten_triangular_solve_X = "aten::triangular_solve.X";
+    torchlet_kernel_aten_tril_indices_out = "aten::tril_indices.out";
     torchlet_kernel_aten_tril_out = "aten::tril.out";
+    torchlet_kernel_aten_triu_indices_out = "aten::triu_indices.out";
     torchlet_kernel_aten_triu_out = "aten::triu.out";
     torchlet_kernel_aten_trunc_out = "aten::trunc.out";
     torchlet_kernel_aten_unbind_copy_int_out = "aten::unbind_copy.int_out";
     torchlet_kernel_aten_unfold_copy_out = "aten::unfold_copy.out";
     torchlet_kernel_aten_unique_consecutive_out = "aten::unique_consecutive.out";
+    torchlet_kernel_aten_unique_dim_out = "aten::unique_dim.out";
     torchlet_kernel_aten_unsafe_split_Tensor_out = "aten::unsafe_split.Tensor_out";
     torchlet_kernel_aten_unsqueeze_copy_out = "aten::unsqueeze_copy.out";
     torchlet_kernel_aten_upsample_bicubic2d_vec_out = "aten::upsample_bicubic2d.vec_out";

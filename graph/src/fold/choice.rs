@@ -240,5 +240,6 @@ const OTHERS: &[Operator] = &[
     Operator::TRILINEAR,
     Operator::UNIQUE2,
     Operator::UNIQUE_CONSECUTIVE,
+    Operator::UNIQUE_DIM,
     Operator::UPSAMPLE_BILINEAR2D_AA,
 ];

@@ -86,6 +86,15 @@ def creation() -> Iterator[Case]:
         yield case(name, run, *[(values(f32, k, 3),) for k in (4, 1, 8)], dynamic=({0: n},))
 
 
+def triangles() -> Iterator[Case]:
+    """Indices of what is on one side of a diagonal, as far as there is such a side."""
+    x = values(f32, *SHAPE)
+    for name, run in {"tril": torch.tril_indices, "triu": torch.triu_indices}.items():
+        sizes = ((4, 5, 0), (5, 3, -2), (3, 6, 2), (2, 3, 9), (3, 2, -9), (0, 4, 0), (4, 0, 1), (1, 1, 0))
+        yield case(f"{name}_indices", lambda x, f=run: (x + 1, *(f(*size) for size in sizes)), (x,))
+        yield case(f"{name}_indices_i32", lambda x, f=run: (x + 1, f(4, 3, 1, dtype=i32)), (x,))
+
+
 def casting() -> Iterator[Case]:
     for source in ALL:
         for target in ALL:
@@ -163,4 +172,4 @@ def copying() -> Iterator[Case]:
     )
 
 
-FAMILIES = {"creation": creation, "casting": casting, "copying": copying}
+FAMILIES = {"creation": creation, "triangles": triangles, "casting": casting, "copying": copying}

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 import torch
 
-from .table import Case, Run, case, f16, f32, f64, last, longs, values
+from .table import Case, Run, bf16, case, f16, f32, f64, last, longs, values
 
 A = torch.ops.aten
 ALL = [True, True, True]
@@ -216,10 +216,40 @@ def columns() -> Iterator[Case]:
     yield gradient("col2im_f64", fold, lambda x: fold(x, [4, 4], [2, 2], [1, 1], [0, 0], [1, 1]), values(f64, 1, 4, 9))
 
 
+def paddings() -> Iterator[Case]:
+    """Of what is padded with what is inside: a program that trains calls the one of repeated edges, the other is decomposed."""
+    for kind in ("reflection", "replication"):
+        for rank, size, pads in (
+            (1, (2, 3, 5), [2, 1]),
+            (2, (2, 2, 4, 3), [1, 2, 0, 3]),
+            (3, (1, 2, 3, 4, 2), [1, 1, 0, 2, 2, 0]),
+        ):
+            forward = getattr(A, f"{kind}_pad{rank}d")
+            backward = getattr(A, f"{kind}_pad{rank}d_backward").default
+            run = lambda g, x, f=backward, p=pads: f(g, x, p)  # noqa: E731
+            for name, dtype, cut in (("f32", f32, 0), ("f64", f64, 0), ("no_batch", f32, 1)):
+                x = values(dtype, *size[cut:])
+                yield gradient(f"{kind}{rank}d_{name}", backward, run, values(dtype, *forward(x, pads).shape), x)
+    cropped = A.replication_pad2d_backward.default
+    yield gradient("replication2d_cropped", cropped, lambda g, x: cropped(g, x, [-1, 2, 1, -2]), values(f32, 1, 2, 4, 6), values(f32, 1, 2, 5, 5))
+    channels = last(values(f32, 2, 3, 6, 5)), last(values(f32, 2, 3, 4, 4))
+    yield gradient("replication2d_channels_last", cropped, lambda g, x: cropped(g, x, [1, 0, 1, 1]), *channels)
+
+
+def activations() -> Iterator[Case]:
+    silu = A.silu_backward.default
+    for dtype, name in ((f32, "f32"), (f64, "f64"), (f16, "f16"), (bf16, "bf16")):
+        yield gradient(f"silu_{name}", silu, silu, values(dtype, 3, 5), values(dtype, 3, 5, scale=4.0))
+    far = torch.tensor([0.0, -0.0, 90.0, -90.0, 1e30, -1e30, float("nan"), float("inf")])
+    yield gradient("silu_far", silu, silu, torch.ones(8), far)
+
+
 FAMILIES = {
     "gradient_convolution": convolutions,
     "gradient_pooling": poolings,
     "gradient_norm": norms,
     "gradient_table": tables,
     "gradient_columns": columns,
+    "gradient_padding": paddings,
+    "gradient_activation": activations,
 }

@@ -6,7 +6,7 @@ from typing import Any, Callable, Iterator
 
 import torch
 
-from .table import FLOATS, NAMES, Case, bf16, boolean, case, each, f16, f32, f64, i8, i16, i32, i64, longs, plain, positive, u8, values
+from .table import FLOATS, NAMES, Case, bf16, boolean, case, each, f16, f32, f64, i8, i16, i32, i64, last, longs, plain, positive, u8, values
 
 A = torch.ops.aten
 S = torch.special
@@ -106,6 +106,20 @@ def distinct() -> Iterator[Case]:
     yield case("nonzero_static", lambda x: torch.nonzero_static(x, size=7), (torch.randint(0, 2, (3, 4)),))
     yield case("nonzero_static_fewer", lambda x: torch.nonzero_static(x, size=2, fill_value=9), (torch.ones(3, 2),))
     yield case("nonzero_static_none", lambda x: torch.nonzero_static(x, size=3), (torch.zeros(2, 2),))
+
+
+def distinct_slices() -> Iterator[Case]:
+    """Along the first dimension: exporters fail where others follow from how many slices there are."""
+    def repeated(d: torch.dtype) -> torch.Tensor:
+        return torch.randint(0, 2, (7, 2, 3)).to(d)
+
+    all_of = lambda x: A.unique_dim(x, -3, True, True, True)  # noqa: E731
+    yield from each("unique_slices", all_of, (f32, f16, u8, i64, boolean), lambda d: (repeated(d),))
+    yield case("unique_slices_alone", lambda x: torch.unique(x, dim=0), (torch.randint(-2, 2, (20, 2)),))
+    yield case("unique_slices_counted", lambda x: torch.unique(x, dim=0, return_counts=True), (torch.randint(-2, 2, (30, 2)).to(f64),))
+    yield case("unique_slices_zero", lambda x: torch.unique(x, dim=0), (torch.tensor([[0.0, 1.0], [-0.0, 1.0], [-INF, INF]]),))
+    yield case("unique_slices_one", lambda x: torch.unique(x, dim=0, return_inverse=True), (values(f32, 1, 4),))
+    yield case("unique_slices_channels_last", lambda x: torch.unique(x, dim=0), (last(torch.randint(0, 2, (9, 2, 2, 1)).to(f32)),))
 
 
 def well(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -227,5 +241,6 @@ FAMILIES = {
     "special_running": running,
     "special_order": order,
     "special_distinct": distinct,
+    "special_distinct_slices": distinct_slices,
     "factors": factors,
 }
