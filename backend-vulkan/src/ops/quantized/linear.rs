@@ -179,7 +179,7 @@ pub(in crate::ops) struct Weighted {
     /// Bytes of a row of the weights.
     pub(super) weight_row: usize,
     /// Of quantized weights; any tensor for others.
-    pub(super) scales: Operand,
+    pub(in crate::ops) scales: Operand,
     /// Whether scales are `[rows, groups]`; else they are in columns, if there are several for a row.
     pub(super) scales_in_rows: bool,
     /// Scales for each group of rows, and the elements of a group.
