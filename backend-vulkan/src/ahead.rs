@@ -17,6 +17,9 @@ pub(crate) struct Ahead {
 /// More numbers than these are no positions.
 const MOST_NUMBERS: usize = 16;
 
+/// After so many runs in a row that were others than expected, nothing is expected of a recording any more.
+const MOST_MISSED: u8 = 4;
+
 impl Compiled {
     /// The integers that are inputs, and the contents of inputs that operators look at.
     fn numbers(&self) -> Vec<i64> {
@@ -44,11 +47,14 @@ impl Compiled {
 
     /// Gives the recording other integers; `false` if that takes another one.
     pub(crate) fn update(&mut self) -> Result<bool, Error> {
-        let ahead = self.replay.ahead.take().filter(|ahead| ahead.numbers == self.numbers());
-        if let Some(ahead) = ahead {
-            self.state.integers = ahead.integers;
-            self.replay.write(&ahead.steps)?;
-            return Ok(true);
+        if let Some(ahead) = self.replay.ahead.take() {
+            if ahead.numbers == self.numbers() {
+                self.replay.missed = 0;
+                self.state.integers = ahead.integers;
+                self.replay.write(&ahead.steps)?;
+                return Ok(true);
+            }
+            self.replay.missed = self.replay.missed.saturating_add(1);
         }
         let Some(steps) = self.encode_varying()? else { return Ok(false) };
         self.replay.write(&steps)?;
@@ -67,11 +73,12 @@ impl Compiled {
     }
 
     /// Encodes the calls that read integers as if these went on as they did from the last run to this one.
-    pub(crate) fn look_ahead(&mut self) -> Result<(), Error> {
+    pub(crate) fn look_ahead(&mut self) {
         let now = self.numbers();
         let before = std::mem::replace(&mut self.replay.numbers, now.clone());
         self.replay.ahead = None;
-        let Some(next) = continued(&before, &now) else { return Ok(()) };
+        let next = continued(&before, &now).filter(|_| self.replay.missed < MOST_MISSED);
+        let Some(next) = next else { return };
         let integers = self.state.integers.clone();
         self.set_numbers(&next);
         // What cannot be run so is no fault of this run.
@@ -80,10 +87,12 @@ impl Compiled {
         self.set_numbers(&now);
         match steps {
             Some(steps) => self.replay.ahead = Some(Ahead { numbers: next, integers: set, steps }),
-            // Shapes may be others meanwhile: they are what they were again.
-            None => self.recorded = self.encode_varying()?.is_some(),
+            None => {
+                self.replay.missed = self.replay.missed.saturating_add(1);
+                // Shapes may be others meanwhile: they are what they were again, or the next run records what it has.
+                self.recorded = matches!(self.encode_varying(), Ok(Some(_)));
+            }
         }
-        Ok(())
     }
 }
 

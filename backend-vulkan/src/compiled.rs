@@ -358,9 +358,10 @@ impl Compiled {
         }
         let varied = std::mem::take(&mut self.replay.varied);
         self.recording.submit()?;
-        let ahead = if varied { self.look_ahead() } else { Ok(()) };
+        if varied {
+            self.look_ahead();
+        }
         self.recording.wait()?;
-        ahead?;
         watch.lap("submit and wait");
         let mut found = None;
         for (arg, position) in (layout.first_output..).zip(layout.outputs) {

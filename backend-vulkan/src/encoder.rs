@@ -19,7 +19,8 @@ use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
-use std::collections::HashSet;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -43,6 +44,9 @@ pub(crate) struct Encoder<'e, 'p> {
     planning: bool,
     /// Who reads what, and what is overwritten when all is done.
     reads: Reads,
+    /// The calls that read each value, and the values that calls write to, once somebody asks.
+    readers: OnceCell<HashMap<ValueId, Vec<usize>>>,
+    written: OnceCell<Vec<ValueId>>,
 }
 
 /// The invocations of a workgroup of a one-dimensional dispatch.
@@ -68,6 +72,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
             epilogue: None,
             planning: false,
             reads,
+            readers: OnceCell::new(),
+            written: OnceCell::new(),
         }
     }
 

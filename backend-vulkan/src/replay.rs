@@ -51,6 +51,8 @@ pub(crate) struct Replay {
     /// The integers of the last run that had others than the one before, and what was made for the next.
     pub(crate) numbers: Vec<i64>,
     pub(crate) ahead: Option<Ahead>,
+    /// How many runs in a row were others than expected.
+    pub(crate) missed: u8,
     /// Where the host writes parameters, and where shaders read them.
     memory: Option<[Buffer; 2]>,
     bytes: u64,
@@ -66,6 +68,7 @@ impl Replay {
             varied: false,
             numbers: Vec::new(),
             ahead: None,
+            missed: 0,
             memory: None,
             bytes: 0,
         }
@@ -93,7 +96,7 @@ impl Replay {
         steps: &[Step],
         context: &Arc<Context>,
     ) -> Result<(Vec<Option<Binding>>, Option<Command>), Error> {
-        self.ahead = None;
+        (self.ahead, self.missed) = (None, 0);
         let mut end = 0u64;
         let mut places = Vec::with_capacity(steps.len());
         for step in steps {

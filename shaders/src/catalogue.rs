@@ -29,7 +29,7 @@ macro_rules! pipelines {
                 $(pub $constant: $constant_type,)*
             }
 
-            #[doc = concat!("The push constants of [`", stringify!($name), "`].")]
+            #[doc = concat!("The parameters of [`", stringify!($name), "`].")]
             #[derive(Debug, Clone, Copy, PartialEq)]
             #[allow(missing_docs, reason = "the fields are the shader's")]
             pub struct $push {

@@ -245,30 +245,30 @@ const fn members(
     fields: &[Field],
 ) -> Option<&'static str> {
     let Some(pointer) = spirv.find(op::TYPE_POINTER, 0, spirv.operand(variable, 0)) else {
-        return Some("the push constants have no type");
+        return Some("the parameters have no type");
     };
     let structure = spirv.operand(pointer, 2);
     let Some(block) = spirv.find(op::TYPE_STRUCT, 0, structure) else {
-        return Some("the push constants are no structure");
+        return Some("the parameters are no structure");
     };
     if spirv.operands(block) - 1 != fields.len() {
-        return Some("the number of push constants differs");
+        return Some("the number of parameters differs");
     }
     let (mut offset, mut member) = (0, 0);
     while member < fields.len() {
         let field = &fields[member];
         if !has_type(spirv, spirv.operand(block, 1 + member), field) {
-            return Some("the types of push constants differ");
+            return Some("the types of parameters differ");
         }
         let place = spirv.member_decoration(structure, member as u32, decoration::OFFSET);
         if !is(place, offset as u32) {
-            return Some("push constants lie at other offsets");
+            return Some("parameters lie at other offsets");
         }
         offset += 4 * field.count;
         member += 1;
     }
     if offset > MOST_PUSH_BYTES {
-        return Some("push constants take more bytes than every device has");
+        return Some("parameters take more bytes than every device has for push constants");
     }
     let mut found = spirv.first(op::MEMBER_NAME);
     while let Some(name) = found {
@@ -277,7 +277,7 @@ const fn members(
             && member < fields.len()
             && !is_text(spirv, name, 2, fields[member].name)
         {
-            return Some("push constants are in another order or have other names");
+            return Some("parameters are in another order or have other names");
         }
         found = spirv.next(name, op::MEMBER_NAME);
     }
@@ -477,15 +477,15 @@ mod tests {
     #[test]
     fn push_constants_are_compared() {
         let fewer = Module { push: &MATMUL.push[1..], ..MATMUL };
-        assert_eq!(mismatch(&fewer), Some("the number of push constants differs"));
+        assert_eq!(mismatch(&fewer), Some("the number of parameters differs"));
         let none = Module { push: &[], ..MATMUL };
-        assert_eq!(mismatch(&none), Some("the number of push constants differs"));
+        assert_eq!(mismatch(&none), Some("the number of parameters differs"));
         let other = with_push(0, Field { scalar: Scalar::F32, ..MATMUL.push[0] });
-        assert_eq!(mismatch(&other), Some("the types of push constants differ"));
+        assert_eq!(mismatch(&other), Some("the types of parameters differ"));
         let longer = with_push(0, Field { count: 2, ..MATMUL.push[0] });
-        assert_eq!(mismatch(&longer), Some("the types of push constants differ"));
+        assert_eq!(mismatch(&longer), Some("the types of parameters differ"));
         let swapped = with_push(0, MATMUL.push[1]);
-        let expected = "push constants are in another order or have other names";
+        let expected = "parameters are in another order or have other names";
         assert_eq!(mismatch(&swapped), Some(expected));
     }
 

@@ -6,7 +6,7 @@ use crate::error::Error;
 use ash::{ext, vk};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use torchlet_shaders::{Feature, Module};
 
 /// A shader, its specialisation constants and its workgroup size.
@@ -41,8 +41,8 @@ struct Shader {
     /// meanwhile waits for it.
     module: Mutex<vk::ShaderModule>,
     spirv: &'static [u8],
-    /// What stands for the module where the driver may remember the pipeline; empty if it does not.
-    identifier: Vec<u8>,
+    /// What stands for the module where the driver may remember the pipeline; empty if it does not, and not there until a pipeline is made.
+    identifier: OnceLock<Vec<u8>>,
     set_layout: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
     device: ash::Device,
@@ -116,6 +116,9 @@ impl Pipelines {
         // Shaders whose invocations go by their place in a subgroup count on there being no gaps.
         let full = key.module.features.contains(&Feature::SubgroupShuffle)
             && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
+        let known =
+            || self.identifiers.as_ref().map_or(Vec::new(), |it| identifier(it, shader.spirv));
+        shader.identifier.get_or_init(known);
         let (pipeline, remembered) = Pipeline::new(shader, self.cache, key, full)?;
         let pipeline = Arc::new(pipeline);
         if !remembered {
@@ -129,7 +132,7 @@ impl Pipelines {
         if let Some(shader) = shaders.get(module.name) {
             return Ok(shader.clone());
         }
-        let shader = Arc::new(Shader::new(&self.device, module, self.identifiers.as_ref())?);
+        let shader = Arc::new(Shader::new(&self.device, module)?);
         shaders.insert(module.name, shader.clone());
         Ok(shader)
     }
@@ -164,16 +167,12 @@ impl Drop for Pipelines {
 }
 
 impl Shader {
-    fn new(
-        device: &ash::Device,
-        module: &Module,
-        identifiers: Option<&ext::shader_module_identifier::Device>,
-    ) -> Result<Self, Error> {
+    fn new(device: &ash::Device, module: &Module) -> Result<Self, Error> {
         // From here on, dropping `shader` destroys what was made.
         let mut shader = Shader {
             module: Mutex::new(vk::ShaderModule::null()),
             spirv: module.spirv,
-            identifier: identifiers.map_or(Vec::new(), |it| identifier(it, module.spirv)),
+            identifier: OnceLock::new(),
             set_layout: vk::DescriptorSetLayout::null(),
             layout: vk::PipelineLayout::null(),
             device: device.clone(),
@@ -278,9 +277,9 @@ impl Pipeline {
             let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
             made.map(|made| made.first().copied().unwrap_or_default()).map_err(|(_, error)| error)
         };
-        if !shader.identifier.is_empty() {
-            let mut identifier = vk::PipelineShaderStageModuleIdentifierCreateInfoEXT::default()
-                .identifier(&shader.identifier);
+        if let Some(known) = shader.identifier.get().filter(|known| !known.is_empty()) {
+            let mut identifier =
+                vk::PipelineShaderStageModuleIdentifierCreateInfoEXT::default().identifier(known);
             let stage = stage.push_next(&mut identifier);
             // What the driver does not remember, or cannot make so for another reason, is made of the module.
             let flags = vk::PipelineCreateFlags::FAIL_ON_PIPELINE_COMPILE_REQUIRED;

@@ -74,13 +74,13 @@ impl Encoder<'_, '_> {
         out: &Operand,
         which: usize,
         inputs: &[&Operand],
-        can: impl Fn(&Self, &Node) -> bool,
+        can: impl Fn(&Node) -> bool,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
         // What numbers change from run to run is encoded again with those who read them: these need not be among them.
         if self.planning && !self.varies() && inputs.iter().all(able) {
             let readers = self.readers(out.value);
-            if !readers.is_empty() && readers.into_iter().all(|node| can(self, node)) {
+            if !readers.is_empty() && readers.into_iter().all(can) {
                 self.state.left.insert(out.value, (self.node, which));
             }
         }
@@ -91,14 +91,13 @@ impl Encoder<'_, '_> {
         is_left
     }
 
-    /// Values that go with one that a call leaves: found when memory is planned, and known from then on.
-    pub(crate) fn known(
+    /// The views of a value that a call leaves: those that were found when memory was planned.
+    pub(crate) fn views_left_with(
         &mut self,
         value: ValueId,
-        find: impl Fn(&Self) -> Vec<ValueId>,
+        found: Option<Vec<ValueId>>,
     ) -> Vec<ValueId> {
-        if self.planning {
-            let found = find(self);
+        if let Some(found) = found {
             self.state.views_of_left.insert(value, found);
         }
         self.state.views_of_left.get(&value).cloned().unwrap_or_default()

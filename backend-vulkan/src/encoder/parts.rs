@@ -94,8 +94,11 @@ impl Encoder<'_, '_> {
     /// Whether any call writes to the memory of a tensor, but for the one that makes it.
     pub(super) fn is_written(&self, id: TensorId) -> bool {
         let root = self.state.root(id);
-        let mut writers = self.graph.nodes.iter().filter(|node| node.operator.writes_arguments());
-        writers.any(|node| node.args.iter().any(|arg| self.state.root(*arg) == root))
+        let written = self.written.get_or_init(|| {
+            let writers = self.graph.nodes.iter().filter(|node| node.operator.writes_arguments());
+            writers.flat_map(|node| &node.args).copied().collect()
+        });
+        written.iter().any(|arg| self.state.root(*arg) == root)
     }
 }
 

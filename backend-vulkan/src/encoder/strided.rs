@@ -3,7 +3,8 @@
 use super::Encoder;
 use crate::error::Error;
 use crate::tensors::{Operand, strides};
-use torchlet_graph::graph::{Node, ValueId};
+use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// The operators that take strides, with how many of their arguments, the first ones, can have any.
@@ -13,7 +14,7 @@ const TAKERS: &[(Operator, usize)] =
 /// The views between a tensor and the calls that read it, at most.
 const MOST_VIEWS: usize = 16;
 
-impl Encoder<'_, '_> {
+impl<'e> Encoder<'e, '_> {
     /// How far neighbours are from each other in memory, in each dimension.
     pub(crate) fn strides(&self, tensor: &Operand) -> Vec<usize> {
         let own = self.state.strided.get(&tensor.id);
@@ -122,16 +123,32 @@ impl Encoder<'_, '_> {
     }
 
     /// The calls that read a value; none where it leaves the graph.
-    pub(crate) fn readers(&self, id: ValueId) -> Vec<&'_ Node> {
+    pub(crate) fn readers(&self, id: ValueId) -> Vec<&'e Node> {
         let graph = self.graph;
         let leaves = graph.outputs.contains(&id) || graph.updates.iter().any(|(new, _)| *new == id);
-        let reads = |node: &&Node| {
-            let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
-            let parts = node.parts.iter().flat_map(|part| &part.args);
-            inputs.iter().chain(parts).any(|arg| graph.items(arg).contains(&id))
-        };
-        if leaves { Vec::new() } else { graph.nodes.iter().filter(reads).collect() }
+        if leaves {
+            return Vec::new();
+        }
+        let readers = self.readers.get_or_init(|| readers_of(graph));
+        let places = readers.get(&id).map(Vec::as_slice).unwrap_or_default();
+        places.iter().filter_map(|place| graph.nodes.get(*place)).collect()
     }
+}
+
+/// The calls that read each value, in order, those that were fused among them.
+fn readers_of(graph: &Graph<'_>) -> HashMap<ValueId, Vec<usize>> {
+    let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
+        let parts = node.parts.iter().flat_map(|part| &part.args);
+        for id in inputs.iter().chain(parts).flat_map(|arg| graph.items(arg)) {
+            let places = readers.entry(*id).or_default();
+            if places.last() != Some(&place) {
+                places.push(place);
+            }
+        }
+    }
+    readers
 }
 
 /// Whether two shapes differ in dimensions of one alone.

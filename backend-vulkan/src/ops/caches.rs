@@ -5,6 +5,7 @@
 
 use super::attention::position;
 use super::placed::{self, COMBINED, HALVES, NEIGHBOURS, Placing};
+use super::quantized::Weighted;
 use super::{Entry, operator};
 use crate::derived::{Beside, Derived};
 use crate::encoder::{Encoder, numel_of, read, u32_of, write};
@@ -19,36 +20,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::LLAMA_UPDATE_CACHE, update_cache),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB, rotate_both),
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_HF, rotate_both),
-    operator(Operator::ROTARY, |e, args| {
-        let rotation = Rotation::of(e, e.call()?, 0)?;
-        let out = e.out(args)?;
-        let out = e.resize(out.id, &rotation.input.sizes)?;
-        if rotation.leave(e, &out, 0)? { Ok(()) } else { rotation.emit(e, &out, None) }
-    }),
-    operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, |e, args| {
-        let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
-        let out = e.out(args)?;
-        let out = e.resize(out.id, &input.sizes)?;
-        let (positions, depth) = (input.size(1), input.size(2));
-        if input.rank() != 3 || depth % 2 != 0 || angles.numel() < positions * depth {
-            let (input, angles) = (&input.sizes, &angles.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
-        }
-        let push = RotaryPush {
-            numel: u32_of(out.numel())?,
-            depth: u32_of(depth)?,
-            heads: 1,
-            positions: u32_of(positions)?,
-            start: 0,
-            rotated: u32_of(depth)?,
-            angle_row: u32_of(depth)?,
-            angle_head: 0,
-            out_start: 0,
-            out_batch: 0,
-        };
-        Rotation { form: COMBINED, input, angles: [angles.clone(), angles], push }
-            .emit(e, &out, None)
-    }),
+    operator(Operator::ROTARY, rotate_one),
+    operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, rotate_one),
 ];
 
 /// Emits writing `value` into a cache, from a position on. What was left to be rotated is rotated on the way.
@@ -73,23 +46,17 @@ fn store(
     if value.numel() == 0 {
         return Ok(());
     }
-    if let Some(rotation) = Rotation::left(e, value)? {
-        return rotation.emit(e, cache, Some(start * row));
+    if let Some((rotation, own)) = Rotation::left(e, value)? {
+        e.reserve(&own);
+        if rotation.has_rows_of(value) {
+            return rotation.emit(e, cache, Some(start * row));
+        }
+        // Rows are counted otherwise where they are stored.
+        rotation.emit(e, &own, None)?;
     }
     let batches = value.size(0);
     let (batch, out_batch) = (value.numel() / batches, cache.numel() / batches);
-    let push = RotaryPush {
-        numel: u32_of(value.numel())?,
-        depth: u32_of(value.size(3))?,
-        heads: u32_of(value.size(2))?,
-        positions: u32_of(value.size(1))?,
-        start: 0,
-        rotated: 0,
-        angle_row: 0,
-        angle_head: 0,
-        out_start: u32_of(start * row)?,
-        out_batch: u32_of(out_batch)?,
-    };
+    let push = as_it_is(value, cache, start)?;
     if placed::place(e, value, &Placing { rotation: None, push, out: cache })? {
         return Ok(());
     }
@@ -117,6 +84,66 @@ fn store(
         e.dispatch(&pipeline, accesses, &push, [across, 1, 1], [64, 1, 1])?;
     }
     Ok(())
+}
+
+/// What is written to a cache as it is, by the parameters of a rotation. Nothing of it is empty.
+fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush, Error> {
+    Ok(RotaryPush {
+        numel: u32_of(value.numel())?,
+        depth: u32_of(value.size(3))?,
+        heads: u32_of(value.size(2))?,
+        positions: u32_of(value.size(1))?,
+        start: 0,
+        rotated: 0,
+        angle_row: 0,
+        angle_head: 0,
+        out_start: u32_of(start.saturating_mul(cache.size(2).saturating_mul(cache.size(3))))?,
+        out_batch: u32_of(cache.numel() / value.size(0).max(1))?,
+    })
+}
+
+/// Which argument is the cache that a call puts another one into.
+fn cache_of(operator: Operator, place: usize) -> Option<usize> {
+    match (operator, place) {
+        (Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE, 0) => Some(1),
+        (Operator::SDPA_WITH_KV_CACHE, 1 | 2) => Some(place + 2),
+        _ => None,
+    }
+}
+
+fn rotates(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::ET_VK_APPLY_ROTARY_EMB
+            | Operator::ET_VK_APPLY_ROTARY_EMB_HF
+            | Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED
+            | Operator::ROTARY
+    )
+}
+
+/// Whether a product can do itself what a call does with its result, or a view of that: rotate it, or put it into a cache.
+pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weighted) -> bool {
+    let placing = || -> Result<bool, Error> {
+        let value = e.tensor(e.arg(&call.args, place)?)?;
+        if let Some(cache) = cache_of(call.operator, place) {
+            let cache = e.tensor(e.arg(&call.args, cache)?)?;
+            if value.rank() != 4 || cache.rank() != 4 {
+                return Ok(false);
+            }
+            let push = as_it_is(&value, &cache, 0)?;
+            return Ok(Placing { rotation: None, push, out: &cache }.fits(it));
+        }
+        if !rotates(call.operator) || place > 1 || (place == 1 && !rotates_two(call.operator)) {
+            return Ok(false);
+        }
+        let Rotation { form, input, angles: [cosine, sine], push } = Rotation::of(e, call, place)?;
+        Ok(Placing { rotation: Some((form, [&cosine, &sine])), push, out: &input }.fits(it))
+    };
+    placing().unwrap_or(false)
+}
+
+fn rotates_two(operator: Operator) -> bool {
+    matches!(operator, Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF)
 }
 
 fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -164,6 +191,32 @@ struct Rotation {
 }
 
 impl Rotation {
+    /// What a call does that has cosines and sines by turns.
+    fn interleaved(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        let (input, angles) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let fits = input.rank() == 3
+            && input.size(2).is_multiple_of(2)
+            && angles.numel() >= input.size(1).saturating_mul(input.size(2));
+        if !fits {
+            let (input, angles) = (&input.sizes, &angles.sizes);
+            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+        }
+        let (positions, depth) = (input.size(1), input.size(2));
+        let push = RotaryPush {
+            numel: u32_of(input.numel())?,
+            depth: u32_of(depth)?,
+            heads: 1,
+            positions: u32_of(positions)?,
+            start: 0,
+            rotated: u32_of(depth)?,
+            angle_row: u32_of(depth)?,
+            angle_head: 0,
+            out_start: 0,
+            out_batch: 0,
+        };
+        Ok(Rotation { form: COMBINED, input, angles: [angles.clone(), angles], push })
+    }
+
     /// What a call of `torchlet.rotary` does.
     fn spelt_out(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -207,8 +260,10 @@ impl Rotation {
     /// What a call does to one of its inputs.
     fn of(e: &Encoder<'_, '_>, call: &Node, which: usize) -> Result<Self, Error> {
         let args = &call.args;
-        if call.operator == Operator::ROTARY {
-            return Rotation::spelt_out(e, args);
+        match call.operator {
+            Operator::ROTARY => return Rotation::spelt_out(e, args),
+            Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED => return Rotation::interleaved(e, args),
+            _ => {}
         }
         let halves = call.operator == Operator::ET_VK_APPLY_ROTARY_EMB_HF;
         let input = e.tensor(e.arg(args, which)?)?;
@@ -256,16 +311,20 @@ impl Rotation {
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
-    /// The rotation that was left to whoever puts `value` into a cache.
-    fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<Self>, Error> {
-        let forms = [
-            Operator::ET_VK_APPLY_ROTARY_EMB,
-            Operator::ET_VK_APPLY_ROTARY_EMB_HF,
-            Operator::ROTARY,
-        ];
-        let left = e.whole(value).and_then(|value| e.left(value));
-        let left = left.filter(|(call, _)| forms.contains(&call.operator));
-        left.map(|(call, which)| Rotation::of(e, call, which)).transpose()
+    /// The rotation that was left to whoever puts `value` into a cache, and the tensor that it would write itself.
+    fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
+        let Some(own) = e.whole(value) else { return Ok(None) };
+        let left = e.left(own).filter(|(call, _)| rotates(call.operator));
+        left.map(|(call, which)| Ok((Rotation::of(e, call, which)?, e.tensor(own)?))).transpose()
+    }
+
+    /// Whether a value has as many batches of as many rows.
+    fn has_rows_of(&self, value: &Operand) -> bool {
+        let RotaryPush { positions, heads, depth, .. } = self.push;
+        let [positions, heads, depth] = [positions, heads, depth].map(|it| it as usize);
+        value.numel() == self.input.numel()
+            && positions == value.size(1)
+            && heads.checked_mul(depth) == value.size(2).checked_mul(value.size(3))
     }
 
     /// Whether the current call leaves it to those who take what comes of it: they put it into a cache, and can rotate it then.
@@ -279,7 +338,9 @@ impl Rotation {
         let of_product = placed::read_by_left(e, &self.input)?;
         let inputs: Vec<&Operand> =
             [&self.input, cosine, sine].into_iter().chain(&of_product).collect();
-        Ok(placed::leave_to(e, out, which, &inputs, placed::stores))
+        let stores =
+            |_: &Encoder<'_, '_>, call: &Node, place| cache_of(call.operator, place).is_some();
+        Ok(placed::leave_to(e, out, which, &inputs, stores))
     }
 
     /// Emits it: into the output, or from an element of that on, where its batches are those of a cache.
@@ -309,6 +370,14 @@ impl Rotation {
         let accesses = [read(input.id), read(cosine.id), read(sine.id), write(out.id)];
         e.dispatch_by_four(&pipeline, accesses, &push, input.numel())
     }
+}
+
+/// Rotates queries or keys.
+fn rotate_one(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let rotation = Rotation::of(e, e.call()?, 0)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &rotation.input.sizes)?;
+    if rotation.leave(e, &out, 0)? { Ok(()) } else { rotation.emit(e, &out, None) }
 }
 
 /// Rotates queries and keys, `[batch, position, head, depth]`.

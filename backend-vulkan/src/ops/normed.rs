@@ -58,7 +58,7 @@ impl Norm {
         out.sizes == self.input.sizes
             && has_short_rows(e, &self.input)
             && self.weight.numel() == count
-            && e.leave(out, 0, &[&self.input, &self.weight], |_, node| {
+            && e.leave(out, 0, &[&self.input, &self.weight], |node| {
                 does_norms(node, value, is_wide)
             })
     }

@@ -3,6 +3,7 @@
 //! Of few rows, rotating them and putting them into a cache takes as long as dispatches take to begin. So such a product leaves itself to those
 //! who take its result: they have it rotate its rows and write them where they stay.
 
+use super::caches;
 use super::normed::{FEW_ROWS, Norm};
 use super::quantized::{Few, Regular, Weighted, weighs_floats, weighted};
 use crate::device::DeviceFeature;
@@ -47,7 +48,7 @@ impl Placing<'_> {
     }
 
     /// Whether the product's kernel can do it.
-    fn fits(&self, it: &Weighted) -> bool {
+    pub(super) fn fits(&self, it: &Weighted) -> bool {
         let push = &self.push;
         let [row, positions] = [push.heads.checked_mul(push.depth), Some(push.positions)]
             .map(|count| count.map_or(0, |count| count as usize));
@@ -66,7 +67,8 @@ impl Placing<'_> {
     }
 }
 
-/// Whether the current call, which is this product, leaves itself to those who take its result, if it is of few rows.
+/// Whether the current call, which is this product, leaves itself to the call that takes its result, if it is of few rows. Where it can be done
+/// is told by the bounds of shapes.
 pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> Few {
     if !e.operator().is_ok_and(weighs_floats)
         || !e.features().has(DeviceFeature::SubgroupArithmetic)
@@ -78,94 +80,71 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     let able = it.is_of_floats()
         && (e.is_dynamic(&it.out) || it.m <= FEW_ROWS)
         && constant.into_iter().all(|operand| e.is_constant(operand.id));
-    let takes = |node: &Node| if able { takes(node) } else { &[] };
-    if leave_to(e, &it.out, 0, &inputs(it, norm), takes) { Few::Left } else { Few::Here }
+    let inputs = norm.map_or_else(|| vec![&it.input], |norm| vec![&norm.input, &norm.weight]);
+    let takes =
+        |e: &Encoder<'_, '_>, node: &Node, place| able && caches::places(e, node, place, it);
+    if leave_to(e, &it.out, 0, &inputs, takes) { Few::Left } else { Few::Here }
 }
 
-/// Where a call takes what a product may leave to it: to rotate that, or to put it into a cache.
-fn takes(node: &Node) -> &'static [usize] {
-    match node.operator {
-        Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF => &[0, 1],
-        Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED | Operator::ROTARY => &[0],
-        _ => stores(node),
-    }
-}
-
-/// Where a call takes what it puts into a cache.
-pub(super) fn stores(node: &Node) -> &'static [usize] {
-    match node.operator {
-        Operator::UPDATE_CACHE | Operator::LLAMA_UPDATE_CACHE => &[0],
-        Operator::SDPA_WITH_KV_CACHE => &[1, 2],
-        _ => &[],
-    }
-}
-
-/// Leaves an output of the current call to those who take it, or views of it, if all of them do so at places that `takes` tells of. They read
-/// the inputs then.
+/// Leaves an output of the current call to the one that takes it, or a view of it, if there is no other and `takes` says so of it and of the
+/// argument's place. That call reads the inputs then.
 pub(super) fn leave_to(
     e: &mut Encoder<'_, '_>,
     out: &Operand,
     which: usize,
     inputs: &[&Operand],
-    takes: impl Fn(&Node) -> &'static [usize],
+    takes: impl Fn(&Encoder<'_, '_>, &Node, usize) -> bool,
 ) -> bool {
-    let can = |e: &Encoder<'_, '_>, node: &Node| ends_in(e, node, out, MOST_VIEWS, &takes);
-    if !e.leave(out, which, inputs, can) {
+    // Looked for when memory is planned: later, that would only take time in each run that differs.
+    let found = if e.is_planning() { taker(e, out) } else { None };
+    let able = found.as_ref().is_some_and(|taker| takes(e, taker.call, taker.place));
+    if !e.leave(out, which, inputs, |_| able) {
         return false;
     }
-    // They take views, too, which are looked for when memory is planned: later, that would only take time in each run that differs.
-    let views = e.known(out.value, |e| views(e, out.value, MOST_VIEWS));
+    let views = e.views_left_with(out.value, found.map(|taker| taker.views));
     views.iter().for_each(|view| e.read_with(*view, inputs));
     true
 }
 
-/// The tensors that change from run to run of what a product reads.
-fn inputs<'i>(it: &'i Weighted, norm: Option<&'i Norm>) -> Vec<&'i Operand> {
-    norm.map_or_else(|| vec![&it.input], |norm| vec![&norm.input, &norm.weight])
+/// The only call that takes a value.
+struct Taker<'e> {
+    call: &'e Node,
+    /// Which of its arguments the value is, or the last view of it.
+    place: usize,
+    views: Vec<ValueId>,
 }
 
-/// Whether a call keeps the elements of its input in their order.
-fn is_view(node: &Node) -> bool {
-    let views = [
-        Operator::VIEW_COPY,
-        Operator::UNSQUEEZE_COPY,
-        Operator::SQUEEZE_COPY_DIM,
-        Operator::SQUEEZE_COPY_DIMS,
-    ];
-    node.parts.is_empty() && views.contains(&node.operator)
-}
-
-/// Whether a call takes a value at such places alone, or all do that take the views of it that the call makes.
-fn ends_in(
-    e: &Encoder<'_, '_>,
-    node: &Node,
-    value: &Operand,
-    views: usize,
-    takes: &impl Fn(&Node) -> &'static [usize],
-) -> bool {
-    if is_view(node) {
-        let out = node.args.last().and_then(|out| e.tensor(*out).ok());
-        let ends = |out: Operand| {
-            let readers = e.readers(out.value);
-            !readers.is_empty()
-                && readers.iter().all(|node| ends_in(e, node, &out, views - 1, takes))
-        };
-        return views > 0
-            && node.args.first() == Some(&value.value)
-            && out.filter(|out| out.element == value.element).is_some_and(ends);
+fn taker<'e>(e: &Encoder<'e, '_>, value: &Operand) -> Option<Taker<'e>> {
+    let mut value = value.clone();
+    let mut views = Vec::new();
+    loop {
+        let [call] = e.readers(value.value)[..] else { return None };
+        let mut places = call.args.iter().enumerate().filter(|(_, arg)| **arg == value.value);
+        let (place, _) = places.next()?;
+        if places.next().is_some() || !call.parts.is_empty() {
+            return None;
+        }
+        if !is_view(call.operator) {
+            return Some(Taker { call, place, views });
+        }
+        let view = e.tensor(*call.args.last()?).ok()?;
+        if place > 0 || view.element != value.element || views.len() == MOST_VIEWS {
+            return None;
+        }
+        views.push(view.value);
+        value = view;
     }
-    let places = takes(node);
-    let mut args = node.args.iter().enumerate();
-    node.parts.is_empty()
-        && !places.is_empty()
-        && args.all(|(place, arg)| *arg != value.value || places.contains(&place))
 }
 
-/// The views of a value.
-fn views(e: &Encoder<'_, '_>, value: ValueId, most: usize) -> Vec<ValueId> {
-    let readers = e.readers(value).into_iter().filter(|node| most > 0 && is_view(node));
-    let made = readers.filter_map(|node| node.args.last().copied());
-    made.flat_map(|view| [vec![view], views(e, view, most - 1)].concat()).collect()
+/// Whether an operator keeps the elements of its input in their order.
+fn is_view(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::VIEW_COPY
+            | Operator::UNSQUEEZE_COPY
+            | Operator::SQUEEZE_COPY_DIM
+            | Operator::SQUEEZE_COPY_DIMS
+    )
 }
 
 /// The product that was left to whoever takes a value, which is its result or a view of that.
@@ -201,17 +180,16 @@ pub(super) fn place(
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
     let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
-    // Whatever the number of rows is then, it is there still.
-    e.reserve(&it.input);
+    // Whatever the shapes are then, what is read is there still, and what may be written before that.
+    [&it.input, &it.out].into_iter().for_each(|operand| e.reserve(operand));
     let is_few = it.m <= FEW_ROWS;
     if placing.fits(&it) {
         regular.place(e, &it, norm, placing)?;
         return Ok(is_few);
     }
+    // Heads of another size than those that it was left for.
     if is_few {
         regular.encode(e, &it, &Epilogue::none(), norm, Few::Here)?;
-    } else {
-        regular.also(e, &it, norm);
     }
     Ok(false)
 }

@@ -93,7 +93,8 @@ impl Search<'_, '_> {
 
     /// Whether a dimension, which may be counted from the end, is the last one of so many.
     fn is_last(&self, dim: ValueId, rank: usize) -> bool {
-        self.int(dim).is_some_and(|dim| dim == -1 || usize::try_from(dim) == Ok(rank - 1))
+        let is = |dim: i64| usize::try_from(dim).is_ok_and(|dim| dim.checked_add(1) == Some(rank));
+        self.int(dim).is_some_and(|dim| dim == -1 || is(dim))
     }
 
     /// Two factors, in either order.

@@ -7,7 +7,7 @@ use crate::terminal::duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use torchlet::llm::{GenerationConfig, Tokenizer};
+use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 use torchlet::{ProfileKind, Profiler};
 
 /// A model that tells where its time goes.
@@ -31,17 +31,20 @@ impl Parts {
         Ok(Parts { profiler, runner })
     }
 
-    /// The parts of one token behind a prompt, the longest first. Of a delegate, its own parts count in place of the whole.
-    pub(super) fn of(
-        &mut self,
-        prompt: &[u32],
-        config: &GenerationConfig,
-    ) -> Result<Vec<Part>, Failure> {
+    /// The parts of one of so many tokens behind a prompt, the longest first. Of a delegate, its own parts count in place of the whole.
+    pub(super) fn of(&mut self, prompt: &[u32], tokens: usize) -> Result<Vec<Part>, Failure> {
         self.runner.reset()?;
         self.runner.prefill_tokens(prompt)?;
         self.profiler.clear();
-        let tokens = self.runner.generate_tokens(&[1], config, |_| ())?.stats.generated_tokens;
-        let runs = tokens.max(1);
+        let config = GenerationConfig {
+            max_new_tokens: Some(tokens),
+            sampling: Sampling::greedy(),
+            ignore_eos: true,
+            ..GenerationConfig::default()
+        };
+        // The token that is fed takes a run, the last one that is chosen does not.
+        let made = self.runner.generate_tokens(&[1], &config, |_| ())?.stats.generated_tokens;
+        let runs = made.max(1);
         let mut sums: BTreeMap<String, (u64, Duration)> = BTreeMap::new();
         for entry in self.profiler.entries() {
             if matches!(entry.kind, ProfileKind::Operator | ProfileKind::DelegatePart) {
@@ -61,21 +64,23 @@ impl Parts {
     }
 }
 
-/// Writes parts as lines.
-pub(super) fn print(parts: &[Part]) {
-    for part in parts {
-        anstream::println!("  {:>10}  {:>6.1}×  {}", duration(part.time), part.calls, part.name);
+/// Writes parts as lines, or as one JSON object.
+pub(super) fn print(prompt_tokens: usize, parts: &[Part], json: bool) {
+    if !json {
+        anstream::println!("a token behind a prompt of {prompt_tokens}:");
+        for part in parts {
+            let time = duration(part.time);
+            anstream::println!("  {time:>10}  {:>6.1}×  {}", part.calls, part.name);
+        }
+        return;
     }
-}
-
-/// The same as JSON.
-pub(super) fn json(parts: &[Part]) -> serde_json::Value {
     let each = |part: &Part| {
         serde_json::json!({
             "name": part.name,
             "calls": part.calls,
-            "microseconds": part.time.as_secs_f64() * 1e6,
+            "ms": part.time.as_secs_f64() * 1e3,
         })
     };
-    parts.iter().map(each).collect()
+    let parts: serde_json::Value = parts.iter().map(each).collect();
+    println!("{}", serde_json::json!({ "prompt_tokens": prompt_tokens, "parts": parts }));
 }

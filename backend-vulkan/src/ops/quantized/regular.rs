@@ -305,12 +305,6 @@ impl Regular {
         (pipeline, split)
     }
 
-    /// Notes the kernel for few rows without anything behind it, which a call may take with other shapes.
-    pub(in crate::ops) fn also(&self, e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) {
-        let (pipeline, split) = self.gemv(e, it, &Epilogue::none(), norm);
-        e.also(&pipeline, [split.workgroup(), 1, 1]);
-    }
-
     /// Emits the product of few rows whose results are put elsewhere, rotated perhaps; of more, it notes what few will take.
     pub(in crate::ops) fn place(
         &self,
