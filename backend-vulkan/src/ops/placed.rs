@@ -269,6 +269,47 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_overwritten_meanwhile_is_multiplied_where_it_was() {
+        let mut computed = graph(64, false);
+        computed.values[1] = tensor(FLOAT, &[64, 128], false);
+        computed.inputs.push(1);
+        assert_eq!(shaders(&computed, &SUBGROUPS, &[1])[0][1..], ["matmul", "rotary"]);
+    }
+
+    /// A rotation of two batches of two rows, whose view has so many, and which goes to a cache.
+    fn stored(batches: usize) -> Vec<&'static str> {
+        let rows = 4 / batches;
+        let values = vec![
+            tensor(FLOAT, &[2, 2, 4, 4, 2], false),
+            tensor(FLOAT, &[2, 1, 4], false),
+            Value::Int(0),
+            tensor(FLOAT, &[2, 2, 4, 4, 2], false),
+            Value::IntList(vec![batches as i64, rows as i64, 4, 8]),
+            tensor(FLOAT, &[batches, rows, 4, 8], false),
+            tensor(FLOAT, &[batches, 10, 4, 8], true),
+            Value::None,
+        ];
+        let calls: [(Operator, &[ValueId]); 3] = [
+            (Operator::ROTARY, &[0, 1, 1, 2, 3]),
+            (Operator::VIEW_COPY, &[3, 4, 5]),
+            (Operator::UPDATE_CACHE, &[5, 6, 2, 7, 6]),
+        ];
+        let nodes = calls.map(|(operator, args)| Node::new(operator, args.to_vec())).to_vec();
+        let graph =
+            Graph { values, nodes, inputs: vec![0, 1], outputs: vec![6], ..Graph::default() };
+        let mut state = State::new(&graph, HashSet::from([6])).unwrap();
+        let (steps, _) = encode(&graph, &mut state, true).unwrap();
+        steps.iter().map(|step| step.key.module.name).collect()
+    }
+
+    #[test]
+    fn rotated_rows_are_stored_as_they_are_counted_there() {
+        // The cache is copied first, as it stays what it was.
+        assert_eq!(stored(2)[1..], ["rotary"]);
+        assert_eq!(stored(1)[1..], ["rotary", "overwrite"]);
+    }
+
+    #[test]
     fn rotations_stay_where_others_take_the_product_or_devices_cannot_add_up() {
         let found = shaders(&graph(64, true), &SUBGROUPS, &[1]);
         assert_eq!(found, [["gemv_subgroups", "rotary", "unary"]]);

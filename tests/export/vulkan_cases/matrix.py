@@ -291,6 +291,21 @@ class RotatedProducts(nn.Module):
         return self.turn(q, k, cos, sin)
 
 
+class HeadsOfRows(nn.Module):
+    """Rows that become heads, beside what needs memory meanwhile."""
+
+    def __init__(self, turn) -> None:
+        super().__init__()
+        self.turn, self.q = turn, nn.Linear(256, 64, bias=False)
+
+    def forward(self, x, z, cos, sin):
+        y = self.q(x).view(-1)
+        others = [function(z, dim) for function in (torch.softmax, torch.log_softmax) for dim in (-1, 0)]
+        heads = y.view(1, 4, x.shape[0], 16)
+        q, _ = self.turn(heads, heads, cos.squeeze(1), sin.squeeze(1))
+        return q, *(torch.softmax(other, -1) for other in others)
+
+
 def rotated_products() -> Iterator[Delegated]:
     ops = torch.ops.et_vk
     n = Dim("n", min=1, max=40)
@@ -318,6 +333,10 @@ def rotated_products() -> Iterator[Delegated]:
     yield case("halves_of_few", RotatedProducts(halves), inputs(2, True))
     # Halves of six elements: the product cannot turn them.
     yield case("uneven_halves_of_few", RotatedProducts(halves, False, 12), inputs(2, True, 12))
+    # The heads of three rows are of another size than those of four.
+    few = Dim("few", min=2, max=4)
+    rows = [(values(f32, it, 256), values(f32, 4, 64), *(it.unsqueeze(1) for it in frequencies(4, 16, True))) for it in (3, 4, 2)]
+    yield case("heads_of_another_size", HeadsOfRows(halves), *rows, dynamic=({0: few}, None, None, None))
     later = (values(f32, 1, 2, 256), *frequencies(9, 16, True))
     yield case("halves_from_position", RotatedProducts(lambda q, k, c, s: ops.apply_rotary_emb_hf(q, k, c, s, 4)), later)
 
