@@ -52,15 +52,16 @@ impl Placing<'_> {
         let push = &self.push;
         let [row, positions] = [push.heads.checked_mul(push.depth), Some(push.positions)]
             .map(|count| count.map_or(0, |count| count as usize));
-        let by_four = [push.depth, push.rotated, push.out_start].iter().all(|it| it % 4 == 0);
+        let by_four =
+            [push.depth, push.rotated, push.out_start].iter().all(|it| it.is_multiple_of(4));
         let rotates = self.rotation.is_none_or(|(form, angles)| {
             angles.iter().all(|angle| angle.element.is_floating())
-                && (form != HALVES || (push.rotated == push.depth && push.depth % 8 == 0))
+                && (form != HALVES || (push.rotated == push.depth && push.depth.is_multiple_of(8)))
         });
         row == it.n
             && positions > 0
             && it.m.is_multiple_of(positions)
-            && (push.out_batch % 4 == 0 || it.m == positions)
+            && (push.out_batch.is_multiple_of(4) || it.m == positions)
             && by_four
             && rotates
             && self.out.element.is_floating()

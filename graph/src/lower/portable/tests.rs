@@ -67,8 +67,11 @@ fn every_operator_has_a_form() {
             "torchlet.chain",
             "torchlet.epilogue",
             "torchlet.gated",
+            "torchlet.linear_of_codes",
             "torchlet.packed",
             "torchlet.recurrent",
+            "torchlet.rotary",
+            "torchlet.rounded_rows",
             "torchlet.separable",
         ]
     );
