@@ -299,12 +299,13 @@ fn sessions_share_fairly() {
     let before = now();
     // Neither was over when the other began.
     assert!(before.iter().all(|words| *words < 390), "{before:?}");
-    let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 60});
+    // Long enough for readers that wait for a processor to come to it.
+    let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": 160, "logit_bias": {"1": -100, "3": -100}});
     assert_eq!(server.complete("/v1/completions", &short).0, 200);
     let made = [0, 1].map(|at| now()[at] - before[at]);
     let is_done = long.iter().any(JoinHandle::is_finished);
     // A share of a third each, in tokens: within a factor of four, since others use the machine, too.
-    assert!(is_done || made.iter().all(|made| *made >= 15), "{made:?} while 60 were told");
+    assert!(is_done || made.iter().all(|made| *made >= 40), "{made:?} while 160 were told");
     assert!(!is_done || now().iter().all(|all| *all > 100), "{:?}", now());
     for long in long {
         long.join().unwrap();
