@@ -234,8 +234,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// The call that leaves a value to those who take it ([`leave`](Self::leave)), and which of its outputs that is.
     pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
-        let (call, which) = *self.state.left.get(&id)?;
-        Some((self.graph.nodes.get(call)?, which))
+        let left = self.state.left.get(&id)?;
+        Some((self.graph.nodes.get(left.call)?, left.which))
     }
 
     /// The call that computes a value.

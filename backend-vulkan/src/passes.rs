@@ -14,7 +14,7 @@ use crate::device::Limits;
 use crate::tensors::{Operand, element_of, padded_bytes};
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
-use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::passes::pieces;
 
 /// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done when it is loaded: these are the calls that
@@ -83,6 +83,34 @@ fn remove(graph: &mut Graph<'_>, gone: &HashSet<usize>) {
 fn by_maker(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let nodes = graph.nodes.iter().enumerate();
     nodes.filter_map(|(place, node)| Some((*node.args.last()?, place))).collect()
+}
+
+/// The calls that make values, and how many take these.
+struct Makers<'g, 'p> {
+    graph: &'g Graph<'p>,
+    makers: HashMap<ValueId, usize>,
+    uses: HashMap<ValueId, usize>,
+}
+
+impl<'g, 'p> Makers<'g, 'p> {
+    fn of(graph: &'g Graph<'p>) -> Self {
+        Makers { graph, makers: by_maker(graph), uses: uses(graph) }
+    }
+
+    /// The call that makes a value which so many take, and where it is.
+    fn taken(&self, id: ValueId, times: usize) -> Option<(usize, &'g Node)> {
+        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&times))?;
+        Some((place, self.graph.nodes.get(place)?))
+    }
+}
+
+/// Whether what a sum multiplies its second term with is nothing, or one.
+fn adds_once(graph: &Graph<'_>, factor: ValueId) -> bool {
+    match graph.values.get(factor) {
+        Some(Value::None | Value::Int(1)) => true,
+        Some(Value::Double(factor)) => *factor == 1.0,
+        _ => false,
+    }
 }
 
 /// The tensor of a value, if shaders compute with it in floating point.

@@ -75,6 +75,16 @@ impl DeviceTensor {
     }
 }
 
+/// What a call leaves to others.
+#[derive(Debug, Clone)]
+pub(crate) struct Left {
+    /// The call, by its position, and which of its outputs it is.
+    pub(crate) call: usize,
+    pub(crate) which: usize,
+    /// The views of it through which it is taken.
+    pub(crate) views: Vec<ValueId>,
+}
+
 /// What is known of a graph's tensors and numbers at the moment.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -106,10 +116,8 @@ pub(crate) struct State {
     pub(crate) reserved: Vec<(usize, TensorId)>,
     /// Pipelines that calls take with other shapes than those that memory is planned for.
     pub(crate) others: Vec<PipelineKey>,
-    /// What calls leave to those who take it: which call it is, and which of its outputs. Decided when memory is planned.
-    pub(crate) left: HashMap<ValueId, (usize, usize)>,
-    /// The views of such values.
-    pub(crate) views_of_left: HashMap<ValueId, Vec<ValueId>>,
+    /// What calls leave to those who take it. Decided when memory is planned.
+    pub(crate) left: HashMap<ValueId, Left>,
     /// Which ways calls go.
     pub(crate) choices: Choices,
 }
@@ -172,7 +180,6 @@ impl State {
             reserved: Vec::new(),
             others: Vec::new(),
             left: HashMap::new(),
-            views_of_left: HashMap::new(),
             choices: Choices::default(),
         })
     }

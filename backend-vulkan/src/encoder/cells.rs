@@ -3,10 +3,10 @@
 use super::Encoder;
 use crate::error::Error;
 use crate::ops::copy_all;
-use crate::state::Storage;
+use crate::state::{Left, Storage};
 use crate::tensors::{Operand, TensorId};
 use std::collections::{HashMap, HashSet};
-use torchlet_graph::graph::{Graph, Node, ValueId};
+use torchlet_graph::graph::{Graph, ValueId};
 
 /// When the values of a graph are read, and which take new values when all is done.
 pub(crate) struct Reads {
@@ -67,48 +67,34 @@ impl Reads {
 }
 
 impl Encoder<'_, '_> {
-    /// Leaves an output of the current call to those who take it, if all of them can make it of `inputs`, for which `can` holds then: tells
-    /// whether it is left. That is decided when memory is planned.
+    /// Leaves an output of the current call to those who take it, if all of them can make it of `inputs`, for which `views` tells the views
+    /// through which they take it, or nothing if they cannot. Tells whether it is left. That is decided when memory is planned: later, looking
+    /// for them would only take time in each run that differs.
     pub(crate) fn leave(
         &mut self,
         out: &Operand,
         which: usize,
         inputs: &[&Operand],
-        can: impl Fn(&Node) -> bool,
+        views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
         // What numbers change from run to run is encoded again with those who read them: these need not be among them.
-        if self.planning && !self.varies() && inputs.iter().all(able) {
-            let readers = self.readers(out.value);
-            if !readers.is_empty() && readers.into_iter().all(can) {
-                self.state.left.insert(out.value, (self.node, which));
+        if self.planning
+            && !self.varies()
+            && inputs.iter().all(able)
+            && let Some(views) = views(self)
+        {
+            self.state.left.insert(out.value, Left { call: self.node, which, views });
+        }
+        let Some(left) = self.state.left.get(&out.value) else { return false };
+        // Those who read the output read the inputs.
+        let roots = inputs.iter().map(|input| self.state.root(input.id));
+        for root in roots {
+            for value in std::iter::once(out.value).chain(left.views.iter().copied()) {
+                self.reads.join(value, root, self.node);
             }
         }
-        let is_left = self.state.left.contains_key(&out.value);
-        if is_left {
-            self.read_with(out.value, inputs);
-        }
-        is_left
-    }
-
-    /// The views of a value that a call leaves: those that were found when memory was planned.
-    pub(crate) fn views_left_with(
-        &mut self,
-        value: ValueId,
-        found: Option<Vec<ValueId>>,
-    ) -> Vec<ValueId> {
-        if let Some(found) = found {
-            self.state.views_of_left.insert(value, found);
-        }
-        self.state.views_of_left.get(&value).cloned().unwrap_or_default()
-    }
-
-    /// Those who read a value read these, too.
-    pub(crate) fn read_with(&mut self, value: ValueId, inputs: &[&Operand]) {
-        for input in inputs {
-            let root = self.state.root(input.id);
-            self.reads.join(value, root, self.node);
-        }
+        true
     }
 
     /// The value in whose memory a tensor is, if it is all of that, in its order.

@@ -89,16 +89,25 @@ fn store(
 /// What is written to a cache as it is, by the parameters of a rotation. Nothing of it is empty.
 fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush, Error> {
     Ok(RotaryPush {
+        out_start: u32_of(start.saturating_mul(cache.size(2).saturating_mul(cache.size(3))))?,
+        out_batch: u32_of(cache.numel() / value.size(0).max(1))?,
+        ..rows(value, [value.size(1), value.size(2), value.size(3)])?
+    })
+}
+
+/// Parameters of a rotation that turns nothing: of so many positions of so many heads, of so many elements each.
+fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<RotaryPush, Error> {
+    Ok(RotaryPush {
         numel: u32_of(value.numel())?,
-        depth: u32_of(value.size(3))?,
-        heads: u32_of(value.size(2))?,
-        positions: u32_of(value.size(1))?,
+        depth: u32_of(depth)?,
+        heads: u32_of(heads)?,
+        positions: u32_of(positions)?,
         start: 0,
         rotated: 0,
         angle_row: 0,
         angle_head: 0,
-        out_start: u32_of(start.saturating_mul(cache.size(2).saturating_mul(cache.size(3))))?,
-        out_batch: u32_of(cache.numel() / value.size(0).max(1))?,
+        out_start: 0,
+        out_batch: 0,
     })
 }
 
@@ -111,14 +120,13 @@ fn cache_of(operator: Operator, place: usize) -> Option<usize> {
     }
 }
 
-fn rotates(operator: Operator) -> bool {
-    matches!(
-        operator,
-        Operator::ET_VK_APPLY_ROTARY_EMB
-            | Operator::ET_VK_APPLY_ROTARY_EMB_HF
-            | Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED
-            | Operator::ROTARY
-    )
+/// Which arguments an operator rotates.
+fn rotated(operator: Operator) -> &'static [usize] {
+    match operator {
+        Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF => &[0, 1],
+        Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED | Operator::ROTARY => &[0],
+        _ => &[],
+    }
 }
 
 /// Whether a product can do itself what a call does with its result, or a view of that: rotate it, or put it into a cache.
@@ -133,17 +141,13 @@ pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weight
             let push = as_it_is(&value, &cache, 0)?;
             return Ok(Placing { rotation: None, push, out: &cache }.fits(it));
         }
-        if !rotates(call.operator) || place > 1 || (place == 1 && !rotates_two(call.operator)) {
+        if !rotated(call.operator).contains(&place) {
             return Ok(false);
         }
         let Rotation { form, input, angles: [cosine, sine], push } = Rotation::of(e, call, place)?;
         Ok(Placing { rotation: Some((form, [&cosine, &sine])), push, out: &input }.fits(it))
     };
     placing().unwrap_or(false)
-}
-
-fn rotates_two(operator: Operator) -> bool {
-    matches!(operator, Operator::ET_VK_APPLY_ROTARY_EMB | Operator::ET_VK_APPLY_ROTARY_EMB_HF)
 }
 
 fn update_cache(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -203,16 +207,9 @@ impl Rotation {
         }
         let (positions, depth) = (input.size(1), input.size(2));
         let push = RotaryPush {
-            numel: u32_of(input.numel())?,
-            depth: u32_of(depth)?,
-            heads: 1,
-            positions: u32_of(positions)?,
-            start: 0,
             rotated: u32_of(depth)?,
             angle_row: u32_of(depth)?,
-            angle_head: 0,
-            out_start: 0,
-            out_batch: 0,
+            ..rows(&input, [positions, 1, depth])?
         };
         Ok(Rotation { form: COMBINED, input, angles: [angles.clone(), angles], push })
     }
@@ -227,7 +224,7 @@ impl Rotation {
             (HALVES, [_, _, _, depth]) => (*depth, *depth),
             _ => return Err(Error::Invalid(format!("{:?} rotated", input.sizes))),
         };
-        let rows = [input.size(1), input.size(2)];
+        let own_sizes = [input.size(1), input.size(2)];
         // Dimensions that angles lack have one element.
         let own = |from_last: usize| cosine.sizes.iter().rev().nth(from_last).copied().unwrap_or(1);
         let (own_rows, own_angles) = ([own(2), own(1)], own(0));
@@ -236,23 +233,17 @@ impl Rotation {
             && cosine.numel() == own_rows[0].saturating_mul(position)
             && cosine.sizes == sine.sizes
             && cosine.element == sine.element
-            && own_rows.iter().zip(rows).all(|(own, row)| *own == row || *own == 1);
+            && own_rows.iter().zip(own_sizes).all(|(own, row)| *own == row || *own == 1);
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
             return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
         }
         let stride = |size: usize, own: usize| if size == 1 { Ok(0) } else { u32_of(own) };
         let push = RotaryPush {
-            numel: u32_of(input.numel())?,
-            depth: u32_of(depth)?,
-            heads: u32_of(rows[1])?,
-            positions: u32_of(rows[0])?,
-            start: 0,
             rotated: u32_of(depth)?,
             angle_row: stride(own_rows[0], position)?,
             angle_head: stride(own_rows[1], angles)?,
-            out_start: 0,
-            out_batch: 0,
+            ..rows(&input, [own_sizes[0], own_sizes[1], depth])?
         };
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
@@ -296,16 +287,11 @@ impl Rotation {
             return Err(Error::Invalid(format!("{input:?} rotated by {angles:?} from {start} on")));
         }
         let push = RotaryPush {
-            numel: u32_of(input.numel())?,
-            depth: u32_of(depth)?,
-            heads: u32_of(heads)?,
-            positions: u32_of(positions)?,
             start: u32_of(start)?,
             rotated: u32_of(rotated)?,
             angle_row: if heads_first { 0 } else { u32_of(row)? },
             angle_head: if by_head || heads_first { u32_of(angles)? } else { 0 },
-            out_start: 0,
-            out_batch: 0,
+            ..rows(&input, [positions, heads, depth])?
         };
         let form = if halves { HALVES } else { NEIGHBOURS };
         Ok(Rotation { form, input, angles: [cosine, sine], push })
@@ -314,7 +300,7 @@ impl Rotation {
     /// The rotation that was left to whoever puts `value` into a cache, and the tensor that it would write itself.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
         let Some(own) = e.whole(value) else { return Ok(None) };
-        let left = e.left(own).filter(|(call, _)| rotates(call.operator));
+        let left = e.left(own).filter(|(call, _)| !rotated(call.operator).is_empty());
         left.map(|(call, which)| Ok((Rotation::of(e, call, which)?, e.tensor(own)?))).transpose()
     }
 

@@ -1,9 +1,8 @@
 //! Operators that multiply matrices.
 
 use super::matmul::Product;
-use super::normed::{FEW_ROWS, Norm};
-use super::placed;
-use super::quantized::{Few, Regular, Weighted};
+use super::normed::Norm;
+use super::quantized::{Weighted, product_of_rows};
 use super::weights::{transposed, transposed_compactly};
 use super::window::checked_numel;
 use super::{Entry, product};
@@ -133,17 +132,8 @@ fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let it = weighted(e, args)?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
     let norm = Norm::of(e, &it.input)?;
-    // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
-    e.reserve(&it.out);
-    if let Some(regular) = Regular::of(e, &it)? {
-        let few = placed::leave(e, &it, norm.as_ref());
-        let done = few == Few::Left && it.m <= FEW_ROWS;
-        if done || regular.encode(e, &it, &epilogue, norm.as_ref(), few)? {
-            return Ok(());
-        }
-    }
-    if let Some(norm) = norm.filter(|norm| norm.is_left) {
-        norm.emit(e, &it.input)?;
+    if product_of_rows(e, &it, &epilogue, norm)? {
+        return Ok(());
     }
     let matrix = Matrices { count: 1, rows: it.n, columns: it.k };
     let transposed = if e.constant(it.weight.id).is_some() {

@@ -58,8 +58,10 @@ impl Norm {
         out.sizes == self.input.sizes
             && has_short_rows(e, &self.input)
             && self.weight.numel() == count
-            && e.leave(out, 0, &[&self.input, &self.weight], |node| {
-                does_norms(node, value, is_wide)
+            && e.leave(out, 0, &[&self.input, &self.weight], |e| {
+                let readers = e.readers(value);
+                let done = readers.iter().all(|node| does_norms(node, value, is_wide));
+                (done && !readers.is_empty()).then(Vec::new)
             })
     }
 

@@ -96,15 +96,10 @@ pub(super) fn leave_to(
     inputs: &[&Operand],
     takes: impl Fn(&Encoder<'_, '_>, &Node, usize) -> bool,
 ) -> bool {
-    // Looked for when memory is planned: later, that would only take time in each run that differs.
-    let found = if e.is_planning() { taker(e, out) } else { None };
-    let able = found.as_ref().is_some_and(|taker| takes(e, taker.call, taker.place));
-    if !e.leave(out, which, inputs, |_| able) {
-        return false;
-    }
-    let views = e.views_left_with(out.value, found.map(|taker| taker.views));
-    views.iter().for_each(|view| e.read_with(*view, inputs));
-    true
+    e.leave(out, which, inputs, |e| {
+        let Taker { call, place, views } = taker(e, out)?;
+        takes(e, call, place).then_some(views)
+    })
 }
 
 /// The only call that takes a value.

@@ -2,7 +2,7 @@
 //!
 //! What is taken becomes a view of the product's result, so that views between them can stay.
 
-use super::{floating, uses};
+use super::{adds_once, floating, uses};
 use crate::ops;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
@@ -117,11 +117,7 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
         [_] if is_activation(node) && epilogue.all(is_sum) => {}
         [a, b] if is_sum(node) && a != b && epilogue.next().is_none() => {
             let factor = node.args.get(2).filter(|id| **id != out);
-            let plain = match factor.and_then(|id| graph.values.get(*id)) {
-                None | Some(Value::None | Value::Int(1)) => true,
-                Some(Value::Double(factor)) => *factor == 1.0,
-                _ => false,
-            };
+            let plain = factor.is_none_or(|factor| adds_once(graph, *factor));
             let other = if a == result { b } else { a };
             // Dimensions of one in front change nothing.
             let own = |sizes: &[usize]| -> Vec<usize> {

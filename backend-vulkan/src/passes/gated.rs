@@ -1,8 +1,8 @@
 //! Two products of the same rows, of which one gates the other, become one call.
 
-use super::{by_maker, floating, remove, uses};
+use super::{Makers, floating, remove};
 use crate::ops;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
@@ -10,7 +10,7 @@ use torchlet_graph::operators::Operator;
 const MOST_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let makers = Makers { graph, makers: by_maker(graph), uses: uses(graph) };
+    let makers = Makers::of(graph);
     let mut fused = Vec::new();
     for (place, node) in graph.nodes.iter().enumerate() {
         let [a, b, out] = node.args[..] else { continue };
@@ -62,23 +62,10 @@ fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
     Some(Node { id, operator: Operator::GATED, args, parts })
 }
 
-/// The calls that make values, of which each has one use.
-struct Makers<'g, 'p> {
-    graph: &'g Graph<'p>,
-    makers: HashMap<ValueId, usize>,
-    uses: HashMap<ValueId, usize>,
-}
-
 impl Makers<'_, '_> {
-    /// The call that makes a value, which only one takes.
-    fn only(&self, id: ValueId) -> Option<(usize, &Node)> {
-        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&1))?;
-        Some((place, self.graph.nodes.get(place)?))
-    }
-
     /// A product, the views of it that lead to a value, and an activation: where they are.
     fn activated(&self, id: ValueId) -> Option<Vec<usize>> {
-        let (place, node) = self.only(id)?;
+        let (place, node) = self.taken(id, 1)?;
         if !ops::find(node.operator).is_some_and(|operator| operator.is_activation) {
             return None;
         }
@@ -92,7 +79,7 @@ impl Makers<'_, '_> {
         let mut places = Vec::new();
         let mut id = id;
         while places.len() <= MOST_VIEWS {
-            let (place, node) = self.only(id)?;
+            let (place, node) = self.taken(id, 1)?;
             places.push(place);
             if ops::weighs_floats(node.operator) && !self.has_bias(node) {
                 places.reverse();

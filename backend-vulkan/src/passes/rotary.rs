@@ -3,13 +3,13 @@
 //! Of neighbours, `cat(r · c - i · s, r · s + i · c)` where `r` and `i` are the elements of pairs; of halves, `x · c + cat(-x₂, x₁) · s`. Rounding: that of
 //! the call, which computes in `f32` and rounds once.
 
-use super::{by_maker, floating, remove, uses};
-use std::collections::{HashMap, HashSet};
+use super::{Makers, adds_once, floating, remove};
+use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let search = Search { graph, makers: by_maker(graph), uses: uses(graph) };
+    let search = Search { makers: Makers::of(graph), graph };
     let mut found = Vec::new();
     for (place, node) in graph.nodes.iter().enumerate() {
         let mut gone = Vec::new();
@@ -54,8 +54,7 @@ struct Rotation {
 
 struct Search<'g, 'p> {
     graph: &'g Graph<'p>,
-    makers: HashMap<ValueId, usize>,
-    uses: HashMap<ValueId, usize>,
+    makers: Makers<'g, 'p>,
 }
 
 impl Search<'_, '_> {
@@ -67,8 +66,7 @@ impl Search<'_, '_> {
         uses: usize,
         gone: &mut Vec<usize>,
     ) -> Option<&[ValueId]> {
-        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&uses))?;
-        let node = self.graph.nodes.get(place)?;
+        let (place, node) = self.makers.taken(id, uses)?;
         if !operators.contains(&node.operator) || !node.parts.is_empty() {
             return None;
         }
@@ -81,14 +79,6 @@ impl Search<'_, '_> {
             Value::Int(value) => Some(*value),
             _ => None,
         }
-    }
-
-    fn rank(&self, id: ValueId) -> Option<usize> {
-        Some(floating(self.graph, id)?.sizes.len())
-    }
-
-    fn size(&self, id: ValueId, from_last: usize) -> Option<usize> {
-        floating(self.graph, id)?.sizes.iter().rev().nth(from_last).copied()
     }
 
     /// Whether a dimension, which may be counted from the end, is the last one of so many.
@@ -116,17 +106,14 @@ impl Search<'_, '_> {
 
     fn two(&self, args: &[ValueId]) -> Option<[ValueId; 2]> {
         let [a, b, factor @ .., _] = args else { return None };
-        let plain = |id: &ValueId| match self.graph.values.get(*id) {
-            Some(Value::None | Value::Int(1)) => true,
-            Some(Value::Double(factor)) => *factor == 1.0,
-            _ => false,
-        };
-        factor.iter().all(plain).then_some([*a, *b])
+        let plain = factor.iter().all(|factor| adds_once(self.graph, *factor));
+        plain.then_some([*a, *b])
     }
 
     /// The items of what a call joins along the last dimension.
-    fn joined(&self, args: &[ValueId], rank: usize) -> Option<[ValueId; 2]> {
-        let [items, dim @ .., _] = args else { return None };
+    fn joined(&self, args: &[ValueId]) -> Option<[ValueId; 2]> {
+        let [items, dim @ .., out] = args else { return None };
+        let rank = self.sizes(*out)?.len();
         let along = dim.first().is_some_and(|dim| self.is_last(*dim, rank));
         let Some(Value::List(items)) = self.graph.values.get(*items) else { return None };
         items.as_slice().try_into().ok().filter(|_| along)
@@ -135,8 +122,8 @@ impl Search<'_, '_> {
     /// What a slice of the last dimension is of, and where it begins and ends.
     fn slice(&self, args: &[ValueId]) -> Option<(ValueId, usize, usize)> {
         let [input, dim, start, end, step @ .., _] = args else { return None };
-        let rank = self.rank(*input)?;
-        let size = self.size(*input, 0)?;
+        let sizes = self.sizes(*input)?;
+        let (rank, size) = (sizes.len(), *sizes.last()?);
         let bound = |id: ValueId, default: usize| match self.graph.values.get(id)? {
             Value::None => Some(default),
             Value::Int(at) if *at < 0 => size.checked_sub(usize::try_from(at.unsigned_abs()).ok()?),
@@ -195,7 +182,7 @@ impl Search<'_, '_> {
 
     fn neighbours(&self, node: &Node, gone: &mut Vec<usize>) -> Option<Rotation> {
         let out = *node.args.last()?;
-        let [first, second] = self.joined(&node.args, self.rank(out)?)?;
+        let [first, second] = self.joined(&node.args)?;
         let first = *self.call(first, &WIDER, 1, gone)?.first()?;
         let second = *self.call(second, &WIDER, 1, gone)?.first()?;
         let [rc, is] = self.terms(first, Operator::SUB_TENSOR, gone)?;
@@ -266,13 +253,13 @@ impl Search<'_, '_> {
     /// What a value is of: its second half, negative, and its first half.
     fn half_turned(&self, id: ValueId, gone: &mut Vec<usize>) -> Option<ValueId> {
         let args = self.call(id, &[Operator::CAT], 1, gone)?;
-        let [negative, first] = self.joined(args, self.rank(id)?)?;
+        let [negative, first] = self.joined(args)?;
         let second = *self.call(negative, &[Operator::NEG], 1, gone)?.first()?;
         let (input, middle, end) =
             self.slice(self.call(second, &[Operator::SLICE_COPY_TENSOR], 1, gone)?)?;
         let (other, start, first_end) =
             self.slice(self.call(first, &[Operator::SLICE_COPY_TENSOR], 1, gone)?)?;
-        let size = self.size(input, 0)?;
+        let size = *self.sizes(input)?.last()?;
         let fits = input == other
             && (start, first_end, middle, end) == (0, size / 2, size / 2, size)
             && size.is_multiple_of(2);

@@ -320,6 +320,19 @@ fn product_of(
     epilogue: &Epilogue,
     norm: Option<Norm>,
 ) -> Result<(), Error> {
+    if product_of_rows(e, it, epilogue, norm)? {
+        return Ok(());
+    }
+    any(e, it, epilogue, &Input::plain(&it.input))
+}
+
+/// Emits a product with weights of regular shape; `false` if there is none, where the norm before it is done then.
+pub(in crate::ops) fn product_of_rows(
+    e: &mut Encoder<'_, '_>,
+    it: &Weighted,
+    epilogue: &Epilogue,
+    norm: Option<Norm>,
+) -> Result<bool, Error> {
     // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
     e.reserve(&it.out);
     if it.is_of_floats()
@@ -328,13 +341,13 @@ fn product_of(
         let few = placed::leave(e, it, norm.as_ref());
         let done = few == Few::Left && it.m <= FEW_ROWS;
         if done || regular.encode(e, it, epilogue, norm.as_ref(), few)? {
-            return Ok(());
+            return Ok(true);
         }
     }
     if let Some(norm) = norm.filter(|norm| norm.is_left) {
         norm.emit(e, &it.input)?;
     }
-    any(e, it, epilogue, &Input::plain(&it.input))
+    Ok(false)
 }
 
 /// What a product takes in place of the numbers that it is of.

@@ -11,7 +11,7 @@ pub(super) mod parameters;
 mod regular;
 
 pub(crate) use linear::weighs_floats;
-pub(super) use linear::{Weighted, weighted};
+pub(super) use linear::{Weighted, product_of_rows, weighted};
 pub(super) use regular::{Few, Regular, gated, is_wide};
 
 use crate::encoder::Encoder;
