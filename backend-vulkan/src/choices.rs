@@ -13,7 +13,7 @@ use std::fmt::Debug;
 type Place = (usize, usize);
 
 /// The choices of a graph's calls.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Choices {
     /// What is known of the device.
     known: HashMap<Question, Best>,

@@ -9,6 +9,7 @@ use crate::encode::encode;
 use crate::error::Error;
 use crate::largest::{Search, Wanted};
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
+use crate::rehearsal;
 use crate::replay::Replay;
 use crate::state::{State, Storage};
 use crate::steps::Step;
@@ -155,8 +156,11 @@ impl Compiled {
         let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
         let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
-        let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&state.others);
-        let mut keys: Vec<&PipelineKey> = keys.collect::<HashSet<_>>().into_iter().collect();
+        let keys = steps.iter().map(|step| &step.key).chain(&conversions);
+        let needed: HashSet<&PipelineKey> = keys.collect();
+        let rehearsed = rehearsed(context, &graph, &state)?;
+        let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
+        keys.extend(rehearsed.iter().filter(|key| !needed.contains(key)));
         // The longest first, so that none is left alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = {
@@ -167,7 +171,13 @@ impl Compiled {
         let pipelines = keys.into_iter().map(|key| -> Task<'_> {
             Box::new(|| {
                 let start = Instant::now();
-                context.pipelines.get(key)?;
+                match context.pipelines.get(key) {
+                    // What other shapes would take may never be needed.
+                    Err(error) if needed.contains(key) || error.is_device_loss() => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
                 let took = (start.elapsed(), key.module.name);
                 let mut longest = longest.lock().unwrap_or_else(PoisonError::into_inner);
                 *longest = took.max(*longest);
@@ -422,6 +432,21 @@ impl Compiled {
             ConstantWrites::of(&self.graph, &self.state, &self.places, memory, changing)?;
         contents.run(&self.context, &mut self.constants, &Serial, Vec::new())
     }
+}
+
+/// The pipelines that the graph takes with other shapes than those of the state.
+fn rehearsed(
+    context: &Context,
+    graph: &Graph<'_>,
+    state: &State,
+) -> Result<HashSet<PipelineKey>, Error> {
+    if !rehearsal::varies(graph, state) {
+        return Ok(HashSet::new());
+    }
+    let mut other = State::on(context, graph, state.changing.clone())?;
+    other.choices = state.choices.clone();
+    encode(graph, &mut other, true)?;
+    Ok(rehearsal::pipelines(graph, &mut other))
 }
 
 /// Copies in an order in which none overwrites what a later one reads, which lies in the memory of `root`. `None` if there is no such

@@ -486,15 +486,6 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
     }
 
-    /// Notes a pipeline that the call may take with other shapes, so that it is made at load too.
-    pub(crate) fn also<P: Pipeline>(&mut self, pipeline: &P, workgroup: [u32; 3]) {
-        if self.planning {
-            let module = self.replayed::<P>(self.module_of::<P>());
-            let constants = pipeline.constants();
-            self.state.others.push(PipelineKey { module, constants, workgroup });
-        }
-    }
-
     /// The module that the current call takes instead: parameters that change are for shaders that read them from memory, so that the
     /// recording stays.
     fn replayed<P: Pipeline>(&self, module: Module) -> Module {

@@ -29,6 +29,7 @@ mod memory_plan;
 mod ops;
 mod passes;
 mod rates;
+mod rehearsal;
 mod replay;
 mod stages;
 mod state;
@@ -196,6 +197,12 @@ impl VulkanBackend {
     #[doc(hidden)]
     pub fn lose_devices(&self) {
         lock(&self.contexts).values().for_each(|context| context.lose());
+    }
+
+    /// How many pipelines the open devices have made. For tests.
+    #[doc(hidden)]
+    pub fn pipelines(&self) -> usize {
+        lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
     }
 
     /// The context of the device that a module asks for by name; without one, that of the backend.

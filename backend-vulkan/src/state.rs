@@ -4,7 +4,7 @@ use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{Context, DeviceFeatures, Limits, PipelineKey};
+use crate::device::{Context, DeviceFeatures, Limits};
 use crate::error::Error;
 use crate::replay::varying_calls;
 use crate::tensors::{TensorId, element_of, padded_bytes};
@@ -114,8 +114,6 @@ pub(crate) struct State {
     pub(crate) varying: Vec<usize>,
     /// Tensors that calls take with other shapes than those that memory is planned for, each in the place of a step.
     pub(crate) reserved: Vec<(usize, TensorId)>,
-    /// Pipelines that calls take with other shapes than those that memory is planned for.
-    pub(crate) others: Vec<PipelineKey>,
     /// What calls leave to those who take it. Decided when memory is planned.
     pub(crate) left: HashMap<ValueId, Left>,
     /// Which ways calls go.
@@ -178,7 +176,6 @@ impl State {
             changing,
             varying: Vec::new(),
             reserved: Vec::new(),
-            others: Vec::new(),
             left: HashMap::new(),
             choices: Choices::default(),
         })

@@ -8,7 +8,7 @@ use torchlet::vulkan::VulkanBackend;
 use torchlet::{ProfileKind, Profiler};
 
 /// A step of a language model with a cache, whose cases are positions.
-const DECODER: &str = "vulkan/program/decoder.bpte";
+pub(crate) const DECODER: &str = "vulkan/program/decoder.bpte";
 
 #[test]
 fn another_position_records_nothing() {

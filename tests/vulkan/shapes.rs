@@ -2,7 +2,11 @@
 
 use crate::common::{check_case, fixture, inputs, open};
 use crate::device::{Random, device_is_there, on_device};
+use crate::replay::DECODER;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use torchlet::core::TestCase;
+use torchlet::vulkan::{VulkanBackend, VulkanBackendBuilder};
 use torchlet::{Error, ScalarType, Tensor, Value};
 
 /// Files whose test cases have inputs of several sizes, up to the bound.
@@ -43,6 +47,113 @@ fn they_shrink_and_grow_again() {
             }
         }
     }
+}
+
+/// Programs for other processors whose shapes change, which are lowered when they are loaded.
+const LOWERED: &[&str] = &[
+    "digits/digits_dynamic_batch.bpte",
+    "models/mobilenet_v2_dynamic_size.bpte",
+    "programs/dynamic_arithmetic.bpte",
+    "programs/dynamic_rows.bpte",
+    "programs/dynamic_two.bpte",
+    "xnnpack/dynamic/batch.bpte",
+];
+
+/// A driver takes milliseconds for a pipeline: none is left to be made when a program runs.
+#[test]
+fn no_pipeline_is_made_after_load() {
+    if !device_is_there() {
+        return;
+    }
+    // As software devices, and as GPUs: these divide what they compute.
+    for busy in [None, Some(1 << 16)] {
+        for file in DYNAMIC.iter().chain(LOWERED).chain([&DECODER]) {
+            let fixture = fixture(file);
+            let builder = VulkanBackend::builder();
+            let builder = busy.into_iter().fold(builder, VulkanBackendBuilder::busy_invocations);
+            let backend = Arc::new(builder.build());
+            let loader = on_device().backend(backend.clone());
+            let source = open(&fixture, loader).unwrap();
+            let mut module = source.share();
+            module.load_method("forward").unwrap();
+            let made = backend.pipelines();
+            assert!(made > 0, "{file}");
+            let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+            let cases = suite.cases().unwrap().map(|case| inputs(&case.unwrap()).unwrap());
+            let cases: Vec<Vec<Value>> = cases.collect();
+            let mut ran = 0;
+            for case in &cases {
+                let sizes = case.iter().flat_map(|value| shape(value).iter().copied());
+                let sizes: BTreeSet<usize> = sizes.collect();
+                for (size, count) in
+                    sizes.into_iter().flat_map(|size| (1..=size).map(move |count| (size, count)))
+                {
+                    let smaller: Vec<Value> =
+                        case.iter().map(|value| cut(value, size, count)).collect();
+                    // What is no shape of the program's is refused.
+                    ran += usize::from(module.execute("forward", smaller).is_ok());
+                    let now = backend.pipelines();
+                    assert_eq!(now, made, "{file}: {count} in place of {size}, busy {busy:?}");
+                }
+            }
+            assert!(ran >= cases.len(), "{file}: {ran} of {}", cases.len());
+        }
+    }
+}
+
+/// The same of language models: neither by prompts, nor by positions.
+#[test]
+fn no_pipeline_is_made_after_load_of_a_language_model() {
+    if !device_is_there() {
+        return;
+    }
+    for file in ["vulkan_4bit", "fp32", "8da4w"] {
+        for busy in [None, Some(1 << 16)] {
+            let builder = VulkanBackend::builder();
+            let builder = busy.into_iter().fold(builder, VulkanBackendBuilder::busy_invocations);
+            let backend = Arc::new(builder.build());
+            let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
+            let mut module = on_device().backend(backend.clone()).load(path).unwrap();
+            module.load_method("forward").unwrap();
+            let made = backend.pipelines();
+            for (count, position) in [
+                (1, 0),
+                (2, 1),
+                (3, 3),
+                (4, 6),
+                (5, 10),
+                (64, 15),
+                (31, 79),
+                (1, 110),
+                (1, 111),
+                (7, 112),
+            ] {
+                let tokens = Tensor::from_vec(&[1, count], vec![5i64; count]).unwrap();
+                let position = Tensor::from_vec(&[1], vec![position as i64]).unwrap();
+                module.forward([&tokens, &position]).unwrap();
+                let now = backend.pipelines();
+                assert_eq!(now, made, "{file}: {count} tokens, busy {busy:?}");
+            }
+        }
+    }
+}
+
+fn shape(value: &Value) -> &[usize] {
+    match value {
+        Value::Tensor(tensor) => tensor.shape(),
+        _ => &[],
+    }
+}
+
+/// A tensor with `count` in place of every size that is `size`.
+fn cut(value: &Value, size: usize, count: usize) -> Value {
+    let Value::Tensor(tensor) = value else { return value.clone() };
+    if count == size {
+        return value.clone();
+    }
+    let shape: Vec<usize> =
+        tensor.shape().iter().map(|found| if *found == size { count } else { *found }).collect();
+    Tensor::zeros(tensor.scalar_type(), &shape).unwrap().into()
 }
 
 #[test]

@@ -127,6 +127,11 @@ impl Pipelines {
         Ok(lock(&self.made).entry(key.clone()).or_insert(pipeline).clone())
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.made).len()
+    }
+
     fn shader(&self, module: &Module) -> Result<Arc<Shader>, Error> {
         let mut shaders = lock(&self.shaders);
         if let Some(shader) = shaders.get(module.name) {

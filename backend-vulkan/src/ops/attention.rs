@@ -401,7 +401,6 @@ fn attend(
             return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
         }
         e.reserve(&parts);
-        e.also(&pipeline, [128, 1, 1]);
     }
     let strides = [q_strides, k_strides, v_strides];
     let most = [most_batches.saturating_mul(heads), most_rows];

@@ -250,12 +250,6 @@ impl Product {
         let bound = Shape { batches, m, n, k, windows, octets, varies };
         let may_be_few = !windows && !self.a_transposed && !self.b_transposed && !self.never_few;
         if varies && m > FEW_ROWS && may_be_few {
-            // These may come, of the same columns and terms: their pipelines are made at load.
-            for m in [1, FEW_ROWS] {
-                let few = Shape { m, ..bound };
-                let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
-                e.also(&pipeline, workgroup);
-            }
             if self.m <= FEW_ROWS {
                 let few = Shape { m: if self.m == 1 { 1 } else { FEW_ROWS }, ..bound };
                 let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
@@ -589,6 +583,7 @@ mod tests {
     use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::ops::tiling::Shape;
+    use crate::rehearsal;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
@@ -678,21 +673,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn rows_that_stay_many_have_no_pipelines_for_few() {
-        let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);
-        let graph = Graph {
-            values: vec![tensor([512, 2048]), tensor([2048, 2048]), tensor([512, 2048])],
-            nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-            inputs: vec![0, 1],
-            outputs: vec![2],
-            ..Graph::default()
-        };
-        let mut state = State::new(&graph, HashSet::new()).unwrap();
-        encode(&graph, &mut state, true).unwrap();
-        assert!(state.others.is_empty());
-    }
-
     /// The next token behind a prompt has a kernel of its own, whose pipeline is made at load.
     #[test]
     fn few_rows_of_what_may_be_many_have_no_tiles() {
@@ -713,13 +693,14 @@ mod tests {
             state.busy = kind.busy_invocations();
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
             assert_eq!(steps[0].key.module.name, "matmul_tiled");
+            let made = rehearsal::pipelines(&graph, &mut state);
             for rows in [1, 2, 3, 4, 5] {
                 state.tensors[0].as_mut().unwrap().sizes[0] = rows;
                 let (steps, _) = encode(&graph, &mut state, false).unwrap();
                 let key = &steps[0].key;
                 let few = key.module.name == "matmul";
                 assert_eq!((steps.len(), few), (1, rows <= 4), "{rows}: {}", key.module.name);
-                assert!(!few || state.others.contains(key), "{rows}");
+                assert!(made.contains(key), "{rows}");
                 if rows == 1 && kind == DeviceKind::Discrete {
                     assert_eq!(key.workgroup, [4, 1, 64]);
                 }

@@ -5,7 +5,7 @@
 
 use super::caches;
 use super::normed::{FEW_ROWS, Norm};
-use super::quantized::{Few, Regular, Weighted, weighs_floats, weighted};
+use super::quantized::{Regular, Weighted, weighs_floats, weighted};
 use crate::device::DeviceFeature;
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -70,11 +70,11 @@ impl Placing<'_> {
 
 /// Whether the current call, which is this product, leaves itself to the call that takes its result, if it is of few rows. Where it can be done
 /// is told by the bounds of shapes.
-pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> Few {
+pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> bool {
     if !e.operator().is_ok_and(weighs_floats)
         || !e.features().has(DeviceFeature::SubgroupArithmetic)
     {
-        return Few::Here;
+        return false;
     }
     // What is constant is there whenever it is read.
     let constant = [&it.weight, &it.scales].into_iter().chain(&it.bias);
@@ -84,7 +84,7 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     let inputs = norm.map_or_else(|| vec![&it.input], |norm| vec![&norm.input, &norm.weight]);
     let takes =
         |e: &Encoder<'_, '_>, node: &Node, place| able && caches::places(e, node, place, it);
-    if leave_to(e, &it.out, 0, &inputs, takes) { Few::Left } else { Few::Here }
+    leave_to(e, &it.out, 0, &inputs, takes)
 }
 
 /// Leaves an output of the current call to the one that takes it, or a view of it, if there is no other and `takes` says so of it and of the
@@ -178,15 +178,15 @@ pub(super) fn place(
     let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
     // Whatever the shapes are then, what is read is there still, and what may be written before that.
     [&it.input, &it.out].into_iter().for_each(|operand| e.reserve(operand));
-    let is_few = it.m <= FEW_ROWS;
+    if it.m > FEW_ROWS {
+        return Ok(false);
+    }
     if placing.fits(&it) {
         regular.place(e, &it, norm, placing)?;
-        return Ok(is_few);
+        return Ok(true);
     }
     // Heads of another size than those that it was left for.
-    if is_few {
-        regular.encode(e, &it, &Epilogue::none(), norm, Few::Here)?;
-    }
+    regular.encode(e, &it, &Epilogue::none(), norm)?;
     Ok(false)
 }
 
@@ -195,8 +195,8 @@ mod tests {
     use crate::device::{DeviceFeature, DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::ops::testing::tensor;
+    use crate::rehearsal;
     use crate::state::State;
-    use crate::steps::Step;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -242,14 +242,18 @@ mod tests {
         let mut state = State::new(graph, HashSet::new()).unwrap();
         state.features = DeviceFeatures::only(features, 32);
         state.busy = DeviceKind::Cpu.busy_invocations();
-        encode(graph, &mut state, true).unwrap();
+        let planned = encode(graph, &mut state, true).unwrap().0;
+        let mut made = rehearsal::pipelines(graph, &mut state);
+        made.extend(planned.into_iter().map(|step| step.key));
         let with = |rows: &usize| {
             state.tensors[0].as_mut().unwrap().sizes[0] = *rows;
             state.tensors[5].as_mut().unwrap().sizes[0] = *rows;
             let (steps, _) = encode(graph, &mut state, false).unwrap();
             // No pipeline is made later than at load.
-            let few = |step: &&Step| step.key.module.name.starts_with("gemv");
-            assert!(steps.iter().filter(few).all(|step| state.others.contains(&step.key)));
+            for step in &steps {
+                let key = &step.key;
+                assert!(made.contains(key), "{rows} rows: {} {:?}", key.module.name, key.constants);
+            }
             steps.iter().map(|step| step.key.module.name).collect()
         };
         rows.iter().map(with).collect()
@@ -267,9 +271,11 @@ mod tests {
     #[test]
     fn what_may_be_overwritten_meanwhile_is_multiplied_where_it_was() {
         let mut computed = graph(64, false);
-        computed.values[1] = tensor(FLOAT, &[64, 128], false);
+        if let Value::Tensor(weights) = &mut computed.values[1] {
+            (weights.data, weights.dynamic) = (None, false);
+        }
         computed.inputs.push(1);
-        assert_eq!(shaders(&computed, &SUBGROUPS, &[1])[0][1..], ["matmul", "rotary"]);
+        assert_eq!(shaders(&computed, &SUBGROUPS, &[1]), [["gemv_subgroups", "rotary"]]);
     }
 
     /// A rotation of two batches of two rows, whose view has so many, and which goes to a cache.

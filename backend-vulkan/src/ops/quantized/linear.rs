@@ -1,7 +1,7 @@
 //! Products with quantized matrices, and tables of quantized embeddings.
 
 use super::convert::{Direction, affine, bounds};
-use super::regular::{Few, Regular};
+use super::regular::Regular;
 use super::{bias_of, is_relu, pair, quantized_input};
 use crate::derived::{Derived, Matrices, Nibbles, Transposed};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -338,9 +338,8 @@ pub(in crate::ops) fn product_of_rows(
     if it.is_of_floats()
         && let Some(regular) = Regular::of(e, it)?
     {
-        let few = placed::leave(e, it, norm.as_ref());
-        let done = few == Few::Left && it.m <= FEW_ROWS;
-        if done || regular.encode(e, it, epilogue, norm.as_ref(), few)? {
+        let is_left = placed::leave(e, it, norm.as_ref());
+        if (is_left && it.m <= FEW_ROWS) || regular.encode(e, it, epilogue, norm.as_ref())? {
             return Ok(true);
         }
     }
@@ -480,8 +479,9 @@ fn any(
         let tiles = (n / 4).saturating_mul(m.div_ceil(4));
         return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
     }
-    // Few invocations share a short sum, many a long one.
-    let steps = k.div_ceil(if aligned { 4 } else { 1 });
+    // Few invocations share a short sum, many a long one: by the longest that there may be, so that shapes that vary have one pipeline.
+    let longest = e.bound_sizes(&source.operand).last().copied().unwrap_or(k);
+    let steps = longest.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;
     let quads = it.out.numel().div_ceil(4);
     let workgroup = [lanes, 64 / lanes];

@@ -12,7 +12,7 @@ mod regular;
 
 pub(crate) use linear::weighs_floats;
 pub(super) use linear::{Weighted, product_of_rows, weighted};
-pub(super) use regular::{Few, Regular, gated, is_wide};
+pub(super) use regular::{Regular, gated, is_wide};
 
 use crate::encoder::Encoder;
 use crate::error::Error;

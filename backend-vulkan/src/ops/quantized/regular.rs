@@ -113,14 +113,6 @@ impl Split {
     }
 }
 
-/// Who computes a product when it is of few rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::ops) enum Few {
-    Here,
-    /// The calls that take its result.
-    Left,
-}
-
 /// What is known of such a product.
 pub(in crate::ops) struct Regular {
     grouped: bool,
@@ -248,26 +240,21 @@ impl Regular {
         Some((teams, u32::try_from(staged).ok()?))
     }
 
-    /// Emits the dispatches; `false` if there is no kernel for so many rows. With other shapes, the call takes the kernel for few, which is made
-    /// too, unless few rows are left to others.
+    /// Emits the dispatches; `false` if there is no kernel for so many rows.
     pub(in crate::ops) fn encode(
         &self,
         e: &mut Encoder<'_, '_>,
         it: &Weighted,
         epilogue: &Epilogue,
         norm: Option<&Norm>,
-        few: Few,
     ) -> Result<bool, Error> {
         for operand in [&it.weight, &it.input, &it.out] {
             u32_of(operand.numel())?;
         }
-        let (pipeline, split) = self.gemv(e, it, epilogue, norm);
         if it.m > FEW_ROWS {
-            if few == Few::Here && e.is_dynamic(&it.out) {
-                e.also(&pipeline, [split.workgroup(), 1, 1]);
-            }
             return self.many_rows(e, it, epilogue);
         }
+        let (pipeline, split) = self.gemv(e, it, epilogue, norm);
         let push = gemv_push!(GemvPush, self, it, norm, { a: epilogue.a, b: epilogue.b });
         let input = source(it, norm);
         let residual = epilogue.residual.as_ref();
@@ -305,7 +292,7 @@ impl Regular {
         (pipeline, split)
     }
 
-    /// Emits the product of few rows whose results are put elsewhere, rotated perhaps; of more, it notes what few will take.
+    /// Emits the product of few rows whose results are put elsewhere, rotated perhaps.
     pub(in crate::ops) fn place(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -325,10 +312,6 @@ impl Regular {
             angle: cosine.element,
         });
         let pipeline = GemvPlaced { output: placing.out.element, ..pipeline };
-        if it.m > FEW_ROWS {
-            e.also(&pipeline, [split.workgroup(), 1, 1]);
-            return Ok(());
-        }
         for operand in [&it.weight, &it.input, placing.out] {
             u32_of(operand.numel())?;
         }
@@ -471,17 +454,14 @@ pub(in crate::ops) fn gated(
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
     let input = source(&it, norm);
+    if it.m > FEW_ROWS {
+        scales.into_iter().for_each(|scales| e.reserve(scales));
+        return Ok(None);
+    }
     let split = regular.split(e, &it, norm, 2);
     let pipeline = gemv!(GemvGated, regular, split, &it, norm, {
         activation: epilogue.activation,
     });
-    if it.m > FEW_ROWS {
-        if e.is_dynamic(&it.out) {
-            e.also(&pipeline, [split.workgroup(), 1, 1]);
-        }
-        scales.into_iter().for_each(|scales| e.reserve(scales));
-        return Ok(None);
-    }
     for operand in [&it.weight, &other.weight, input, &it.out] {
         u32_of(operand.numel())?;
     }
@@ -593,14 +573,13 @@ mod tests {
         let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![2], ..Graph::default() };
         let mut state = State::new(&graph, HashSet::new()).unwrap();
         state.busy = DeviceKind::Cpu.busy_invocations();
+        encode(&graph, &mut state, true).unwrap();
         let mut found = Vec::new();
         for rows in [most, 33, 3, 1] {
             state.tensors[0].as_mut().unwrap().sizes[0] = rows;
-            let steps = encode(&graph, &mut state, rows == most).unwrap().0;
+            let steps = encode(&graph, &mut state, false).unwrap().0;
             assert_eq!(steps.len(), 1);
-            let key = &steps[0].key;
-            assert!(rows == most || rows == 33 || state.others.contains(key), "{rows} rows");
-            found.push(key.module.name.to_owned());
+            found.push(steps[0].key.module.name.to_owned());
         }
         found
     }

@@ -1,0 +1,237 @@
+//! Pipelines that a graph takes with other shapes and integers than those that memory is planned for. The graph is encoded with some before
+//! it runs, so that they are made when it is loaded: a driver takes milliseconds for one.
+
+use crate::device::PipelineKey;
+use crate::encode::encode;
+use crate::ops::watched_inputs;
+use crate::state::State;
+use std::collections::{BTreeMap, HashSet};
+use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// Encodings of calls at most: a graph of more calls is tried with fewer shapes.
+const MOST_CALLS: usize = 1 << 15;
+
+/// Shapes at most that a graph of few calls is tried with.
+const MOST_TRIALS: usize = 256;
+
+/// What can differ from run to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// The size of an input in a dimension.
+    Size(ValueId, usize),
+    /// An integer that is an input.
+    Integer(ValueId),
+    /// The integers of an input that the host looks at, all of them the same.
+    Contents(ValueId),
+}
+
+/// What can differ, and what it is at most.
+#[derive(Debug)]
+struct Varying {
+    places: Vec<(Place, usize)>,
+    /// Places that are tried with the same number at once, by position: what has the same bound is mostly one number of the program's.
+    together: Vec<Vec<usize>>,
+}
+
+/// Whether anything can differ from run to run.
+pub(crate) fn varies(graph: &Graph<'_>, state: &State) -> bool {
+    !Varying::of(graph, state).places.is_empty()
+}
+
+/// The pipelines of a graph with other shapes, of which a state is given in which memory was planned. What the graph does not take as a shape is
+/// left out. Inputs have their bounds again behind it.
+pub(crate) fn pipelines(graph: &Graph<'_>, state: &mut State) -> HashSet<PipelineKey> {
+    let mut found = HashSet::new();
+    let varying = Varying::of(graph, state);
+    let most = (MOST_CALLS / graph.nodes.len().max(1)).min(MOST_TRIALS);
+    for trial in varying.trials().into_iter().take(most) {
+        varying.set(state, &trial);
+        if let Ok((steps, _)) = encode(graph, state, false) {
+            found.extend(steps.into_iter().map(|step| step.key));
+        }
+    }
+    varying.set(state, &varying.places.iter().map(|(_, bound)| *bound).collect::<Vec<_>>());
+    found
+}
+
+impl Varying {
+    fn of(graph: &Graph<'_>, state: &State) -> Self {
+        let mut places = Vec::new();
+        for id in graph.inputs.iter().copied() {
+            match graph.values.get(id) {
+                Some(Value::Tensor(tensor)) if tensor.dynamic => {
+                    let sizes = tensor.sizes.iter().copied().enumerate();
+                    let large = sizes.filter(|(_, size)| *size > 1);
+                    places.extend(large.map(|(dim, size)| (Place::Size(id, dim), size)));
+                }
+                Some(Value::SymInt(_)) => {
+                    let bound = state.integers.get(id).copied().flatten().unwrap_or_default();
+                    places.push((Place::Integer(id), usize::try_from(bound).unwrap_or_default()));
+                }
+                _ => {}
+            }
+        }
+        let picked =
+            graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_SELECT_AS_SYMINT);
+        let bounds = picked.filter_map(|node| *state.integers.get(*node.args.last()?)?);
+        let bound = bounds.filter_map(|bound| usize::try_from(bound).ok()).max();
+        let watched = watched_inputs(graph, state).into_iter();
+        places.extend(watched.map(|id| (Place::Contents(id), bound.unwrap_or_default())));
+
+        // All of one bound, and of sizes those that are the same dimension.
+        let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
+        for (at, (place, bound)) in places.iter().enumerate() {
+            let dims = match place {
+                Place::Size(_, dim) => vec![None, Some(*dim)],
+                Place::Integer(_) if *bound > 0 => vec![None],
+                _ => Vec::new(),
+            };
+            for dim in dims {
+                alike.entry((*bound, dim)).or_default().push(at);
+            }
+        }
+        let several = alike.into_values().filter(|together| together.len() > 1);
+        let mut together: Vec<Vec<usize>> = several.collect();
+        together.dedup();
+        together.extend((0..places.len()).map(|at| vec![at]));
+        Varying { places, together }
+    }
+
+    /// Numbers for all places, by position, for each time that the graph is encoded. Everything that is tried is so where all else is at its
+    /// largest, and where it is at its least.
+    fn trials(&self) -> Vec<Vec<usize>> {
+        let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
+            let number = |(place, bound): &(Place, usize)| match place {
+                Place::Size(..) => size(*bound),
+                Place::Integer(_) | Place::Contents(_) => integer(*bound),
+            };
+            self.places.iter().map(number).collect()
+        };
+        let rests =
+            [rest(|bound| bound, |_| 0), rest(|_| 1, |_| 0), rest(|_| 1, |bound| bound / 2)];
+        let mut seen = HashSet::new();
+        let mut trials = Vec::new();
+        for rest in rests {
+            for together in &self.together {
+                let bound = together.first().and_then(|at| self.places.get(*at));
+                for number in numbers(bound.map_or(0, |(_, bound)| *bound)) {
+                    let mut trial = rest.clone();
+                    for at in together {
+                        if let Some(slot) = trial.get_mut(*at) {
+                            *slot = number;
+                        }
+                    }
+                    if seen.insert(trial.clone()) {
+                        trials.push(trial);
+                    }
+                }
+            }
+        }
+        trials
+    }
+
+    fn set(&self, state: &mut State, trial: &[usize]) {
+        for ((place, _), number) in self.places.iter().zip(trial) {
+            match *place {
+                Place::Size(id, dim) => {
+                    let tensor = state.tensors.get_mut(id).and_then(Option::as_mut);
+                    if let Some(size) = tensor.and_then(|tensor| tensor.sizes.get_mut(dim)) {
+                        *size = *number;
+                    }
+                }
+                Place::Integer(id) => {
+                    if let Some(Some(slot)) = state.integers.get_mut(id) {
+                        *slot = i64::try_from(*number).unwrap_or_default();
+                    }
+                }
+                // Behind all sizes.
+                Place::Contents(id) => {
+                    let numel = state.tensor(id).map_or(0, |tensor| tensor.numel());
+                    let number = i32::try_from(*number).unwrap_or_default();
+                    state.host.insert(id, vec![number; numel]);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers to try of those up to `bound`: small ones have kernels of their own, and larger ones differ in the power of two that they are
+/// multiples of, as far as eight, and in whether there are enough of them for tiles.
+fn numbers(bound: usize) -> Vec<usize> {
+    let near = |most: usize| {
+        let eights = most / 8 * 8;
+        [0, 1, 2, 3, 4].map(|less| eights.saturating_sub(less))
+    };
+    let small = [1, 2, 3, 4, 5, 8, 12];
+    let all = small.into_iter().chain(near(bound)).chain(near(bound / 2));
+    let mut numbers: Vec<usize> = Vec::new();
+    for number in all.filter(|number| (1..=bound).contains(number)) {
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Node, Tensor};
+
+    fn tensor(sizes: &[usize], dynamic: bool) -> Value<'static> {
+        Value::Tensor(Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: sizes.to_vec(),
+            dynamic,
+            data: None,
+            changes: None,
+        })
+    }
+
+    #[test]
+    fn numbers_are_small_and_of_every_multiple() {
+        assert_eq!(numbers(3), [1, 2, 3]);
+        let many = numbers(1000);
+        // Odd, twice an odd number, four times one, and a multiple of eight: near the end and near the middle.
+        let large = [1000, 999, 998, 997, 996, 496, 495, 494, 493, 492];
+        assert_eq!(many, [[1, 2, 3, 4, 5, 8, 12].as_slice(), &large].concat());
+    }
+
+    /// Scores of queries and keys, whose columns vary, and what they weigh.
+    #[test]
+    fn products_of_any_number_of_columns_are_rehearsed() {
+        for most in [100, 256] {
+            let graph = Graph {
+                values: vec![
+                    tensor(&[4, most, 64], true),
+                    tensor(&[4, 64, most], true),
+                    tensor(&[4, most, most], true),
+                    tensor(&[4, most, 64], true),
+                    tensor(&[4, most, 64], true),
+                ],
+                nodes: vec![
+                    Node::new(Operator::BMM, vec![0, 1, 2]),
+                    Node::new(Operator::BMM, vec![2, 3, 4]),
+                ],
+                inputs: vec![0, 1, 3],
+                outputs: vec![4],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            let planned = encode(&graph, &mut state, true).unwrap().0;
+            let mut known = pipelines(&graph, &mut state);
+            known.extend(planned.into_iter().map(|step| step.key));
+            for count in 1..=most {
+                for (id, sizes) in [(0, [4, count, 64]), (1, [4, 64, count]), (3, [4, count, 64])] {
+                    state.tensors[id].as_mut().unwrap().sizes = sizes.to_vec();
+                }
+                for step in encode(&graph, &mut state, false).unwrap().0 {
+                    assert!(known.contains(&step.key), "{count}: {:?}", step.key.constants);
+                }
+            }
+        }
+    }
+}
