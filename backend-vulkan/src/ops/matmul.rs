@@ -249,12 +249,10 @@ impl Product {
         let varies = e.is_dynamic(&self.out);
         let bound = Shape { batches, m, n, k, windows, octets, varies };
         let may_be_few = !windows && !self.a_transposed && !self.b_transposed && !self.never_few;
-        if varies && m > FEW_ROWS && may_be_few {
-            if self.m <= FEW_ROWS {
-                let few = Shape { m: if self.m == 1 { 1 } else { FEW_ROWS }, ..bound };
-                let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
-                return self.plain(e, &epilogue, &pipeline, workgroup);
-            }
+        if varies && m > FEW_ROWS && may_be_few && self.m <= FEW_ROWS {
+            let few = Shape { m: if self.m == 1 { 1 } else { FEW_ROWS }, ..bound };
+            let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
+            return self.plain(e, &epilogue, &pipeline, workgroup);
         }
         let factors = [self.a.element, self.b.element];
         let halves = self.has_wide_halves();
