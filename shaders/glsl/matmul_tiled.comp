@@ -14,12 +14,12 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Products of large matrices: a workgroup of 128 computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory,
+// Products of large matrices: a workgroup computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory,
 // TILE_K terms of the sums at a time; the next ones are on their way meanwhile. The workgroups that differ in z share the sums
 // over k among themselves, if there are several splits: then the last of a tile to be done adds up what they wrote, or matmul_sum.comp does.
 //
-// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each of four
-// subgroups keeps a quarter of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
+// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each subgroup
+// of 32 invocations keeps a part of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
 // unless there are many workgroups or much to multiply: so small tiles have more terms.
 //
 // WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a plane of the output; its terms are the
@@ -69,10 +69,13 @@ layout(constant_id = 21) const uint STRIDE_Y = 1;
 layout(constant_id = 22) const uint STRIDE_X = 1;
 layout(constant_id = 23) const uint DILATION_Y = 1;
 layout(constant_id = 24) const uint DILATION_X = 1;
+layout(constant_id = 25) const uint LANES = 128;
 const uint B_TRANSPOSED = 0;
 #else
 // 0: b[k][n]; 1: b[n][k].
 layout(constant_id = 19) const uint B_TRANSPOSED = 0;
+// The invocations of a workgroup: 128, or 256 for large tiles.
+layout(constant_id = 20) const uint LANES = 128;
 #endif
 
 RUN_IN(3, a, A)
@@ -81,8 +84,6 @@ RUN_IN(4, b, B)
 // before and after.
 layout(set = 0, binding = 5) coherent buffer parts_block { vec4 quads[]; } parts;
 layout(set = 0, binding = 6) coherent buffer counts_block { uint done[]; } counts;
-
-const uint LANES = 128;
 
 shared bool is_last;
 
@@ -304,13 +305,15 @@ void add_up(uint batch, uint tile_m, uint tile_n) {
 
 #ifdef COOPERATIVE
 const uint SIDE = 16;
-// Matrices of a subgroup's quarter, down and across.
+// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and across.
+const uint PARTS = LANES / 32;
+const uint PARTS_ACROSS = PARTS / 2;
 const uint DOWN = TILE_M / 2 / SIDE;
-const uint ACROSS = TILE_N / 2 / SIDE;
+const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 
 // Where subgroups put a matrix to read its rows.
-shared vec4 results[4 * SIDE * SIDE / 4];
+shared vec4 results[PARTS * SIDE * SIDE / 4];
 #else
 const uint ACROSS = TILE_N / 4;
 const uint ROWS = TILE_M * ACROSS / LANES;
@@ -335,11 +338,11 @@ void main() {
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
-    // Where subgroups are so large that there are fewer than four, they do the quarters in turns.
-    for (uint turn = 0; turn < 4; turn += gl_NumSubgroups) {
-    uint quarter = turn + gl_SubgroupID;
-    uint quarter_m = quarter / 2 * (TILE_M / 2);
-    uint quarter_n = quarter % 2 * (TILE_N / 2);
+    // Where subgroups are so large that there are fewer than parts, they do these in turns.
+    for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
+    uint part = turn + gl_SubgroupID;
+    uint part_m = part / PARTS_ACROSS * (TILE_M / 2);
+    uint part_n = part % PARTS_ACROSS * (TILE_N / PARTS_ACROSS);
     [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) sums[i] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
 #else
     vec4 sums[32];
@@ -361,17 +364,17 @@ void main() {
             [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, next, end, i * LANES + lane);
         }
 #ifdef COOPERATIVE
-        if (quarter < 4) {
+        if (part < PARTS) {
             [[unroll]] for (uint j = 0; j < TILE_K; j += SIDE) {
                 MATRIX(float16_t, gl_MatrixUseA) rows[4];
                 [[unroll]] for (uint i = 0; i < DOWN; ++i) {
-                    uint m = quarter_m + i * SIDE;
+                    uint m = part_m + i * SIDE;
                     if (A_TRANSPOSED != 0) coopMatLoad(rows[i], a_tile, j * A_ROW + m / A_WIDTH, A_ROW, gl_CooperativeMatrixLayoutColumnMajor);
                     else coopMatLoad(rows[i], a_tile, m * A_ROW + j / A_WIDTH, A_ROW, gl_CooperativeMatrixLayoutRowMajor);
                 }
                 [[unroll]] for (uint c = 0; c < ACROSS; ++c) {
                     MATRIX(float16_t, gl_MatrixUseB) columns;
-                    uint n = quarter_n + c * SIDE;
+                    uint n = part_n + c * SIDE;
                     if (B_TRANSPOSED != 0) coopMatLoad(columns, b_tile, n * B_ROW + j / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutColumnMajor);
                     else coopMatLoad(columns, b_tile, j * B_ROW + n / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutRowMajor);
                     [[unroll]] for (uint i = 0; i < DOWN; ++i) {
@@ -395,13 +398,13 @@ void main() {
     }
 
 #ifdef COOPERATIVE
-    if (quarter < 4) {
-        uint place = quarter * (SIDE * SIDE / 4);
+    if (part < PARTS) {
+        uint place = part * (SIDE * SIDE / 4);
         [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) {
             coopMatStore(sums[i], results, place, SIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
             subgroupBarrier();
-            uint m = tile_m + quarter_m + i / ACROSS * SIDE;
-            uint n = tile_n + quarter_n + i % ACROSS * SIDE;
+            uint m = tile_m + part_m + i / ACROSS * SIDE;
+            uint n = tile_n + part_n + i % ACROSS * SIDE;
             for (uint at = gl_SubgroupInvocationID; at < SIDE * SIDE / 4; at += gl_SubgroupSize) {
                 write(batch, split, m + at / (SIDE / 4), n + at % (SIDE / 4) * 4, results[place + at]);
             }

@@ -485,14 +485,14 @@ pipelines! {
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32,
     }, or "matmul_storage16" needs HalfStorage;
 
-    /// The same of large matrices: a workgroup of 128 computes `tile_m` rows of `tile_n` columns of `terms` terms of the sums, `tile_k` at a
+    /// The same of large matrices: a workgroup of `lanes` computes `tile_m` rows of `tile_n` columns of `terms` terms of the sums, `tile_k` at a
     /// time. If `partial` is 1, they are written as they are, one after the other, for [`MatmulSum`]; if it is 2, to the sixth buffer,
     /// and the last workgroup of a tile adds them up, as counts in the seventh tell. The other module is for factors
     /// of 16 bits.
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
-        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool,
+        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
@@ -503,7 +503,7 @@ pipelines! {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32,
-        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32,
+        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32, lanes: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,

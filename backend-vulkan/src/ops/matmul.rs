@@ -6,7 +6,7 @@
 //! last of them to be done adds up, or another dispatch.
 
 use super::normed::FEW_ROWS;
-use super::tiling::{LANES, Shape, Tiling};
+use super::tiling::{Shape, Tiling};
 use super::window::{Window, checked_numel};
 use crate::derived::{Derived, Shared};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -178,6 +178,15 @@ impl Plain {
     }
 }
 
+/// What the workgroups of a tile leave to each other.
+struct Parts {
+    /// How they do, as the shader numbers it.
+    partial: u32,
+    sums: Option<Operand>,
+    /// How many are done.
+    counts: Option<Operand>,
+}
+
 /// The push constants that all kernels of products have.
 struct Common {
     m: u32,
@@ -272,7 +281,7 @@ impl Product {
         let orders = [self.a_transposed, self.b_transposed];
         let question = (factors, self.out.element, orders, bound, self.windows);
         match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles, halves)) {
-            Way::Tiles(tiling) => self.tiled(e, &epilogue, bound, &tiling),
+            Way::Tiles(tiling) => self.in_tiles(e, &epilogue, bound, tiling),
             Way::Plain(plain) => {
                 let (pipeline, workgroup) = self.plain_pipeline(&epilogue, bound, plain)?;
                 self.plain(e, &epilogue, &pipeline, workgroup)
@@ -401,13 +410,76 @@ impl Product {
         e.dispatch(pipeline, accesses, &push, invocations, workgroup)
     }
 
-    /// Workgroups that bring their factors to shared memory.
-    fn tiled(
+    /// Workgroups that bring their factors to shared memory: in these tiles or, of shapes that vary, in large ones when there are enough rows.
+    fn in_tiles(
         self,
         e: &mut Encoder<'_, '_>,
         epilogue: &Epilogue,
         bound: Shape,
+        tiling: Tiling,
+    ) -> Result<(), Error> {
+        let parts = self.parts(e, bound, &tiling)?;
+        let factors = [self.a.element, self.b.element];
+        let large = match bound.varies && self.windows.is_none() {
+            true => Tiling::large(bound, factors, e.busy(), e.features(), e.shared_memory()),
+            false => None,
+        };
+        let Some(large) = large.filter(|large| *large != tiling) else {
+            return self.tiled(e, epilogue, &tiling, parts);
+        };
+        // Of either there is what the other would take: shapes may be others in the next run.
+        let parts_of_large = self.parts(e, bound, &large)?;
+        let now = Shape { batches: self.batches, m: self.m, n: self.n, ..bound };
+        let (chosen, parts, other) = match large.fills(now, e.busy()) {
+            true => (large, parts_of_large, parts),
+            false => (tiling, parts, parts_of_large),
+        };
+        other.sums.iter().for_each(|sums| e.reserve(sums));
+        self.tiled(e, epilogue, &chosen, parts)
+    }
+
+    /// What the workgroups of a tile leave to each other.
+    fn parts(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        bound: Shape,
         tiling: &Tiling,
+    ) -> Result<Parts, Error> {
+        let [tile_m, tile_n] = tiling.tile;
+        let splits = tiling.splits;
+        let tiles_of = |[batches, m, n]: [usize; 3]| {
+            let tiles = m.div_ceil(tile_m).saturating_mul(n.div_ceil(tile_n));
+            tiles.saturating_mul(batches)
+        };
+        match (splits, tiling.apart) {
+            (1, _) => Ok(Parts { partial: 0, sums: None, counts: None }),
+            (_, true) => {
+                let sizes = [splits, self.batches * self.m, self.n.next_multiple_of(4)];
+                let sums = e.temporary(Element::F32, &sizes)?;
+                Ok(Parts { partial: 1, sums: Some(sums), counts: None })
+            }
+            (_, false) => {
+                let tiles = tiles_of([self.batches, self.m, self.n]);
+                let sizes = [tiles, splits, tile_m * tile_n];
+                let sums = e.temporary(Element::F32, &sizes)?;
+                let most = tiles_of([bound.batches, bound.m, bound.n]);
+                let counts = counts_for(most).filter(|counts| tiles.div_ceil(4) <= *counts);
+                let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
+                // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
+                let shares = self.out.id % TURNS;
+                let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
+                Ok(Parts { partial: 2, sums: Some(sums), counts: Some(counts) })
+            }
+        }
+    }
+
+    /// Emits the dispatches of tiles.
+    fn tiled(
+        self,
+        e: &mut Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        tiling: &Tiling,
+        Parts { partial, sums: parts, counts }: Parts,
     ) -> Result<(), Error> {
         let (pitches, common) = (self.pitches(), self.common(epilogue)?);
         let [tile_m, tile_n] = tiling.tile;
@@ -415,29 +487,6 @@ impl Product {
         let terms = self.k.div_ceil(splits).next_multiple_of(tiling.terms.max(32));
         let a_aligned = if self.a_transposed { pitches.a } else { self.k };
         let rows = self.batches * self.m;
-        let tiles_of = |[batches, m, n]: [usize; 3]| {
-            let tiles = m.div_ceil(tile_m).saturating_mul(n.div_ceil(tile_n));
-            tiles.saturating_mul(batches)
-        };
-        let (partial, parts, counts) = match (splits, tiling.apart) {
-            (1, _) => (0, None, None),
-            (_, true) => {
-                let sizes = [splits, rows, self.n.next_multiple_of(4)];
-                (1, Some(e.temporary(Element::F32, &sizes)?), None)
-            }
-            (_, false) => {
-                let tiles = tiles_of([self.batches, self.m, self.n]);
-                let sizes = [tiles, splits, tile_m * tile_n];
-                let parts = e.temporary(Element::F32, &sizes)?;
-                let most = tiles_of([bound.batches, bound.m, bound.n]);
-                let counts = counts_for(most).filter(|counts| tiles.div_ceil(4) <= *counts);
-                let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
-                // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
-                let shares = self.out.id % TURNS;
-                let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
-                (2, Some(parts), Some(counts))
-            }
-        };
         let bias = self.bias_or(&self.a);
         let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
         let (apart, here) = match counts {
@@ -456,7 +505,7 @@ impl Product {
             write(counts.as_ref().unwrap_or(out).id),
         ];
         let tiles = [
-            self.n.div_ceil(tile_n) * LANES as usize,
+            self.n.div_ceil(tile_n) * tiling.lanes as usize,
             self.m.div_ceil(tile_m),
             self.batches * splits,
         ];
@@ -485,12 +534,16 @@ impl Product {
                     $($parameter)*
                 });
                 let module = tiling.module::<$pipeline>();
-                e.dispatch_module(module, &pipeline, accesses, &push, tiles, [LANES, 1, 1])?;
+                e.dispatch_module(module, &pipeline, accesses, &push, tiles, [tiling.lanes, 1, 1])?;
             }};
         }
         match &self.windows {
             None => dispatch!(
-                MatmulTiled, { b_aligned: alignment(pitches.b), b_transposed: self.b_transposed },
+                MatmulTiled, {
+                    b_aligned: alignment(pitches.b),
+                    b_transposed: self.b_transposed,
+                    lanes: tiling.lanes,
+                },
                 MatmulTiledPush, {}
             ),
             Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => dispatch!(
@@ -502,6 +555,7 @@ impl Product {
                     stride_x: x.stride as u32,
                     dilation_y: y.dilation as u32,
                     dilation_x: x.dilation as u32,
+                    lanes: tiling.lanes,
                 },
                 ConvolutionTiledPush, {
                     in_y: *in_y as i32,

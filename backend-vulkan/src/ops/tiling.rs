@@ -29,8 +29,11 @@ pub(super) fn windows_are_tiled(
     tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
 }
 
-/// Invocations of a workgroup for a tile: what the shader counts on, and every device has.
-pub(super) const LANES: u32 = 128;
+/// Invocations of a workgroup for a tile.
+const LANES: u32 = 128;
+
+/// Invocations of one for a large tile of matrices.
+const MANY_LANES: u32 = 256;
 
 /// The sizes of a product at most.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +71,8 @@ pub(super) struct Tiling {
     pub(super) cooperative: bool,
     /// The terms that workgroups bring to shared memory at a time.
     pub(super) terms: usize,
+    /// The invocations of a workgroup.
+    pub(super) lanes: u32,
 }
 
 impl Tiling {
@@ -101,11 +106,12 @@ impl Tiling {
         shared: u32,
     ) -> Option<Self> {
         let Shape { m, n, k, windows, octets, varies, .. } = shape;
-        let cooperative = factors == [Element::F16; 2]
-            && features.multiply_halves()
-            && cooperative_shared([64, 64], 32) <= shared as usize;
+        let cooperative = are_cooperative(factors, features, shared);
         if m.min(n).min(k) < LEAST_SIDE {
             return None;
+        }
+        if !varies && let Some(large) = Self::large(shape, factors, busy, features, shared) {
+            return Some(large);
         }
         let tiles = |tile| shape.tiles(tile);
         // Large tiles take fewer bytes for each product, but there have to be enough of them. Invocations of software devices take turns:
@@ -118,15 +124,18 @@ impl Tiling {
             (true, true) => workgroups / 4 * 3,
             (true, false) => workgroups / 8 * 3,
         };
-        let terms = if cooperative { 32 } else { PLAIN_TERMS };
-        let needed = if cooperative { cooperative_shared(large, terms) } else { LARGE_SHARED };
+        let many = Self::of_large(cooperative, true, 1);
+        let whole = match cooperative && octets && many.shared() <= shared as usize {
+            true => many,
+            false => Self::of_large(cooperative, false, 1),
+        };
         if m.min(n) >= LARGE_SIDE
             && !windows
             && parallel
             && tiles(large) >= enough
-            && shared as usize >= needed
+            && shared as usize >= whole.shared()
         {
-            return Some(Tiling { tile: large, splits: 1, apart: false, cooperative, terms });
+            return Some(whole);
         }
         let tile = match (m <= LEAST_SIDE, n <= LEAST_SIDE) {
             (true, false) => [32, 64],
@@ -154,38 +163,99 @@ impl Tiling {
             true => {
                 let most = if tile == [64, 64] && sharing > enough / 4 { 64 } else { 128 };
                 let fits = |terms: &usize| {
-                    *terms < 2 * k && cooperative_shared(tile, *terms) <= shared as usize
+                    *terms < 2 * k && cooperative_shared(tile, *terms, LANES) <= shared as usize
                 };
                 [most, 64].into_iter().find(fits).unwrap_or(32)
             }
         };
         let splits = splits(tiles(tile), terms);
-        Some(Tiling { tile, splits, apart: false, cooperative, terms })
+        Some(Tiling { tile, splits, apart: false, cooperative, terms, lanes: LANES })
+    }
+
+    /// Large tiles; `many`: that many invocations share, which bring twice the terms at a time.
+    fn of_large(cooperative: bool, many: bool, splits: usize) -> Self {
+        let (terms, lanes) = match (cooperative, many) {
+            (false, _) => (PLAIN_TERMS, LANES),
+            (true, false) => (32, LANES),
+            (true, true) => (64, MANY_LANES),
+        };
+        let tile = [LARGE_SIDE; 2];
+        Tiling { tile, splits, apart: false, cooperative, terms, lanes }
+    }
+
+    /// Large tiles of matrices that many invocations share, where these take less time for a product than others: if rows of 128 bytes can be
+    /// brought at once, little of the last tiles is beyond the matrix, and no round of workgroups keeps only a part of the device busy.
+    ///
+    /// On an NVIDIA H100, 512×2048 · 2048×8192 takes 79 µs so; with tiles of 64×64, 117, and with large ones that bring 32 terms, 82 where the second
+    /// factor lies as it is written here, and 153 where it is transposed. Its cores take one such workgroup each.
+    pub(super) fn large(
+        shape: Shape,
+        factors: [Element; 2],
+        busy: usize,
+        features: &DeviceFeatures,
+        shared: u32,
+    ) -> Option<Self> {
+        let Shape { m, n, k, windows, octets, .. } = shape;
+        let at_once = busy / (4 * LANES as usize);
+        let is_full = |side: usize| side.next_multiple_of(LARGE_SIDE) <= side / 8 * 9;
+        if !octets || windows || busy <= DeviceKind::Cpu.busy_invocations() {
+            return None;
+        }
+        if !is_full(m) || !is_full(n) || !are_cooperative(factors, features, shared) {
+            return None;
+        }
+        let tiles = shape.tiles([LARGE_SIDE; 2]);
+        let splits = (at_once / tiles.max(1)).clamp(1, (k / LEAST_TERMS_OF_LARGE).max(1));
+        let tiling = Self::of_large(true, true, splits);
+        let worthwhile = k >= LEAST_TERMS_OF_LARGE || tiles >= at_once * 2;
+        let fits = tiling.fills(shape, busy) && tiling.shared() <= shared as usize;
+        (worthwhile && fits).then_some(tiling)
+    }
+
+    /// Whether the workgroups for large tiles keep most of the device busy in every round.
+    pub(super) fn fills(&self, shape: Shape, busy: usize) -> bool {
+        let at_once = busy / (4 * LANES as usize);
+        let workgroups = shape.tiles(self.tile).saturating_mul(self.splits);
+        let rounds = workgroups.div_ceil(at_once.max(1));
+        workgroups.saturating_mul(10) >= rounds.saturating_mul(at_once).saturating_mul(7)
+    }
+
+    /// Bytes of shared memory that the shader takes.
+    fn shared(&self) -> usize {
+        match self.cooperative {
+            true => cooperative_shared(self.tile, self.terms, self.lanes),
+            false => LARGE_SHARED,
+        }
     }
 
     /// Others for the same product, for devices to be measured with: each differs in the tile, in how many workgroups share the sums of
     /// one, or in how many terms they bring at a time.
     pub(super) fn others(&self, shape: Shape, shared: u32) -> Vec<Self> {
         let Shape { m, n, k, windows, octets, .. } = shape;
-        let needed = |tiling: &Self| match tiling.cooperative {
-            true => cooperative_shared(tiling.tile, tiling.terms),
-            false => LARGE_SHARED,
-        };
         let fits = |tiling: &Self| {
             let is_large = tiling.tile == [LARGE_SIDE; 2];
             tiling != self
                 && (!is_large || (!windows && m.min(n) >= LARGE_SIDE))
-                && ((!is_large && !tiling.cooperative) || needed(tiling) <= shared as usize)
+                && ((!is_large && !tiling.cooperative) || tiling.shared() <= shared as usize)
                 && (1..=MOST_SPLITS.min(k.div_ceil(tiling.terms))).contains(&tiling.splits)
         };
         let tiles = |tile| shape.tiles(tile);
         let in_tiles = |tile: [usize; 2]| {
             // About as many workgroups as now.
             let splits = self.splits.saturating_mul(tiles(self.tile)) / tiles(tile).max(1);
-            let terms = if tile == [LARGE_SIDE; 2] { self.terms.min(32) } else { self.terms };
-            Tiling { tile, splits: splits.clamp(1, MOST_SPLITS), terms, ..*self }
+            let splits = splits.clamp(1, MOST_SPLITS);
+            if tile == [LARGE_SIDE; 2] {
+                let large = Self::of_large(self.cooperative, false, splits);
+                return Tiling { apart: self.apart, ..large };
+            }
+            Tiling { tile, splits, lanes: LANES, ..*self }
         };
         let sides = [[64, 64], [32, 64], [64, 32], [LARGE_SIDE; 2]].map(in_tiles);
+        let many = self.cooperative && octets;
+        let shared_by_many = many.then(|| Tiling {
+            apart: self.apart,
+            ..Self::of_large(true, true, in_tiles([LARGE_SIDE; 2]).splits)
+        });
         let shares = [self.splits * 2, self.splits / 2, self.splits * 4]
             .map(|splits| Tiling { splits, ..*self });
         let elsewhere = (self.splits > 1).then_some(Tiling { apart: !self.apart, ..*self });
@@ -201,7 +271,7 @@ impl Tiling {
             ..in_tiles(if self.tile == [LARGE_SIDE; 2] { [64, 64] } else { self.tile })
         });
         let ways = sides.into_iter().chain(shares).chain(elsewhere).chain(terms);
-        ways.chain(apart).filter(fits).collect()
+        ways.chain(shared_by_many).chain(apart).filter(fits).collect()
     }
 }
 
@@ -210,9 +280,16 @@ const fn padded(side: usize, terms: usize) -> usize {
     if side > terms { side * (terms + 8) } else { terms * (side + 8) }
 }
 
-/// Bytes of shared memory that tiles of halves take, with four matrices of results.
-const fn cooperative_shared([height, width]: [usize; 2], terms: usize) -> usize {
-    (padded(height, terms) + padded(width, terms)) * 2 + 4 * 16 * 16 * 4
+/// Bytes of shared memory that tiles of halves take, with a matrix of results for each subgroup.
+const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u32) -> usize {
+    (padded(height, terms) + padded(width, terms)) * 2 + lanes as usize / 32 * 16 * 16 * 4
+}
+
+/// Whether subgroups multiply matrices of these types.
+fn are_cooperative(factors: [Element; 2], features: &DeviceFeatures, shared: u32) -> bool {
+    factors == [Element::F16; 2]
+        && features.multiply_halves()
+        && cooperative_shared([64, 64], 32, LANES) <= shared as usize
 }
 
 /// The terms that workgroups bring at a time where each invocation multiplies by itself.
@@ -234,6 +311,9 @@ const LEAST_WORKGROUPS: usize = 4;
 
 /// The terms of a split at least, unless there are fewer.
 const LEAST_TERMS_OF_SPLIT: usize = 128;
+
+/// The same of large tiles, where beginning and adding up take as long as many of their steps.
+const LEAST_TERMS_OF_LARGE: usize = 1024;
 
 /// Beyond, adding up the parts takes longer than the sums.
 const MOST_SPLITS: usize = 32;
@@ -311,12 +391,10 @@ mod tests {
                 for (at, other) in others.iter().enumerate() {
                     assert!(*other != first && !others[..at].contains(other), "{other:?}");
                     assert!((1..=MOST_SPLITS).contains(&other.splits));
-                    assert!(
-                        !other.cooperative
-                            || cooperative_shared(other.tile, other.terms) <= shared as usize
-                    );
+                    assert!(!other.cooperative || other.shared() <= shared as usize);
                     let is_large = other.tile == [LARGE_SIDE; 2];
-                    assert!(!is_large || (!windows && m >= LARGE_SIDE && other.terms <= 32));
+                    assert!(!is_large || (!windows && m >= LARGE_SIDE));
+                    assert!(other.terms <= 32 || !is_large || other.lanes == MANY_LANES);
                     assert!(octets || !other.cooperative || other.terms == 32, "{other:?}");
                 }
             }
