@@ -7,6 +7,7 @@ use crate::constants::{ConstantWrites, Task, forget};
 use crate::device::{Binding, Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
 use crate::encode::encode;
 use crate::error::Error;
+use crate::kept::{Kept, RecordingKey};
 use crate::largest::{Search, Wanted};
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
 use crate::rehearsal;
@@ -83,6 +84,8 @@ pub(crate) struct Compiled {
     pub(crate) recording: Recording,
     /// Whether the recording is that of the current shapes.
     pub(crate) recorded: bool,
+    /// Those of other shapes, the latest one last.
+    pub(crate) kept: Vec<Kept>,
     /// How it is run with other integers.
     pub(crate) replay: Replay,
     /// What each command of the recording is for, where a tracer listens; nothing is known otherwise.
@@ -223,6 +226,7 @@ impl Compiled {
             left: None,
             recording: Recording::new(context)?,
             recorded: false,
+            kept: Vec::new(),
             replay,
             labels: traced.then(Vec::new),
             changing,
@@ -270,6 +274,7 @@ impl Compiled {
             self.new_values = layout.new_values;
             self.find_updates()?;
             self.recorded = false;
+            self.kept.clear();
         }
         self.layout = Some((count, layout.clone()));
         Ok(layout)
@@ -286,31 +291,24 @@ impl Compiled {
         let searched = wanted.as_ref().and_then(|wanted| {
             layout.outputs.get(wanted.arg.checked_sub(layout.first_output)?).copied()
         });
-        if self.wanted != searched {
-            self.wanted = searched;
-            self.recorded = false;
-        }
         let mut watch = Stopwatch::new(call.is_traced());
         if call.is_traced() != self.labels.is_some() {
             self.labels = call.is_traced().then(Vec::new);
             self.recorded = false;
+            self.kept.clear();
         }
         let invoke = call.split(layout.first_output)?;
+        let staged = layout.inputs.iter().zip(&self.inputs).filter(|(_, it)| it.is_some());
+        let sizes = staged.map(|(argument, _)| {
+            let tensor = invoke.tensor(*argument)?;
+            Ok((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
+        });
+        let sizes = sizes.collect::<Result<_, Error>>()?;
+        self.turn_to(RecordingKey { sizes, wanted: searched })?;
         for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
             if let Some(staging) = self.inputs[position] {
                 let tensor = invoke.tensor(argument)?;
-                let sizes: Vec<usize> = (0..tensor.rank()).map(|dim| tensor.size(dim)).collect();
-                let slot = self.state.tensors.get_mut(id).and_then(Option::as_mut);
-                let slot = slot
-                    .ok_or_else(|| Error::Invalid(format!("input {position} is not a tensor")))?;
-                if slot.sizes != sizes {
-                    if padded_bytes(staging.element, tensor.numel()) > staging.bytes {
-                        return Err(Error::Invalid(format!("input {position} exceeds its bound")));
-                    }
-                    slot.sizes = sizes;
-                    self.recorded = false;
-                }
                 if element_of(tensor.scalar_type)? != staging.element {
                     let found = tensor.scalar_type;
                     return Err(Error::Invalid(format!("input {position} has type {found}")));

@@ -108,6 +108,7 @@ impl Compiled {
         if self.left.as_ref().is_none_or(|(_, room)| *room < bytes) {
             // Whatever fails below: there is no memory then.
             self.left = None;
+            self.kept.clear();
             self.left = Some((Buffer::new(&self.context, bytes, MemoryKind::Device)?, bytes));
         }
         let Some((left, _)) = &self.left else {

@@ -24,6 +24,7 @@ mod device;
 mod encode;
 mod encoder;
 mod error;
+mod kept;
 mod largest;
 mod memory_plan;
 mod ops;

@@ -5,7 +5,7 @@ use crate::device::{device_is_there, on_device};
 use std::sync::Arc;
 use torchlet::core::TestCase;
 use torchlet::vulkan::VulkanBackend;
-use torchlet::{ProfileKind, Profiler};
+use torchlet::{Module, ProfileKind, Profiler, Tensor};
 
 /// A step of a language model with a cache, whose cases are positions.
 pub(crate) const DECODER: &str = "vulkan/program/decoder.bpte";
@@ -37,6 +37,45 @@ fn another_position_records_nothing() {
     };
     assert_eq!(calls("update"), cases.len() as u64 - 1);
     assert_eq!(calls("record"), 0);
+}
+
+/// A prompt, tokens, another prompt: what was recorded for each number of tokens serves again, also behind others than these.
+#[test]
+fn shapes_that_were_run_before_record_nothing() {
+    if !device_is_there() {
+        return;
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/model/vulkan_4bit.pte");
+    let logits = |module: &mut Module, first: usize, count: usize| {
+        let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
+        let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
+        let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
+        let outputs = module.forward([&tokens, &position]).unwrap();
+        outputs[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
+    };
+    let mut alone = on_device().load(path).unwrap();
+    let expected: Vec<Vec<f32>> = (0..80).map(|at| logits(&mut alone, at, 1)).collect();
+    let profiler = Arc::new(Profiler::new());
+    let mut module = on_device().event_tracer(profiler.clone()).load(path).unwrap();
+    let few = [2, 1, 1, 2, 1, 3, 2, 1, 3, 1, 1, 4, 2, 1];
+    let more = [8, 1, 3, 4, 2, 1, 3, 4];
+    let mut first = 0;
+    for count in few.into_iter().chain(more) {
+        let found = logits(&mut module, first, count);
+        first += count;
+        let expected = &expected[first - 1];
+        let most = expected.iter().fold(0.0f32, |most, it| most.max(it.abs()));
+        for (found, expected) in found.iter().zip(expected) {
+            let near = (found - expected).abs() <= 0.01 * most;
+            assert!(near, "{count} tokens before {first}: {found}, {expected}");
+        }
+    }
+    let entries = profiler.entries();
+    let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
+    let recorded: u64 = parts.filter(|it| it.name == "record").map(|it| it.count).sum();
+    // Four are there with the one in use: 2, 1, 3 and 4 in the place of that for the most tokens, then 8, which takes the place of one of these, and those
+    // of three, in turns.
+    assert_eq!(recorded, 4 + 1 + 3);
 }
 
 /// While the device works, the next run is prepared as if positions went on as they did: here they do not always.

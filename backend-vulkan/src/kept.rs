@@ -1,0 +1,165 @@
+//! Recordings of shapes that were run before. A language model takes a prompt, then token by token, then the next prompt: what was recorded for a
+//! token serves again.
+
+use crate::compiled::Compiled;
+use crate::device::Recording;
+use crate::error::Error;
+use crate::largest::Search;
+use crate::replay::Replay;
+use crate::state::{DeviceTensor, Storage};
+use crate::tensors::{TensorId, padded_bytes};
+use crate::trace::Label;
+use std::collections::HashMap;
+use torchlet_graph::graph::ValueId;
+
+/// Recordings that are kept beside the one in use.
+const MOST: usize = 3;
+
+/// What a recording is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RecordingKey {
+    /// The sizes of each input that is a tensor, in order.
+    pub(crate) sizes: Vec<Vec<usize>>,
+    /// The output that is searched where it can be.
+    pub(crate) wanted: Option<usize>,
+}
+
+/// A recording that is not in use, and what is known of tensors and numbers by it.
+pub(crate) struct Kept {
+    key: RecordingKey,
+    recording: Recording,
+    replay: Replay,
+    search: Option<Search>,
+    labels: Option<Vec<Label>>,
+    /// The sizes of each tensor, and where in another one it lies.
+    tensors: Vec<Option<Known>>,
+    strided: HashMap<TensorId, Vec<usize>>,
+    integers: Vec<Option<i64>>,
+    /// The integers of inputs that operators look at, where they were there.
+    host: Vec<(ValueId, Option<Vec<i32>>)>,
+}
+
+type Known = (Vec<usize>, Option<(TensorId, u64)>);
+
+impl Compiled {
+    /// What the recording in use is for.
+    fn key(&self) -> RecordingKey {
+        let inputs = self.graph.inputs.iter().zip(&self.inputs).filter(|(_, it)| it.is_some());
+        let sizes = |(id, _): (&ValueId, _)| self.state.tensor(*id).map(|it| it.sizes.clone());
+        RecordingKey {
+            sizes: inputs.filter_map(|input| sizes(input).ok()).collect(),
+            wanted: self.wanted,
+        }
+    }
+
+    /// Goes on with the recording for these sizes and this search: the one in use, one that was kept, or, if there is none, one that has yet to be
+    /// recorded.
+    ///
+    /// # Errors
+    /// The sizes of an input exceed its bound; then all is as it was.
+    pub(crate) fn turn_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
+        let now = self.key();
+        if now == wanted {
+            return Ok(());
+        }
+        self.check_sizes(&wanted)?;
+        let found = self.kept.iter().position(|kept| kept.key == wanted);
+        let mut other = match found.map(|at| self.kept.remove(at)) {
+            Some(other) => other,
+            None if self.recorded && self.kept.len() < MOST => {
+                self.snapshot(wanted.clone(), Recording::new(&self.context)?)
+            }
+            // In the place of what was in use before all others, or of what nothing is recorded in.
+            None if self.recorded => {
+                let oldest = self.kept.remove(0);
+                self.snapshot(wanted.clone(), oldest.recording)
+            }
+            None => {
+                self.set_inputs(&wanted);
+                return Ok(());
+            }
+        };
+        let was_recorded = std::mem::replace(&mut self.recorded, found.is_some());
+        self.exchange(&mut other);
+        other.key = now;
+        if was_recorded {
+            self.kept.push(other);
+        }
+        if found.is_none() {
+            self.set_inputs(&wanted);
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self, wanted: &RecordingKey) -> Result<(), Error> {
+        let staged = self.inputs.iter().enumerate();
+        let staged = staged.filter_map(|(position, staging)| Some((position, (*staging)?)));
+        for ((position, staging), sizes) in staged.zip(&wanted.sizes) {
+            let numel = sizes.iter().try_fold(1usize, |numel, size| numel.checked_mul(*size));
+            if numel.is_none_or(|numel| padded_bytes(staging.element, numel) > staging.bytes) {
+                return Err(Error::Invalid(format!("input {position} exceeds its bound")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the inputs their sizes, for which nothing is recorded.
+    fn set_inputs(&mut self, wanted: &RecordingKey) {
+        let inputs = self.graph.inputs.iter().zip(&self.inputs).filter(|(_, it)| it.is_some());
+        for ((id, _), sizes) in inputs.zip(&wanted.sizes) {
+            if let Some(Some(tensor)) = self.state.tensors.get_mut(*id) {
+                tensor.sizes.clone_from(sizes);
+            }
+        }
+        self.wanted = wanted.wanted;
+        self.recorded = false;
+    }
+
+    /// What is known now, with a recording in which nothing is recorded.
+    fn snapshot(&self, key: RecordingKey, recording: Recording) -> Kept {
+        let known = |tensor: &DeviceTensor| {
+            let place = match tensor.storage {
+                Storage::Alias(root, start) => Some((root, start)),
+                _ => None,
+            };
+            (tensor.sizes.clone(), place)
+        };
+        let numbers = |id: &ValueId| (*id, self.state.host.get(id).cloned());
+        Kept {
+            key,
+            recording,
+            replay: Replay::new(self.replay.calls.clone()),
+            search: None,
+            labels: self.labels.as_ref().map(|_| Vec::new()),
+            tensors: self.state.tensors.iter().map(|it| it.as_ref().map(known)).collect(),
+            strided: self.state.strided.clone(),
+            integers: self.state.integers.clone(),
+            host: self.watched.iter().map(numbers).collect(),
+        }
+    }
+
+    /// Exchanges what is in use with what was kept.
+    fn exchange(&mut self, other: &mut Kept) {
+        std::mem::swap(&mut self.recording, &mut other.recording);
+        std::mem::swap(&mut self.replay, &mut other.replay);
+        std::mem::swap(&mut self.search, &mut other.search);
+        std::mem::swap(&mut self.labels, &mut other.labels);
+        std::mem::swap(&mut self.state.strided, &mut other.strided);
+        std::mem::swap(&mut self.state.integers, &mut other.integers);
+        self.wanted = other.key.wanted;
+        for (tensor, known) in self.state.tensors.iter_mut().zip(&mut other.tensors) {
+            let (Some(tensor), Some((sizes, place))) = (tensor, known) else { continue };
+            std::mem::swap(&mut tensor.sizes, sizes);
+            if let Storage::Alias(root, start) = &mut tensor.storage {
+                let was = place.replace((*root, *start));
+                (*root, *start) = was.unwrap_or((*root, *start));
+            }
+        }
+        for (id, numbers) in &mut other.host {
+            let were = self.state.host.remove(id);
+            if let Some(numbers) = std::mem::replace(numbers, were) {
+                self.state.host.insert(*id, numbers);
+            }
+        }
+    }
+}
