@@ -157,14 +157,16 @@ impl Varying {
 }
 
 /// Numbers to try of those up to `bound`: small ones have kernels of their own, and larger ones differ in the power of two that they are
-/// multiples of, as far as eight, and in whether there are enough of them for tiles.
+/// multiples of, as far as eight, and in how many bits they have: there are enough of them for tiles, or for more invocations.
 fn numbers(bound: usize) -> Vec<usize> {
     let near = |most: usize| {
         let eights = most / 8 * 8;
         [0, 1, 2, 3, 4].map(|less| eights.saturating_sub(less))
     };
-    let small = [1, 2, 3, 4, 5, 8, 12];
-    let all = small.into_iter().chain(near(bound)).chain(near(bound / 2));
+    let small = [1, 2, 3, 4, 5, 8];
+    let between = std::iter::successors(Some(12usize), |number| number.checked_mul(2));
+    let between = between.take_while(|number| *number < bound);
+    let all = small.into_iter().chain(near(bound)).chain(near(bound / 2)).chain(between);
     let mut numbers: Vec<usize> = Vec::new();
     for number in all.filter(|number| (1..=bound).contains(number)) {
         if !numbers.contains(&number) {
@@ -197,7 +199,8 @@ mod tests {
         let many = numbers(1000);
         // Odd, twice an odd number, four times one, and a multiple of eight: near the end and near the middle.
         let large = [1000, 999, 998, 997, 996, 496, 495, 494, 493, 492];
-        assert_eq!(many, [[1, 2, 3, 4, 5, 8, 12].as_slice(), &large].concat());
+        let between = [12, 24, 48, 96, 192, 384, 768];
+        assert_eq!(many, [[1, 2, 3, 4, 5, 8].as_slice(), &large, &between].concat());
     }
 
     /// Scores of queries and keys, whose columns vary, and what they weigh.
