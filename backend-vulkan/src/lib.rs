@@ -198,6 +198,12 @@ impl VulkanBackend {
         lock(&self.contexts).values().for_each(|context| context.lose());
     }
 
+    /// How many pipelines there are on the open devices. For tests.
+    #[doc(hidden)]
+    pub fn pipelines(&self) -> usize {
+        lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
+    }
+
     /// The context of the device that a module asks for by name; without one, that of the backend.
     fn context(&self, named: Option<&str>) -> Result<Arc<Context>, Error> {
         // Locked while a device is opened, so that it is opened once.

@@ -1,8 +1,10 @@
 //! Shapes that change from call to call.
 
-use crate::common::{check_case, fixture, inputs, open};
+use crate::common::{check, check_case, fixture, inputs, open};
 use crate::device::{Random, device_is_there, on_device};
+use std::sync::Arc;
 use torchlet::core::TestCase;
+use torchlet::vulkan::VulkanBackend;
 use torchlet::{Error, ScalarType, Tensor, Value};
 
 /// Files whose test cases have inputs of several sizes, up to the bound.
@@ -41,6 +43,30 @@ fn they_shrink_and_grow_again() {
                 check_case(&mut module, "forward", case, &fixture)
                     .unwrap_or_else(|what| panic!("{file}, turn {turn}: {what}"));
             }
+        }
+    }
+}
+
+/// Whatever shapes come, their pipelines are there when a program is loaded. (Not so where the columns of a product vary, as those of the
+/// language model's attention do and those of `bmm_dynamic`.)
+#[test]
+fn other_shapes_make_no_pipelines() {
+    if !device_is_there() {
+        return;
+    }
+    let varies = |file: &str| file.contains("language") || file.contains("bmm");
+    let files = DYNAMIC.iter().filter(|file| !varies(file));
+    for busy in [160, 1 << 16] {
+        for file in files.clone() {
+            let fixture = fixture(file);
+            let backend = Arc::new(VulkanBackend::builder().busy_invocations(busy).build());
+            let source = open(&fixture, on_device().backend(backend.clone())).unwrap();
+            let mut module = source.share();
+            module.load_method("forward").unwrap();
+            let loaded = backend.pipelines();
+            assert!(loaded > 0, "{file}");
+            check(&mut module, &source, &fixture).unwrap();
+            assert_eq!(backend.pipelines(), loaded, "{file}, {busy}");
         }
     }
 }

@@ -507,6 +507,10 @@ fn gather_merged(
             .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
     }
     let pipeline = Gather { input: input.element, output: out.element, contiguous };
+    if !e.varies() && (e.is_dynamic(input) || e.is_dynamic(out)) {
+        // Neighbours may lie in a row or not, as shapes are.
+        e.also(&Gather { contiguous: !contiguous, ..pipeline }, [64, 1, 1]);
+    }
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 

@@ -476,13 +476,17 @@ fn any(
         read(zero.id),
         write(it.out.id),
     ];
-    if rows > 1 {
-        let tiles = (n / 4).saturating_mul(m.div_ceil(4));
-        return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
-    }
     // Few invocations share a short sum, many a long one.
     let steps = k.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;
+    if rows > 1 {
+        if e.is_dynamic(&it.out) {
+            // Fewer rows may come.
+            e.also(&LinearQuantized { rows: 1, ..pipeline }, [lanes, 64 / lanes, 1]);
+        }
+        let tiles = (n / 4).saturating_mul(m.div_ceil(4));
+        return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
+    }
     let quads = it.out.numel().div_ceil(4);
     let workgroup = [lanes, 64 / lanes];
     e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, quads], workgroup)
