@@ -14,9 +14,12 @@ const LEAST: usize = 1 << 6;
 const SMALL: u16 = 127 - 11;
 const LARGE: u16 = 127 + 16;
 
+/// The bytes of a number.
+pub(crate) const SIZE: usize = 2;
+
 /// The bytes of elements of this type.
 pub(crate) fn converted_bytes(bytes: &[u8], element: Element) -> usize {
-    (bytes.len() / 2).saturating_mul(element.size())
+    (bytes.len() / SIZE).saturating_mul(element.size())
 }
 
 /// Which values all calls take as weights of sums over rows, or as tables of rows, and nothing else.

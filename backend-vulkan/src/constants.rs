@@ -1,7 +1,7 @@
 //! Constants: their bytes on the host, and their way to the device.
 
 use crate::bfloat16;
-use crate::derived::Derived;
+use crate::derived::{Derived, Source, Transposed};
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
 use crate::error::Error;
 use crate::memory_plan::{Memory, Place};
@@ -14,10 +14,12 @@ use torchlet_core::Parallel;
 use torchlet_graph::graph::{Graph, Value};
 use torchlet_shaders::Element;
 
-/// Bytes of constants that go to the device at once, unless a single one has more.
+/// Bytes of constants that go to the device at once, unless a single piece has more.
 const CHUNK: u64 = 32 << 20;
+/// What larger constants are cut into, where they can be.
+const PIECE: u64 = CHUNK / 4;
 
-/// A constant on its way to the device.
+/// A constant on its way to the device, or a piece of a large one.
 struct Constant<'c> {
     /// The number of its buffer.
     buffer: usize,
@@ -32,9 +34,36 @@ enum Origin<'c> {
     Bytes(&'c [u8]),
     /// These are of `bfloat16`.
     Converted(&'c [u8], Element),
-    Derived(&'c Derived, &'c Graph<'c>, &'c State),
+    /// They are made, from this one on.
+    Derived(&'c Derived, &'c Graph<'c>, &'c State, usize),
     /// They are zeros.
     Nothing,
+}
+
+impl<'c> Origin<'c> {
+    /// What this is a multiple of, bytes can be cut at.
+    fn grain(&self) -> usize {
+        match self {
+            Origin::Bytes(_) | Origin::Nothing => 1,
+            Origin::Converted(_, element) => element.size(),
+            Origin::Derived(derived, ..) => derived.grain(),
+        }
+    }
+
+    /// The same from a byte on, where it can be cut.
+    fn from(&self, start: usize) -> Self {
+        match *self {
+            Origin::Bytes(bytes) => Origin::Bytes(bytes.get(start..).unwrap_or_default()),
+            Origin::Converted(bytes, element) => {
+                let start = start / element.size() * bfloat16::SIZE;
+                Origin::Converted(bytes.get(start..).unwrap_or_default(), element)
+            }
+            Origin::Derived(derived, graph, state, from) => {
+                Origin::Derived(derived, graph, state, from.saturating_add(start))
+            }
+            Origin::Nothing => Origin::Nothing,
+        }
+    }
 }
 
 impl Constant<'_> {
@@ -44,15 +73,45 @@ impl Constant<'_> {
 
     fn write(&self, target: &mut [u8]) -> Result<(), Error> {
         match self.origin {
-            Origin::Bytes(bytes) => target.copy_from_slice(bytes),
+            Origin::Bytes(bytes) => match bytes.get(..target.len()) {
+                Some(bytes) => target.copy_from_slice(bytes),
+                None => return Err(Error::invalid("a constant has fewer bytes than its place")),
+            },
             Origin::Converted(bytes, element) => bfloat16::convert(bytes, element, target),
             Origin::Nothing => target.fill(0),
-            Origin::Derived(derived, graph, state) => {
-                derived.make(&|id| device_bytes(graph, state, id), target)?;
+            Origin::Derived(derived, graph, state, from) => {
+                make(derived, graph, state, from, target)?;
             }
         }
         Ok(())
     }
+}
+
+/// Makes bytes of a constant, from this one on.
+fn make(
+    derived: &Derived,
+    graph: &Graph<'_>,
+    state: &State,
+    from: usize,
+    target: &mut [u8],
+) -> Result<(), Error> {
+    if let Derived::Transposed(Transposed { source, matrices }) = derived
+        && let Storage::Constant(Contents::Converted(element)) = state.tensor(source.id)?.storage
+    {
+        // Turned around before they become others, so that not all have to become others for each piece.
+        let (here, there) = (bfloat16::SIZE, element.size());
+        let source = Source { element: Element::F16, ..*source };
+        let turned = Derived::Transposed(Transposed { source, matrices: *matrices });
+        let mut bytes = vec![0; target.len() / there * here];
+        turned.make(
+            &|id| bytes_of(graph, state, id).map(Cow::from),
+            from / there * here,
+            &mut bytes,
+        )?;
+        bfloat16::convert(&bytes, element, target);
+        return Ok(());
+    }
+    derived.make(&|id| device_bytes(graph, state, id), from, target)
 }
 
 /// Constants in the order of their places in memory.
@@ -108,12 +167,12 @@ impl<'c> ConstantWrites<'c> {
             let Storage::Constant(contents) = &state.tensor(*id)?.storage else { continue };
             let (origin, bytes) = match contents {
                 Contents::Derived(derived) => {
-                    (Origin::Derived(derived, graph, state), derived.bytes())
+                    (Origin::Derived(derived, graph, state, 0), derived.bytes())
                 }
                 _ => match (bytes_of(graph, state, *id)?, contents) {
+                    // Zeros in all of the place.
                     ([], _) => {
-                        zeros(place, &mut constants);
-                        continue;
+                        (Origin::Nothing, usize::try_from(place.bytes).unwrap_or(usize::MAX))
                     }
                     (bytes, Contents::Converted(element)) => (
                         Origin::Converted(bytes, *element),
@@ -125,7 +184,7 @@ impl<'c> ConstantWrites<'c> {
             if bytes as u64 > place.bytes {
                 return Err(Error::invalid("a constant is larger than its place"));
             }
-            constants.push(Constant { buffer: place.buffer, offset: place.offset, bytes, origin });
+            constants.extend(pieces(place, bytes, origin));
         }
         constants.sort_by_key(|constant| (constant.buffer, constant.offset));
         Ok(ConstantWrites { constants })
@@ -219,16 +278,21 @@ impl<'c> ConstantWrites<'c> {
     }
 }
 
-/// Adds zeros in all of a place, no more of them at once than goes to the device at once.
-fn zeros(place: &Place, constants: &mut Vec<Constant<'_>>) {
-    let mut start = 0;
-    while start < place.bytes {
-        let bytes = CHUNK.min(place.bytes - start);
-        let offset = place.offset.saturating_add(start);
-        let (buffer, bytes) = (place.buffer, bytes as usize);
-        constants.push(Constant { buffer, offset, bytes, origin: Origin::Nothing });
-        start += bytes as u64;
-    }
+/// A constant of so many bytes, cut into pieces if it is large.
+fn pieces<'c>(
+    place: &Place,
+    bytes: usize,
+    origin: Origin<'c>,
+) -> impl Iterator<Item = Constant<'c>> + use<'c> {
+    let grain = origin.grain().max(1);
+    let piece = (PIECE as usize / grain * grain).max(grain);
+    let Place { buffer, offset, .. } = *place;
+    (0..bytes).step_by(piece).map(move |start| Constant {
+        buffer,
+        offset: offset.saturating_add(start as u64),
+        bytes: piece.min(bytes - start),
+        origin: origin.from(start),
+    })
 }
 
 /// Where a chunk starts, and its bytes.
@@ -318,7 +382,10 @@ pub(crate) fn forget(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torchlet_core::Serial;
+    use crate::derived::Matrices;
+    use std::collections::HashSet;
+    use torchlet_core::{ScalarType, Serial};
+    use torchlet_graph::graph::Tensor;
 
     fn constants(sources: &[(u64, Vec<u8>)]) -> Vec<Constant<'_>> {
         let constant = |(offset, source): &'_ (u64, Vec<u8>)| (*offset, source.len());
@@ -344,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_of_bounded_size_but_for_large_constants() {
+    fn chunks_are_of_bounded_size_but_for_large_pieces() {
         let half = CHUNK as usize / 2;
         let sources = [
             (0, vec![0; half]),
@@ -358,18 +425,63 @@ mod tests {
         assert_eq!(all.bytes(), CHUNK * 2 + 8);
     }
 
+    fn place(bytes: u64) -> Place {
+        Place { memory: Memory::Constants, buffer: 0, offset: 64, bytes }
+    }
+
+    /// What comes of pieces, which go to the device in chunks of bounded size.
+    fn written(constants: Vec<Constant<'_>>) -> Vec<u8> {
+        let all = ConstantWrites { constants };
+        let (start, bytes) = extent(&all.constants);
+        let mut memory = vec![7; bytes as usize];
+        assert!(all.chunks().len() > 1);
+        for chunk in all.chunks() {
+            let (first, bytes) = extent(chunk);
+            assert!(bytes <= CHUNK);
+            let target = &mut memory[(first - start) as usize..][..bytes as usize];
+            run_tasks(&Serial, writes(chunk, first, target).unwrap()).unwrap();
+        }
+        memory
+    }
+
     #[test]
-    fn what_starts_as_zeros_has_them_everywhere() {
-        let place =
-            Place { memory: Memory::Constants, buffer: 0, offset: 64, bytes: 2 * CHUNK + 16 };
-        let mut all = ConstantWrites { constants: Vec::new() };
-        zeros(&place, &mut all.constants);
-        assert_eq!(all.bytes(), place.bytes);
-        assert!(all.chunks().iter().all(|chunk| extent(chunk).1 <= CHUNK));
-        let mut memory = vec![7; 48];
-        let last = &all.constants[2..];
-        run_tasks(&Serial, writes(last, last[0].offset, &mut memory[..16]).unwrap()).unwrap();
-        assert_eq!(memory, [vec![0; 16], vec![7; 32]].concat());
+    fn large_constants_go_to_the_device_in_pieces() {
+        let bytes: Vec<u8> = (0..CHUNK + 4).map(|at| (at % 251) as u8).collect();
+        let place = place(2 * CHUNK + 16);
+        let all = pieces(&place, bytes.len(), Origin::Bytes(&bytes));
+        assert!(written(all.collect()) == bytes);
+        let all = pieces(&place, 2 * bytes.len(), Origin::Converted(&bytes, Element::F32));
+        assert!(written(all.collect()) == bfloat16::converted(&bytes, Element::F32));
+        // What starts as zeros has them everywhere.
+        let all = pieces(&place, place.bytes as usize, Origin::Nothing);
+        assert!(written(all.collect()) == vec![0; place.bytes as usize]);
+    }
+
+    #[test]
+    fn large_constants_are_made_in_pieces() {
+        let (rows, columns) = (3000, 3003);
+        for scalar_type in [ScalarType::Float, ScalarType::BFloat16] {
+            let bytes = rows * columns * scalar_type.size();
+            let data: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
+            let mut graph = Graph::default();
+            graph.values.push(Value::Tensor(Tensor {
+                scalar_type,
+                host_type: scalar_type,
+                sizes: vec![rows, columns],
+                dynamic: false,
+                data: Some(data.into()),
+                changes: None,
+            }));
+            let state = State::new(&graph, HashSet::new()).unwrap();
+            let source = Source { id: 0, element: Element::F32 };
+            let matrices = Matrices { count: 1, rows, columns };
+            let derived = Derived::Transposed(Transposed { source, matrices });
+            let all =
+                pieces(&place(0), derived.bytes(), Origin::Derived(&derived, &graph, &state, 0));
+            let mut whole = vec![0; derived.bytes()];
+            derived.make(&|id| device_bytes(&graph, &state, id), 0, &mut whole).unwrap();
+            assert!(written(all.collect()) == whole, "{scalar_type}");
+        }
     }
 
     #[test]

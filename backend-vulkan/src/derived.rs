@@ -146,22 +146,34 @@ impl Derived {
         }
     }
 
-    /// Writes all its bytes, which the target has exactly as many of.
-    pub(crate) fn make(&self, of: &Bytes<'_>, target: &mut [u8]) -> Result<(), Error> {
+    /// Its bytes can be made in pieces of a multiple of so many.
+    pub(crate) fn grain(&self) -> usize {
+        match self {
+            Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) => self.bytes(),
+            Derived::Transposed(Transposed { source, matrices }) => {
+                matrices.pitch().saturating_mul(source.element.size())
+            }
+            Derived::Nibbles(_) | Derived::Beside(_) | Derived::Shared(_) => 1,
+        }
+    }
+
+    /// Writes its bytes from this one on, which is a multiple of [`grain`](Self::grain), as many as the target has.
+    pub(crate) fn make(&self, of: &Bytes<'_>, from: usize, target: &mut [u8]) -> Result<(), Error> {
         match self {
             Derived::Number(Number::Int(number)) => fill(target, [number.to_le_bytes()]),
             Derived::Number(Number::Float(bits)) => fill(target, [bits.to_le_bytes()]),
             Derived::Transposed(Transposed { source, matrices }) => {
                 let bytes = of(source.id)?;
+                let first = from.checked_div(self.grain()).unwrap_or(0);
                 match source.element.size() {
-                    2 => transpose::<2>(&bytes, target, *matrices),
-                    4 => transpose::<4>(&bytes, target, *matrices),
+                    2 => transpose::<2>(&bytes, target, *matrices, first),
+                    4 => transpose::<4>(&bytes, target, *matrices, first),
                     _ => return Err(Error::unsupported("weights of this type")),
                 }
             }
             Derived::Nibbles(nibbles) => {
                 let bytes = of(nibbles.source.id)?;
-                let pairs = bytes.as_chunks::<2>().0.iter();
+                let pairs = bytes.as_chunks::<2>().0.iter().skip(from);
                 for (target, [first, second]) in target.iter_mut().zip(pairs) {
                     *target = (first.wrapping_add(8) & 15) | (second.wrapping_add(8) << 4);
                 }
@@ -226,29 +238,42 @@ fn fill(target: &mut [u8], elements: impl IntoIterator<Item = [u8; 4]>) {
     }
 }
 
-/// Transposes matrices of elements of `SIZE` bytes, tile by tile.
-fn transpose<const SIZE: usize>(source: &[u8], target: &mut [u8], matrices: Matrices) {
+/// Transposes matrices of elements of `SIZE` bytes, tile by tile: as many rows of what comes of it as the target has, from the row `first` on,
+/// counted through all matrices.
+fn transpose<const SIZE: usize>(
+    source: &[u8],
+    target: &mut [u8],
+    matrices: Matrices,
+    first: usize,
+) {
     const TILE: usize = 32;
     let (Matrices { count, rows, columns }, pitch) = (matrices, matrices.pitch());
-    let (source, target) = (source.as_chunks::<SIZE>().0, target.as_chunks_mut::<SIZE>().0);
+    let (source, mut target) = (source.as_chunks::<SIZE>().0, target.as_chunks_mut::<SIZE>().0);
     let whole = rows * columns;
     if pitch != rows || source.len() < count * whole {
         target.fill([0; SIZE]);
     }
-    if count == 0 || whole == 0 {
+    if whole == 0 {
         return;
     }
-    let pairs = source.chunks_exact(whole).zip(target.chunks_exact_mut(columns * pitch));
-    for (source, target) in pairs.take(count) {
-        for first_column in (0..columns).step_by(TILE) {
+    let mut at = first;
+    while let Some(source) = source.chunks_exact(whole).take(count).nth(at / columns) {
+        let begin = at % columns;
+        let taken = (columns - begin).min(target.len() / pitch);
+        if taken == 0 {
+            break;
+        }
+        let (part, rest) = target.split_at_mut(taken * pitch);
+        for first_column in (0..taken).step_by(TILE) {
             for first_row in (0..rows).step_by(TILE) {
-                for column in first_column..columns.min(first_column + TILE) {
+                for column in first_column..taken.min(first_column + TILE) {
                     for row in first_row..rows.min(first_row + TILE) {
-                        target[column * pitch + row] = source[row * columns + column];
+                        part[column * pitch + row] = source[row * columns + begin + column];
                     }
                 }
             }
         }
+        (target, at) = (rest, at + taken);
     }
 }
 
@@ -264,7 +289,7 @@ mod tests {
             matrices: Matrices { count: 2, rows: 3, columns: 2 },
         });
         let mut target = vec![9; derived.bytes()];
-        derived.make(&|_| Ok(source[..].into()), &mut target).unwrap();
+        derived.make(&|_| Ok(source[..].into()), 0, &mut target).unwrap();
         let values: Vec<u16> =
             target.as_chunks::<2>().0.iter().map(|value| u16::from_le_bytes(*value)).collect();
         let row = |a: u16, b: u16, c: u16| vec![a, b, c, 0, 0, 0, 0, 0];
@@ -279,8 +304,33 @@ mod tests {
         let derived = Derived::Nibbles(Nibbles { source, rows: 2, columns: 4 });
         assert_eq!((derived.sizes(), derived.bytes()), (vec![2, 2], 4));
         let mut target = vec![9; 4];
-        derived.make(&|_| Ok(codes[..].into()), &mut target).unwrap();
+        derived.make(&|_| Ok(codes[..].into()), 0, &mut target).unwrap();
         assert_eq!(target, [0xf0, 0x78, 0x5b, 0xa9]);
+    }
+
+    #[test]
+    fn pieces_are_those_of_the_whole() {
+        let bytes: Vec<u8> = (0..4 * 70 * 45).map(|at: u32| (at * 7 % 251) as u8).collect();
+        let of = |_| Ok(bytes[..].into());
+        let source = Source { id: 0, element: Element::F32 };
+        let matrices = Matrices { count: 3, rows: 70, columns: 15 };
+        let nibbles =
+            Nibbles { source: Source { id: 0, element: Element::I8 }, rows: 45, columns: 280 };
+        for (derived, rows) in [
+            (Derived::Transposed(Transposed { source, matrices }), 7),
+            (Derived::Transposed(Transposed { source, matrices }), 15),
+            (Derived::Transposed(Transposed { source, matrices }), 32),
+            (Derived::Nibbles(nibbles), 999),
+        ] {
+            let mut whole = vec![9; derived.bytes()];
+            derived.make(&of, 0, &mut whole).unwrap();
+            let mut target = vec![8; derived.bytes()];
+            let piece = rows * derived.grain();
+            for (number, target) in target.chunks_mut(piece).enumerate() {
+                derived.make(&of, number * piece, target).unwrap();
+            }
+            assert_eq!(target, whole, "{rows}");
+        }
     }
 
     #[test]
@@ -298,7 +348,7 @@ mod tests {
         };
         let made = |derived: Derived| {
             let mut target = vec![0; derived.bytes()];
-            derived.make(&|id| Ok(constants[id][..].into()), &mut target)?;
+            derived.make(&|id| Ok(constants[id][..].into()), 0, &mut target)?;
             Ok::<_, Error>(target)
         };
         assert_eq!(made(Derived::Scale(norm)).unwrap(), floats([1.0, 0.5]));

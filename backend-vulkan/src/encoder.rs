@@ -36,6 +36,7 @@ pub(crate) struct Encoder<'e, 'p> {
     node: usize,
     added: usize,
     chosen: usize,
+    noted: usize,
     /// Whether the current call asks no more.
     settled: bool,
     /// What is to be done to the result of the current call, until it takes it.
@@ -68,6 +69,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             node: 0,
             added: 0,
             chosen: 0,
+            noted: 0,
             settled: false,
             epilogue: None,
             planning: false,
@@ -80,7 +82,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Goes on to the call at this position of the graph, which it tells.
     pub(crate) fn begin(&mut self, node: usize) -> Option<&'e Node> {
         self.node = node;
-        (self.added, self.chosen, self.settled) = (0, 0, false);
+        (self.added, self.chosen, self.noted, self.settled) = (0, 0, 0, false);
         self.epilogue = None;
         self.graph.nodes.get(node)
     }
@@ -95,6 +97,17 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let place = (self.node, self.chosen);
         self.chosen += 1;
         (place, &mut self.state.choices, self.planning)
+    }
+
+    /// The size of a workgroup as it was when memory was planned, so that other shapes need no other pipeline: `here` as long as it is being
+    /// planned. The same call must ask for the same ones, in order, whatever the shapes.
+    pub(crate) fn as_planned(&mut self, here: [u32; 2]) -> [u32; 2] {
+        let place = (self.node, self.noted);
+        self.noted += 1;
+        if self.planning {
+            self.state.workgroups.insert(place, here);
+        }
+        self.state.workgroups.get(&place).copied().unwrap_or(here)
     }
 
     /// Has the rest of the current call go the usual way, as a part of what was chosen for the whole.

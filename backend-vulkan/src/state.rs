@@ -98,6 +98,8 @@ pub(crate) struct State {
     pub(crate) host: HashMap<ValueId, Vec<i32>>,
     /// Tensors that operators added, by call and order.
     pub(crate) added: HashMap<(usize, usize), TensorId>,
+    /// The sizes of workgroups that calls took when memory was planned, by call and order.
+    pub(crate) workgroups: HashMap<(usize, usize), [u32; 2]>,
     /// Constants that operators derived.
     pub(crate) derived: HashMap<Derived, TensorId>,
     /// Whether the graph is of 16 bits only because the exporter made them of 32.
@@ -168,6 +170,7 @@ impl State {
             tensors,
             integers,
             added: HashMap::new(),
+            workgroups: HashMap::new(),
             derived: HashMap::new(),
             narrowed: widen::is_narrowed(graph),
             busy: 1 << 15,

@@ -433,6 +433,14 @@ mod tests {
         assert_eq!(declared, files);
     }
 
+    /// What programs carry with them stays small.
+    #[test]
+    fn modules_are_few_and_small() {
+        let bytes: usize = MODULES.iter().map(|module| module.spirv.len()).sum();
+        assert!(MODULES.len() < 100, "{} modules", MODULES.len());
+        assert!(bytes < 2_000_000, "{bytes} bytes");
+    }
+
     #[test]
     fn bindings_are_counted() {
         let fewer = Module { bindings: MATMUL.bindings - 1, ..MATMUL };

@@ -2,11 +2,13 @@
 //!
 //! What is in the file of pipelines goes to the driver, which trusts it. So a file says which device and driver it is of, and its
 //! checksum must be right; a file of which anything is amiss counts as none. It is replaced as a whole, by
-//! renaming: other processes see the old one or the new one.
+//! renaming: other processes see the old one or the new one. What was measured is of certain shaders: with others, it is measured again.
 
 use ash::vk;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use torchlet_shaders::MODULES;
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +33,22 @@ impl Holds {
             Holds::Choices => "choices",
         }
     }
+
+    /// The version of what is in the file. The driver tells the pipelines of other shaders apart itself.
+    fn version(self) -> u64 {
+        static SHADERS: OnceLock<u64> = OnceLock::new();
+        match self {
+            Holds::Pipelines => VERSION,
+            Holds::Choices => {
+                *SHADERS.get_or_init(|| digest(MODULES.iter().map(|module| module.spirv)))
+            }
+        }
+    }
 }
 
-const VERSION: u32 = 1;
+const VERSION: u64 = 2;
 /// Magic, version, vendor, device, driver version, UUID, length, checksum.
-const HEADER: usize = 8 + 4 * 4 + vk::UUID_SIZE + 8 + 8;
+const HEADER: usize = 8 + 8 + 3 * 4 + vk::UUID_SIZE + 8 + 8;
 /// The header that Vulkan prescribes: its size, its version, vendor, device, UUID.
 const DRIVER_HEADER: usize = 4 * 4 + vk::UUID_SIZE;
 /// More than any driver's cache of our shaders.
@@ -139,7 +152,7 @@ impl CacheFile {
     fn header(&self, data: &[u8]) -> Vec<u8> {
         let mut header = Vec::with_capacity(HEADER);
         header.extend_from_slice(self.holds.magic());
-        header.extend_from_slice(&VERSION.to_le_bytes());
+        header.extend_from_slice(&self.holds.version().to_le_bytes());
         header.extend_from_slice(&self.key.bytes());
         header.extend_from_slice(&(data.len() as u64).to_le_bytes());
         header.extend_from_slice(&checksum(data).to_le_bytes());
@@ -157,6 +170,12 @@ fn checksum(data: &[u8]) -> u64 {
     let sum =
         words.iter().fold(0xcbf2_9ce4_8422_2325, |sum, word| step(sum, u64::from_le_bytes(*word)));
     rest.iter().fold(sum, |sum, byte| step(sum, u64::from(*byte)))
+}
+
+/// What tells these shaders from others.
+fn digest<'m>(modules: impl Iterator<Item = &'m [u8]>) -> u64 {
+    let sums: Vec<u8> = modules.flat_map(|spirv| checksum(spirv).to_le_bytes()).collect();
+    checksum(&sums)
 }
 
 #[cfg(test)]
@@ -243,6 +262,20 @@ mod tests {
         assert!(file.write(&driver_data(&CacheKey { device: 8, ..KEY })).is_err());
         assert!(file.write(&[]).is_err());
         assert_eq!(file.read(), None);
+    }
+
+    #[test]
+    fn what_was_measured_is_of_these_shaders() {
+        let [a, b, changed] = [[1u8, 2, 3, 4], [5, 6, 7, 8], [5, 6, 7, 9]];
+        let of = |modules: &[&[u8]]| digest(modules.iter().copied());
+        assert_eq!(of(&[&a, &b]), of(&[&a, &b]));
+        for other in [of(&[&a, &changed]), of(&[&b, &a]), of(&[&a]), of(&[&a, &b, &b])] {
+            assert_ne!(other, of(&[&a, &b]));
+        }
+        let header = |holds| CacheFile::new(Path::new(""), KEY, holds).header(&[]);
+        let version = Holds::Choices.version().to_le_bytes();
+        assert_eq!(header(Holds::Choices)[8..16], version);
+        assert_ne!(header(Holds::Pipelines)[8..16], version);
     }
 
     #[test]

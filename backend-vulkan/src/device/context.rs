@@ -287,7 +287,8 @@ fn choose<'i>(infos: &'i [DeviceInfo], wanted: Option<&str>) -> Result<&'i Devic
                     || info.name.to_lowercase().contains(&wanted.to_lowercase())
             };
             infos.iter().filter(usable).find(named).ok_or_else(|| {
-                Error::Unavailable(format!("no usable Vulkan device matches '{wanted}'"))
+                let why = why_not(infos.iter().filter(named));
+                Error::Unavailable(format!("no usable Vulkan device matches '{wanted}'{why}"))
             })
         }
         None => infos
@@ -295,8 +296,20 @@ fn choose<'i>(infos: &'i [DeviceInfo], wanted: Option<&str>) -> Result<&'i Devic
             .filter(usable)
             // The first of the best kind: `max_by_key` alone would take the last.
             .min_by_key(|info| (std::cmp::Reverse(info.kind), info.index))
-            .ok_or_else(|| Error::Unavailable("no usable Vulkan device".to_owned())),
+            .ok_or_else(|| {
+                Error::Unavailable(format!("no usable Vulkan device{}", why_not(infos.iter())))
+            }),
     }
+}
+
+/// What these lack, to be told behind that they cannot be used.
+fn why_not<'i>(infos: impl Iterator<Item = &'i DeviceInfo>) -> String {
+    let reasons = infos.filter_map(|info| {
+        let why = info.unusable.as_ref()?;
+        Some(format!("{}: {why}", info.name))
+    });
+    let reasons: Vec<String> = reasons.collect();
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
 }
 
 impl Drop for Context {
@@ -343,6 +356,32 @@ mod tests {
         let times = recording.times()?;
         assert_eq!(times.map(|times| times.len()), context.clock.map(|_| 2));
         Ok(target.mapped().iter().copied().take(16).collect())
+    }
+
+    #[test]
+    fn devices_that_cannot_be_used_are_told_of() {
+        let device = |index, kind, unusable: Option<&str>| DeviceInfo {
+            index,
+            name: format!("Device {index}"),
+            kind,
+            version: (1, 1, 0),
+            memory: 0,
+            features: DeviceFeatures::default(),
+            unusable: unusable.map(str::to_owned),
+            workarounds: Vec::new(),
+        };
+        let small = device(0, DeviceKind::Discrete, Some("it is small"));
+        let good = device(1, DeviceKind::Integrated, None);
+        let both = [small.clone(), good];
+        assert_eq!(choose(&both, None).unwrap().index, 1);
+        assert_eq!(choose(&both, Some("device")).unwrap().index, 1);
+        let why = |found: Result<&DeviceInfo, Error>| found.unwrap_err().to_string();
+        let said = why(choose(&both, Some("0")));
+        assert!(said.ends_with("matches '0' (Device 0: it is small)"), "{said}");
+        let said = why(choose(&[small], None));
+        assert!(said.ends_with("no usable Vulkan device (Device 0: it is small)"), "{said}");
+        let said = why(choose(&both, Some("other")));
+        assert!(said.ends_with("no usable Vulkan device matches 'other'"), "{said}");
     }
 
     #[test]

@@ -106,6 +106,11 @@ impl Pipelines {
         }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.made).len()
+    }
+
     /// The pipeline of this key, made if need be.
     pub(crate) fn get(&self, key: &PipelineKey) -> Result<Arc<Pipeline>, Error> {
         if let Some(pipeline) = lock(&self.made).get(key) {
@@ -125,11 +130,6 @@ impl Pipelines {
             self.unsaved.fetch_add(1, Ordering::Relaxed);
         }
         Ok(lock(&self.made).entry(key.clone()).or_insert(pipeline).clone())
-    }
-
-    /// How many there are.
-    pub(crate) fn count(&self) -> usize {
-        lock(&self.made).len()
     }
 
     fn shader(&self, module: &Module) -> Result<Arc<Shader>, Error> {

@@ -86,6 +86,7 @@ pub(super) fn emit(
     // Few invocations share a short reduction, many a long one.
     let lanes = (count.div_ceil(4).next_power_of_two() as u32).clamp(1, WORKGROUP);
     let rows = (WORKGROUP / lanes).min((numel.div_ceil(4) as u32).next_power_of_two()).max(1);
+    let [lanes, rows] = e.as_planned([lanes, rows]);
     let accesses = [read(input.id), read(other_operand.id), write(out.id)];
     let invocations = [lanes as usize, numel.div_ceil(4)];
     e.dispatch_along_y(&pipeline, accesses, &push, invocations, [lanes, rows])
