@@ -1,4 +1,4 @@
-"""The operators that `cargo xtask bench gpu` measures, each over a shape that networks have.
+"""The operators that `cargo xtask bench kernels` measures, each over a shape that networks have.
 
 vulkan_kernels.py export FOLDER [NAME...]   writes NAME.pte, lowered with `VulkanPartitioner`
 vulkan_kernels.py list                      writes a line for each: NAME, family, shape and precision, separated by tabs

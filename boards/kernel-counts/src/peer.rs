@@ -1,4 +1,4 @@
-//! The same layers by another library's kernels, which `cargo xtask bench kernels --cmsis-nn DIR --tflite-micro DIR` links.
+//! The same layers by another library's kernels, which `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR` links.
 
 use crate::layers::{Kind, Layer};
 use crate::memory::Memory;

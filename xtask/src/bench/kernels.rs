@@ -1,330 +1,224 @@
-//! Instructions of the 8-bit kernels on emulated Cortex-M (`boards/kernel-counts`), layer by layer, beside those of other libraries.
+//! Operators on a GPU, each over a shape that networks have: beside what the device allows, both measured in the same run, and PyTorch on CUDA.
+//!
+//! As with models (`vulkan.rs`), programs exported here can be taken along: `xtask bench kernels --kernels FOLDER --torchlet FILE`.
 
-mod models;
-mod peers;
-
-use crate::board::{Limits, parse_limits, print_limits};
-use crate::page::{self, grouped};
-use crate::process::{self, cargo, command, root, target_dir};
-use anyhow::{Context, Result, bail, ensure};
-use models::MODELS;
-use peers::PEERS;
+use super::{date, exported, json, number, processors, this_command, torchlet};
+use crate::fixtures::python;
+use crate::process::{self, command, root};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-#[derive(clap::Args, Default)]
+#[derive(clap::Args)]
 pub(crate) struct KernelOptions {
-    /// A folder with the sources of CMSIS-NN (github.com/ARM-software/CMSIS-NN), to build it with arm-none-eabi-gcc and count its
-    /// instructions, too, in the same image. Without it, its counts are those that were written down
-    #[arg(long, value_name = "DIR")]
-    cmsis_nn: Option<PathBuf>,
-    /// As well, a folder with the sources of TFLite Micro (github.com/tensorflow/tflite-micro), whose reference kernels are built with
-    /// arm-none-eabi-g++. Clones of gemmlowp and ruy are where its own build puts them: tensorflow/lite/micro/tools/make/downloads
-    #[arg(long, value_name = "DIR")]
-    tflite_micro: Option<PathBuf>,
-    /// Takes what is found as the new limits, and writes it into boards/README.md
+    /// Programs exported before by tests/bench/vulkan_kernels.py; without it they are exported first
+    #[arg(long, value_name = "FOLDER")]
+    kernels: Option<PathBuf>,
+    /// A torchlet that was built before; without it one is built
+    #[arg(long, value_name = "FILE")]
+    torchlet: Option<PathBuf>,
+    /// A Python with PyTorch, and to export with the packages of tests/bench/requirements-vulkan.txt; without it one is set up under target/
+    #[arg(long, env = "TORCHLET_PYTHON")]
+    python: Option<PathBuf>,
+    /// An operator to measure, such as conv_wide_fp16; may be given several times; all of the table if none is
+    #[arg(long, value_name = "NAME")]
+    kernel: Vec<String>,
+    /// Runs of each
+    #[arg(long, default_value_t = 50)]
+    iterations: u32,
+    /// Leaves out PyTorch
     #[arg(long)]
-    overwrite: bool,
+    alone: bool,
 }
 
-/// A processor, and QEMU's machine with it.
-struct Chip {
-    name: &'static str,
-    target: &'static str,
-    machine: &'static str,
-    /// What rustc, and what GCC is told.
-    rust: &'static str,
-    c: &'static [&'static str],
-    /// Picoseconds from one tick of its clock to the next.
-    tick: u64,
-    /// How much of CMSIS-NN's instructions all layers together may take, in percent.
-    most: u64,
+/// A row of the table: the script's name for it, its family, shape and precision.
+struct Kernel {
+    name: String,
+    family: String,
+    shape: String,
+    precision: String,
 }
 
-const CHIPS: &[Chip] = &[
-    Chip {
-        name: "Cortex-M4",
-        target: "thumbv7em-none-eabihf",
-        machine: "mps2-an386",
-        rust: "-Ctarget-cpu=cortex-m4",
-        c: &["-mcpu=cortex-m4", "-mfpu=fpv4-sp-d16"],
-        tick: 40_000,
-        most: 80,
-    },
-    Chip {
-        name: "Cortex-M55",
-        target: "thumbv8m.main-none-eabihf",
-        machine: "mps3-an547",
-        rust: "-Ctarget-cpu=cortex-m55",
-        c: &["-mcpu=cortex-m55"],
-        tick: 31_250,
-        most: 85,
-    },
-];
-
-/// How much of CMSIS-NN's instructions the layers of a model may take, in percent.
-const MOST_OF_MODEL: u64 = 110;
-
-/// How much more than its limit a layer may take before it counts, and how far below it may be, in percent: as of models on boards.
-const TOLERANCE: u64 = 5;
-const SLACK: u64 = 20;
-
-const OWN: &str = "torchlet";
-const SECTION: &str = "kernels";
-const MODEL_SECTION: &str = "kernels of models";
-
-/// Instructions of a layer: ours, and those of the peers, where they were counted.
-type Counts = (u64, [Option<u64>; PEERS.len()]);
-
-/// Counts by chip and layer.
-type Found = BTreeMap<&'static str, BTreeMap<String, Counts>>;
+/// What was measured of one, in microseconds on the device.
+struct Measured {
+    time: f64,
+    /// The time that the device's rates allow at least.
+    bound: f64,
+    /// The rate that binds, with its unit, as it was reached.
+    rate: String,
+    shaders: String,
+}
 
 pub(crate) fn run(options: &KernelOptions) -> Result<()> {
-    crate::tools::qemu()?;
-    crate::tools::targets(&CHIPS.iter().map(|chip| chip.target).collect::<Vec<_>>())?;
-    let folders = [options.cmsis_nn.as_deref(), options.tflite_micro.as_deref()];
-    for (peer, folder) in PEERS.iter().zip(folders) {
-        if let Some(folder) = folder {
-            crate::tools::arm_toolchain()?;
-            peer.check(folder)?;
-        }
-    }
-    let path = root().join("boards/kernel-counts/counts.txt");
-    let limits = parse_limits(&std::fs::read_to_string(&path).unwrap_or_default())?;
-    let (mut found, mut wrong) = (Found::new(), Vec::new());
-    for chip in CHIPS {
-        println!("\n-- {}", chip.name);
-        let layers = layers(chip, folders, &limits)?;
-        for (layer, counts) in &layers {
-            println!("  {layer:29}{}", shown(counts));
-            if !options.overwrite {
-                let name = name_of(chip, layer);
-                wrong.extend(compare(&name, counts.0, known(&limits, &name, OWN)));
-            }
-        }
-        let all = layers.values().map(|counts| (1, *counts));
-        let sum = sum(all).context("CMSIS-NN's instructions were not counted for all layers")?;
-        println!("  {:29}{}", "all of them", shown(&sum));
-        wrong.extend(exceeded(chip.name, &sum, chip.most));
-        for (model, parts) in MODELS {
-            let sum = of_model(parts, &layers)?;
-            println!("  {:29}{}", format!("of {model}"), shown(&sum));
-            wrong.extend(exceeded(&format!("{} {model}", chip.name), &sum, MOST_OF_MODEL));
-        }
-        found.insert(chip.name, layers);
-    }
-    if options.overwrite {
-        std::fs::write(&path, HEAD.to_owned() + &print_limits(&limits_of(&found)))?;
-        page::replace(page::BOARDS, SECTION, &table(&found))?;
-        page::replace(page::BOARDS, MODEL_SECTION, &model_table(&found)?)?;
-    }
-    if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
-}
-
-/// Counts the layers on a chip, beside the peers whose sources are there; of the others, counts are what they were.
-fn layers(
-    chip: &Chip,
-    folders: [Option<&Path>; PEERS.len()],
-    limits: &Limits,
-) -> Result<BTreeMap<String, Counts>> {
-    let mut layers = BTreeMap::new();
-    let mut take = |lines: &[String], index: Option<usize>| -> Result<()> {
-        for (layer, own, peer) in parse(lines, chip)? {
-            let name = name_of(chip, &layer);
-            let before = || (own, PEERS.each_ref().map(|peer| known(limits, &name, peer.name)));
-            let counts: &mut Counts = layers.entry(layer).or_insert_with(before);
-            if let Some(index) = index {
-                counts.1[index] = peer;
-            }
-        }
-        Ok(())
+    let requirements = root().join("tests/bench/requirements-vulkan.txt");
+    let python = python(options.python.as_ref(), "bench-vulkan", &requirements)?;
+    let kernels = chosen(&python, &options.kernel)?;
+    let folder = match &options.kernels {
+        Some(folder) => folder.clone(),
+        None => export(&python, &kernels)?,
     };
-    for (index, (peer, folder)) in PEERS.iter().zip(folders).enumerate() {
-        if let Some(folder) = folder {
-            let library = peer.build(chip, folder)?;
-            take(&count(chip, Some(&library))?, Some(index))?;
+    let torchlet = torchlet(options.torchlet.as_ref())?;
+    let (peer, why_not) =
+        if options.alone { (BTreeMap::new(), None) } else { time_peer(&python, &kernels)? };
+    let mut faults = Vec::new();
+    println!(
+        "| family | shape | precision | torchlet, µs | reached | of the device | PyTorch CUDA, µs | shaders |"
+    );
+    println!("|---|---|---|---|---|---|---|---|");
+    for kernel in &kernels {
+        let file = folder.join(format!("{}.pte", kernel.name));
+        let measured = match measure(&torchlet, &file, options.iterations) {
+            Ok(measured) => measured,
+            Err(fault) => {
+                faults.push(format!("{}: {fault:#}", file.display()));
+                continue;
+            }
+        };
+        let Measured { time, bound, rate, shaders } = measured;
+        let Kernel { family, shape, precision, .. } = kernel;
+        let share = 100.0 * bound / time;
+        let peer = peer.get(&kernel.name).map_or("–".to_owned(), |time| format!("{time:.1}"));
+        println!(
+            "| {family} | {shape} | {precision} | {time:.1} | {rate} | {share:.0} % | {peer} | {shaders} |"
+        );
+    }
+    println!(
+        "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device are measured in the same run. PyTorch's \
+         times are those of a captured graph of many calls; for weights of 4 bits, of 16.",
+        options.iterations
+    );
+    if let Some(why) = why_not {
+        println!("Not measured: PyTorch on CUDA: {why}.");
+    }
+    println!("{}; {}\n{}", processors(), date(), this_command());
+    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+}
+
+fn script() -> String {
+    root().join("tests/bench/vulkan_kernels.py").to_string_lossy().into_owned()
+}
+
+/// The rows to measure, as the script lists them.
+fn chosen(python: &str, names: &[String]) -> Result<Vec<Kernel>> {
+    let listed = process::output(command(python, &[&script(), "list"]))?;
+    let mut kernels = Vec::new();
+    for line in String::from_utf8_lossy(&listed).lines() {
+        let [name, family, shape, precision] = line.split('\t').collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        if names.is_empty() || names.iter().any(|chosen| chosen == name) {
+            let [name, family, shape, precision] =
+                [name, family, shape, precision].map(str::to_owned);
+            kernels.push(Kernel { name, family, shape, precision });
         }
     }
-    if folders == [None; PEERS.len()] {
-        take(&count(chip, None)?, None)?;
+    if kernels.is_empty() || (!names.is_empty() && kernels.len() < names.len()) {
+        bail!("not all of these are listed: {}", names.join(", "));
     }
-    Ok(layers)
+    Ok(kernels)
 }
 
-/// The name of a layer's limits.
-fn name_of(chip: &Chip, layer: &str) -> String {
-    format!("{} {layer}", chip.name)
+/// The programs, exported on first use.
+fn export(python: &str, kernels: &[Kernel]) -> Result<PathBuf> {
+    let names = kernels.iter().map(|kernel| kernel.name.clone());
+    exported("bench/kernels", names, "pte", command(python, &[&script(), "export"]))
 }
 
-/// One of a layer's numbers, as they were written down.
-fn known(limits: &Limits, name: &str, what: &str) -> Option<u64> {
-    limits.get(name)?.iter().find(|(name, _)| name == what).map(|(_, number)| *number)
-}
+type Times = BTreeMap<String, f64>;
 
-/// The counts as they are written down.
-fn limits_of(found: &Found) -> Limits {
-    let mut limits = Limits::new();
-    for (chip, layers) in found {
-        for (layer, (own, peers)) in layers {
-            let peers = PEERS.iter().zip(peers).filter_map(|(peer, it)| Some((peer.name, (*it)?)));
-            let figures = std::iter::once((OWN, *own)).chain(peers);
-            let figures = figures.map(|(what, number)| (what.to_owned(), number)).collect();
-            limits.insert(format!("{chip} {layer}"), figures);
-        }
+/// PyTorch's times by name, or why there are none.
+fn time_peer(python: &str, kernels: &[Kernel]) -> Result<(Times, Option<String>)> {
+    let mut time = command(python, &[&script(), "time"]);
+    time.args(kernels.iter().map(|kernel| &kernel.name)).stderr(Stdio::null());
+    let written = process::output(time)?;
+    let text = String::from_utf8_lossy(&written);
+    if let Some(why) = text.trim().strip_prefix("not here: ") {
+        return Ok((Times::new(), Some(why.to_owned())));
     }
-    limits
+    let pairs = text.lines().filter_map(|line| line.split_once('\t'));
+    Ok((
+        pairs.filter_map(|(name, time)| Some((name.to_owned(), time.parse().ok()?))).collect(),
+        None,
+    ))
 }
 
-/// Counts together, each so many times. Of peers, there is a sum where they have all; `None` if that is not so of the first.
-fn sum(counts: impl Iterator<Item = (u64, Counts)>) -> Option<Counts> {
-    let mut sum = (0, [Some(0); PEERS.len()]);
-    for (times, (own, peers)) in counts {
-        sum.0 += times * own;
-        for (sum, peer) in sum.1.iter_mut().zip(peers) {
-            *sum = sum.zip(peer).map(|(sum, peer)| sum + times * peer);
-        }
+fn measure(torchlet: &Path, file: &Path, iterations: u32) -> Result<Measured> {
+    let iterations = iterations.to_string();
+    let arguments = ["profile", "--json", "--backend", "vulkan", "--roofline", "measured"];
+    let mut profile = command(&torchlet.to_string_lossy(), &arguments);
+    profile.args(["--iterations", &iterations]).arg(file).stderr(Stdio::null());
+    judge(&json(profile)?)
+}
+
+/// The rates of a GPU that a profile measured: of arithmetic operations, and of bytes of memory, in a second.
+pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
+    let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
+    let gpu =
+        roofs.iter().find(|roof| roof["processor"] == "gpu").context("no GPU was measured")?;
+    let rates = [number(gpu, "operations")?, number(gpu, "bytes")?];
+    if rates.iter().any(|rate| *rate <= 0.0) {
+        bail!("no rate: {gpu}");
     }
-    sum.1[0].is_some().then_some(sum)
+    Ok(rates)
 }
 
-/// What the layers of a model take together.
-fn of_model(parts: &[(u64, &str)], layers: &BTreeMap<String, Counts>) -> Result<Counts> {
-    let counts = parts.iter().map(|(times, layer)| {
-        let counts = layers.get(*layer).with_context(|| format!("there is no layer {layer}"))?;
-        Ok((*times, *counts))
-    });
-    let counts: Vec<_> = counts.collect::<Result<_>>()?;
-    sum(counts.into_iter()).context("CMSIS-NN's instructions were not counted for all layers")
-}
-
-/// Whether this takes more than so many percent of CMSIS-NN's instructions.
-fn exceeded(what: &str, (own, peers): &Counts, most: u64) -> Option<String> {
-    let is_more = peers[0].is_none_or(|peer| own * 100 > peer * most);
-    is_more.then(|| format!("{what}: more than {most} % of CMSIS-NN's"))
-}
-
-fn ratio(own: u64, peer: u64) -> f64 {
-    own as f64 / peer as f64
-}
-
-/// Counts in columns, with ratios.
-fn shown((own, peers): &Counts) -> String {
-    let mut text = format!("{:>12}", grouped(*own));
-    for (peer, count) in PEERS.iter().zip(peers) {
-        if let Some(count) = count {
-            let ratio = ratio(*own, *count);
-            // Writing to a string does not fail.
-            let _ = write!(text, "{:>13} by {} ({ratio:.2})", grouped(*count), peer.title);
-        }
-    }
-    text
-}
-
-/// What is wrong with a count, if anything.
-fn compare(name: &str, own: u64, limit: Option<u64>) -> Option<String> {
-    let Some(limit) = limit else {
-        return Some(format!("{name} has no limit: --overwrite writes it"));
+/// What a profile says of the dispatches of a program.
+fn judge(profile: &Value) -> Result<Measured> {
+    let calls = profile["calls"].as_array().context("torchlet profile lists no calls")?;
+    // Copies to the device and back, and what changes their types, are no operators.
+    let is_operator = |name: &str| name.contains('.') && !name.starts_with("aten._to_copy.");
+    let dispatches = || {
+        calls.iter().filter(|call| {
+            call["on_device"] == true && call["name"].as_str().is_some_and(is_operator)
+        })
     };
-    if own > limit + limit * TOLERANCE / 100 {
-        return Some(format!("{name}: {own} instructions, more than {limit}"));
+    let sum = |of: &dyn Fn(&Value) -> &Value| -> f64 {
+        dispatches().filter_map(|call| of(call).as_f64()).sum()
+    };
+    let time = sum(&|call| &call["nanoseconds"]["p50"]) / 1e3;
+    let (operations, bytes) = (sum(&|call| &call["operations"]), sum(&|call| &call["bytes"]));
+    let [arithmetic, memory] = rates(profile)?;
+    if time <= 0.0 {
+        bail!("nothing ran on a device");
     }
-    (own < limit - limit * SLACK / 100).then(|| {
-        format!("{name}: {own} instructions, far below {limit}: --overwrite lowers the limit")
-    })
+    let bounds = [operations / arithmetic * 1e6, bytes / memory * 1e6];
+    let rate = match bounds[0] > bounds[1] {
+        true if operations / time >= 1e6 => format!("{:.1} TFLOP/s", operations / time / 1e6),
+        true => format!("{:.1} GFLOP/s", operations / time / 1e3),
+        false => format!("{:.0} GB/s", bytes / time / 1e3),
+    };
+    let shader = |call: &Value| -> Option<String> {
+        let (_, shader) = call["name"].as_str()?.rsplit_once(" (")?;
+        Some(shader.trim_end_matches(')').to_owned())
+    };
+    let mut shaders: Vec<String> = dispatches().filter_map(shader).collect();
+    shaders.dedup();
+    Ok(Measured { time, bound: bounds[0].max(bounds[1]), rate, shaders: shaders.join(", ") })
 }
 
-/// Builds the image for a chip, runs it, and gives what it prints.
-fn count(chip: &Chip, peer: Option<&Path>) -> Result<Vec<String>> {
-    let out = target_dir().join("kernel-counts");
-    let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", chip.target]);
-    build.arg("--target-dir").arg(&out).current_dir(root().join("boards/kernel-counts"));
-    build.env("RUSTFLAGS", chip.rust).env_remove("PEER");
-    if let Some(peer) = peer {
-        build.env("PEER", peer);
-    }
-    process::run(build)?;
-    // An instruction takes a nanosecond of the machine's time.
-    let mut qemu = command("qemu-system-arm", &["-machine", chip.machine, "-icount", "shift=0"]);
-    qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);
-    qemu.args(["-semihosting-config", "enable=on,target=native", "-kernel"]);
-    qemu.arg(out.join(chip.target).join("release/kernel-counts"));
-    let found = qemu.output().context("cannot start qemu-system-arm")?;
-    let text = String::from_utf8_lossy(&found.stdout).into_owned();
-    ensure!(found.status.success(), "{}\n{text}", process::show(&qemu));
-    Ok(text.lines().map(str::to_owned).collect())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
 
-/// What each layer takes by us, and by the peer, if one is there.
-fn parse(lines: &[String], chip: &Chip) -> Result<Vec<(String, u64, Option<u64>)>> {
-    let mut found: Vec<(String, u64, Option<u64>)> = Vec::new();
-    for line in lines {
-        let (layer, what) = line.split_once(": ").with_context(|| line.clone())?;
-        let (whose, ticks) = what.split_once(' ').with_context(|| line.clone())?;
-        let ticks: u64 = ticks.parse().with_context(|| line.clone())?;
-        let count = ticks * chip.tick / 1000;
-        match (whose, found.last_mut()) {
-            ("own", _) => found.push((layer.to_owned(), count, None)),
-            ("peer", Some((last, _, peer))) if last == layer => *peer = Some(count),
-            _ => bail!("{line}"),
-        }
+    #[test]
+    fn dispatches_are_judged_by_what_binds_them() {
+        let call = |name, time, operations, bytes| json!({ "name": name, "on_device": true, "nanoseconds": { "p50": time }, "operations": operations, "bytes": bytes });
+        let profile = json!({
+            "calls": [
+                call("input (copy)", 9e9, 0.0, 0.0),
+                call("aten._to_copy.default (gather)", 9e9, 0.0, 0.0),
+                call("aten.mm.default (unpack_weights)", 2e3, 0.0, 0.0),
+                call("aten.mm.default (matmul_tiled)", 8e3, 1e8, 1e3),
+            ],
+            "roofline": [{ "processor": "gpu", "operations": 2e13, "bytes": 1e12 }],
+        });
+        let measured = judge(&profile).unwrap();
+        assert_eq!((measured.time, measured.bound), (10.0, 5.0));
+        assert_eq!(measured.rate, "10.0 TFLOP/s");
+        assert_eq!(measured.shaders, "unpack_weights, matmul_tiled");
+        assert!(judge(&json!({ "calls": [], "roofline": [] })).is_err());
     }
-    ensure!(!found.is_empty(), "no layer was counted");
-    Ok(found)
-}
-
-const HEAD: &str = "\
-# Instructions of layers as QEMU counts them: ours, which `cargo xtask bench kernels` holds to them, with 5 percent to spare; and those of
-# CMSIS-NN and of TFLite Micro's reference kernels, as they were when these were last there.
-# `cargo xtask bench kernels --cmsis-nn DIR --tflite-micro DIR --overwrite` writes all anew.
-";
-
-/// The head of a table with columns for each chip.
-fn head(what: &str) -> String {
-    let mut text = format!("| {what} |");
-    for chip in CHIPS {
-        let _ = write!(text, " {} |", chip.name);
-        for peer in &PEERS {
-            let _ = write!(text, " {} | ratio |", peer.title);
-        }
-    }
-    let columns = CHIPS.len() * (1 + 2 * PEERS.len());
-    let _ = writeln!(text, "\n|---|{}", "---|".repeat(columns));
-    text
-}
-
-/// Columns of what one thing takes on a chip.
-fn cells((own, peers): &Counts) -> String {
-    let mut text = format!(" {} |", grouped(*own));
-    for peer in peers {
-        let ratio = peer.map(|peer| format!("{:.2}", ratio(*own, peer)));
-        let peer = peer.map_or(String::new(), grouped);
-        let _ = write!(text, " {peer} | {} |", ratio.unwrap_or_default());
-    }
-    text
-}
-
-fn table(found: &Found) -> String {
-    let mut text = head("layer");
-    for layer in found.values().next().into_iter().flat_map(BTreeMap::keys) {
-        let _ = write!(text, "| {layer} |");
-        for chip in CHIPS {
-            // Each chip counts the same layers.
-            text += &found[chip.name].get(layer).map_or(String::new(), cells);
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn model_table(found: &Found) -> Result<String> {
-    let mut text = head("layers of");
-    for (model, parts) in MODELS {
-        let _ = write!(text, "| {model} |");
-        for chip in CHIPS {
-            text += &cells(&of_model(parts, &found[chip.name])?);
-        }
-        text.push('\n');
-    }
-    Ok(text)
 }

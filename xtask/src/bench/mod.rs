@@ -1,8 +1,8 @@
 //! Measures models with torchlet and with its peers, in turns, on one machine, in one run.
 
 mod cpu;
-mod gpu;
 mod kernels;
+mod layers;
 mod llm;
 mod peer;
 mod tracing;
@@ -30,13 +30,13 @@ enum What {
     /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them here
     Vulkan(vulkan::VulkanOptions),
     /// Operators on a GPU, each over a shape that networks have: beside what the device allows, and PyTorch on CUDA
-    Gpu(gpu::GpuOptions),
+    Kernels(kernels::KernelOptions),
     /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
     Tracing,
     /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth; with --gpu on a GPU, beside PyTorch on CUDA
     Llm(llm::LlmOptions),
-    /// 8-bit kernels on emulated Cortex-M, layer by layer: instructions, beside CMSIS-NN's
-    Kernels(KernelOptions),
+    /// 8-bit layers on emulated Cortex-M: instructions, beside CMSIS-NN's
+    Layers(LayerOptions),
     /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board` compares what they compute.)
     Boards {
         /// The boards; all that run models if none is named
@@ -47,16 +47,16 @@ enum What {
     },
 }
 
-pub(crate) use kernels::{KernelOptions, run as kernels};
+pub(crate) use layers::{LayerOptions, run as layers};
 
 pub(crate) fn run(options: &Options) -> Result<()> {
     match &options.what {
         None => cpu::run(&options.cpu),
         Some(What::Vulkan(options)) => vulkan::run(options),
-        Some(What::Gpu(options)) => gpu::run(options),
+        Some(What::Kernels(options)) => kernels::run(options),
         Some(What::Tracing) => tracing::run(),
         Some(What::Llm(options)) => llm::run(options),
-        Some(What::Kernels(options)) => kernels(options),
+        Some(What::Layers(options)) => layers(options),
         Some(What::Boards { boards, overwrite }) => crate::board::bench(boards, *overwrite),
     }
 }

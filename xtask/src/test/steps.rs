@@ -175,7 +175,7 @@ fn board_step() -> Result<Outcome> {
         return Ok(Outcome::NotRun(error.to_string()));
     }
     board::run(&board::Options::default())?;
-    bench::kernels(&bench::KernelOptions::default())?;
+    bench::layers(&bench::LayerOptions::default())?;
     Ok(Outcome::Passed)
 }
 

@@ -3,7 +3,7 @@
 //! As with other models (`../vulkan.rs`), programs exported here can be taken along: `xtask bench llm --gpu --programs FOLDER --torchlet FILE`,
 //! with `--python FILE` where there is one with PyTorch.
 
-use super::super::gpu::rates;
+use super::super::kernels::rates;
 use super::super::peer::{Peer, Start};
 use super::super::{date, devices, json, number, processor_count, processors, this_command};
 use super::{LlmOptions, Rates, export};
