@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
 use torchlet::llm::{
-    Finish, Generation, GenerationConfig, Mark, Message, Said, Sampling, Tool, ToolCall, ToolCalls,
+    Finish, Generation, GenerationConfig, Mark, Message, Said, Sampling, TemplateArguments, Tool,
+    ToolCall, ToolCalls,
 };
 
 /// What a text follows.
@@ -26,6 +27,8 @@ pub(super) enum Prompt {
 pub(super) struct Completion {
     pub(super) prompt: Prompt,
     pub(super) config: GenerationConfig,
+    /// What else the chat template is given.
+    pub(super) arguments: TemplateArguments,
     /// The functions that may be called.
     pub(super) tools: Vec<Tool>,
     /// Whether several may be called at once.
@@ -37,19 +40,28 @@ pub(super) struct Completion {
 }
 
 /// Fields that change nothing about the answer of this server.
-const WITHOUT_EFFECT: [&str; 7] =
-    ["model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"];
+const WITHOUT_EFFECT: [&str; 9] = [
+    "model",
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prediction",
+];
 
 /// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call may be.
 const MAX_TOOLS: usize = 128;
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
-const UNSUPPORTED: [Neutral; 11] = [
+const UNSUPPORTED: [Neutral; 15] = [
     ("functions", |value| value.as_array().is_some_and(Vec::is_empty)),
     ("function_call", |value| value == "none"),
-    ("n", |value| value == 1),
-    ("best_of", |value| value == 1),
+    ("n", |value| value.as_f64() == Some(1.0)),
+    ("best_of", |value| value.as_f64() == Some(1.0)),
     ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
     ("presence_penalty", |value| value.as_f64() == Some(0.0)),
     ("logprobs", |value| value == false),
@@ -57,6 +69,10 @@ const UNSUPPORTED: [Neutral; 11] = [
     ("echo", |value| value == false),
     ("suffix", |_| false),
     ("modalities", |value| *value == json!(["text"])),
+    ("audio", |_| false),
+    ("reasoning_effort", |_| false),
+    ("verbosity", |value| value == "medium"),
+    ("web_search_options", |_| false),
 ];
 
 impl Completion {
@@ -81,8 +97,13 @@ impl Completion {
             false => Prompt::Text(fields.prompt()?),
         };
         let (tools, is_forced) = fields.tools()?;
-        if !is_chat && !tools.is_empty() {
-            return Err("'tools' are for conversations".into());
+        let arguments = fields.template_arguments()?;
+        for (name, is_there) in
+            [("tools", !tools.is_empty()), ("chat_template_kwargs", !arguments.is_empty())]
+        {
+            if !is_chat && is_there {
+                return Err(format!("'{name}' are for conversations"));
+            }
         }
         let calls_several =
             fields.take("parallel_tool_calls", "true or false", Value::as_bool)?.unwrap_or(true);
@@ -102,11 +123,8 @@ impl Completion {
             return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
         }
         let usual = Sampling::default();
-        let limit = fields.whole("max_completion_tokens")?;
         let config = GenerationConfig {
-            max_new_tokens: limit
-                .or(fields.whole("max_tokens")?)
-                .map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+            max_new_tokens: fields.most_tokens()?,
             stop: fields.stop()?,
             #[cfg(feature = "grammar")]
             grammar,
@@ -125,12 +143,11 @@ impl Completion {
             ..GenerationConfig::default()
         };
         let stream = fields.truth("stream")?;
-        let options = fields.0.remove("stream_options").unwrap_or_default();
-        let include_usage = options["include_usage"] == true;
+        let include_usage = fields.include_usage(stream)?;
         if let Some(name) = fields.0.keys().next() {
             return Err(format!("'{name}' is not known"));
         }
-        Ok(Completion { prompt, config, tools, calls_several, stream, include_usage })
+        Ok(Completion { prompt, config, arguments, tools, calls_several, stream, include_usage })
     }
 
     pub(super) fn is_chat(&self) -> bool {
@@ -163,6 +180,49 @@ impl Fields {
 
     fn truth(&mut self, name: &str) -> Result<bool, String> {
         Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    /// The most tokens of the answer, which has two names.
+    fn most_tokens(&mut self) -> Result<Option<usize>, String> {
+        let (new, old) = (self.whole("max_completion_tokens")?, self.whole("max_tokens")?);
+        match (new, old) {
+            (Some(new), Some(old)) if new != old => {
+                Err("'max_completion_tokens' and 'max_tokens' ask for different things".into())
+            }
+            _ => Ok(new.or(old).map(|count| usize::try_from(count).unwrap_or(usize::MAX))),
+        }
+    }
+
+    /// Whether the last event should tell how many tokens there were.
+    fn include_usage(&mut self, stream: bool) -> Result<bool, String> {
+        let Some(options) = self.0.remove("stream_options") else { return Ok(false) };
+        if !stream {
+            return Err("'stream_options' is for answers in events: 'stream' should be true".into());
+        }
+        let Value::Object(fields) = options else {
+            return Err("'stream_options' should be an object".into());
+        };
+        let mut options = Fields(fields);
+        options.0.retain(|_, value| !value.is_null());
+        // What lengthens events so that their length tells less of a network's text: this has no effect on the text.
+        options
+            .truth("include_obfuscation")
+            .map_err(|error| format!("'stream_options': {error}"))?;
+        let include =
+            options.truth("include_usage").map_err(|error| format!("'stream_options': {error}"))?;
+        match options.0.keys().next() {
+            Some(name) => Err(format!("'stream_options': '{name}' is not known")),
+            None => Ok(include),
+        }
+    }
+
+    /// What else the chat template is given, as in other servers.
+    fn template_arguments(&mut self) -> Result<TemplateArguments, String> {
+        let Some(arguments) = self.0.remove("chat_template_kwargs") else {
+            return Ok(TemplateArguments::default());
+        };
+        TemplateArguments::from_json(&arguments.to_string())
+            .map_err(|error| format!("'chat_template_kwargs': {error}"))
     }
 
     fn seed(&mut self) -> Result<Option<u64>, String> {
@@ -233,7 +293,10 @@ impl Fields {
                 value.as_array().cloned()
             })?;
         let list = list.unwrap_or_default();
-        let mark = Mark::unlike(list.iter().flat_map(|message| texts(&message["content"])));
+        let mut written = Vec::new();
+        let others = ["tools", "chat_template_kwargs"].iter().filter_map(|name| self.0.get(*name));
+        list.iter().chain(others).for_each(|value| texts(value, &mut written));
+        let mark = Mark::unlike(written);
         for (number, value) in list.iter().enumerate() {
             let read = message(value, &mark, &mut pictures);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
@@ -278,11 +341,25 @@ impl Fields {
     }
 }
 
-/// The texts of a message's content.
-fn texts(content: &Value) -> impl Iterator<Item = &str> {
-    let parts = content.as_array().into_iter().flatten();
-    content.as_str().into_iter().chain(parts.filter_map(|part| part["text"].as_str()))
+/// All texts in a value: a template may write any of them.
+fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.push(name);
+                texts(value, found);
+            }
+        }
+        _ => {}
+    }
 }
+
+/// Fields of a message that are read by themselves.
+const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
+/// Fields of a message that are not supported: what is in them is said otherwise now, or is no text.
+const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
 /// A message, whose pictures are added to others.
 fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
@@ -311,7 +388,20 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
     };
     // What newer models call the system.
     let role = if role == "developer" { "system" } else { role };
-    Ok(Message { tool_calls, tool_call_id, ..Message::new(role, content) })
+    let mut others = Vec::new();
+    for (name, value) in
+        value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null())
+    {
+        match name.as_str() {
+            name if OF_MESSAGES.contains(&name) => {}
+            name if UNSUPPORTED_IN_MESSAGES.contains(&name) => {
+                return Err(format!("'{name}' is not supported"));
+            }
+            // The template may look at it: a name, or what an assistant thought.
+            name => others.push((name.to_owned(), value.to_string())),
+        }
+    }
+    Ok(Message { tool_calls, tool_call_id, others, ..Message::new(role, content) })
 }
 
 /// A call of a function, as the assistant's message has it.
@@ -665,8 +755,80 @@ mod tests {
     }
 
     #[test]
+    fn arguments_of_templates_are_read() {
+        let read =
+            chat(r#", "chat_template_kwargs": {"enable_thinking": false, "x": [1]}"#).unwrap();
+        let expected = TemplateArguments::from_json(r#"{"x": [1], "enable_thinking": false}"#);
+        assert_eq!(read.arguments, expected.unwrap());
+        assert!(chat("").unwrap().arguments.is_empty());
+        let prompt = br#"{"prompt": "a", "chat_template_kwargs": {"x": 1}}"#;
+        assert!(Completion::read(prompt, false).unwrap_err().contains("conversations"));
+    }
+
+    #[test]
+    fn templates_are_given_what_else_messages_have() {
+        let body = br#"{"messages": [{"role": "user", "name": "Ada", "content": "a"}, {"role": "assistant", "content": "b", "refusal": null, "audio": null,
+            "reasoning_content": "c", "annotations": []}]}"#;
+        let others = |others: &[(&str, &str)]| -> Vec<(String, String)> {
+            others.iter().map(|(name, json)| ((*name).into(), (*json).into())).collect()
+        };
+        let user = Message { others: others(&[("name", "\"Ada\"")]), ..Message::new("user", "a") };
+        let fields = others(&[("reasoning_content", "\"c\""), ("annotations", "[]")]);
+        let assistant = Message { others: fields, ..Message::new("assistant", "b") };
+        let read = Completion::read(body, true).unwrap();
+        assert_eq!(read.prompt, messages(vec![user, assistant], vec![]));
+        for name in ["refusal", "audio", "function_call"] {
+            let body = format!(
+                r#"{{"messages": [{{"role": "assistant", "content": "a", "{name}": "b"}}]}}"#
+            );
+            let error = Completion::read(body.as_bytes(), true).unwrap_err();
+            assert!(error.contains("messages[0]") && error.contains(name), "{error}");
+        }
+    }
+
+    /// Whatever a template writes of a request, no mark of a picture is in it.
+    #[test]
+    fn marks_are_in_no_text_of_a_request() {
+        let picture =
+            json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}}]);
+        for (place, name) in [("tools", "description"), ("messages", "name")] {
+            let mut body = json!({"messages": [{"role": "user", "content": picture}], "tools": [
+                {"type": "function", "function": {"name": "f"}}]});
+            match place {
+                "tools" => body[place][0]["function"][name] = MARK.into(),
+                _ => body[place][0][name] = MARK.into(),
+            }
+            let read = Completion::read(body.to_string().as_bytes(), true).unwrap();
+            let Prompt::Messages { mark, .. } = read.prompt else { panic!() };
+            assert_eq!(mark, Mark::unlike([MARK]), "{place}");
+        }
+    }
+
+    #[test]
+    fn options_of_events_are_read() {
+        let usage = |rest: &str| chat(rest).map(|read| read.include_usage);
+        let options =
+            |options: &str| usage(&format!(r#", "stream": true, "stream_options": {options}"#));
+        assert_eq!(options("{}"), Ok(false));
+        assert_eq!(options(r#"{"include_usage": true, "include_obfuscation": false}"#), Ok(true));
+        assert_eq!(options(r#"{"include_usage": null}"#), Ok(false));
+        assert_eq!(usage(r#", "stream_options": null"#), Ok(false));
+        for wrong in ["5", "[]", r#"{"include_usage": 1}"#, r#"{"include_use": true}"#] {
+            assert!(options(wrong).unwrap_err().contains("'stream_options'"), "{wrong}");
+        }
+        let alone = usage(r#", "stream_options": {"include_usage": true}"#).unwrap_err();
+        assert!(alone.contains("'stream' should be true"), "{alone}");
+    }
+
+    #[test]
     fn what_is_not_supported_is_refused_by_name() {
         for (rest, name) in [
+            (r#", "reasoning_effort": "low""#, "'reasoning_effort' is not supported"),
+            (r#", "web_search_options": {}"#, "'web_search_options' is not supported"),
+            (r#", "logprobs": true, "top_logprobs": 3"#, "'logprobs' is not supported"),
+            (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "different"),
+            (r#", "chat_template_kwargs": [1]"#, "'chat_template_kwargs'"),
+            (r#", "chat_template_kwargs": {"messages": []}"#, "'messages'"),
             (r#", "n": 2"#, "'n'"),
             (r#", "tools": [{}]"#, "'tools[0]'"),
             (r#", "tools": 1"#, "'tools'"),
