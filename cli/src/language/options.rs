@@ -21,7 +21,7 @@ pub(crate) struct LanguageOptions {
     /// The most tokens in the context, in place of what the program says
     #[arg(long, value_name = "N")]
     pub(crate) max_context_len: Option<usize>,
-    /// The most tokens of a prompt at once, in place of what the program says
+    /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that it was stopped, or who asked has gone
     #[arg(long, value_name = "N")]
     pub(crate) max_seq_len: Option<usize>,
     /// A token that ends a text, in place of what the program says; may be given several times
