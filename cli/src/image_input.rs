@@ -1,7 +1,9 @@
 //! Images as inputs.
 
 use crate::failure::Failure;
+use image::ImageDecoder;
 use image::imageops::FilterType;
+use image::metadata::Orientation;
 use std::io::Cursor;
 use std::path::Path;
 use torchlet::core::TensorInfo;
@@ -96,7 +98,7 @@ pub(crate) fn decode(
     tensor(image, info, mean, std)
 }
 
-/// An image in a file's bytes.
+/// An image in a file's bytes, the way up that it says: cameras store pictures as they were held.
 pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     let mut reader = image::ImageReader::new(Cursor::new(bytes))
         .with_guessed_format()
@@ -105,8 +107,17 @@ pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_BYTES);
-    reader.limits(limits);
-    reader.decode().map_err(|error| Failure::new(error.to_string()))
+    reader.limits(limits.clone());
+    let fail = |error: image::ImageError| Failure::new(error.to_string());
+    let mut decoder = reader.into_decoder().map_err(fail)?;
+    // What the picture itself takes counts, too.
+    limits.reserve(decoder.total_bytes()).map_err(fail)?;
+    decoder.set_limits(limits).map_err(fail)?;
+    // What is wrong with what is said about a picture does not keep it from being one.
+    let orientation = decoder.orientation().unwrap_or(Orientation::NoTransforms);
+    let mut image = image::DynamicImage::from_decoder(decoder).map_err(fail)?;
+    image.apply_orientation(orientation);
+    Ok(image)
 }
 
 /// An image of the input's height and width as a tensor for it.
@@ -170,6 +181,36 @@ mod tests {
             (&[1, 3, 0, 8], false),
         ] {
             assert_eq!(takes_image(&info(sizes)), takes, "{sizes:?}");
+        }
+    }
+
+    /// A picture of two points above each other, as a camera stores it that was held sideways.
+    #[test]
+    fn pictures_are_the_way_up_that_they_say() {
+        let mut image = image::RgbImage::new(32, 16);
+        for (x, _, point) in image.enumerate_pixels_mut() {
+            *point = if x < 16 { image::Rgb([255, 255, 255]) } else { image::Rgb([0, 0, 0]) };
+        }
+        let mut jpeg = Cursor::new(Vec::new());
+        image.write_to(&mut jpeg, image::ImageFormat::Jpeg).unwrap();
+        let jpeg = jpeg.into_inner();
+        let turned = |orientation: u8| {
+            let mut exif = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0".to_vec();
+            exif.extend([orientation, 0, 0, 0, 0, 0, 0]);
+            let length = u16::try_from(exif.len() + 2).unwrap().to_be_bytes();
+            let bytes = [&jpeg[..2], &[0xff, 0xe1], &length, &exif, &jpeg[2..]].concat();
+            open(&bytes).unwrap().into_luma8()
+        };
+        for (orientation, size, white) in [
+            (1, (32, 16), (2, 8)),
+            (3, (32, 16), (30, 8)),
+            (6, (16, 32), (8, 2)),
+            (8, (16, 32), (8, 30)),
+            (0, (32, 16), (2, 8)),
+        ] {
+            let found = turned(orientation);
+            assert_eq!(found.dimensions(), size, "{orientation}");
+            assert!(found.get_pixel(white.0, white.1)[0] > 200, "{orientation}");
         }
     }
 

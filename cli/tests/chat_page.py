@@ -1,4 +1,4 @@
-"""Drives the page that `torchlet serve` has at `/` in a browser: a conversation, a stop, a reset, a wrong key.
+"""Drives the page that `torchlet serve` has at `/` in a browser: a conversation, a stop, a reset, errors, a wrong key, two pages at once.
 
     python chat_page.py TORCHLET MODEL --browser CHROMIUM [--pictures FOLDER]
 
@@ -8,10 +8,11 @@ TORCHLET is the command, MODEL a language model with its tokenizer beside it. Ne
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 from pathlib import Path
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
 
 
 def serve(command: Path, model: Path, *more: str) -> tuple[subprocess.Popen, str]:
@@ -61,6 +62,120 @@ def converse(page: Page, address: str, pictures: Path | None) -> None:
     assert not problems, problems
 
 
+ANSWERS = "**/v1/chat/completions"
+
+
+def event(text: str, reason: str | None = None) -> str:
+    return "data: " + json.dumps({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}) + "\n\n"
+
+
+def fulfil(page: Page, asked: list, **answer) -> None:
+    """Answers in place of the server, and keeps what was asked."""
+
+    def handle(route: Route) -> None:
+        asked.append([message["content"] for message in route.request.post_data_json["messages"]])
+        route.fulfill(**answer)
+
+    page.unroute(ANSWERS)
+    page.route(ANSWERS, handle)
+
+
+def go_wrong(page: Page, address: str) -> None:
+    """What was not answered is not in the way of what is said next, and what was wrong is told."""
+    page.goto(address)
+    asked: list[list[str]] = []
+    errors = page.locator(".error")
+    refused = json.dumps({"error": {"message": "the context is full: no <room>"}})
+    fulfil(page, asked, status=400, content_type="application/json", body=refused)
+    say(page, "first")
+    wait_for_answer(page)
+    expect(errors.last).to_have_text("the context is full: no <room>")
+    # A proxy that knows no JSON.
+    fulfil(page, asked, status=502, content_type="text/html", body="<h1>Bad Gateway</h1>")
+    say(page, "second")
+    wait_for_answer(page)
+    expect(errors.last).to_have_text("502 Bad Gateway")
+    # One that ends in the middle: what came of it stays.
+    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Half an ") + event("answer"))
+    say(page, "third")
+    assert wait_for_answer(page) == "Half an answer"
+    expect(errors.last).to_have_text("the answer was cut off")
+    broken = 'data: {"error": {"message": "the session failed"}}\n\n'
+    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Half") + broken)
+    say(page, "fourth")
+    wait_for_answer(page)
+    expect(errors.last).to_have_text("the session failed")
+    whole = event("An end\n  with lines") + event("", "length") + "data: [DONE]\n\n"
+    fulfil(page, asked, status=200, content_type="text/event-stream", body=whole)
+    page.fill("#text", "fifth")
+    page.press("#text", "Shift+Enter")
+    page.type("#text", "line")
+    page.press("#text", "Enter")
+    assert wait_for_answer(page) == "An end\n  with lines"
+    expect(page.locator(".note")).to_have_count(1)
+    assert errors.count() == 4
+    assert page.locator(".user").last.inner_text() == "fifth\nline"
+    # Nothing is sent while an answer comes, or where there is no text.
+    say(page, "  ")
+    assert asked == [
+        ["first"],
+        ["second"],
+        ["third"],
+        ["third", "Half an answer", "fourth"],
+        ["third", "Half an answer", "fourth", "Half", "fifth\nline"],
+    ], asked
+
+
+def forget_at_once(page: Page, address: str) -> None:
+    """A reset during an answer leaves nothing of it in the next conversation."""
+    page.goto(address)
+    page.route(ANSWERS, lambda route: None)
+    say(page, "Tell me about Moses.")
+    expect(page.locator("#send")).to_have_text("Stop")
+    say(page, "Not yet.")
+    assert page.locator(".user").count() == 1 and page.input_value("#text") == "Not yet."
+    page.click("#reset")
+    expect(page.locator("#send")).to_have_text("Send")
+    asked: list[list[str]] = []
+    fulfil(page, asked, status=200, content_type="text/event-stream", body=event("Hi", "stop") + "data: [DONE]\n\n")
+    say(page, "Hello")
+    assert wait_for_answer(page) == "Hi"
+    assert asked == [["Hello"]], asked
+    assert page.locator(".error").count() == 0 and page.locator("#messages > *").count() == 2
+
+
+def read_long(page: Page, address: str) -> None:
+    """A long answer is followed, unless somebody reads above; a long word stays in the page."""
+    page.goto(address)
+    body = "".join(event(f"{'x' * 300} line {at}\n") for at in range(2000)) + "data: [DONE]\n\n"
+    fulfil(page, [], status=200, content_type="text/event-stream", body=body)
+    say(page, "y" * 20_000)
+    assert wait_for_answer(page).count("line") == 2000
+    box = page.locator("#messages")
+    left = box.evaluate("box => [box.scrollHeight - box.scrollTop - box.clientHeight, box.scrollWidth - box.clientWidth]")
+    assert left[0] < 40 and left[1] <= 0, left
+    box.evaluate("box => box.scrollTop = 0")
+    fulfil(page, [], status=200, content_type="text/event-stream", body=event("short") + "data: [DONE]\n\n")
+    say(page, "again")
+    wait_for_answer(page)
+
+
+def side_by_side(context: BrowserContext, address: str) -> None:
+    """Two pages have two conversations, also where there is one session."""
+    pages = [context.new_page(), context.new_page()]
+    for page in pages:
+        page.goto(address)
+    for page in pages:
+        say(page, "Tell me about Moses.")
+    for page in pages:
+        assert wait_for_answer(page).strip()
+        assert page.locator(".user").count() == 1 and page.locator(".error").count() == 0
+    pages[0].click("#reset")
+    assert pages[1].locator(".user").count() == 1
+    for page in pages:
+        page.close()
+
+
 def with_key(page: Page, address: str) -> None:
     page.goto(address)
     say(page, "Hello")
@@ -92,6 +207,9 @@ def main() -> None:
             process, address = serve(options.command, options.model)
             try:
                 converse(context.new_page(), address, pictures)
+                for drive in (go_wrong, forget_at_once, read_long):
+                    drive(context.new_page(), address)
+                side_by_side(context, address)
             finally:
                 process.terminate()
                 process.wait()
@@ -102,7 +220,7 @@ def main() -> None:
             process.terminate()
             process.wait()
         browser.close()
-    print("the page answers, stops, forgets, and asks for a key")
+    print("the page answers, stops, forgets, tells what went wrong, and asks for a key")
 
 
 if __name__ == "__main__":

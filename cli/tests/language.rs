@@ -97,6 +97,84 @@ fn programs_of_other_forms_are_run() {
     assert_eq!(found, text(&case["chosen"]).trim_end_matches('\n'));
 }
 
+/// What changes nothing is refused, rather than passed over.
+#[test]
+fn options_without_effect_are_refused() {
+    let refused = |arguments: &[&str]| {
+        let output = run(arguments, "");
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let generate = ["generate", MODEL, "--prompt", "x", "-n", "1"];
+    for (option, expected) in [
+        (
+            &["--logit-bias", "1024=1"][..],
+            "logit_bias is about the token 1024, but the program has logits of 1024 tokens",
+        ),
+        (&["--chat-template", "x.jinja"], "unexpected argument"),
+        (&["--tiling", "canvas"], "--tiling is for pictures"),
+    ] {
+        let error = refused(&[&generate[..], option].concat());
+        assert!(error.contains(expected), "{option:?}: {error}");
+    }
+    let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
+    for option in [["--tokenizer", tokenizer], ["--eos-id", "1"]] {
+        let error = refused(&[&["bench-llm", MODEL, "--prompt-tokens", "1"][..], &option].concat());
+        assert!(error.contains("not for measuring"), "{error}");
+    }
+    for argument in ["enable_thinking", "a=b", "messages=[]", "a b=1"] {
+        let error = refused(&["chat", MODEL, "--template-argument", argument]);
+        assert!(error.contains("--template-argument"), "{argument}: {error}");
+    }
+}
+
+/// By the command, and by a request, whose own count more.
+#[test]
+fn templates_are_given_arguments() {
+    let folder = std::env::temp_dir().join(format!("torchlet-arguments-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("template.jinja");
+    let source = "{{ bos_token ~ 'In the beginning' if not enable_thinking | default(true) else raise_exception('it thinks of ' ~ topic) }}";
+    std::fs::write(&path, source).unwrap();
+    let template = path.to_str().unwrap();
+    let mut usual = vec!["--chat-template", template];
+    for argument in [r#"topic="Moses""#, r#"bos_token="<|begin_of_text|>""#] {
+        usual.extend(["--template-argument", argument]);
+    }
+    let chat = |more: &[&str]| {
+        let arguments = ["chat", MODEL, "--temperature", "0", "-n", "20"];
+        run(&[&arguments[..], &usual[..], more].concat(), "Hello\n")
+    };
+    let output = chat(&["--template-argument", "enable_thinking=false"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.len() > 20 && expected().starts_with(text.trim_end_matches('\n')), "{text}");
+    let error = String::from_utf8(chat(&[]).stderr).unwrap();
+    assert!(error.contains("it thinks of Moses"), "{error}");
+
+    let server = Server::new(&usual);
+    let ask = |arguments: Value| {
+        let body = json!({"messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 20, "chat_template_kwargs": arguments});
+        server.ask("POST", "/v1/chat/completions", "", &body.to_string())
+    };
+    let (status, body) = ask(json!({"enable_thinking": false}));
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    let text = answer["choices"][0]["message"]["content"].as_str().unwrap_or_default();
+    assert!(status == 200 && text.len() > 20 && expected().starts_with(text), "{body}");
+    // Nothing is left of it for the next one.
+    let (status, body) = ask(json!({}));
+    assert!(status == 400 && body.contains("it thinks of Moses"), "{body}");
+    let (status, body) = ask(json!({"topic": "David"}));
+    assert!(status == 400 && body.contains("it thinks of David"), "{body}");
+    let (status, body) = server.ask(
+        "POST",
+        "/v1/completions",
+        "",
+        r#"{"prompt": "a", "logit_bias": {"7": 1, "1024": -100}}"#,
+    );
+    assert!(status == 400 && body.contains("logit_bias is about the token 1024"), "{body}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 /// A server, ended with the test.
 struct Server {
     child: Child,

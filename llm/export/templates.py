@@ -679,7 +679,36 @@ CONVERSATIONS = {
         TOOLS[:1],
         True,
     ),
+    "arguments": (
+        [SYSTEM, {**USER, "name": "Ada"}, {"role": "assistant", "content": "Rain.", "reasoning_content": "\nIt is <wet>.\n", "name": "bot"}, USER],
+        [],
+        True,
+        {
+            "enable_thinking": False,
+            "date_string": "1 Jan 2025",
+            "reasoning_effort": "high",
+            "builtin_tools": ["code_interpreter", "browser"],
+            "custom_tools": TOOLS[1:],
+            "tools_in_user_message": False,
+            "documents": [{"title": "Weather <é>", "text": "It's wet.", "n": 1.5}, {"title": "Other", "text": "", "n": None}],
+            "bos_token": "<other>",
+        },
+    ),
+    "thinking": (
+        [USER, {**ASSISTANT, "reasoning_content": "No."}, USER, {"role": "assistant", "content": "\nYes.", "reasoning_content": "Now."}],
+        TOOLS,
+        False,
+        {"enable_thinking": True, "tools_in_user_message": False, "reasoning_effort": None},
+    ),
 }
+# With what there is besides messages and functions.
+ARGUMENT_PIECES = [
+    "{% if documents %}{% for d in documents %}[{{ loop.index }}] {{ d['title'] ~ ': ' ~ d.text }} {{ d.n | tojson }} {% endfor %}{% endif %}{{ documents is defined }}",
+    "{{ enable_thinking | default(true) }} {{ enable_thinking is false }} {{ not_there is defined }} {{ reasoning_effort | default('medium', true) }}",
+    "{% set enable_thinking = enable_thinking if enable_thinking is defined else 7 %}{{ enable_thinking }}{{ bos_token }}{{ builtin_tools | tojson }}",
+    "{% for m in messages %}{{ m.name | default('?') }} {{ m.get('reasoning_content', '-') | trim }} {{ 'name' in m }};{% endfor %}",
+    "{% for key, value in documents[0].items() %}{{ key }}={{ value }}, {% endfor %}{{ documents }}",
+]
 MODELS = {
     "llama31": LLAMA31,
     "qwen3": QWEN3,
@@ -698,12 +727,11 @@ TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
 
 def render(template: str, conversation: str) -> dict:
-    messages, tools, add_generation_prompt = CONVERSATIONS[conversation]
+    messages, tools, add_generation_prompt, *rest = CONVERSATIONS[conversation]
+    arguments = {"documents": None, **TOKENS, **(rest[0] if rest else {})}
     compiled = chat_template_utils._compile_jinja_template(template)
     try:
-        text = compiled.render(
-            messages=messages, tools=tools or None, documents=None, add_generation_prompt=add_generation_prompt, **TOKENS
-        )
+        text = compiled.render(messages=messages, tools=tools or None, add_generation_prompt=add_generation_prompt, **arguments)
     except Exception as error:  # noqa: BLE001
         return {"conversation": conversation, "refused": str(error)}
     return {"conversation": conversation, "text": text}
@@ -712,8 +740,13 @@ def render(template: str, conversation: str) -> dict:
 def main() -> None:
     templates = [{"name": name, "template": template, "cases": [render(template, it) for it in CONVERSATIONS]} for name, template in MODELS.items()]
     templates += [{"name": f"piece {at}", "template": template, "cases": [render(template, "tools")]} for at, template in enumerate(PIECES)]
+    templates += [
+        {"name": f"argument piece {at}", "template": template, "cases": [render(template, it) for it in ("one", "arguments", "thinking")]}
+        for at, template in enumerate(ARGUMENT_PIECES)
+    ]
     conversations = {
-        name: {"messages": messages, "tools": tools, "add_generation_prompt": prompt} for name, (messages, tools, prompt) in CONVERSATIONS.items()
+        name: {"messages": messages, "tools": tools, "add_generation_prompt": prompt, **({"arguments": rest[0]} if rest else {})}
+        for name, (messages, tools, prompt, *rest) in CONVERSATIONS.items()
     }
     whole = {"tokens": TOKENS, "conversations": conversations, "templates": templates}
     OUT.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n")

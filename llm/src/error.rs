@@ -86,6 +86,15 @@ pub enum Error {
         /// What it may be.
         expected: &'static str,
     },
+    /// A setting is about a token that the program does not know.
+    UnknownToken {
+        /// Which setting.
+        name: &'static str,
+        /// The token.
+        token: u32,
+        /// How many tokens the program has logits of, from 0 on.
+        vocabulary: usize,
+    },
     /// No token can be chosen: the model gave no number that is larger than minus infinity.
     NoToken {
         /// How many logits there were.
@@ -137,6 +146,10 @@ impl fmt::Display for Error {
             Error::Setting { name, value, expected } => {
                 write!(f, "{name} is {value}, but should be {expected}")
             }
+            Error::UnknownToken { name, token, vocabulary } => write!(
+                f,
+                "{name} is about the token {token}, but the program has logits of {vocabulary} tokens: it should be below {vocabulary}"
+            ),
             Error::NoToken { logits } => write!(
                 f,
                 "no token can be chosen: none of the {logits} logits is larger than minus infinity"

@@ -36,7 +36,7 @@ mod stats;
 mod tokenizer;
 mod tools;
 
-pub use chat::{ChatTemplate, Message};
+pub use chat::{ChatTemplate, Message, TemplateArguments};
 pub use encoder::Input;
 pub use error::Error;
 pub use generation::{Finish, Generation, GenerationConfig, Stop};

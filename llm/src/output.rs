@@ -33,7 +33,7 @@ impl<'t> Output<'t> {
     fn add(&mut self, new: &str) -> bool {
         let old = self.text.len();
         self.text.push_str(new);
-        let stops = self.stop.iter().filter(|stop| !stop.is_empty());
+        let stops = self.stop.iter();
         // A text that ends it may have begun in what waits.
         let found = stops.clone().filter_map(|stop| {
             let from = (0..=old.saturating_sub(stop.len()))

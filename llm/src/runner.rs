@@ -1,6 +1,6 @@
 //! From a prompt to text.
 
-use crate::chat::{ChatTemplate, Message};
+use crate::chat::{ChatTemplate, Message, TemplateArguments};
 use crate::decoder::{Decoder, Memory, Wanted};
 use crate::encoder::{Input, Kind};
 use crate::error::Error;
@@ -90,6 +90,7 @@ pub struct Runner {
     metadata: Metadata,
     memory: Memory,
     template: Option<Arc<ChatTemplate>>,
+    arguments: TemplateArguments,
     #[cfg(feature = "grammar")]
     vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
     /// The tokens that were fed.
@@ -135,6 +136,7 @@ impl Runner {
             metadata,
             memory,
             template: None,
+            arguments: TemplateArguments::default(),
             #[cfg(feature = "grammar")]
             vocabulary: Arc::default(),
             context: Vec::new(),
@@ -169,6 +171,7 @@ impl Runner {
             metadata: self.metadata.clone(),
             memory: self.memory,
             template: self.template.clone(),
+            arguments: self.arguments.clone(),
             #[cfg(feature = "grammar")]
             vocabulary: self.vocabulary.clone(),
             context: Vec::new(),
@@ -183,6 +186,16 @@ impl Runner {
     /// Sets how [`chat`](Self::chat) makes a prompt of messages.
     pub fn set_chat_template(&mut self, template: impl Into<Arc<ChatTemplate>>) {
         self.template = Some(template.into());
+    }
+
+    /// Sets what else the chat template is given, from now on: `enable_thinking`, say.
+    pub fn set_template_arguments(&mut self, arguments: TemplateArguments) {
+        self.arguments = arguments;
+    }
+
+    /// What else the chat template is given.
+    pub fn template_arguments(&self) -> &TemplateArguments {
+        &self.arguments
     }
 
     /// How [`chat`](Self::chat) makes a prompt of messages: what was set, or Llama 3's or ChatML, by the special tokens that there are.
@@ -412,7 +425,7 @@ impl Runner {
         mut on_text: impl FnMut(&str),
     ) -> Result<Generation, Error> {
         let start = (SystemTime::now(), Instant::now());
-        let prompt = self.chat_template()?.render_with_tools(messages, tools, true)?;
+        let prompt = self.chat_prompt(messages, tools)?;
         let inputs = mark.place(&prompt, objects)?;
         self.keep_common(&[])?;
         self.run(&inputs, config, start, &mut on_text)
@@ -426,8 +439,16 @@ impl Runner {
         self.prompt_tokens(messages, &[])
     }
 
+    /// The prompt that [`chat_with_tools`](Self::chat_with_tools) makes, as text.
+    ///
+    /// # Errors
+    /// The template refuses the messages.
+    pub fn chat_prompt(&mut self, messages: &[Message], tools: &[Tool]) -> Result<String, Error> {
+        self.chat_template()?.render_with(messages, tools, &self.arguments, true)
+    }
+
     fn prompt_tokens(&mut self, messages: &[Message], tools: &[Tool]) -> Result<Vec<u32>, Error> {
-        let prompt = self.chat_template()?.render_with_tools(messages, tools, true)?;
+        let prompt = self.chat_prompt(messages, tools)?;
         self.tokenizer.encode(&prompt)
     }
 
@@ -663,6 +684,14 @@ impl Runner {
         on_text: &mut dyn FnMut(&str),
     ) -> Result<Generation, Error> {
         let mut sampler = Sampler::new(config.sampling.clone())?;
+        if self.decoder.vocabulary() > 0 {
+            // Before the prompt is fed, where the program says how many logits it gives.
+            config.sampling.check_tokens(self.decoder.vocabulary())?;
+        }
+        if config.stop.iter().any(String::is_empty) {
+            let expected = "a text that is not empty";
+            return Err(Error::Setting { name: "stop", value: "\"\"".into(), expected });
+        }
         let mut stats = Stats::new(self.load_started, self.load);
         stats.started = started;
         let pending = usize::from(matches!(self.next, Next::Token(_)));

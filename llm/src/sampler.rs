@@ -63,6 +63,15 @@ impl Sampling {
             None => Ok(()),
         }
     }
+
+    /// Refuses what is about tokens that a program with so many logits does not have.
+    pub(crate) fn check_tokens(&self, vocabulary: usize) -> Result<(), Error> {
+        let is_unknown = |token: &u32| usize::try_from(*token).map_or(true, |at| at >= vocabulary);
+        let unknown = self.logit_bias.iter().map(|(token, _)| *token).find(is_unknown);
+        unknown.map_or(Ok(()), |token| {
+            Err(Error::UnknownToken { name: "logit_bias", token, vocabulary })
+        })
+    }
 }
 
 /// Chooses tokens, one after the other, by [`Sampling`].
@@ -99,8 +108,9 @@ impl Sampler {
     /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a number counts as minus infinity.
     ///
     /// # Errors
-    /// All logits are minus infinity, or there are none.
+    /// All logits are minus infinity, or there are none, or a bias is of a token that has none.
     pub fn sample(&mut self, logits: &mut [f32], context: &[u32]) -> Result<u32, Error> {
+        self.sampling.check_tokens(logits.len())?;
         self.adjust(logits, context);
         let nothing = Error::NoToken { logits: logits.len() };
         let likeliest = argmax(logits).ok_or(nothing)?;
@@ -322,8 +332,23 @@ mod tests {
         assert_eq!(chosen(&penalty, &logits, &[0, 0, 9], 1), [0, 1, 0]);
         let window = Sampling { repetition_window: 1, ..penalty };
         assert_eq!(chosen(&window, &logits, &[0, 2], 1), [1, 0, 0]);
-        let biased = Sampling { logit_bias: vec![(2, 4.0), (77, 1.0)], ..greedy };
+        let biased = Sampling { logit_bias: vec![(2, 4.0)], ..greedy };
         assert_eq!(chosen(&biased, &logits, &[], 1), [0, 0, 1]);
+    }
+
+    #[test]
+    fn biases_of_tokens_that_are_not_there_are_refused() {
+        let biased =
+            |token| Sampling { logit_bias: vec![(0, 1.0), (token, 1.0)], ..Sampling::greedy() };
+        for token in [3, 77, u32::MAX] {
+            let mut sampler = Sampler::new(biased(token)).unwrap();
+            let error = sampler.sample(&mut [2.0, 1.5, -1.0], &[]).unwrap_err();
+            assert!(
+                matches!(error, Error::UnknownToken { name: "logit_bias", token: found, vocabulary: 3 } if found == token),
+                "{error}"
+            );
+        }
+        assert_eq!(Sampler::new(biased(2)).unwrap().sample(&mut [2.0, 1.5, -1.0], &[]).unwrap(), 0);
     }
 
     /// Whatever a model gives, the answer is an index of a number that is larger than minus infinity, or an error.

@@ -1,7 +1,10 @@
 //! Chat templates with the idioms of public models against what `transformers` makes of them (`export/templates.py`).
 
 use serde_json::{Value, json};
-use torchlet_llm::{ChatTemplate, Message, Tool, ToolCall};
+use torchlet_llm::{ChatTemplate, Message, TemplateArguments, Tool, ToolCall};
+
+/// Fields of messages that a [`Message`] has as its own.
+const OWN: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
 
 fn message(value: &Value) -> Message {
     let calls = value["tool_calls"].as_array().into_iter().flatten();
@@ -15,6 +18,13 @@ fn message(value: &Value) -> Message {
             })
             .collect(),
         tool_call_id: value["tool_call_id"].as_str().map(Into::into),
+        others: value
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|(name, _)| !OWN.contains(&name.as_str()))
+            .map(|(name, value)| (name.clone(), value.to_string()))
+            .collect(),
         ..Message::new(text(&value["role"]), text(&value["content"]))
     }
 }
@@ -35,8 +45,15 @@ fn prompts_are_those_of_transformers() {
             let tools: Vec<Tool> =
                 list("tools").map(|tool| Tool::from_json(&tool.to_string()).unwrap()).collect();
             let prompts = conversation["add_generation_prompt"].as_bool().unwrap();
+            let arguments = match &conversation["arguments"] {
+                Value::Null => TemplateArguments::default(),
+                arguments => TemplateArguments::from_json(&arguments.to_string()).unwrap(),
+            };
             let found = match &made {
-                Ok(made) => made.as_ref().unwrap().render_with_tools(&messages, &tools, prompts),
+                Ok(made) => {
+                    let made = made.as_ref().unwrap();
+                    made.render_with(&messages, &tools, &arguments, prompts)
+                }
                 Err(error) => {
                     failures.push(format!("{}: {error}", template["name"]));
                     break;

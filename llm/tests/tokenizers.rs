@@ -45,6 +45,57 @@ fn tokens_are_those_of_the_python_packages() {
     assert!(count >= 70, "{count}");
 }
 
+/// As those of Phi 3: what `tokenizers` does where a token has `lstrip` or `rstrip`.
+#[test]
+fn added_tokens_take_the_spaces_beside_them() {
+    let text = std::fs::read_to_string(path("tokenizer.json")).unwrap();
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    for token in file["added_tokens"].as_array_mut().unwrap() {
+        match token["content"].as_str().unwrap() {
+            "<|im_start|>" => token["lstrip"] = true.into(),
+            "<|im_end|>" => token["rstrip"] = true.into(),
+            _ => {}
+        }
+    }
+    let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+    let name = |name: &str| tokenizer.special(name).unwrap();
+    let (start, end) = (name("<|im_start|>"), name("<|im_end|>"));
+    let plain = |text: &str| tokenizer.encode_plain(text).unwrap();
+    let found =
+        tokenizer.encode("a \n<|im_start|> b <|im_end|>\n\u{a0} c <|im_end|> <|im_start|>d");
+    let expected = [
+        plain("a"),
+        vec![start],
+        plain(" b "),
+        vec![end],
+        plain("c "),
+        vec![end, start],
+        plain("d"),
+    ];
+    assert_eq!(found.unwrap(), expected.concat());
+    // Where they are text, they take nothing.
+    let text = "a <|im_start|> b";
+    assert_eq!(tokenizer.decode(&plain(text)), text);
+}
+
+/// Tokens without a text change nothing about the spaces of what comes behind.
+#[test]
+fn special_tokens_leave_spaces_as_they_are() {
+    for name in ["bpe.model", "unigram.model", "tokenizer.json"] {
+        let tokenizer = Tokenizer::load(path(name)).unwrap();
+        let text = tokenizer.encode_plain("Hello world").unwrap();
+        let silent = tokenizer.eos().unwrap();
+        assert_eq!(tokenizer.decode(&[silent]), "", "{name}");
+        for count in 0..20 {
+            let specials = vec![silent; count];
+            let tokens = [&text[..], &specials, &text, &specials[..count / 2], &text].concat();
+            let mut stream = TextStream::new(&tokenizer, &[]);
+            let pieces: String = tokens.iter().map(|token| stream.push(*token)).collect();
+            assert_eq!(pieces + &stream.finish(), tokenizer.decode(&tokens), "{name} {count}");
+        }
+    }
+}
+
 #[test]
 fn tokens_become_text_again_whole_and_one_by_one() {
     for form in expected() {

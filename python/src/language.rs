@@ -310,20 +310,28 @@ struct Conversation {
     objects: Vec<Part>,
     mark: Mark,
     tools: Vec<Tool>,
+    arguments: llm::TemplateArguments,
 }
 
-/// Who says it, what, the functions that are called (identifier, name, arguments), and the call that this is the result of.
-type Spoken<'py> =
-    (String, Vec<(String, Bound<'py, PyAny>)>, Vec<(String, String, String)>, Option<String>);
+/// Who says it, what, the functions that are called (identifier, name, arguments), the call that this is the result of, and other fields with their
+/// JSON.
+type Spoken<'py> = (
+    String,
+    Vec<(String, Bound<'py, PyAny>)>,
+    Vec<(String, String, String)>,
+    Option<String>,
+    Vec<(String, String)>,
+);
 
 impl Conversation {
-    fn of(spoken: Vec<Spoken<'_>>, tools: &[String]) -> PyResult<Self> {
+    fn of(spoken: Vec<Spoken<'_>>, tools: &[String], arguments: &str) -> PyResult<Self> {
+        let arguments = llm::TemplateArguments::from_json(arguments).map_err(Failure::from)?;
         let tools: Result<Vec<Tool>, _> = tools.iter().map(|tool| Tool::from_json(tool)).collect();
         let tools = tools.map_err(Failure::from)?;
         let mut read = Vec::new();
-        for (role, content, calls, tool_call_id) in spoken {
+        for (role, content, calls, tool_call_id, others) in spoken {
             let content: PyResult<Vec<Part>> = content.iter().map(Part::of).collect();
-            read.push((role, content?, calls, tool_call_id));
+            read.push((role, content?, calls, tool_call_id, others));
         }
         let texts = read.iter().flat_map(|(_, content, ..)| content);
         let mark = Mark::unlike(texts.filter_map(|part| match part {
@@ -331,7 +339,7 @@ impl Conversation {
             _ => None,
         }));
         let (mut messages, mut objects) = (Vec::new(), Vec::new());
-        for (role, content, calls, tool_call_id) in read {
+        for (role, content, calls, tool_call_id, others) in read {
             let mut text = String::new();
             for part in content {
                 match part {
@@ -344,9 +352,9 @@ impl Conversation {
             }
             let call = |(id, name, arguments)| ToolCall { id, name, arguments };
             let tool_calls = calls.into_iter().map(call).collect();
-            messages.push(Message { tool_calls, tool_call_id, ..Message::new(role, text) });
+            messages.push(Message { tool_calls, tool_call_id, others, ..Message::new(role, text) });
         }
-        Ok(Conversation { messages, objects, mark, tools })
+        Ok(Conversation { messages, objects, mark, tools, arguments })
     }
 
     fn answer(
@@ -355,7 +363,8 @@ impl Conversation {
         config: &llm::GenerationConfig,
         hear: &mut dyn FnMut(&str),
     ) -> Result<llm::Generation, Failure> {
-        let Conversation { messages, objects, mark, tools } = self;
+        let Conversation { messages, objects, mark, tools, arguments } = self;
+        runner.set_template_arguments(arguments);
         if objects.is_empty() {
             return Ok(runner.chat_with_tools(&messages, &tools, config, hear)?);
         }
@@ -677,19 +686,21 @@ impl Runner {
         generated(py, self.run(py, Prompt::Parts(parts?), config, on_text, turn)?)
     }
 
-    /// Messages are who says it, parts, calls of functions and the call that it is the result of; functions are JSON. Gives the calls beside the
-    /// rest of the text.
-    #[pyo3(signature = (messages, tools, config, on_text, turn = None))]
+    /// Messages are who says it, parts, calls of functions, the call that it is the result of and other fields; functions and what else the template
+    /// is given are JSON. Gives the calls beside the rest of the text.
+    #[pyo3(signature = (messages, tools, arguments, config, on_text, turn = None))]
+    #[expect(clippy::too_many_arguments, reason = "they are those of Python's method")]
     fn chat<'py>(
         &self,
         py: Python<'py>,
         messages: Vec<Spoken<'py>>,
         tools: Vec<String>,
+        arguments: &str,
         config: Config,
         on_text: Option<Py<PyAny>>,
         turn: Option<Py<Turn>>,
     ) -> PyResult<(Generated<'py>, Vec<(String, String)>)> {
-        let conversation = Conversation::of(messages, &tools)?;
+        let conversation = Conversation::of(messages, &tools, arguments)?;
         let calls = (!tools.is_empty()).then(|| ToolCalls::of(&conversation.tools));
         let prompt = Prompt::Messages(conversation);
         let mut made = self.run(py, prompt, config, on_text, turn)?;

@@ -3,7 +3,7 @@
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -267,6 +267,26 @@ def test_pictures_become_what_the_program_takes() -> None:
     text = llm.Runner(MODELS / "model/fp32.pte", chat_template="{{ messages[0].role }}")
     with pytest.raises(torchlet.Error, match="0 places for 1 pictures"):
         text.chat([{"role": "user", "content": [whole]}])
+
+
+def test_template_arguments() -> None:
+    template = "{{ 'In the' if enable_thinking | default(true) else messages[0].name }}{{ documents[0].n if documents }}"
+    runner = llm.Runner(MODELS / "model/fp32.pte", chat_template=template)
+    messages = [{"role": "user", "content": "x", "name": "Moses"}]
+
+    def prompt(**arguments: Any) -> list[Optional[int]]:
+        runner.chat(messages, template_arguments=arguments, max_new_tokens=1)
+        return runner.context
+
+    encode = runner.tokenizer.encode
+    assert prompt() == encode("In the")
+    assert prompt(enable_thinking=False, documents=[{"n": 7}]) == encode("Moses7")
+    # Nothing is left of them for the next one.
+    assert prompt() == encode("In the")
+    "".join(runner.stream_chat(messages, template_arguments={"enable_thinking": False}, max_new_tokens=1))
+    assert runner.context == encode("Moses")
+    with pytest.raises(torchlet.Error, match="'messages' cannot be an argument"):
+        prompt(messages=[])
 
 
 def test_functions(runner: llm.Runner) -> None:

@@ -170,8 +170,11 @@ class Runner:
     ) -> Generated: ...
     def chat(
         self,
-        messages: Sequence[tuple[str, Sequence[tuple[str, Any]], Sequence[tuple[str, str, str]], Optional[str]]],
+        messages: Sequence[
+            tuple[str, Sequence[tuple[str, Any]], Sequence[tuple[str, str, str]], Optional[str], Sequence[tuple[str, str]]]
+        ],
         tools: Sequence[str],
+        arguments: str,
         config: Any,
         on_text: Optional[Callable[[str], Any]],
         turn: Optional[Turn] = None,

@@ -168,7 +168,8 @@ class Picture:
 
 #: Text; tokens; or parts of a prompt in their order.
 Prompt = Union[str, Sequence[Union[str, Sequence[int], Image, Audio, Picture]], Sequence[int]]
-#: A message as OpenAI's API has it: `role`, `content`, `tool_calls` and `tool_call_id`. A list of content has texts, pictures and sounds.
+#: A message as OpenAI's API has it: `role`, `content`, `tool_calls` and `tool_call_id`. A list of content has texts, pictures and sounds. Other fields,
+#: such as `name` and `reasoning_content`, are for templates that look at them.
 ChatMessage = Mapping[str, Any]
 #: A function as OpenAI's API has it.
 Tool = Mapping[str, Any]
@@ -383,6 +384,7 @@ class Runner:
         config: GenerationConfig = GenerationConfig(),
         *,
         tools: Optional[Sequence[Tool]] = None,
+        template_arguments: Optional[Mapping[str, Any]] = None,
         on_text: Optional[Listener] = None,
         **options: Any,
     ) -> Generation:
@@ -390,8 +392,9 @@ class Runner:
         unless there are pictures or sounds in it: a list of content has these among its texts.
 
         `tools` are functions that may be called: `Generation.tool_calls` has the calls, which `on_text` hears as the model writes them.
+        `template_arguments` are what else the chat template is given: `{"enable_thinking": False}`, say.
         """
-        return self._chat(messages, _configured(config, options), on_text, tools=tools or ())
+        return self._chat(messages, _configured(config, options), on_text, tools=tools or (), arguments=template_arguments)
 
     def _chat(
         self,
@@ -400,10 +403,11 @@ class Runner:
         on_text: Optional[Listener],
         turn: Optional[_torchlet.Turn] = None,
         tools: Sequence[Tool] = (),
+        arguments: Optional[Mapping[str, Any]] = None,
     ) -> Generation:
         spoken = [_message(message) for message in messages]
         functions = [json.dumps(tool) for tool in tools]
-        made, calls = self._native.chat(spoken, functions, config, on_text, turn)
+        made, calls = self._native.chat(spoken, functions, json.dumps(dict(arguments or {})), config, on_text, turn)
         return _generation(made, calls)
 
     def stream(
@@ -418,11 +422,12 @@ class Runner:
         config: GenerationConfig = GenerationConfig(),
         *,
         tools: Optional[Sequence[Tool]] = None,
+        template_arguments: Optional[Mapping[str, Any]] = None,
         **options: Any,
     ) -> Iterator[str]:
         """The text of `chat`, piece by piece, calls of functions as the model writes them."""
         configured = _configured(config, options)
-        return self._streamed(lambda hear, turn: self._chat(messages, configured, hear, turn, tools or ()))
+        return self._streamed(lambda hear, turn: self._chat(messages, configured, hear, turn, tools or (), template_arguments))
 
     def _streamed(self, generate: Callable[[Listener, _torchlet.Turn], Generation]) -> Iterator[str]:
         pieces: queue.SimpleQueue[Union[str, BaseException, None]] = queue.SimpleQueue()
@@ -531,9 +536,13 @@ def _channels(values: Union[float, Sequence[float]]) -> list[float]:
     return [float(value) for value in values] if isinstance(values, Iterable) else [float(values)]
 
 
+#: Fields of a message that are told by themselves.
+_FIELDS = ("role", "content", "tool_calls", "tool_call_id")
+
+
 def _message(
     message: ChatMessage,
-) -> tuple[str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str]]:
+) -> tuple[str, list[tuple[str, Any]], list[tuple[str, str, str]], Optional[str], list[tuple[str, str]]]:
     content = message.get("content")
     parts = [content or ""] if content is None or isinstance(content, str) else content
     try:
@@ -543,7 +552,8 @@ def _message(
         role = message["role"]
     except KeyError as missing:
         raise invalid_argument(f"a message lacks {missing}") from None
-    return role, [_part(part) for part in parts], calls, message.get("tool_call_id")
+    others = [(name, json.dumps(value)) for name, value in message.items() if name not in _FIELDS and value is not None]
+    return role, [_part(part) for part in parts], calls, message.get("tool_call_id"), others
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 use crate::forms::module;
 use crate::ids;
 use serde_json::Value;
-use torchlet::RunOn;
+use torchlet::core::{MethodMeta, TensorInfo, ValueRef};
 use torchlet::llm::{
-    Error, Finish, LogMel, Overrides, Sound, SpeechTokens, Task, Tokenizer, Transcriber,
-    TranscriptionConfig,
+    Error, Failure, Finish, LogMel, Model, Overrides, Sound, SpeechTokens, Task, Tokenizer,
+    Transcriber, TranscriptionConfig,
 };
+use torchlet::{Module, RunOn};
 
 const FORMS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/forms");
 
@@ -70,6 +71,64 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
         &Overrides::default(),
     );
     assert!(refused.unwrap_err().to_string().contains("encoder"));
+}
+
+/// A program whose decoder is called as in the first versions of Optimum.
+struct OldNames(Module);
+
+/// What the program's own name of a method is.
+fn own(name: &str) -> &str {
+    if name == "decoder" { "text_decoder" } else { name }
+}
+
+impl Model for OldNames {
+    fn method_names(&self) -> Result<Vec<String>, Failure> {
+        let names = Model::method_names(&self.0)?;
+        Ok(names.iter().map(|name| name.trim_start_matches("text_").to_owned()).collect())
+    }
+
+    fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
+        Model::method_meta(&self.0, own(method))
+    }
+
+    fn load(&mut self, method: &str) -> Result<(), Failure> {
+        Model::load(&mut self.0, own(method))
+    }
+
+    fn run(
+        &mut self,
+        method: &str,
+        inputs: &[ValueRef<'_>],
+        read: &mut dyn FnMut(usize, ValueRef<'_>),
+    ) -> Result<(), Failure> {
+        Model::run(&mut self.0, own(method), inputs, read)
+    }
+
+    fn reset(&mut self, method: &str) -> Result<(), Failure> {
+        Model::reset(&mut self.0, own(method))
+    }
+
+    fn state(&mut self, method: &str) -> Result<Vec<TensorInfo>, Failure> {
+        Model::state(&mut self.0, own(method))
+    }
+
+    fn another(&self) -> Box<dyn Model> {
+        Box::new(OldNames(self.0.share()))
+    }
+}
+
+#[test]
+fn decoders_have_two_names() {
+    let expected = expected();
+    let overrides = Overrides { eos_ids: Some(vec![9999]), ..Overrides::default() };
+    let model = OldNames(module("speech", RunOn::Cpu));
+    let mut transcriber = Transcriber::new(model, Tokenizer::empty(), &overrides).unwrap();
+    let start = Some(ids(&expected["start"]));
+    let config = TranscriptionConfig { start, ..Default::default() };
+    for _ in 0..2 {
+        let found = transcriber.transcribe(&sound(), &config, |_| ()).unwrap().generation;
+        assert_eq!(found.tokens, ids(&expected["chosen"]));
+    }
 }
 
 #[test]

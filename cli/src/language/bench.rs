@@ -12,6 +12,11 @@ use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 
 /// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen without a tokenizer, always the likeliest.
 pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
+    if arguments.language.tokenizer.is_some() || !arguments.language.eos_id.is_empty() {
+        return Err(Failure::new(
+            "--tokenizer and --eos-id are not for measuring: any tokens do, and none ends a text",
+        ));
+    }
     let mut runner = runner(&arguments.language, Tokenizer::empty())?;
     let threads = arguments.language.model_options.threads.map_or_else(
         || std::thread::available_parallelism().map_or(1, |count| count.get()),

@@ -2,7 +2,7 @@
 
 use super::generate::{peak_memory, show, show_stats};
 use super::options::ChatArguments;
-use super::{open, stop_on_interrupt};
+use super::{open_with_template, stop_on_interrupt};
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint};
 use std::io::{BufRead, IsTerminal, Write};
@@ -12,7 +12,7 @@ const HELP: &str = "/reset forgets the conversation, /stats shows what the last 
 
 /// Talks with a model, a line for each message.
 pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
-    let mut runner = open(&arguments.language)?;
+    let mut runner = open_with_template(&arguments.language, &arguments.template)?;
     runner.chat_template()?;
     stop_on_interrupt(runner.stop_handle())?;
     let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();

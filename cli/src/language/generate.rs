@@ -13,12 +13,25 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         Some(prompt) => prompt.clone(),
         None => read_prompt()?,
     };
+    if arguments.image.is_empty() && arguments.tiling.tiling().is_some() {
+        return Err(Failure::new(
+            "--tiling is for pictures, and there is none: give one with --image",
+        ));
+    }
     let mut runner = open(&arguments.language)?;
     let has_bos = runner.metadata().bos_id.is_some();
+    let num_bos = match arguments.num_bos {
+        Some(1..) if !has_bos => {
+            return Err(Failure::new(
+                "--num-bos: neither the program nor the tokenizer has a token in front of a text",
+            ));
+        }
+        number => number.unwrap_or(usize::from(has_bos)),
+    };
     let config = GenerationConfig {
         echo: arguments.echo,
         ignore_eos: arguments.ignore_eos,
-        num_bos: if has_bos { arguments.num_bos } else { 0 },
+        num_bos,
         ..arguments.sampling.config()?
     };
     stop_on_interrupt(runner.stop_handle())?;

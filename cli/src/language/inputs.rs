@@ -5,6 +5,7 @@ use super::pictures::PictureForm;
 use crate::failure::Failure;
 use std::path::Path;
 use torchlet::Tensor;
+use torchlet::core::TensorInfo;
 use torchlet::llm::{Input, LogMel, Runner, Sound};
 
 /// Where pictures and sounds go in a prompt.
@@ -94,27 +95,79 @@ fn place(
     Ok(made)
 }
 
-/// What the program takes of a sound: log-mel features, as many bins and frames as it says.
+/// What the program takes of a sound: log-mel features, as many bins and frames as it says, of one piece or of several.
 fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
     let none = || Failure::new("the program takes no sounds: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
+    let in_file = |failure: Failure| Failure::new(format!("'{}': {failure}", path.display()));
+    let sound = Sound::load(path).map_err(|error| in_file(error.into()))?;
+    pieces(&sound, info).map_err(in_file)
+}
+
+/// Features of a sound in pieces that are as long as the program says: what Voxtral's processor makes of it.
+fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
-    let (bins, frames) = match sizes[..] {
-        [1, bins, frames] => (bins, frames),
+    let (most, bins, frames) = match sizes[..] {
+        [most, bins, frames] if most > 0 && frames > 0 => (most, bins, frames),
         _ => {
             return Err(Failure::new(format!(
-                "the program takes {info} of a sound, not [1, bins, frames]"
+                "the program takes {info} of a sound, not [pieces, bins, frames]"
             )));
         }
     };
-    let sound = Sound::load(path)?.at_rate(LogMel::RATE)?;
-    let features = LogMel::new(bins)?.features(sound.samples(), frames);
-    Ok(Tensor::from_vec(&[1, bins, frames], features)?.to_type(info.scalar_type)?)
+    let sound = sound.at_rate(LogMel::RATE)?;
+    let count = sound.samples().len().div_ceil(LogMel::samples(frames)).max(1);
+    if count > most {
+        let seconds = |samples: usize| samples as f64 / f64::from(LogMel::RATE);
+        return Err(Failure::new(format!(
+            "the sound has {:.1} seconds, and the program takes {:.1} at most",
+            seconds(sound.samples().len()),
+            seconds(LogMel::samples(frames).saturating_mul(most))
+        )));
+    }
+    let whole = LogMel::new(bins)?.features(sound.samples(), frames * count);
+    // All frames of a bin come one after the other, and become those of each piece.
+    let mut features = Vec::with_capacity(whole.len());
+    for piece in 0..count {
+        for bin in whole.chunks_exact(frames * count) {
+            features.extend_from_slice(&bin[piece * frames..(piece + 1) * frames]);
+        }
+    }
+    Ok(Tensor::from_vec(&[count, bins, frames], features)?.to_type(info.scalar_type)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torchlet::ScalarType;
+
+    /// A program may take as many pieces as a sound has: the features of each are those of the whole.
+    #[test]
+    fn long_sounds_come_in_pieces() {
+        let info = |sizes: &[i32]| TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();
+        let sound = |samples: usize| {
+            let wave = (0..samples).map(|at| (at as f32 * 0.05).sin() * (at as f32 * 1e-4));
+            Sound::new(LogMel::RATE, wave.collect()).unwrap()
+        };
+        let (bins, frames) = (8, 10);
+        let long = pieces(&sound(4000), &info(&[4, 8, 10])).unwrap();
+        assert_eq!(long.shape(), [3, 8, 10]);
+        let whole = LogMel::new(bins).unwrap().features(sound(4000).samples(), 3 * frames);
+        let long = long.as_slice::<f32>().unwrap();
+        for piece in 0..3 {
+            for bin in 0..bins {
+                for frame in 0..frames {
+                    let expected = whole[bin * 3 * frames + piece * frames + frame];
+                    assert_eq!(long[(piece * bins + bin) * frames + frame], expected);
+                }
+            }
+        }
+        assert_eq!(pieces(&sound(1600), &info(&[4, 8, 10])).unwrap().shape(), [1, 8, 10]);
+        assert_eq!(pieces(&sound(0), &info(&[1, 8, 10])).unwrap().shape(), [1, 8, 10]);
+        let error = pieces(&sound(16_000), &info(&[4, 8, 10])).unwrap_err().to_string();
+        assert!(error.contains("1.0 seconds") && error.contains("0.4 at most"), "{error}");
+        assert!(pieces(&sound(10), &info(&[8, 10])).is_err());
+    }
 
     fn placed(prompt: &str, images: usize, sounds: usize) -> Result<String, Failure> {
         let tensor = |number: usize| Tensor::from_slice(&[1], &[number as f32]).unwrap();

@@ -26,7 +26,7 @@ pub(crate) use transcribe::transcribe;
 
 use crate::failure::Failure;
 use crate::model;
-use options::LanguageOptions;
+use options::{LanguageOptions, TemplateOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,12 +70,23 @@ fn needed_tokenizer_file(options: &LanguageOptions) -> Result<PathBuf, Failure> 
 
 /// Opens a program and its tokenizer.
 fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
+    runner(options, Tokenizer::load(needed_tokenizer_file(options)?)?)
+}
+
+/// Opens a program, its tokenizer and its chat template.
+fn open_with_template(
+    options: &LanguageOptions,
+    template_options: &TemplateOptions,
+) -> Result<Runner, Failure> {
+    let arguments = template_options.arguments()?;
     let path = needed_tokenizer_file(options)?;
     let mut runner = runner(options, Tokenizer::load(&path)?)?;
+    runner.set_template_arguments(arguments);
     let beside = TEMPLATES.map(|name| path.with_file_name(name));
-    let file = options.chat_template.as_ref().or(beside.iter().find(|file| file.is_file()));
+    let file =
+        template_options.chat_template.as_ref().or(beside.iter().find(|file| file.is_file()));
     let template = file.map(ChatTemplate::load).transpose()?.flatten();
-    if let (Some(path), None) = (&options.chat_template, &template) {
+    if let (Some(path), None) = (&template_options.chat_template, &template) {
         return Err(Failure::new(format!("'{}' has no chat template", path.display())));
     }
     if let Some(template) = template {

@@ -5,7 +5,7 @@ use crate::arguments::ModelOptions;
 use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
-use torchlet::llm::{GenerationConfig, Overrides, Sampling};
+use torchlet::llm::{GenerationConfig, Overrides, Sampling, TemplateArguments};
 
 /// What is run.
 #[derive(Debug, Args)]
@@ -18,13 +18,10 @@ pub(crate) struct LanguageOptions {
     /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
-    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) chat_template: Option<PathBuf>,
     /// The most tokens in the context, in place of what the program says
     #[arg(long, value_name = "N")]
     pub(crate) max_context_len: Option<usize>,
-    /// The most tokens of a prompt at once, in place of what the program says
+    /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that it was stopped, or who asked has gone
     #[arg(long, value_name = "N")]
     pub(crate) max_seq_len: Option<usize>,
     /// A token that ends a text, in place of what the program says; may be given several times
@@ -32,6 +29,28 @@ pub(crate) struct LanguageOptions {
     pub(crate) eos_id: Vec<u32>,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
+}
+
+/// How messages become a prompt.
+#[derive(Debug, Args)]
+pub(crate) struct TemplateOptions {
+    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) chat_template: Option<PathBuf>,
+    /// Give the template a variable, such as enable_thinking=false; may be given several times
+    #[arg(long, value_name = "NAME=JSON", value_parser = template_argument)]
+    pub(crate) template_argument: Vec<(String, String)>,
+}
+
+impl TemplateOptions {
+    /// What the template is given besides the messages.
+    pub(crate) fn arguments(&self) -> Result<TemplateArguments, Failure> {
+        let mut arguments = TemplateArguments::default();
+        for (name, json) in &self.template_argument {
+            arguments.set(name, json)?;
+        }
+        Ok(arguments)
+    }
 }
 
 /// How text is made.
@@ -98,6 +117,13 @@ impl LanguageOptions {
             ..Overrides::default()
         }
     }
+}
+
+fn template_argument(text: &str) -> Result<(String, String), String> {
+    let (name, json) = text.split_once('=').ok_or("it should be a name, '=' and JSON")?;
+    let refuse = |error| format!("{error}; a text stands in quotes, as in {name}='\"...\"'");
+    TemplateArguments::default().set(name, json).map_err(refuse)?;
+    Ok((name.into(), json.into()))
 }
 
 fn bias(text: &str) -> Result<(u32, f32), String> {
@@ -171,9 +197,9 @@ pub(crate) struct GenerateArguments {
     /// A sound, .wav, in the place of the next `<audio>` in the prompt, or in front of it; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) audio: Vec<PathBuf>,
-    /// Tokens that mark the beginning of a text, in front of the prompt
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) num_bos: usize,
+    /// Tokens that mark the beginning of a text, in front of the prompt [default: 1, where there is such a token]
+    #[arg(long, value_name = "N")]
+    pub(crate) num_bos: Option<usize>,
     /// Go on behind tokens that end a text
     #[arg(long)]
     pub(crate) ignore_eos: bool,
@@ -186,6 +212,8 @@ pub(crate) struct GenerateArguments {
 pub(crate) struct ChatArguments {
     #[command(flatten)]
     pub(crate) language: LanguageOptions,
+    #[command(flatten)]
+    pub(crate) template: TemplateOptions,
     /// What the model is told before the conversation
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
@@ -258,6 +286,8 @@ pub(crate) struct BenchLlmArguments {
 pub(crate) struct ServeArguments {
     #[command(flatten)]
     pub(crate) language: LanguageOptions,
+    #[command(flatten)]
+    pub(crate) template: TemplateOptions,
     /// Where to listen; 0.0.0.0 is for everyone on the network
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(crate) host: String,

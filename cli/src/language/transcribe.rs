@@ -11,9 +11,8 @@ use torchlet::llm::{Sampling, Segment, Sound, Task, Tokenizer, Transcriber, Tran
 /// Writes down what is said in a sound, as it is heard.
 pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
     let options = &arguments.language;
-    let has_others = options.chat_template.is_some() || options.max_seq_len.is_some();
-    if !options.shard.is_empty() || has_others {
-        let message = "--shard, --chat-template and --max-seq-len are not for speech";
+    if !options.shard.is_empty() || options.max_seq_len.is_some() {
+        let message = "--shard and --max-seq-len are not for speech";
         return Err(Failure::new(message));
     }
     let sound = Sound::load(&arguments.sound)?;

@@ -1,14 +1,16 @@
 //! From messages to a prompt.
 
+mod arguments;
 mod clock;
 mod json;
 mod python;
 mod source;
 
+pub use self::arguments::TemplateArguments;
 use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Rest, ValueKind};
+use minijinja::value::{Rest, ValueKind, merge_maps};
 use minijinja::{Environment, ErrorKind, State, Value, context};
 use source::PAID;
 use std::collections::BTreeMap;
@@ -25,18 +27,21 @@ pub struct Message {
     pub tool_calls: Vec<ToolCall>,
     /// The call that this is the result of.
     pub tool_call_id: Option<String>,
+    /// What else there is, for templates that look at it: names of fields and their JSON, such as `name` and `"Ada"`, or `reasoning_content`. Where one
+    /// is named as a field above, that is told.
+    pub others: Vec<(String, String)>,
 }
 
 impl Message {
     /// A message.
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         let (role, content) = (role.into(), content.into());
-        Message { role, content, tool_calls: Vec::new(), tool_call_id: None }
+        Message { role, content, tool_calls: Vec::new(), tool_call_id: None, others: Vec::new() }
     }
 
     /// As templates have it: what there is none of is not there.
     fn to_value(&self) -> Result<Value, Error> {
-        let Message { role, content, tool_calls, tool_call_id } = self;
+        let Message { role, content, tool_calls, tool_call_id, others } = self;
         let mut value = serde_json::json!({"role": role, "content": content});
         if !tool_calls.is_empty() {
             let calls: Result<Vec<_>, _> = tool_calls.iter().map(ToolCall::to_value).collect();
@@ -44,6 +49,15 @@ impl Message {
         }
         if let Some(id) = tool_call_id {
             value["tool_call_id"] = id.as_str().into();
+        }
+        for (name, json) in others {
+            let fail = |error| Error::Template {
+                message: format!("the message's '{name}' is not JSON: {error}"),
+            };
+            let other: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
+            if value.get(name).is_none() {
+                value[name] = other;
+            }
         }
         Ok(template_value(&value))
     }
@@ -224,6 +238,20 @@ impl ChatTemplate {
         tools: &[Tool],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
+        self.render_with(messages, tools, &TemplateArguments::default(), add_generation_prompt)
+    }
+
+    /// The same, where the template is given these, too.
+    ///
+    /// # Errors
+    /// As [`render_with_tools`](Self::render_with_tools).
+    pub fn render_with(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        arguments: &TemplateArguments,
+        add_generation_prompt: bool,
+    ) -> Result<String, Error> {
         let messages: Result<Vec<Value>, Error> = messages.iter().map(Message::to_value).collect();
         let messages = messages?;
         // Templates ask whether there are any.
@@ -233,10 +261,15 @@ impl ChatTemplate {
         });
         let tokens =
             Value::from_pairs(self.tokens.iter().map(|(name, token)| (*name, token.as_str())));
+        let arguments = arguments.to_value();
+        // Of what transformers passes, this is always there, too.
+        let none = context! { documents => () };
+        // The last one of a name counts.
+        let others = merge_maps([none, tokens, arguments]);
         let template = self.environment.get_template("chat").map_err(fail)?;
         with_stack(|| {
             template
-                .render(context! { messages, tools, add_generation_prompt, ..tokens })
+                .render(context! { messages, tools, add_generation_prompt, ..others })
                 .map_err(fail)
         })
     }

@@ -47,7 +47,7 @@ impl Sound {
         Sound::from_wav(&std::fs::read(path).map_err(fail)?)
     }
 
-    /// A WAV file in memory: integers of 8 to 32 bits, or floating-point numbers of 32.
+    /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8 bits of telephones (G.711's two laws).
     ///
     /// # Errors
     /// The bytes are not such a file.
@@ -62,7 +62,9 @@ impl Sound {
                 return Err(damaged("the WAV file has no samples"));
             };
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-            // Files that were recorded live say less or more than they have of their last part.
+            // Files that were recorded live say nothing or too much of their last part, which has all that there is.
+            let is_open = head[..4] == *b"data" && length == 0;
+            let length = if is_open { behind.len() } else { length };
             let (part, behind) = behind.split_at(length.min(behind.len()));
             match &head[..4] {
                 b"fmt " => format = Some(Format::read(part)?),
@@ -120,9 +122,19 @@ impl Sound {
     }
 }
 
+/// How a sample is written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Integer,
+    Float,
+    /// G.711's: four bits and the place where they begin.
+    LawA,
+    LawMu,
+}
+
 /// How samples are written.
 struct Format {
-    is_float: bool,
+    kind: Kind,
     channels: usize,
     rate: u32,
     bytes: usize,
@@ -138,12 +150,14 @@ impl Format {
         };
         // The extended form has the kind behind.
         let kind = if kind == 0xfffe { short(24).unwrap_or(0) } else { kind };
-        let is_float = match (kind, bits) {
-            (1, 8 | 16 | 24 | 32) => false,
-            (3, 32) => true,
+        let kind = match (kind, bits) {
+            (1, 8 | 16 | 24 | 32) => Kind::Integer,
+            (3, 32 | 64) => Kind::Float,
+            (6, 8) => Kind::LawA,
+            (7, 8) => Kind::LawMu,
             _ => {
                 let message = format!(
-                    "samples of {bits} bits of kind {kind} are not supported: take integers, or float of 32 bits"
+                    "samples of {bits} bits of kind {kind} are not supported: take integers, or float of 32 or 64 bits"
                 );
                 return Err(damaged(message));
             }
@@ -152,12 +166,17 @@ impl Format {
             return Err(damaged("the WAV file has no channels"));
         }
         let rate = u32::from(low) | u32::from(high) << 16;
-        Ok(Format { is_float, channels: channels.into(), rate, bytes: usize::from(bits / 8) })
+        Ok(Format { kind, channels: channels.into(), rate, bytes: usize::from(bits / 8) })
     }
 
     fn sound(&self, data: &[u8]) -> Result<Sound, Error> {
-        let one = |sample: &[u8]| match (self.is_float, sample) {
-            (true, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+        let one = |sample: &[u8]| match (self.kind, sample) {
+            (Kind::Float, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
+            (Kind::Float, &[a, b, c, d, e, f, g, h]) => {
+                f64::from_le_bytes([a, b, c, d, e, f, g, h]) as f32
+            }
+            (Kind::LawA, &[a]) => law_a(a),
+            (Kind::LawMu, &[a]) => law_mu(a),
             (_, &[a]) => (f32::from(a) - 128.0) / 128.0,
             (_, &[a, b]) => f32::from(i16::from_le_bytes([a, b])) / 32768.0,
             (_, &[a, b, c]) => (i32::from_le_bytes([0, a, b, c]) >> 8) as f32 / 8_388_608.0,
@@ -178,6 +197,25 @@ impl Format {
         });
         Sound::new(self.rate, samples.collect())
     }
+}
+
+/// A sample of G.711's A-law, which has every second bit the other way round.
+fn law_a(code: u8) -> f32 {
+    let code = code ^ 0x55;
+    let (bits, place) = (i16::from(code & 0xf) << 4, (code >> 4) & 7);
+    let size = match place {
+        0 => bits + 8,
+        place => (bits + 0x108) << (place - 1),
+    };
+    f32::from(if code & 0x80 == 0 { -size } else { size }) / 32768.0
+}
+
+/// A sample of G.711's µ-law, which has all bits the other way round.
+fn law_mu(code: u8) -> f32 {
+    const BIAS: i16 = 0x84;
+    let code = !code;
+    let size = (((i16::from(code & 0xf) << 3) + BIAS) << ((code >> 4) & 7)) - BIAS;
+    f32::from(if code & 0x80 == 0 { size } else { -size }) / 32768.0
 }
 
 fn damaged(message: impl Into<String>) -> Error {
@@ -215,6 +253,19 @@ mod tests {
         assert_eq!(read(1, 1, 24, &[0, 0, 0x80, 0, 0, 0x40]), [-1.0, 0.5]);
         assert_eq!(read(1, 1, 32, &[0, 0, 0, 0x40]), [0.5]);
         assert_eq!(read(3, 1, 32, &0.25f32.to_le_bytes()), [0.25]);
+        assert_eq!(read(3, 1, 64, &(-0.25f64).to_le_bytes()), [-0.25]);
+        // The ends and the middles of telephones' laws.
+        let telephone = |kind, data| -> Vec<f32> {
+            read(kind, 1, 8, data).iter().map(|sample| sample * 32768.0).collect()
+        };
+        assert_eq!(
+            telephone(6, &[0xd5, 0x55, 0xaa, 0x2a, 0xc5]),
+            [8.0, -8.0, 32256.0, -32256.0, 264.0]
+        );
+        assert_eq!(
+            telephone(7, &[0xff, 0x7f, 0x80, 0x00, 0xef]),
+            [0.0, 0.0, 32124.0, -32124.0, 132.0]
+        );
         // Two channels, and a sample that is cut off.
         assert_eq!(read(1, 2, 16, &[0, 0x40, 0, 0x20, 1]), [0.375]);
         assert_eq!(read(3, 1, 32, &f32::NAN.to_le_bytes()), [0.0]);
@@ -232,6 +283,16 @@ mod tests {
         assert!(Sound::from_wav(&wav(1, 0, 16_000, 16, &[])).is_err());
         assert!(Sound::from_wav(&wav(1, 1, 0, 16, &[])).is_err());
         assert!(Sound::from_wav(b"RIFF1234WAVE").is_err());
+    }
+
+    /// Who records live, and cannot go back, says that there is nothing.
+    #[test]
+    fn sounds_of_no_length_have_all_that_there_is() {
+        let mut whole = wav(1, 1, 16_000, 16, &[0, 0x40, 0, 0x20]);
+        let at = whole.len() - 8;
+        whole[at..at + 4].fill(0);
+        assert_eq!(Sound::from_wav(&whole).unwrap().samples, [0.5, 0.25]);
+        assert!(Sound::from_wav(&wav(1, 1, 16_000, 16, &[])).unwrap().samples.is_empty());
     }
 
     #[test]

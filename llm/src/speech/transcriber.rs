@@ -17,7 +17,8 @@ use std::time::{Duration, Instant, SystemTime};
 use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
 const ENCODER: &str = "encoder";
-const DECODER: &str = "text_decoder";
+/// Names of the decoder: that of Optimum today, and of its first versions.
+const DECODERS: [&str; 2] = ["text_decoder", "decoder"];
 
 /// What is written down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -87,12 +88,14 @@ pub struct Transcription {
     pub language: Option<String>,
 }
 
-/// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard) and `text_decoder` (a token, what was heard, and the
+/// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard) and `text_decoder`, or `decoder` (a token, what was heard, and the
 /// token's position, to logits), as Optimum exports Whisper.
 ///
 /// A sound longer than the encoder takes is heard in pieces, each for itself: without timestamps, a word may be cut.
 pub struct Transcriber {
     model: Box<dyn Model>,
+    /// The decoder's method.
+    decoder: &'static str,
     tokenizer: Arc<Tokenizer>,
     metadata: Metadata,
     tokens: SpeechTokens,
@@ -127,13 +130,16 @@ impl Transcriber {
             return Err(Error::interface(ENCODER, message));
         };
         check_size(ENCODER, &features)?;
-        check_decoder(model.as_ref())?;
+        let names = model.method_names().map_err(Error::model("list the program's methods"))?;
+        let is_there = |name: &&str| names.iter().any(|other| other == name);
+        let decoder = DECODERS.into_iter().find(is_there).unwrap_or(DECODERS[0]);
+        check_decoder(model.as_ref(), decoder)?;
         let interface = Interface { tokens: 1, is_dynamic: false, has_position: true };
         let mut metadata = Metadata::read(model.as_mut(), &interface, overrides)?;
         if metadata.eos_ids.is_empty() {
             metadata.eos_ids.extend(tokenizer.eos());
         }
-        for method in [ENCODER, DECODER] {
+        for method in [ENCODER, decoder] {
             model.load(method).map_err(Error::model(format!("load the method '{method}'")))?;
         }
         let mut tokens = SpeechTokens::of(&tokenizer);
@@ -143,6 +149,7 @@ impl Transcriber {
         let (mel, load) = (LogMel::new(bins)?, start.elapsed());
         Ok(Transcriber {
             model,
+            decoder,
             tokenizer,
             metadata,
             tokens,
@@ -335,8 +342,8 @@ impl Transcriber {
         stats: &mut Stats,
     ) -> Result<Option<String>, Error> {
         self.forget()?;
-        let (model, mut logits) = (self.model.as_mut(), Vec::new());
-        timed(&mut stats.execution, || step(model, first, heard, 0, &mut logits))?;
+        let (model, decoder, mut logits) = (self.model.as_mut(), self.decoder, Vec::new());
+        timed(&mut stats.execution, || step(model, decoder, first, heard, 0, &mut logits))?;
         let of = |token: u32| logits.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY);
         let languages = self.tokens.languages.iter();
         let likeliest = languages.max_by(|(_, a), (_, b)| of(*a).total_cmp(&of(*b)));
@@ -345,8 +352,8 @@ impl Transcriber {
 
     /// Gives the decoder's caches their first values again.
     fn forget(&mut self) -> Result<(), Error> {
-        let reset = Error::model(format!("reset the method '{DECODER}'"));
-        self.model.reset(DECODER).map_err(reset)
+        let reset = Error::model(format!("reset the method '{}'", self.decoder));
+        self.model.reset(self.decoder).map_err(reset)
     }
 
     /// Writes down one piece.
@@ -378,8 +385,10 @@ impl Transcriber {
                 return Ok(Finish::Context);
             }
             while let Some(&token) = context.get(position) {
-                let model = self.model.as_mut();
-                timed(&mut stats.execution, || step(model, token, heard, position, &mut logits))?;
+                let (model, decoder) = (self.model.as_mut(), self.decoder);
+                timed(&mut stats.execution, || {
+                    step(model, decoder, token, heard, position, &mut logits)
+                })?;
                 position += 1;
             }
             let behind = context.get(start.len()..).unwrap_or_default();
@@ -428,10 +437,10 @@ fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
 }
 
 /// Whether the decoder takes a token, what was heard, and a position.
-fn check_decoder(model: &dyn Model) -> Result<(), Error> {
+fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     let meta = model
-        .method_meta(DECODER)
-        .map_err(Error::model(format!("read what the method '{DECODER}' takes")))?;
+        .method_meta(decoder)
+        .map_err(Error::model(format!("read what the method '{decoder}' takes")))?;
     let is_whole = |index, rank: std::ops::RangeInclusive<usize>| match meta.input(index) {
         Ok(Some(ValueMeta::Tensor(tensor))) => {
             let is_one = tensor.info.sizes.iter().all(|size| *size == 1);
@@ -446,7 +455,7 @@ fn check_decoder(model: &dyn Model) -> Result<(), Error> {
         false => {
             let message =
                 "it should take a token [1, 1], what was heard, and a position [1], of 64 bits";
-            Err(Error::interface(DECODER, message))
+            Err(Error::interface(decoder, message))
         }
     }
 }
@@ -454,12 +463,13 @@ fn check_decoder(model: &dyn Model) -> Result<(), Error> {
 /// Feeds a token.
 fn step(
     model: &mut dyn Model,
+    decoder: &str,
     token: u32,
     heard: &Encoded,
     position: usize,
     logits: &mut Vec<f32>,
 ) -> Result<(), Error> {
-    let misfit = || Error::interface(DECODER, "what was heard does not fit it");
+    let misfit = || Error::interface(decoder, "what was heard does not fit it");
     let (token, place) = ([i64::from(token)], [i64::try_from(position).unwrap_or(i64::MAX)]);
     let inputs = [
         ValueRef::Tensor(TensorRef::from_slice(&[1, 1], &token).ok_or_else(misfit)?),
@@ -467,15 +477,15 @@ fn step(
         ValueRef::Tensor(TensorRef::from_slice(&[1], &place).ok_or_else(misfit)?),
     ];
     let mut found = Err("it gives no tensor".to_owned());
-    let action = format!("run '{DECODER}' at position {position}");
+    let action = format!("run '{decoder}' at position {position}");
     model
-        .run(DECODER, &inputs, &mut |index, value| {
+        .run(decoder, &inputs, &mut |index, value| {
             if let (0, ValueRef::Tensor(tensor)) = (index, value) {
                 found = crate::decoder::rows(&tensor, 1, &(0..1), logits);
             }
         })
         .map_err(Error::model(action))?;
-    found.map_err(|message| Error::interface(DECODER, message))
+    found.map_err(|message| Error::interface(decoder, message))
 }
 
 /// Numbers as elements of a type.

@@ -92,9 +92,7 @@ pub(super) fn of_sentencepiece(model: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 }
 
 /// The maps of a `tokenizer.json`.
-pub(super) fn of_json(file: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let file: serde_json::Value =
-        serde_json::from_slice(file).map_err(|error| error.to_string())?;
+pub(super) fn of_json(file: &serde_json::Value) -> Result<Vec<Vec<u8>>, String> {
     let mut maps = Vec::new();
     // Its reader refuses what is nested deeper than some hundred times.
     let mut waiting = vec![&file["normalizer"]];

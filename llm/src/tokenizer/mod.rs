@@ -3,6 +3,7 @@
 //! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of the crate `kitoken`; llama2.c's is ours
 //! (`llama2c.rs`). Files are hostile: how large they may be is bounded, and should the crate panic at one, that is an error here.
 
+mod beside;
 mod charsmap;
 mod growth;
 mod llama2c;
@@ -12,6 +13,7 @@ mod stream;
 pub use stream::TextStream;
 
 use crate::error::Error;
+use beside::Beside;
 use kitoken::convert::{
     convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
 };
@@ -81,7 +83,7 @@ pub struct Tokenizer {
 }
 
 enum Model {
-    Kitoken(Box<Kitoken>, ReversedBytes),
+    Kitoken(Box<Kitoken>, ReversedBytes, Option<Box<Beside>>),
     Llama2c(Llama2c),
     Empty,
 }
@@ -138,11 +140,18 @@ impl Tokenizer {
     }
 
     fn of_kitoken(format: TokenizerFormat, bytes: &[u8]) -> Result<Self, Error> {
+        let file = match format {
+            TokenizerFormat::HuggingFace => serde_json::from_slice(bytes)
+                .map_err(|error| Error::tokenizer(error.to_string()))?,
+            _ => serde_json::Value::Null,
+        };
+        let beside = Beside::of_json(&file).map_err(Error::tokenizer)?;
         let maps = match format {
-            TokenizerFormat::HuggingFace => charsmap::of_json(bytes),
+            TokenizerFormat::HuggingFace => charsmap::of_json(&file),
             TokenizerFormat::SentencePiece => charsmap::of_sentencepiece(bytes),
             _ => Ok(Vec::new()),
         };
+        drop(file);
         let maps = maps.map_err(Error::tokenizer)?;
         let mut of_map = 1;
         for map in &maps {
@@ -195,7 +204,7 @@ impl Tokenizer {
         let kitoken = Kitoken::from_definition(definition).map_err(|error| fail(&error))?;
         Ok(Tokenizer {
             format,
-            model: Model::Kitoken(Box::new(kitoken), reversed),
+            model: Model::Kitoken(Box::new(kitoken), reversed, beside.map(Box::new)),
             special,
             bos,
             eos,
@@ -258,7 +267,11 @@ impl Tokenizer {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
             Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
             Model::Llama2c(model) => Ok(model.encode(text)),
-            Model::Kitoken(model, reversed) => {
+            Model::Kitoken(model, reversed, beside) => {
+                let text = match beside {
+                    Some(beside) => beside.without(text, specials),
+                    None => text.into(),
+                };
                 // What was added to a vocabulary without being special is text as any other.
                 let added = [SpecialTokenKind::Priority];
                 let all = [
@@ -266,7 +279,7 @@ impl Tokenizer {
                     SpecialTokenKind::Control,
                     SpecialTokenKind::Unknown,
                 ];
-                let encode = || model.encode(text, if specials { &all[..] } else { &added[..] });
+                let encode = || model.encode(&text, if specials { &all[..] } else { &added[..] });
                 catch_unwind(AssertUnwindSafe(encode))
                     .map_err(|_| {
                         Error::tokenizer("it cannot encode: its file is damaged, or one of its patterns gives up on a text this long")
@@ -282,7 +295,7 @@ impl Tokenizer {
         match &self.model {
             Model::Empty => Vec::new(),
             Model::Llama2c(model) => model.decode(tokens),
-            Model::Kitoken(model, _) => {
+            Model::Kitoken(model, ..) => {
                 let decode = |tokens: &[u32]| {
                     catch_unwind(AssertUnwindSafe(|| model.decode(tokens, false)))
                         .ok()

@@ -13,17 +13,21 @@ pub struct TextStream<'t> {
     window: Vec<u32>,
     /// Bytes of the window that were given.
     given: usize,
+    /// Tokens whose last bytes wait.
+    waiting: usize,
 }
 
 /// A character has four bytes at most; where more tokens in a row make none, what they make is no text.
 const WAITING: usize = 8;
+/// Tokens that are kept, at most, for one of them to have a text: where there is none yet, a space in front may be left out.
+const SILENT: usize = 64;
 
 impl<'t> TextStream<'t> {
     /// A stream behind these tokens, whose text is not given.
     pub fn new(tokenizer: &'t Tokenizer, behind: &[u32]) -> Self {
         let window = behind.get(behind.len().saturating_sub(4)..).unwrap_or_default().to_vec();
         let given = tokenizer.decode_bytes(&window).len();
-        TextStream { tokenizer, window, given }
+        TextStream { tokenizer, window, given, waiting: 0 }
     }
 
     /// The text that a token completes.
@@ -32,16 +36,23 @@ impl<'t> TextStream<'t> {
         let bytes = self.tokenizer.decode_bytes(&self.window);
         let new = bytes.get(self.given..).unwrap_or_default();
         let waits = incomplete(new);
-        if waits > 0 && self.window.len() < 4 + WAITING {
+        if waits > 0 && self.waiting < WAITING {
+            self.waiting += 1;
             let text = String::from_utf8_lossy(&new[..new.len() - waits]).into_owned();
             self.given += new.len() - waits;
             return text;
         }
         let text = String::from_utf8_lossy(new).into_owned();
-        self.given = bytes.len();
+        (self.given, self.waiting) = (bytes.len(), 0);
         if self.window.len() >= 4 {
-            self.window.drain(..self.window.len() - 2);
-            self.given = self.tokenizer.decode_bytes(&self.window).len();
+            let rest = self.window.split_off(self.window.len() - 2);
+            let given = self.tokenizer.decode_bytes(&rest).len();
+            // What comes behind text does not become that of a beginning because the last tokens have none.
+            if given > 0 || bytes.is_empty() || self.window.len() >= SILENT {
+                (self.window, self.given) = (rest, given);
+            } else {
+                self.window.extend(rest);
+            }
         }
         text
     }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use torchlet::llm::{Error, Generation, GenerationConfig, Input, Runner};
+use torchlet::llm::{Error, Generation, GenerationConfig, Input, Runner, TemplateArguments};
 
 /// What becomes of a request.
 pub(super) enum Event {
@@ -40,6 +40,13 @@ impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         Refusal { message: failure.to_string(), is_theirs: true }
     }
+}
+
+/// What holds for all requests.
+struct Usual {
+    form: PictureForm,
+    /// What the chat template is given where a request says nothing else.
+    arguments: TemplateArguments,
 }
 
 /// A request, and who waits for it.
@@ -84,9 +91,10 @@ impl Queue {
         counts.sessions.store(sessions.len(), Ordering::Relaxed);
         for runner in sessions {
             let (jobs, counts) = (jobs.clone(), counts.clone());
-            let form = form.clone();
+            let usual =
+                Usual { form: form.clone(), arguments: runner.template_arguments().clone() };
             std::thread::spawn(move || {
-                serve(runner, &jobs, &counts, &form);
+                serve(runner, &jobs, &counts, &usual);
                 counts.sessions.fetch_sub(1, Ordering::Relaxed);
             });
         }
@@ -124,12 +132,12 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
 }
 
 /// Works on requests until there is nobody left to make any. A session that panics is replaced: nobody knows what is in its caches.
-fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, form: &PictureForm) {
+fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual: &Usual) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
         counts.running.fetch_add(1, Ordering::Relaxed);
         let worked = catch_unwind(AssertUnwindSafe(|| {
-            work(&mut runner, &job, counts, form);
+            work(&mut runner, &job, counts, usual);
         }));
         counts.running.fetch_sub(1, Ordering::Relaxed);
         if worked.is_err() {
@@ -145,7 +153,7 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, form:
     }
 }
 
-fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
+fn work(runner: &mut Runner, job: &Job, counts: &Counts, usual: &Usual) {
     let is_left = {
         let waiting = job.waiting.clone();
         move || waiting.strong_count() == 0
@@ -153,7 +161,7 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
     runner.stop_when(is_left.clone());
     let result = match is_left() {
         true => Ok(None),
-        false => generate(runner, job, form).map(|done| (!is_left()).then_some(done)),
+        false => generate(runner, job, usual).map(|done| (!is_left()).then_some(done)),
     };
     let event = match result {
         Ok(Some((generation, prompt))) => {
@@ -181,20 +189,17 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, form: &PictureForm) {
 }
 
 /// The text, and the number of tokens of its prompt, as far as somebody waited for it.
-fn generate(
-    runner: &mut Runner,
-    job: &Job,
-    form: &PictureForm,
-) -> Result<(Generation, usize), Refusal> {
+fn generate(runner: &mut Runner, job: &Job, usual: &Usual) -> Result<(Generation, usize), Refusal> {
     let config: &GenerationConfig = &job.request.config;
     let tools = &job.request.tools;
     let on_text = |text: &str| {
         // The runner asks by itself whether anyone is left to hear it.
         let _ = job.reply.send(Event::Text(text.into()));
     };
+    runner.set_template_arguments(job.request.arguments.clone().or(&usual.arguments));
     let tokens = match &job.request.prompt {
         Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
-            let pictures = parts(runner, pictures, form)?;
+            let pictures = parts(runner, pictures, &usual.form)?;
             let inputs: Vec<Vec<Input<'_>>> =
                 pictures.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
             let generation = runner.chat_from(messages, tools, (mark, &inputs), config, on_text)?;
@@ -202,7 +207,7 @@ fn generate(
             return Ok((generation, prompt));
         }
         Prompt::Messages { messages, .. } => {
-            let prompt = runner.chat_template()?.render_with_tools(messages, tools, true)?;
+            let prompt = runner.chat_prompt(messages, tools)?;
             runner.tokenizer().encode(&prompt)?
         }
         Prompt::Text(text) => {

@@ -10,7 +10,7 @@ mod jobs;
 mod openai;
 mod pictures;
 
-use super::open;
+use super::open_with_template;
 use super::options::ServeArguments;
 use crate::failure::Failure;
 use crate::language::pictures::PictureForm;
@@ -51,7 +51,7 @@ struct Server {
 
 /// Serves a model until Ctrl-C.
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
-    let runner = open(&arguments.language)?;
+    let runner = open_with_template(&arguments.language, &arguments.template)?;
     let (mean, std) = (arguments.mean.clone(), arguments.std.clone());
     let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
     if let Some(info) = runner.image_input() {

@@ -6,7 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
 use torchlet::llm::{
-    Finish, Generation, GenerationConfig, Mark, Message, Said, Sampling, Tool, ToolCall, ToolCalls,
+    Finish, Generation, GenerationConfig, Mark, Message, Said, Sampling, TemplateArguments, Tool,
+    ToolCall, ToolCalls,
 };
 
 /// What a text follows.
@@ -26,6 +27,8 @@ pub(super) enum Prompt {
 pub(super) struct Completion {
     pub(super) prompt: Prompt,
     pub(super) config: GenerationConfig,
+    /// What else the chat template is given.
+    pub(super) arguments: TemplateArguments,
     /// The functions that may be called.
     pub(super) tools: Vec<Tool>,
     /// Whether several may be called at once.
@@ -37,19 +40,28 @@ pub(super) struct Completion {
 }
 
 /// Fields that change nothing about the answer of this server.
-const WITHOUT_EFFECT: [&str; 7] =
-    ["model", "user", "store", "metadata", "service_tier", "safety_identifier", "prompt_cache_key"];
+const WITHOUT_EFFECT: [&str; 9] = [
+    "model",
+    "user",
+    "store",
+    "metadata",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "prediction",
+];
 
 /// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call may be.
 const MAX_TOOLS: usize = 128;
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
-const UNSUPPORTED: [Neutral; 11] = [
+const UNSUPPORTED: [Neutral; 15] = [
     ("functions", |value| value.as_array().is_some_and(Vec::is_empty)),
     ("function_call", |value| value == "none"),
-    ("n", |value| value == 1),
-    ("best_of", |value| value == 1),
+    ("n", |value| value.as_f64() == Some(1.0)),
+    ("best_of", |value| value.as_f64() == Some(1.0)),
     ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
     ("presence_penalty", |value| value.as_f64() == Some(0.0)),
     ("logprobs", |value| value == false),
@@ -57,6 +69,10 @@ const UNSUPPORTED: [Neutral; 11] = [
     ("echo", |value| value == false),
     ("suffix", |_| false),
     ("modalities", |value| *value == json!(["text"])),
+    ("audio", |_| false),
+    ("reasoning_effort", |_| false),
+    ("verbosity", |value| value == "medium"),
+    ("web_search_options", |_| false),
 ];
 
 impl Completion {
@@ -81,8 +97,13 @@ impl Completion {
             false => Prompt::Text(fields.prompt()?),
         };
         let (tools, is_forced) = fields.tools()?;
-        if !is_chat && !tools.is_empty() {
-            return Err("'tools' are for conversations".into());
+        let arguments = fields.template_arguments()?;
+        for (name, is_there) in
+            [("tools", !tools.is_empty()), ("chat_template_kwargs", !arguments.is_empty())]
+        {
+            if !is_chat && is_there {
+                return Err(format!("'{name}' are for conversations"));
+            }
         }
         let calls_several =
             fields.take("parallel_tool_calls", "true or false", Value::as_bool)?.unwrap_or(true);
@@ -102,11 +123,8 @@ impl Completion {
             return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
         }
         let usual = Sampling::default();
-        let limit = fields.whole("max_completion_tokens")?;
         let config = GenerationConfig {
-            max_new_tokens: limit
-                .or(fields.whole("max_tokens")?)
-                .map(|count| usize::try_from(count).unwrap_or(usize::MAX)),
+            max_new_tokens: fields.most_tokens()?,
             stop: fields.stop()?,
             #[cfg(feature = "grammar")]
             grammar,
@@ -125,12 +143,11 @@ impl Completion {
             ..GenerationConfig::default()
         };
         let stream = fields.truth("stream")?;
-        let options = fields.0.remove("stream_options").unwrap_or_default();
-        let include_usage = options["include_usage"] == true;
+        let include_usage = fields.include_usage(stream)?;
         if let Some(name) = fields.0.keys().next() {
             return Err(format!("'{name}' is not known"));
         }
-        Ok(Completion { prompt, config, tools, calls_several, stream, include_usage })
+        Ok(Completion { prompt, config, arguments, tools, calls_several, stream, include_usage })
     }
 
     pub(super) fn is_chat(&self) -> bool {
@@ -163,6 +180,49 @@ impl Fields {
 
     fn truth(&mut self, name: &str) -> Result<bool, String> {
         Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    /// The most tokens of the answer, which has two names.
+    fn most_tokens(&mut self) -> Result<Option<usize>, String> {
+        let (new, old) = (self.whole("max_completion_tokens")?, self.whole("max_tokens")?);
+        match (new, old) {
+            (Some(new), Some(old)) if new != old => {
+                Err("'max_completion_tokens' and 'max_tokens' ask for different things".into())
+            }
+            _ => Ok(new.or(old).map(|count| usize::try_from(count).unwrap_or(usize::MAX))),
+        }
+    }
+
+    /// Whether the last event should tell how many tokens there were.
+    fn include_usage(&mut self, stream: bool) -> Result<bool, String> {
+        let Some(options) = self.0.remove("stream_options") else { return Ok(false) };
+        if !stream {
+            return Err("'stream_options' is for answers in events: 'stream' should be true".into());
+        }
+        let Value::Object(fields) = options else {
+            return Err("'stream_options' should be an object".into());
+        };
+        let mut options = Fields(fields);
+        options.0.retain(|_, value| !value.is_null());
+        // What lengthens events so that their length tells less of a network's text: this has no effect on the text.
+        options
+            .truth("include_obfuscation")
+            .map_err(|error| format!("'stream_options': {error}"))?;
+        let include =
+            options.truth("include_usage").map_err(|error| format!("'stream_options': {error}"))?;
+        match options.0.keys().next() {
+            Some(name) => Err(format!("'stream_options': '{name}' is not known")),
+            None => Ok(include),
+        }
+    }
+
+    /// What else the chat template is given, as in other servers.
+    fn template_arguments(&mut self) -> Result<TemplateArguments, String> {
+        let Some(arguments) = self.0.remove("chat_template_kwargs") else {
+            return Ok(TemplateArguments::default());
+        };
+        TemplateArguments::from_json(&arguments.to_string())
+            .map_err(|error| format!("'chat_template_kwargs': {error}"))
     }
 
     fn seed(&mut self) -> Result<Option<u64>, String> {
@@ -233,7 +293,10 @@ impl Fields {
                 value.as_array().cloned()
             })?;
         let list = list.unwrap_or_default();
-        let mark = Mark::unlike(list.iter().flat_map(|message| texts(&message["content"])));
+        let mut written = Vec::new();
+        let others = ["tools", "chat_template_kwargs"].iter().filter_map(|name| self.0.get(*name));
+        list.iter().chain(others).for_each(|value| texts(value, &mut written));
+        let mark = Mark::unlike(written);
         for (number, value) in list.iter().enumerate() {
             let read = message(value, &mark, &mut pictures);
             messages.push(read.map_err(|error| format!("'messages[{number}]': {error}"))?);
@@ -278,11 +341,25 @@ impl Fields {
     }
 }
 
-/// The texts of a message's content.
-fn texts(content: &Value) -> impl Iterator<Item = &str> {
-    let parts = content.as_array().into_iter().flatten();
-    content.as_str().into_iter().chain(parts.filter_map(|part| part["text"].as_str()))
+/// All texts in a value: a template may write any of them.
+fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => found.push(text),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                found.push(name);
+                texts(value, found);
+            }
+        }
+        _ => {}
+    }
 }
+
+/// Fields of a message that are read by themselves.
+const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
+/// Fields of a message that are not supported: what is in them is said otherwise now, or is no text.
+const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
 /// A message, whose pictures are added to others.
 fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
@@ -311,7 +388,20 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
     };
     // What newer models call the system.
     let role = if role == "developer" { "system" } else { role };
-    Ok(Message { tool_calls, tool_call_id, ..Message::new(role, content) })
+    let mut others = Vec::new();
+    for (name, value) in
+        value.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null())
+    {
+        match name.as_str() {
+            name if OF_MESSAGES.contains(&name) => {}
+            name if UNSUPPORTED_IN_MESSAGES.contains(&name) => {
+                return Err(format!("'{name}' is not supported"));
+            }
+            // The template may look at it: a name, or what an assistant thought.
+            name => others.push((name.to_owned(), value.to_string())),
+        }
+    }
+    Ok(Message { tool_calls, tool_call_id, others, ..Message::new(role, content) })
 }
 
 /// A call of a function, as the assistant's message has it.
@@ -535,164 +625,4 @@ pub(super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MARK: &str = "\u{fffc}";
-
-    fn chat(rest: &str) -> Result<Completion, String> {
-        let body =
-            format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "Hi"}}]{rest}}}"#);
-        Completion::read(body.as_bytes(), true)
-    }
-
-    fn messages(messages: Vec<Message>, pictures: Vec<Vec<u8>>) -> Prompt {
-        Prompt::Messages { messages, pictures, mark: Mark::unlike([]) }
-    }
-
-    const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
-
-    #[test]
-    fn functions_are_read() {
-        let names = |read: &Completion| -> Vec<String> {
-            read.tools.iter().map(|tool| tool.name().to_owned()).collect()
-        };
-        let read = chat(&format!(", {TOOLS}")).unwrap();
-        assert_eq!((names(&read), read.calls_several), (vec!["f".into(), "g".into()], true));
-        let read = chat(&format!(r#", {TOOLS}, "tool_choice": "none""#)).unwrap();
-        assert!(read.tools.is_empty());
-        #[cfg(feature = "grammar")]
-        {
-            let read = chat(&format!(
-                r#", {TOOLS}, "tool_choice": {{"type": "function", "function": {{"name": "g"}}}}, "parallel_tool_calls": false"#
-            ));
-            let read = read.unwrap();
-            assert_eq!((names(&read), read.calls_several), (vec!["g".into()], false));
-            assert!(read.config.grammar.is_some());
-            let read = chat(&format!(r#", {TOOLS}, "tool_choice": "required""#)).unwrap();
-            assert_eq!((names(&read).len(), read.config.grammar.is_some()), (2, true));
-            let both = format!(
-                r#", {TOOLS}, "tool_choice": "required", "response_format": {{"type": "json_object"}}"#
-            );
-            assert!(chat(&both).unwrap_err().contains("different"));
-        }
-        let history = br#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "7"}]}"#;
-        let read = Completion::read(history, true).unwrap();
-        let call = ToolCall { id: "a".into(), name: "f".into(), arguments: "{}".into() };
-        let calls = Message { tool_calls: vec![call], ..Message::new("assistant", "") };
-        let result = Message { tool_call_id: Some("a".into()), ..Message::new("tool", "7") };
-        assert_eq!(read.prompt, messages(vec![calls, result], vec![]));
-    }
-
-    #[test]
-    fn functions_that_nobody_has_are_refused_soon() {
-        let function = |name: &str, parameters: &str| {
-            format!(
-                r#"{{"type": "function", "function": {{"name": "{name}", "parameters": {parameters}}}}}"#
-            )
-        };
-        let list = |functions: &[String]| chat(&format!(r#", "tools": [{}]"#, functions.join(",")));
-        let many: Vec<_> = (0..50_000).map(|number| function(&number.to_string(), "{}")).collect();
-        assert!(list(&many).unwrap_err().contains("'tools' has 50000 functions"));
-        assert_eq!(list(&many[..MAX_TOOLS]).unwrap().tools.len(), MAX_TOOLS);
-        let nested = |depth: usize| {
-            let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
-            list(&[function("f", &format!("{open}{{}}{close}"))])
-        };
-        assert!(nested(100).is_ok());
-        assert!(nested(100_000).unwrap_err().contains("JSON"));
-        // What a template or a grammar would take for its own.
-        let odd = list(&[function(r#"</tools>\"{{ x }}\u0000\ud83d\ude00"#, "{}")]).unwrap();
-        assert_eq!(odd.tools[0].name(), "</tools>\"{{ x }}\0😀");
-        let schema = Tool::call_schema(&odd.tools);
-        let schema: Value = serde_json::from_str(&schema).unwrap();
-        assert_eq!(schema["properties"]["name"]["const"], odd.tools[0].name());
-    }
-
-    #[test]
-    fn requests_are_read() {
-        let read = chat(
-            r#", "temperature": 0.5, "max_tokens": 7, "stop": "x", "seed": -1, "logit_bias": {"5": -100}, "stream": true,
-               "stream_options": {"include_usage": true}, "n": 1, "presence_penalty": 0, "user": "u", "top_p": null"#,
-        );
-        let read = read.unwrap();
-        assert_eq!(read.prompt, messages(vec![Message::new("user", "Hi")], vec![]));
-        assert_eq!(
-            (read.config.max_new_tokens, &read.config.stop[..]),
-            (Some(7), &["x".to_owned()][..])
-        );
-        let sampling = &read.config.sampling;
-        assert_eq!(
-            (sampling.temperature, sampling.seed, &sampling.logit_bias[..]),
-            (0.5, Some(u64::MAX), &[(5, -100.0)][..])
-        );
-        assert!(read.stream && read.include_usage);
-        let parts = br#"{"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}"#;
-        let read = Completion::read(parts, true).unwrap();
-        assert_eq!(read.prompt, messages(vec![Message::new("system", "ab")], vec![]));
-    }
-
-    #[test]
-    fn pictures_are_marked_in_their_messages() {
-        let picture = |text: &str, url: &str| {
-            let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
-            let messages =
-                json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]);
-            Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
-        };
-        let read = picture("What is ", "data:image/png;base64,AAEC").unwrap();
-        let marked =
-            vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
-        assert_eq!(read.prompt, messages(marked, vec![vec![0, 1, 2]]));
-        // A text may have the character, too.
-        let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
-        let other = format!("{MARK}0\u{fffd}");
-        let marked =
-            vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
-        let expected = Prompt::Messages {
-            messages: marked,
-            pictures: vec![vec![0, 1, 2]],
-            mark: Mark::unlike([MARK]),
-        };
-        assert_eq!(read.prompt, expected);
-        for (text, url, expected) in [
-            ("", "https://example.com/a.png", "fetches nothing"),
-            ("", "data:image/png;base64,A", "base64"),
-        ] {
-            let error = picture(text, url).unwrap_err();
-            assert!(error.contains("messages[1]") && error.contains(expected), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_is_not_supported_is_refused_by_name() {
-        for (rest, name) in [
-            (r#", "n": 2"#, "'n'"),
-            (r#", "tools": [{}]"#, "'tools[0]'"),
-            (r#", "tools": 1"#, "'tools'"),
-            (r#", "tool_choice": "required""#, "'tool_choice'"),
-            (r#", "tool_choice": 7"#, "'tool_choice'"),
-            (r#", "functions": [{}]"#, "'functions'"),
-            (r#", "response_format": {"type": "json_schema"}"#, "'response_format'"),
-            (r#", "presence_penalty": 1"#, "'presence_penalty'"),
-            (r#", "temprature": 1"#, "'temprature'"),
-            (r#", "temperature": "hot""#, "'temperature'"),
-            (r#", "max_tokens": -1"#, "'max_tokens'"),
-            (r#", "stop": [1]"#, "'stop'"),
-        ] {
-            assert!(chat(rest).unwrap_err().contains(name), "{rest}");
-        }
-        for body in [
-            "",
-            "[]",
-            "{",
-            "{}",
-            r#"{"messages": []}"#,
-            r#"{"messages": [{"role": "user"}]}"#,
-            r#"{"messages": "x"}"#,
-        ] {
-            assert!(Completion::read(body.as_bytes(), true).is_err(), "{body}");
-        }
-        assert!(Completion::read(br#"{"prompt": ["a", "b"]}"#, false).is_err());
-    }
-}
+mod tests;

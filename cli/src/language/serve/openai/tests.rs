@@ -1,0 +1,230 @@
+//! Requests as clients write them.
+
+use super::*;
+
+const MARK: &str = "\u{fffc}";
+
+fn chat(rest: &str) -> Result<Completion, String> {
+    let body =
+        format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "Hi"}}]{rest}}}"#);
+    Completion::read(body.as_bytes(), true)
+}
+
+fn messages(messages: Vec<Message>, pictures: Vec<Vec<u8>>) -> Prompt {
+    Prompt::Messages { messages, pictures, mark: Mark::unlike([]) }
+}
+
+const TOOLS: &str = r#""tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}]"#;
+
+#[test]
+fn functions_are_read() {
+    let names = |read: &Completion| -> Vec<String> {
+        read.tools.iter().map(|tool| tool.name().to_owned()).collect()
+    };
+    let read = chat(&format!(", {TOOLS}")).unwrap();
+    assert_eq!((names(&read), read.calls_several), (vec!["f".into(), "g".into()], true));
+    let read = chat(&format!(r#", {TOOLS}, "tool_choice": "none""#)).unwrap();
+    assert!(read.tools.is_empty());
+    #[cfg(feature = "grammar")]
+    {
+        let read = chat(&format!(
+            r#", {TOOLS}, "tool_choice": {{"type": "function", "function": {{"name": "g"}}}}, "parallel_tool_calls": false"#
+        ));
+        let read = read.unwrap();
+        assert_eq!((names(&read), read.calls_several), (vec!["g".into()], false));
+        assert!(read.config.grammar.is_some());
+        let read = chat(&format!(r#", {TOOLS}, "tool_choice": "required""#)).unwrap();
+        assert_eq!((names(&read).len(), read.config.grammar.is_some()), (2, true));
+        let both = format!(
+            r#", {TOOLS}, "tool_choice": "required", "response_format": {{"type": "json_object"}}"#
+        );
+        assert!(chat(&both).unwrap_err().contains("different"));
+    }
+    let history = br#"{"messages": [{"role": "assistant", "content": null, "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}, {"role": "tool", "tool_call_id": "a", "content": "7"}]}"#;
+    let read = Completion::read(history, true).unwrap();
+    let call = ToolCall { id: "a".into(), name: "f".into(), arguments: "{}".into() };
+    let calls = Message { tool_calls: vec![call], ..Message::new("assistant", "") };
+    let result = Message { tool_call_id: Some("a".into()), ..Message::new("tool", "7") };
+    assert_eq!(read.prompt, messages(vec![calls, result], vec![]));
+}
+
+#[test]
+fn functions_that_nobody_has_are_refused_soon() {
+    let function = |name: &str, parameters: &str| {
+        format!(
+            r#"{{"type": "function", "function": {{"name": "{name}", "parameters": {parameters}}}}}"#
+        )
+    };
+    let list = |functions: &[String]| chat(&format!(r#", "tools": [{}]"#, functions.join(",")));
+    let many: Vec<_> = (0..50_000).map(|number| function(&number.to_string(), "{}")).collect();
+    assert!(list(&many).unwrap_err().contains("'tools' has 50000 functions"));
+    assert_eq!(list(&many[..MAX_TOOLS]).unwrap().tools.len(), MAX_TOOLS);
+    let nested = |depth: usize| {
+        let (open, close) = ("{\"items\":".repeat(depth), "}".repeat(depth));
+        list(&[function("f", &format!("{open}{{}}{close}"))])
+    };
+    assert!(nested(100).is_ok());
+    assert!(nested(100_000).unwrap_err().contains("JSON"));
+    // What a template or a grammar would take for its own.
+    let odd = list(&[function(r#"</tools>\"{{ x }}\u0000\ud83d\ude00"#, "{}")]).unwrap();
+    assert_eq!(odd.tools[0].name(), "</tools>\"{{ x }}\0😀");
+    let schema = Tool::call_schema(&odd.tools);
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(schema["properties"]["name"]["const"], odd.tools[0].name());
+}
+
+#[test]
+fn requests_are_read() {
+    let read = chat(
+        r#", "temperature": 0.5, "max_tokens": 7, "stop": "x", "seed": -1, "logit_bias": {"5": -100}, "stream": true,
+               "stream_options": {"include_usage": true}, "n": 1, "presence_penalty": 0, "user": "u", "top_p": null"#,
+    );
+    let read = read.unwrap();
+    assert_eq!(read.prompt, messages(vec![Message::new("user", "Hi")], vec![]));
+    assert_eq!(
+        (read.config.max_new_tokens, &read.config.stop[..]),
+        (Some(7), &["x".to_owned()][..])
+    );
+    let sampling = &read.config.sampling;
+    assert_eq!(
+        (sampling.temperature, sampling.seed, &sampling.logit_bias[..]),
+        (0.5, Some(u64::MAX), &[(5, -100.0)][..])
+    );
+    assert!(read.stream && read.include_usage);
+    let parts = br#"{"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}]}"#;
+    let read = Completion::read(parts, true).unwrap();
+    assert_eq!(read.prompt, messages(vec![Message::new("system", "ab")], vec![]));
+}
+
+#[test]
+fn pictures_are_marked_in_their_messages() {
+    let picture = |text: &str, url: &str| {
+        let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
+        let messages =
+            json!([{"role": "system", "content": "s"}, {"role": "user", "content": parts}]);
+        Completion::read(json!({"messages": messages}).to_string().as_bytes(), true)
+    };
+    let read = picture("What is ", "data:image/png;base64,AAEC").unwrap();
+    let marked =
+        vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
+    assert_eq!(read.prompt, messages(marked, vec![vec![0, 1, 2]]));
+    // A text may have the character, too.
+    let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
+    let other = format!("{MARK}0\u{fffd}");
+    let marked = vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
+    let expected = Prompt::Messages {
+        messages: marked,
+        pictures: vec![vec![0, 1, 2]],
+        mark: Mark::unlike([MARK]),
+    };
+    assert_eq!(read.prompt, expected);
+    for (text, url, expected) in [
+        ("", "https://example.com/a.png", "fetches nothing"),
+        ("", "data:image/png;base64,A", "base64"),
+    ] {
+        let error = picture(text, url).unwrap_err();
+        assert!(error.contains("messages[1]") && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn arguments_of_templates_are_read() {
+    let read = chat(r#", "chat_template_kwargs": {"enable_thinking": false, "x": [1]}"#).unwrap();
+    let expected = TemplateArguments::from_json(r#"{"x": [1], "enable_thinking": false}"#);
+    assert_eq!(read.arguments, expected.unwrap());
+    assert!(chat("").unwrap().arguments.is_empty());
+    let prompt = br#"{"prompt": "a", "chat_template_kwargs": {"x": 1}}"#;
+    assert!(Completion::read(prompt, false).unwrap_err().contains("conversations"));
+}
+
+#[test]
+fn templates_are_given_what_else_messages_have() {
+    let body = br#"{"messages": [{"role": "user", "name": "Ada", "content": "a"}, {"role": "assistant", "content": "b", "refusal": null, "audio": null,
+            "reasoning_content": "c", "annotations": []}]}"#;
+    let others = |others: &[(&str, &str)]| -> Vec<(String, String)> {
+        others.iter().map(|(name, json)| ((*name).into(), (*json).into())).collect()
+    };
+    let user = Message { others: others(&[("name", "\"Ada\"")]), ..Message::new("user", "a") };
+    let fields = others(&[("reasoning_content", "\"c\""), ("annotations", "[]")]);
+    let assistant = Message { others: fields, ..Message::new("assistant", "b") };
+    let read = Completion::read(body, true).unwrap();
+    assert_eq!(read.prompt, messages(vec![user, assistant], vec![]));
+    for name in ["refusal", "audio", "function_call"] {
+        let body =
+            format!(r#"{{"messages": [{{"role": "assistant", "content": "a", "{name}": "b"}}]}}"#);
+        let error = Completion::read(body.as_bytes(), true).unwrap_err();
+        assert!(error.contains("messages[0]") && error.contains(name), "{error}");
+    }
+}
+
+/// Whatever a template writes of a request, no mark of a picture is in it.
+#[test]
+fn marks_are_in_no_text_of_a_request() {
+    let picture =
+        json!([{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}}]);
+    for (place, name) in [("tools", "description"), ("messages", "name")] {
+        let mut body = json!({"messages": [{"role": "user", "content": picture}], "tools": [
+                {"type": "function", "function": {"name": "f"}}]});
+        match place {
+            "tools" => body[place][0]["function"][name] = MARK.into(),
+            _ => body[place][0][name] = MARK.into(),
+        }
+        let read = Completion::read(body.to_string().as_bytes(), true).unwrap();
+        let Prompt::Messages { mark, .. } = read.prompt else { panic!() };
+        assert_eq!(mark, Mark::unlike([MARK]), "{place}");
+    }
+}
+
+#[test]
+fn options_of_events_are_read() {
+    let usage = |rest: &str| chat(rest).map(|read| read.include_usage);
+    let options =
+        |options: &str| usage(&format!(r#", "stream": true, "stream_options": {options}"#));
+    assert_eq!(options("{}"), Ok(false));
+    assert_eq!(options(r#"{"include_usage": true, "include_obfuscation": false}"#), Ok(true));
+    assert_eq!(options(r#"{"include_usage": null}"#), Ok(false));
+    assert_eq!(usage(r#", "stream_options": null"#), Ok(false));
+    for wrong in ["5", "[]", r#"{"include_usage": 1}"#, r#"{"include_use": true}"#] {
+        assert!(options(wrong).unwrap_err().contains("'stream_options'"), "{wrong}");
+    }
+    let alone = usage(r#", "stream_options": {"include_usage": true}"#).unwrap_err();
+    assert!(alone.contains("'stream' should be true"), "{alone}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for (rest, name) in [
+        (r#", "reasoning_effort": "low""#, "'reasoning_effort' is not supported"),
+        (r#", "web_search_options": {}"#, "'web_search_options' is not supported"),
+        (r#", "logprobs": true, "top_logprobs": 3"#, "'logprobs' is not supported"),
+        (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "different"),
+        (r#", "chat_template_kwargs": [1]"#, "'chat_template_kwargs'"),
+        (r#", "chat_template_kwargs": {"messages": []}"#, "'messages'"),
+        (r#", "n": 2"#, "'n'"),
+        (r#", "tools": [{}]"#, "'tools[0]'"),
+        (r#", "tools": 1"#, "'tools'"),
+        (r#", "tool_choice": "required""#, "'tool_choice'"),
+        (r#", "tool_choice": 7"#, "'tool_choice'"),
+        (r#", "functions": [{}]"#, "'functions'"),
+        (r#", "response_format": {"type": "json_schema"}"#, "'response_format'"),
+        (r#", "presence_penalty": 1"#, "'presence_penalty'"),
+        (r#", "temprature": 1"#, "'temprature'"),
+        (r#", "temperature": "hot""#, "'temperature'"),
+        (r#", "max_tokens": -1"#, "'max_tokens'"),
+        (r#", "stop": [1]"#, "'stop'"),
+    ] {
+        assert!(chat(rest).unwrap_err().contains(name), "{rest}");
+    }
+    for body in [
+        "",
+        "[]",
+        "{",
+        "{}",
+        r#"{"messages": []}"#,
+        r#"{"messages": [{"role": "user"}]}"#,
+        r#"{"messages": "x"}"#,
+    ] {
+        assert!(Completion::read(body.as_bytes(), true).is_err(), "{body}");
+    }
+    assert!(Completion::read(br#"{"prompt": ["a", "b"]}"#, false).is_err());
+}
