@@ -90,10 +90,10 @@ agrees! {
     llama_gemma
 }
 
-/// Programs with parts for XNNPACK, which are compiled; of quantized ones, ExecuTorch's runtime is the reference.
+/// Programs with parts for XNNPACK, which are compiled. Of quantized ones, PyTorch's module is the reference with the scales that the file has.
 #[test]
 fn programs_for_xnnpack() {
-    for name in ["llama_phi", "llama_8da4w"] {
+    for name in ["llama_phi", "llama_8da4w", "llama_8da4w_shared"] {
         agrees_on(&[RunOn::Cpu], name, &Overrides::default());
     }
 }
