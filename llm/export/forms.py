@@ -26,6 +26,7 @@ from executorch.examples.models.llama.model_args import ModelArgs
 from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
 from executorch.exir.passes import MemoryPlanningPass
 from executorch.extension.llm.export.config.llm_config import LlmConfig
+from runtime import load
 from torch import nn
 from torch.export import Dim, export
 
@@ -83,7 +84,7 @@ LLAMA = {
         ["-kv", "--use_sdpa_with_kv_cache", "-X"],
         {"n_heads": 3, "n_kv_heads": 3, "partial_rotary_factor": 0.75, "use_hf_rope": True, "no_rope_layer_interval": 2},
     ),
-    # Of other dimensions than `../model`, too.
+    # Of other dimensions than `../model`, too; what follows is chosen by ExecuTorch's own runtime, which computes with codes.
     "llama_8da4w": (
         [
             *["-kv", "--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w"],
@@ -161,13 +162,15 @@ def llama(name: str) -> list[dict]:
             eager = _prepare_for_llama_export(LlmConfig.from_args(parse(command))).model
             is_coded = name.startswith("llama_8da4w")
             if is_coded:
-                eager = as_stored(eager)
+                eager, module = as_stored(eager), load(OUT / f"{name}.pte")
             seen: list[int] = []
 
             def step(tokens: torch.Tensor, at: int) -> torch.Tensor:
                 seen.extend(tokens[0].tolist())
                 if name == "llama_no_cache":
                     out = eager(torch.tensor([seen]))
+                elif is_coded:
+                    out = module.forward([tokens, torch.tensor([at])])[0].clone()
                 elif name == "llama_one_by_one":
                     # As the program takes them.
                     for place, token in enumerate(tokens[0].tolist()):
@@ -178,10 +181,23 @@ def llama(name: str) -> list[dict]:
 
             # Past the context where the cache forgets.
             count = 3 * CONTEXT if "sink" in name else COUNT
-            # A code may be another one where two are as near, whatever sums it.
+            # A code may be another one where two are as near.
             chosen, least = greedy(step, prompt, count, 0.02 if is_coded else 0.0)
             cases.append({"ids": prompt, "chosen": chosen, "least_lead": least})
+            if is_coded:
+                cases[-1]["largest"] = largest(eager, prompt + chosen[:-1])
     return cases
+
+
+def largest(eager: nn.Module, tokens: list[int]) -> list[list[tuple[int, float]]]:
+    """The three largest logits behind each token."""
+    found = []
+    with torch.no_grad():
+        for at, token in enumerate(tokens):
+            out = eager(torch.tensor([[token]]), {"input_pos": torch.tensor([at])})
+            best = (out[0] if isinstance(out, tuple) else out).flatten().topk(3)
+            found.append([(int(i), round(float(x), 6)) for i, x in zip(best.indices, best.values)])
+    return found
 
 
 class Whole(nn.Module):
