@@ -175,6 +175,7 @@ operators! {
     TRILINEAR = "aten._trilinear.default" <- "aten::_trilinear.out";
     UNIQUE2 = "aten._unique2.default" <- "aten::_unique2.out";
     UPSAMPLE_BILINEAR2D_AA = "aten._upsample_bilinear2d_aa.default" <- "aten::_upsample_bilinear2d_aa.out";
+    UPSAMPLE_BILINEAR2D_AA_BACKWARD = "aten._upsample_bilinear2d_aa_backward.default" <- "aten::_upsample_bilinear2d_aa_backward.grad_input";
     WEIGHT_INT8PACK_MM = "aten._weight_int8pack_mm.default";
     ABS = "aten.abs.default" <- "aten::abs.out";
     ACOS = "aten.acos.default" <- "aten::acos.out";
@@ -309,6 +310,7 @@ operators! {
     GEQRF = "aten.geqrf.default" <- "aten::geqrf.a";
     GLU = "aten.glu.default" <- "aten::glu.out";
     GRID_SAMPLER_2D = "aten.grid_sampler_2d.default" <- "aten::grid_sampler_2d.out";
+    GRID_SAMPLER_2D_BACKWARD = "aten.grid_sampler_2d_backward.default" <- "aten::grid_sampler_2d_backward.out";
     GRID_SAMPLER_3D = "aten.grid_sampler_3d.default" <- "aten::grid_sampler_3d.out";
     GT_SCALAR = "aten.gt.Scalar" <- "aten::gt.Scalar_out";
     GT_TENSOR = "aten.gt.Tensor" <- "aten::gt.Tensor_out";
@@ -573,8 +575,11 @@ operators! {
     UNIQUE_DIM = "aten.unique_dim.default" <- "aten::unique_dim.out";
     UNSQUEEZE_COPY = "aten.unsqueeze_copy.default" <- "aten::unsqueeze_copy.out";
     UPSAMPLE_BICUBIC2D_VEC = "aten.upsample_bicubic2d.vec" <- "aten::upsample_bicubic2d.vec_out";
+    UPSAMPLE_BICUBIC2D_BACKWARD = "aten.upsample_bicubic2d_backward.default" <- "aten::upsample_bicubic2d_backward.grad_input";
     UPSAMPLE_BILINEAR2D_VEC = "aten.upsample_bilinear2d.vec" <- "aten::upsample_bilinear2d.vec_out";
+    UPSAMPLE_BILINEAR2D_BACKWARD = "aten.upsample_bilinear2d_backward.default" <- "aten::upsample_bilinear2d_backward.grad_input";
     UPSAMPLE_NEAREST2D_VEC = "aten.upsample_nearest2d.vec" <- "aten::upsample_nearest2d.vec_out";
+    UPSAMPLE_NEAREST2D_BACKWARD = "aten.upsample_nearest2d_backward.default" <- "aten::upsample_nearest2d_backward.grad_input";
     VAR_CORRECTION = "aten.var.correction" <- "aten::var.correction_out";
     VAR_DIM = "aten.var.dim" <- "aten::var.out";
     VAR_MEAN_CORRECTION = "aten.var_mean.correction" <- "aten::var_mean.correction_out";

@@ -84,13 +84,21 @@ LLAMA = {
         ["-kv", "--use_sdpa_with_kv_cache", "-X"],
         {"n_heads": 3, "n_kv_heads": 3, "partial_rotary_factor": 0.75, "use_hf_rope": True, "no_rope_layer_interval": 2},
     ),
-    # Of other dimensions than `../model`, too; the reference is ExecuTorch's own runtime, which computes with codes.
+    # Of other dimensions than `../model`, too; what follows is chosen by ExecuTorch's own runtime, which computes with codes.
     "llama_8da4w": (
         [
             *["-kv", "--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w"],
             *["--group_size", "32", "--embedding-quantize", "4,32"],
         ],
         {"dim": 64, "hidden_dim": 96, "vocab_size": 163},
+    ),
+    # One head of keys for all, longer groups, embeddings of 8 bits.
+    "llama_8da4w_shared": (
+        [
+            *["-kv", "--use_sdpa_with_kv_cache", "-X", "--xnnpack-extended-ops", "-qmode", "8da4w"],
+            *["--group_size", "64", "--embedding-quantize", "8,0"],
+        ],
+        {"dim": 64, "n_kv_heads": 1, "hidden_dim": 128, "vocab_size": 97},
     ),
 }
 
@@ -123,6 +131,15 @@ def greedy(step, prompt: list[int], count: int = COUNT, closest: float = 0.0) ->
     return chosen, least
 
 
+def as_stored(model: nn.Module) -> nn.Module:
+    """The model with the scales of groups that the exporter writes for XNNPACK, in bfloat16. They are all that a program has of them."""
+    for module in model.modules():
+        scale = getattr(getattr(module, "weight", None), "scale", None)
+        if scale is not None:
+            scale.copy_(scale.to(torch.bfloat16).to(scale.dtype))
+    return model
+
+
 def llama(name: str) -> list[dict]:
     options, other = LLAMA[name]
     params = SMALL | other
@@ -142,17 +159,17 @@ def llama(name: str) -> list[dict]:
         shutil.move(f"{folder}/{name}.pte", OUT / f"{name}.pte")
         cases = []
         for prompt in PROMPTS:
-            if name == "llama_8da4w":
-                module = load(OUT / f"{name}.pte")
-            else:
-                eager = _prepare_for_llama_export(LlmConfig.from_args(parse(command))).model
+            eager = _prepare_for_llama_export(LlmConfig.from_args(parse(command))).model
+            is_coded = name.startswith("llama_8da4w")
+            if is_coded:
+                eager, module = as_stored(eager), load(OUT / f"{name}.pte")
             seen: list[int] = []
 
             def step(tokens: torch.Tensor, at: int) -> torch.Tensor:
                 seen.extend(tokens[0].tolist())
                 if name == "llama_no_cache":
                     out = eager(torch.tensor([seen]))
-                elif name == "llama_8da4w":
+                elif is_coded:
                     out = module.forward([tokens, torch.tensor([at])])[0].clone()
                 elif name == "llama_one_by_one":
                     # As the program takes them.
@@ -165,9 +182,22 @@ def llama(name: str) -> list[dict]:
             # Past the context where the cache forgets.
             count = 3 * CONTEXT if "sink" in name else COUNT
             # A code may be another one where two are as near.
-            chosen, least = greedy(step, prompt, count, 0.02 if name == "llama_8da4w" else 0.0)
+            chosen, least = greedy(step, prompt, count, 0.02 if is_coded else 0.0)
             cases.append({"ids": prompt, "chosen": chosen, "least_lead": least})
+            if is_coded:
+                cases[-1]["largest"] = largest(eager, prompt + chosen[:-1])
     return cases
+
+
+def largest(eager: nn.Module, tokens: list[int]) -> list[list[tuple[int, float]]]:
+    """The three largest logits behind each token."""
+    found = []
+    with torch.no_grad():
+        for at, token in enumerate(tokens):
+            out = eager(torch.tensor([[token]]), {"input_pos": torch.tensor([at])})
+            best = (out[0] if isinstance(out, tuple) else out).flatten().topk(3)
+            found.append([(int(i), round(float(x), 6)) for i, x in zip(best.indices, best.values)])
+    return found
 
 
 class Whole(nn.Module):

@@ -1,13 +1,15 @@
 //! Sampling a picture or a volume at the places that a grid names.
 
 use super::picture::{CHANNELS, Picture, for_each_row};
-use super::sample::{Taps, cubic, weighted};
+use super::sample::{Taps, cubic, cubic_slopes, weighted};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
 use crate::types;
 use torchlet_core::Param::{Bool, Int, Out, Tensor};
-use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, TensorInfo};
+use torchlet_core::{
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes, TensorInfo,
+};
 
 kernels! { GRID:
     /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
@@ -18,21 +20,49 @@ kernels! { GRID:
         Kernel::new("aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 3));
 }
 
-fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
-    let (input, grid) = (ctx.info(0)?, ctx.info(1)?);
+/// The shape of what is sampled from argument `arg` at the places that the next argument has.
+pub(super) fn sampled_sizes(
+    ctx: &Prepare,
+    arg: usize,
+    spatial: usize,
+) -> Result<Sizes, KernelError> {
+    let (input, grid) = (ctx.info(arg)?, ctx.info(arg + 1)?);
     if input.rank() != spatial + 2
         || grid.rank() != spatial + 2
         || grid.size(spatial + 1) != spatial
     {
-        return Err(KernelError::argument(1, "does not name places of pictures"));
+        return Err(KernelError::argument(arg + 1, "does not name places of pictures"));
     }
     if input.sizes[0] != grid.sizes[0] || input.sizes[2..].iter().any(|&size| size < 1) {
-        return Err(KernelError::argument(0, "has no pixels, or a grid for another batch"));
+        return Err(KernelError::argument(arg, "has no pixels, or a grid for another batch"));
     }
     let mut sizes = input.sizes.clone();
     for (size, &places) in sizes.iter_mut().skip(2).zip(grid.sizes.iter().skip(1)) {
         *size = places;
     }
+    Ok(sizes)
+}
+
+/// How argument `arg` says that pixels are sampled, and the next one what is outside.
+pub(super) fn read_modes(ctx: &Arguments, arg: usize) -> Result<(Mode, Padding), KernelError> {
+    let mode = match ctx.int(arg)? {
+        0 => Mode::Bilinear,
+        1 => Mode::Nearest,
+        2 => Mode::Bicubic,
+        _ => return Err(KernelError::argument(arg, "is no interpolation mode")),
+    };
+    let padding = match ctx.int(arg + 1)? {
+        0 => Padding::Zeros,
+        1 => Padding::Border,
+        2 => Padding::Reflection,
+        _ => return Err(KernelError::argument(arg + 1, "is no padding mode")),
+    };
+    Ok((mode, padding))
+}
+
+fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
+    let sizes = sampled_sizes(ctx, 0, spatial)?;
+    let input = ctx.info(0)?;
     ctx.resize(5, &sizes)?;
     for arg in [1, 5] {
         let found = ctx.info(arg)?.scalar_type;
@@ -40,12 +70,8 @@ fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
             return Err(unsupported(arg, found));
         }
     }
-    for (arg, name) in [(2, "is no interpolation mode"), (3, "is no padding mode")] {
-        if !(0..3).contains(&ctx.int(arg)?) {
-            return Err(KernelError::argument(arg, name));
-        }
-    }
-    if spatial == 3 && ctx.int(2)? == 2 {
+    let (mode, _) = read_modes(ctx, 2)?;
+    if spatial == 3 && mode == Mode::Bicubic {
         return Err(KernelError::argument(2, "is bicubic, which volumes have not"));
     }
     let invoke: InvokeFn = match input.scalar_type {
@@ -59,14 +85,14 @@ fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mode {
+pub(super) enum Mode {
     Bilinear,
     Nearest,
     Bicubic,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Padding {
+pub(super) enum Padding {
     Zeros,
     Border,
     Reflection,
@@ -74,24 +100,20 @@ enum Padding {
 
 /// One dimension of the input.
 #[derive(Debug, Clone, Copy)]
-struct Axis {
-    size: usize,
-    mode: Mode,
-    padding: Padding,
-    align_corners: bool,
+pub(super) struct Axis {
+    pub(super) size: usize,
+    pub(super) mode: Mode,
+    pub(super) padding: Padding,
+    pub(super) align_corners: bool,
     /// Whether places that are no numbers become the last pixel: in volumes they do, in pictures the first.
-    ends_last: bool,
+    pub(super) ends_last: bool,
 }
 
 impl Axis {
     /// The pixels that take part at coordinate `at`, which goes from -1 to 1.
-    fn taps<C: Real>(&self, at: C) -> Taps<C> {
-        let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
-        let place = if self.align_corners {
-            (at + one) / two * (size - one)
-        } else {
-            ((at + one) * size - one) / two
-        };
+    pub(super) fn taps<C: Real>(&self, at: C) -> Taps<C> {
+        let one = C::real(1.0);
+        let place = self.place(at);
         let mut taps = Taps::none();
         match self.mode {
             Mode::Bilinear => {
@@ -113,6 +135,67 @@ impl Axis {
             }
         }
         taps
+    }
+
+    /// The same pixels, and how their weights change with the coordinate.
+    pub(super) fn slopes<C: Real>(&self, at: C) -> Taps<C> {
+        let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
+        let place = self.place(at);
+        let pace = if self.align_corners { (size - one) / two } else { size / two };
+        let mut slopes = Taps::none();
+        match self.mode {
+            Mode::Bilinear => {
+                let pace = pace * self.turn(place);
+                let first = self.bring_inside(place).floor();
+                self.push(&mut slopes, first, C::default() - pace);
+                self.push(&mut slopes, first + one, pace);
+            }
+            // The same pixel everywhere around.
+            Mode::Nearest => {}
+            Mode::Bicubic => {
+                let first = place.floor();
+                for (i, slope) in cubic_slopes(place - first).into_iter().enumerate() {
+                    let place = self.bring_inside(first + C::count(i) - one);
+                    self.push(&mut slopes, place, slope * pace);
+                }
+            }
+        }
+        slopes
+    }
+
+    /// Where coordinate `at` is among pixels.
+    fn place<C: Real>(&self, at: C) -> C {
+        let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
+        match self.align_corners {
+            true => (at + one) / two * (size - one),
+            false => ((at + one) * size - one) / two,
+        }
+    }
+
+    /// How [`bring_inside`](Self::bring_inside) moves when the place does: with it, against it, or not at all.
+    fn turn<C: Real>(&self, place: C) -> C {
+        let (one, none) = (C::real(1.0), C::default());
+        let last = C::count(self.size) - one;
+        let mut turn = one;
+        let mut place = place;
+        if self.padding == Padding::Reflection {
+            let (low, span) = match self.align_corners {
+                true => (none, last),
+                false => (C::real(-0.5), C::count(self.size)),
+            };
+            if span == none {
+                return none;
+            }
+            let flips = ((place - low).abs() / span).floor();
+            let is_odd = (flips / C::real(2.0)).floor() * C::real(2.0) != flips;
+            turn = if (place < low) != is_odd { none - one } else { one };
+            place = reflect(place, low, span);
+        }
+        match self.padding {
+            Padding::Zeros => one,
+            _ if place > none && place < last => turn,
+            _ => none,
+        }
     }
 
     /// Adds a pixel, if it is one.
@@ -155,16 +238,7 @@ fn reflect<C: Real>(place: C, low: C, span: C) -> C {
 
 fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let mode = match ctx.int(2)? {
-        0 => Mode::Bilinear,
-        1 => Mode::Nearest,
-        _ => Mode::Bicubic,
-    };
-    let padding = match ctx.int(3)? {
-        0 => Padding::Zeros,
-        1 => Padding::Border,
-        _ => Padding::Reflection,
-    };
+    let (mode, padding) = read_modes(ctx, 2)?;
     let align_corners = ctx.bool(4)?;
     let (input, grid) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let out = ctx.out(5)?;

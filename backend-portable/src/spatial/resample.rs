@@ -53,7 +53,7 @@ kernels! { RESAMPLING:
 
 /// How pixels of the output follow from the input's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Method {
+pub(super) enum Method {
     Nearest,
     Linear,
     Cubic,
@@ -133,7 +133,7 @@ impl Form {
 
 /// The places of one dimension's output pixels in the input.
 #[derive(Debug, Clone, Copy)]
-struct Axis<C> {
+pub(super) struct Axis<C> {
     method: Method,
     input: usize,
     output: usize,
@@ -143,8 +143,8 @@ struct Axis<C> {
 }
 
 impl<C: Real> Axis<C> {
-    fn new(
-        form: &Form,
+    pub(super) fn new(
+        method: Method,
         align_corners: bool,
         input: usize,
         output: usize,
@@ -156,7 +156,7 @@ impl<C: Real> Axis<C> {
             Some(scale) if scale > 0.0 => C::real(1.0 / scale),
             _ => C::count(input) / C::count(output),
         };
-        Axis { method: form.method, input, output, align_corners, scale }
+        Axis { method, input, output, align_corners, scale }
     }
 
     /// The input's place that output pixel `at` shows.
@@ -194,6 +194,17 @@ impl<C: Real> Axis<C> {
                 taps.push((first + 1).min(last), behind);
                 taps
             }
+        }
+    }
+
+    /// Visits the input's pixels that output pixel `at` shows, with their weights.
+    pub(super) fn each(&self, at: usize, mut visit: impl FnMut(usize, C)) {
+        if self.method != Method::Antialiased {
+            return self.taps(at).iter().for_each(|(position, weight)| visit(position, weight));
+        }
+        let (first, count, total) = self.covered(at);
+        for position in first..first + count {
+            visit(position, self.weight(at, position) / total);
         }
     }
 
@@ -242,7 +253,7 @@ pub(crate) fn linear_taps(
     align_corners: bool,
     scale: Option<f64>,
 ) -> impl Iterator<Item = LinearTap> {
-    let axis = Axis::<f32>::new(&VECTOR_LINEAR, align_corners, input, output, scale);
+    let axis = Axis::<f32>::new(Method::Linear, align_corners, input, output, scale);
     (0..output).map(move |at| {
         let taps = axis.taps(at);
         let mut tap = LinearTap { positions: [0; 2], weights: [0.0; 2] };
@@ -299,7 +310,7 @@ fn call<'c, C: Real>(ctx: &mut Invoke<'c, '_>, form: &Form) -> Result<Call<'c, C
         |info: &TensorInfo, arg| Picture::new(info, 2).ok_or(KernelError::rank(arg, info.rank()));
     let (from, to) = (picture(&input, 0)?, picture(&out, form.out)?);
     let axis = |dim: usize| {
-        Axis::new(form, align_corners, from.sizes[3 + dim], to.sizes[3 + dim], scales[dim])
+        Axis::new(form.method, align_corners, from.sizes[3 + dim], to.sizes[3 + dim], scales[dim])
     };
     Ok(Call { from, to, axes: [axis(0), axis(1)], input: input.bytes(), out: out.into_bytes() })
 }

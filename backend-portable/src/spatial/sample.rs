@@ -53,6 +53,16 @@ pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
     [far(t + real(1.0)), near(t), near(s), far(s + real(1.0))]
 }
 
+/// How these weights change with `t`.
+pub(super) fn cubic_slopes<C: Real>(t: C) -> [C; 4] {
+    let real = C::real;
+    let a = real(-0.75);
+    let near = |x: C| (real(3.0) * (a + real(2.0)) * x - real(2.0) * (a + real(3.0))) * x;
+    let far = |x: C| (real(3.0) * a * x - real(10.0) * a) * x + real(8.0) * a;
+    let (s, none) = (real(1.0) - t, C::default());
+    [far(t + real(1.0)), near(t), none - near(s), none - far(s + real(1.0))]
+}
+
 /// The weighted sum at rows `y` and columns `x` of one plane.
 pub(super) fn weighted<T: Number, C: Real>(
     data: &[T],
@@ -85,5 +95,10 @@ mod tests {
         // Of `torch.nn.functional.interpolate(mode="bicubic")`.
         assert_eq!(cubic(0.5f64), [-0.09375, 0.59375, 0.59375, -0.09375]);
         assert!((cubic(0.3f64).iter().sum::<f64>() - 1.0).abs() < 1e-12);
+        let (step, slopes) = (1e-6, cubic_slopes(0.3f64));
+        for (at, slope) in slopes.into_iter().enumerate() {
+            let [below, above] = [0.3 - step, 0.3 + step].map(|t| cubic(t)[at]);
+            assert!(((above - below) / (2.0 * step) - slope).abs() < 1e-8, "{at}");
+        }
     }
 }

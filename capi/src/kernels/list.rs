@@ -42,6 +42,7 @@ super::symbols! {
     torchlet_kernel_aten__to_copy_out = "aten::_to_copy.out";
     torchlet_kernel_aten__trilinear_out = "aten::_trilinear.out";
     torchlet_kernel_aten__unique2_out = "aten::_unique2.out";
+    torchlet_kernel_aten__upsample_bilinear2d_aa_backward_grad_input = "aten::_upsample_bilinear2d_aa_backward.grad_input";
     torchlet_kernel_aten__upsample_bilinear2d_aa_out = "aten::_upsample_bilinear2d_aa.out";
     torchlet_kernel_aten_abs_out = "aten::abs.out";
     torchlet_kernel_aten_acos_out = "aten::acos.out";
@@ -175,6 +176,7 @@ super::symbols! {
     torchlet_kernel_aten_gelu_out = "aten::gelu.out";
     torchlet_kernel_aten_geqrf_a = "aten::geqrf.a";
     torchlet_kernel_aten_glu_out = "aten::glu.out";
+    torchlet_kernel_aten_grid_sampler_2d_backward_out = "aten::grid_sampler_2d_backward.out";
     torchlet_kernel_aten_grid_sampler_2d_out = "aten::grid_sampler_2d.out";
     torchlet_kernel_aten_grid_sampler_3d_out = "aten::grid_sampler_3d.out";
     torchlet_kernel_aten_gt_Scalar_out = "aten::gt.Scalar_out";
@@ -433,8 +435,11 @@ super::symbols! {
     torchlet_kernel_aten_unique_dim_out = "aten::unique_dim.out";
     torchlet_kernel_aten_unsafe_split_Tensor_out = "aten::unsafe_split.Tensor_out";
     torchlet_kernel_aten_unsqueeze_copy_out = "aten::unsqueeze_copy.out";
+    torchlet_kernel_aten_upsample_bicubic2d_backward_grad_input = "aten::upsample_bicubic2d_backward.grad_input";
     torchlet_kernel_aten_upsample_bicubic2d_vec_out = "aten::upsample_bicubic2d.vec_out";
+    torchlet_kernel_aten_upsample_bilinear2d_backward_grad_input = "aten::upsample_bilinear2d_backward.grad_input";
     torchlet_kernel_aten_upsample_bilinear2d_vec_out = "aten::upsample_bilinear2d.vec_out";
+    torchlet_kernel_aten_upsample_nearest2d_backward_grad_input = "aten::upsample_nearest2d_backward.grad_input";
     torchlet_kernel_aten_upsample_nearest2d_vec_out = "aten::upsample_nearest2d.vec_out";
     torchlet_kernel_aten_var_correction_out = "aten::var.correction_out";
     torchlet_kernel_aten_var_mean_correction_out = "aten::var_mean.correction_out";

@@ -244,6 +244,59 @@ def activations() -> Iterator[Case]:
     yield gradient("silu_far", silu, silu, torch.ones(8), far)
 
 
+def resamplings() -> Iterator[Case]:
+    """Of pictures of another size: a program that trains calls the one with antialiasing, the others where they are kept from being decomposed."""
+    small, large = [2, 2, 4, 5], [1, 3, 7, 6]
+    nearest = A.upsample_nearest2d_backward.default
+    for name, size, out, dtype in (("f32", small, [8, 10], f32), ("f64", small, [7, 3], f64), ("same", small, [4, 5], f32)):
+        run = lambda g, s=size, o=out: nearest(g, o, s)  # noqa: E731
+        yield gradient(f"nearest_{name}", nearest, run, values(dtype, *size[:2], *out))
+    yield gradient("nearest_scale", nearest, lambda g: nearest(g, [6, 7], small, 1.5, 1.5), values(f32, 2, 2, 6, 7))
+    for name, backward in (
+        ("bilinear", A.upsample_bilinear2d_backward.default),
+        ("bicubic", A.upsample_bicubic2d_backward.default),
+        ("antialiased", A._upsample_bilinear2d_aa_backward.default),
+    ):
+        for kind, size, out, corners, scales, dtype in (
+            ("larger", small, [9, 8], False, (None, None), f32),
+            ("smaller", large, [3, 4], False, (None, None), f32),
+            ("corners", small, [7, 11], True, (None, None), f32),
+            ("one", large, [1, 1], True, (None, None), f32),
+            ("scale", small, [6, 7], False, (1.5, 1.5), f32),
+            ("f64", small, [9, 3], False, (None, None), f64),
+        ):
+            run = lambda g, f=backward, o=out, s=size, c=corners, x=scales: f(g, o, s, c, *x)  # noqa: E731
+            yield gradient(f"{name}_{kind}", backward, run, values(dtype, *size[:2], *out))
+    linear = A.upsample_bilinear2d_backward.default
+    channels = last(values(f32, 2, 3, 5, 7))
+    yield gradient("bilinear_channels_last", linear, lambda g: linear(g, [5, 7], [2, 3, 3, 4], False), channels)
+
+
+def samplings() -> Iterator[Case]:
+    """Of pictures that are sampled, and of the places where."""
+    backward = A.grid_sampler_2d_backward.default
+    x = values(f32, 2, 3, 4, 5)
+    # Some places are outside, none between two pixels that are as near.
+    places = values(f32, 2, 3, 4, 2, scale=1.3) + 0.013
+    for mode, mode_name in enumerate(("bilinear", "nearest", "bicubic")):
+        for padding, padding_name in enumerate(("zeros", "border", "reflection")):
+            for corners, name in ((False, ""), (True, "_corners")):
+                run = lambda g, x, p, a=(mode, padding, corners, [True, True]): backward(g, x, p, *a)  # noqa: E731
+                grad = values(f32, 2, 3, 3, 4)
+                yield gradient(f"{mode_name}_{padding_name}{name}", backward, run, grad, x, places)
+    for name, mask in (("picture", [True, False]), ("places", [False, True])):
+        which = mask.index(True)
+        run = lambda g, x, p, m=mask, i=which: backward(g, x, p, 0, 0, False, m)[i]  # noqa: E731
+        yield gradient(f"only_{name}", backward, run, values(f32, 2, 3, 3, 4), x, places)
+    double = [t.double() for t in (values(f32, 2, 3, 3, 4), x, places)]
+    yield gradient("f64", backward, lambda g, x, p: backward(g, x, p, 2, 2, False, [True, True]), *double)
+    channels = last(values(f32, 2, 3, 3, 4)), last(values(f32, 2, 3, 4, 5)), places
+    yield gradient("channels_last", backward, lambda g, x, p: backward(g, x, p, 0, 1, True, [True, True]), *channels)
+    far = torch.tensor([1.0, -1.0, 0.0, 1e30, -1e30, float("inf"), -3.0, 3.0]).view(1, 2, 2, 2)
+    one = values(f32, 1, 2, 2, 2), values(f32, 1, 2, 3, 3), far
+    yield gradient("far", backward, lambda g, x, p: backward(g, x, p, 0, 1, True, [True, True]), *one)
+
+
 FAMILIES = {
     "gradient_convolution": convolutions,
     "gradient_pooling": poolings,
@@ -252,4 +305,6 @@ FAMILIES = {
     "gradient_columns": columns,
     "gradient_padding": paddings,
     "gradient_activation": activations,
+    "gradient_resampling": resamplings,
+    "gradient_sampling": samplings,
 }
