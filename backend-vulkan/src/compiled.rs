@@ -47,6 +47,8 @@ pub(crate) struct Build<'b> {
     pub(crate) context: &'b Arc<Context>,
     /// Whether somebody is told of runs from the first one on.
     pub(crate) traced: bool,
+    /// Whether it is run with the largest shapes alone, to be measured.
+    pub(crate) trial: bool,
     pub(crate) parallel: &'b dyn Parallel,
     /// Whether what the graph borrows lasts as long as what is made of it.
     pub(crate) lasts: bool,
@@ -124,7 +126,7 @@ impl Compiled {
         choices: Choices,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
-        let Build { context, traced, parallel, lasts } = build;
+        let Build { context, traced, trial, parallel, lasts } = build;
         let buffers = Buffers::of(&graph)?;
         let mut state = State::on(context, &graph, buffers.changing().into_iter().collect())?;
         state.choices = choices;
@@ -161,9 +163,13 @@ impl Compiled {
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
         let keys = steps.iter().map(|step| &step.key).chain(&conversions);
         let needed: HashSet<&PipelineKey> = keys.collect();
-        let rehearsed = rehearsed(context, &graph, &state)?;
+        let others = match trial {
+            true => HashSet::new(),
+            false => with_other_shapes(context, &graph, &state, 4 * needed.len() + 64)?,
+        };
+        watch.lap("rehearse");
         let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
-        keys.extend(rehearsed.iter().filter(|key| !needed.contains(key)));
+        keys.extend(others.iter().filter(|key| !needed.contains(key)));
         // The longest first, so that none is left alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = {
@@ -359,7 +365,7 @@ impl Compiled {
         if !self.recorded {
             let (steps, reads) = encode(&self.graph, &mut self.state, false)?;
             self.replay.reads = Some(reads);
-            self.record(&steps)?;
+            self.record_in_room(&steps)?;
             // Other shapes may need other variants of a shader, each the first time.
             self.context.pipelines.save();
             watch.lap("record");
@@ -432,11 +438,12 @@ impl Compiled {
     }
 }
 
-/// The pipelines that the graph takes with other shapes than those of the state.
-fn rehearsed(
+/// The pipelines that the graph takes with other shapes than those of the state, at most `most`.
+fn with_other_shapes(
     context: &Context,
     graph: &Graph<'_>,
     state: &State,
+    most: usize,
 ) -> Result<HashSet<PipelineKey>, Error> {
     if !rehearsal::varies(graph, state) {
         return Ok(HashSet::new());
@@ -444,7 +451,7 @@ fn rehearsed(
     let mut other = State::on(context, graph, state.changing.clone())?;
     other.choices = state.choices.clone();
     encode(graph, &mut other, true)?;
-    Ok(rehearsal::pipelines(graph, &mut other))
+    Ok(rehearsal::pipelines(graph, &mut other, most))
 }
 
 /// Copies in an order in which none overwrites what a later one reads, which lies in the memory of `root`. `None` if there is no such

@@ -38,6 +38,19 @@ impl Error {
         move |result| Error::Vulkan(call, result)
     }
 
+    /// Whether less in use may help.
+    pub(crate) fn is_out_of_memory(&self) -> bool {
+        type Code = vk::Result;
+        matches!(
+            self,
+            Error::OutOfMemory(_)
+                | Error::Vulkan(
+                    _,
+                    Code::ERROR_OUT_OF_DEVICE_MEMORY | Code::ERROR_OUT_OF_HOST_MEMORY
+                )
+        )
+    }
+
     /// Whether the device is gone, so that a new context is needed.
     pub(crate) fn is_device_loss(&self) -> bool {
         matches!(self, Error::Hung(_) | Error::Vulkan(_, vk::Result::ERROR_DEVICE_LOST))
@@ -86,15 +99,13 @@ impl From<KernelError> for Error {
 impl From<Error> for DelegateError {
     fn from(error: Error) -> Self {
         let message = Message::new(format_args!("{error}"));
+        let out_of_memory = error.is_out_of_memory();
         match error {
             Error::Unavailable(_) => DelegateError::Unavailable(message),
             Error::Invalid(_) => DelegateError::InvalidData(message),
             Error::Unsupported(_) => DelegateError::Unsupported(message),
-            Error::OutOfMemory(_)
-            | Error::Vulkan(
-                _,
-                vk::Result::ERROR_OUT_OF_DEVICE_MEMORY | vk::Result::ERROR_OUT_OF_HOST_MEMORY,
-            ) => DelegateError::OutOfMemory(message),
+            Error::OutOfMemory(_) => DelegateError::OutOfMemory(message),
+            Error::Vulkan(..) if out_of_memory => DelegateError::OutOfMemory(message),
             Error::Vulkan(..) | Error::Hung(_) => DelegateError::Device(message),
             Error::Argument(error) => DelegateError::Argument(error),
         }

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::largest::Search;
 use crate::replay::Replay;
 use crate::state::{DeviceTensor, Storage};
+use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes};
 use crate::trace::Label;
 use std::collections::HashMap;
@@ -56,7 +57,7 @@ impl Compiled {
     /// recorded.
     ///
     /// # Errors
-    /// The sizes of an input exceed its bound; then all is as it was.
+    /// The sizes of an input exceed its bound, or there is no memory for another recording; then all is as it was.
     pub(crate) fn turn_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
         let now = self.key();
         if now == wanted {
@@ -67,7 +68,11 @@ impl Compiled {
         let mut other = match found.map(|at| self.kept.remove(at)) {
             Some(other) => other,
             None if self.recorded && self.kept.len() < MOST => {
-                self.snapshot(wanted.clone(), Recording::new(&self.context)?)
+                let recording = Recording::new(&self.context).or_else(|error| {
+                    self.make_room(error)?;
+                    Recording::new(&self.context)
+                })?;
+                self.snapshot(wanted.clone(), recording)
             }
             // In the place of what was in use before all others, or of what nothing is recorded in.
             None if self.recorded => {
@@ -88,6 +93,23 @@ impl Compiled {
         if found.is_none() {
             self.set_inputs(&wanted);
         }
+        Ok(())
+    }
+
+    /// Records steps; without the recordings that are kept, if there is no memory for one more.
+    pub(crate) fn record_in_room(&mut self, steps: &[Step]) -> Result<(), Error> {
+        self.record(steps).or_else(|error| {
+            self.make_room(error)?;
+            self.record(steps)
+        })
+    }
+
+    /// Gives up what is kept, if that may help against an error; else gives that back.
+    fn make_room(&mut self, error: Error) -> Result<(), Error> {
+        if !error.is_out_of_memory() || self.kept.is_empty() {
+            return Err(error);
+        }
+        self.kept.clear();
         Ok(())
     }
 
@@ -150,9 +172,12 @@ impl Compiled {
         for (tensor, known) in self.state.tensors.iter_mut().zip(&mut other.tensors) {
             let (Some(tensor), Some((sizes, place))) = (tensor, known) else { continue };
             std::mem::swap(&mut tensor.sizes, sizes);
-            if let Storage::Alias(root, start) = &mut tensor.storage {
-                let was = place.replace((*root, *start));
-                (*root, *start) = was.unwrap_or((*root, *start));
+            // Which tensors lie in others is decided when memory is planned; where they do may change.
+            if let (Storage::Alias(root, start), Some((other_root, other_start))) =
+                (&mut tensor.storage, place)
+            {
+                std::mem::swap(root, other_root);
+                std::mem::swap(start, other_start);
             }
         }
         for (id, numbers) in &mut other.host {

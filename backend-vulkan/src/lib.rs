@@ -287,7 +287,7 @@ impl Backend for VulkanBackend {
         watch.lap("read graph");
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
-        let build = Build { context: &device, traced, parallel, lasts };
+        let build = Build { context: &device, traced, trial: false, parallel, lasts };
         let compiled = Compiled::new(build, graph, cells, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));

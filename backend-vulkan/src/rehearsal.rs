@@ -15,6 +15,12 @@ const MOST_CALLS: usize = 1 << 15;
 /// Shapes at most that a graph of few calls is tried with.
 const MOST_TRIALS: usize = 256;
 
+/// What varies at most, for a graph to be tried: no exporter writes more, and each takes trials of its own.
+const MOST_PLACES: usize = 64;
+
+/// Integers of an input at most that are given values.
+const MOST_CONTENTS: usize = 4096;
+
 /// What can differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -39,16 +45,19 @@ pub(crate) fn varies(graph: &Graph<'_>, state: &State) -> bool {
     !Varying::of(graph, state).places.is_empty()
 }
 
-/// The pipelines of a graph with other shapes, of which a state is given in which memory was planned. What the graph does not take as a shape is
-/// left out. Inputs have their bounds again behind it.
-pub(crate) fn pipelines(graph: &Graph<'_>, state: &mut State) -> HashSet<PipelineKey> {
+/// The pipelines of a graph with other shapes, of which a state is given in which memory was planned: at most `most`. What the graph does not take as
+/// a shape is left out. Sizes and integers of inputs are their bounds again behind it.
+pub(crate) fn pipelines(graph: &Graph<'_>, state: &mut State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, state);
-    let most = (MOST_CALLS / graph.nodes.len().max(1)).min(MOST_TRIALS);
-    for trial in varying.trials().into_iter().take(most) {
+    let trials = (MOST_CALLS / graph.nodes.len().max(1)).min(MOST_TRIALS);
+    for trial in varying.trials(trials) {
         varying.set(state, &trial);
         if let Ok((steps, _)) = encode(graph, state, false) {
             found.extend(steps.into_iter().map(|step| step.key));
+        }
+        if found.len() >= most {
+            break;
         }
     }
     varying.set(state, &varying.places.iter().map(|(_, bound)| *bound).collect::<Vec<_>>());
@@ -76,8 +85,11 @@ impl Varying {
             graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_SELECT_AS_SYMINT);
         let bounds = picked.filter_map(|node| *state.integers.get(*node.args.last()?)?);
         let bound = bounds.filter_map(|bound| usize::try_from(bound).ok()).max();
+        let numel = |id: ValueId| state.tensor(id).map_or(0, |tensor| tensor.numel());
         let watched = watched_inputs(graph, state).into_iter();
+        let watched = watched.filter(|id| numel(*id) <= MOST_CONTENTS);
         places.extend(watched.map(|id| (Place::Contents(id), bound.unwrap_or_default())));
+        places.truncate(MOST_PLACES);
 
         // All of one bound, and of sizes those that are the same dimension.
         let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
@@ -98,9 +110,10 @@ impl Varying {
         Varying { places, together }
     }
 
-    /// Numbers for all places, by position, for each time that the graph is encoded. Everything that is tried is so where all else is at its
-    /// largest, and where it is at its least.
-    fn trials(&self) -> Vec<Vec<usize>> {
+    /// Numbers for all places, by position, for each time that the graph is encoded, `most` times at most: each number alone or with those that are
+    /// tried together, where all else is at its largest, where it is at its least, and where integers are half of what they may be; these in turns, and
+    /// first what is tried together.
+    fn trials(&self, most: usize) -> Vec<Vec<usize>> {
         let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
             let number = |(place, bound): &(Place, usize)| match place {
                 Place::Size(..) => size(*bound),
@@ -110,16 +123,23 @@ impl Varying {
         };
         let rests =
             [rest(|bound| bound, |_| 0), rest(|_| 1, |_| 0), rest(|_| 1, |bound| bound / 2)];
+        let bound = |together: &[usize]| Some(self.places.get(*together.first()?)?.1);
+        let with_numbers = self.together.iter().map(|it| (it, numbers(bound(it).unwrap_or(0))));
+        let with_numbers: Vec<(&Vec<usize>, Vec<usize>)> = with_numbers.collect();
+        let longest = with_numbers.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
         let mut seen = HashSet::new();
         let mut trials = Vec::new();
-        for rest in rests {
-            for together in &self.together {
-                let bound = together.first().and_then(|at| self.places.get(*at));
-                for number in numbers(bound.map_or(0, |(_, bound)| *bound)) {
+        for turn in 0..longest {
+            for (together, numbers) in &with_numbers {
+                let Some(number) = numbers.get(turn) else { continue };
+                for rest in &rests {
+                    if trials.len() >= most {
+                        return trials;
+                    }
                     let mut trial = rest.clone();
-                    for at in together {
+                    for at in *together {
                         if let Some(slot) = trial.get_mut(*at) {
-                            *slot = number;
+                            *slot = *number;
                         }
                     }
                     if seen.insert(trial.clone()) {
@@ -148,8 +168,9 @@ impl Varying {
                 // Behind all sizes.
                 Place::Contents(id) => {
                     let numel = state.tensor(id).map_or(0, |tensor| tensor.numel());
-                    let number = i32::try_from(*number).unwrap_or_default();
-                    state.host.insert(id, vec![number; numel]);
+                    let contents = state.host.entry(id).or_default();
+                    contents.clear();
+                    contents.resize(numel, i32::try_from(*number).unwrap_or_default());
                 }
             }
         }
@@ -203,6 +224,27 @@ mod tests {
         assert_eq!(many, [[1, 2, 3, 4, 5, 8].as_slice(), &large, &between].concat());
     }
 
+    #[test]
+    fn trials_are_few_whatever_a_file_has() {
+        let varying = |inputs: usize| {
+            let graph = Graph {
+                values: (0..inputs).map(|_| tensor(&[60, 50, 40, 30], true)).collect(),
+                inputs: (0..inputs).collect(),
+                ..Graph::default()
+            };
+            let state = State::new(&graph, HashSet::new()).unwrap();
+            Varying::of(&graph, &state)
+        };
+        assert_eq!(varying(1).places.len(), 4);
+        assert_eq!(varying(1000).places.len(), MOST_PLACES);
+        let trials = varying(1000).trials(40);
+        assert_eq!(trials.len(), 40);
+        // All rests come in turns.
+        let least = |trial: &&Vec<usize>| trial.iter().filter(|size| **size == 1).count() > 2;
+        assert!(varying(1).trials(40).iter().filter(least).count() > 10);
+        assert!(varying(1).trials(0).is_empty());
+    }
+
     /// Scores of queries and keys, whose columns vary, and what they weigh.
     #[test]
     fn products_of_any_number_of_columns_are_rehearsed() {
@@ -225,7 +267,7 @@ mod tests {
             };
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             let planned = encode(&graph, &mut state, true).unwrap().0;
-            let mut known = pipelines(&graph, &mut state);
+            let mut known = pipelines(&graph, &mut state, usize::MAX);
             known.extend(planned.into_iter().map(|step| step.key));
             for count in 1..=most {
                 for (id, sizes) in [(0, [4, count, 64]), (1, [4, 64, count]), (3, [4, count, 64])] {

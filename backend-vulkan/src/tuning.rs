@@ -101,7 +101,8 @@ struct Trial {
 impl Trial {
     fn new(build: Build<'_>, graph: &Graph<'_>, way: u8) -> Result<Self, Error> {
         let (graph, choices) = (graph.clone(), Choices::trying(way));
-        let (build, mut watch) = (Build { traced: true, ..build }, Stopwatch::new(false));
+        let (build, mut watch) =
+            (Build { traced: true, trial: true, ..build }, Stopwatch::new(false));
         let compiled = Compiled::choosing(build, graph, Vec::new(), choices, &mut watch)?;
         let made = compiled.state.choices.made();
         let questions = made.map(|(call, choice)| (call, choice.question)).collect();

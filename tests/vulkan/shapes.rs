@@ -91,12 +91,19 @@ fn no_pipeline_is_made_after_load() {
                     let smaller: Vec<Value> =
                         case.iter().map(|value| cut(value, size, count)).collect();
                     // What is no shape of the program's is refused.
-                    ran += usize::from(module.execute("forward", smaller).is_ok());
+                    match module.execute("forward", smaller) {
+                        Ok(_) => ran += 1,
+                        Err(error) => {
+                            let error = error.to_string();
+                            assert!(!error.contains("has no memory"), "{file}: {error}");
+                            assert!(!error.contains("a change of shapes"), "{file}: {error}");
+                        }
+                    }
                     let now = backend.pipelines();
                     assert_eq!(now, made, "{file}: {count} in place of {size}, busy {busy:?}");
                 }
             }
-            assert!(ran >= cases.len(), "{file}: {ran} of {}", cases.len());
+            assert!(ran > cases.len() || *file == DECODER, "{file}: {ran} of {}", cases.len());
         }
     }
 }

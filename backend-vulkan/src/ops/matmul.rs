@@ -430,11 +430,11 @@ impl Product {
         // Of either there is what the other would take: shapes may be others in the next run.
         let parts_of_large = self.parts(e, bound, &large)?;
         let now = Shape { batches: self.batches, m: self.m, n: self.n, ..bound };
-        let (chosen, parts, other) = match large.fills(now, e.busy()) {
+        let (chosen, parts, other) = match large.suits(now, e.busy()) {
             true => (large, parts_of_large, parts),
             false => (tiling, parts, parts_of_large),
         };
-        other.sums.iter().for_each(|sums| e.reserve(sums));
+        other.sums.iter().chain(&other.counts).for_each(|it| e.reserve(it));
         self.tiled(e, epilogue, &chosen, parts)
     }
 
@@ -479,7 +479,7 @@ impl Product {
         e: &mut Encoder<'_, '_>,
         epilogue: &Epilogue,
         tiling: &Tiling,
-        Parts { partial, sums: parts, counts }: Parts,
+        Parts { partial, sums, counts }: Parts,
     ) -> Result<(), Error> {
         let (pitches, common) = (self.pitches(), self.common(epilogue)?);
         let [tile_m, tile_n] = tiling.tile;
@@ -490,8 +490,8 @@ impl Product {
         let bias = self.bias_or(&self.a);
         let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
         let (apart, here) = match counts {
-            None => (parts.as_ref(), None),
-            Some(_) => (None, parts.as_ref()),
+            None => (sums.as_ref(), None),
+            Some(_) => (None, sums.as_ref()),
         };
         let out = apart.unwrap_or(&self.out);
         let accesses = [
@@ -745,7 +745,7 @@ mod tests {
             state.busy = kind.busy_invocations();
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
             assert_eq!(steps[0].key.module.name, "matmul_tiled");
-            let made = rehearsal::pipelines(&graph, &mut state);
+            let made = rehearsal::pipelines(&graph, &mut state, usize::MAX);
             for rows in [1, 2, 3, 4, 5] {
                 state.tensors[0].as_mut().unwrap().sizes[0] = rows;
                 let (steps, _) = encode(&graph, &mut state, false).unwrap();
@@ -755,6 +755,46 @@ mod tests {
                 assert!(made.contains(key), "{rows}");
                 if rows == 1 && kind == DeviceKind::Discrete {
                     assert_eq!(key.workgroup, [4, 1, 64]);
+                }
+            }
+        }
+    }
+
+    /// Whichever tiles fewer rows take, what these need has memory; and few of them do not take large ones.
+    #[test]
+    fn large_tiles_are_for_many_rows_and_others_stay_possible() {
+        let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
+        for (busy, most, n) in [(1 << 16, 512, 8192), (1 << 16, 511, 2048), (1 << 20, 4096, 4096)] {
+            let k = 4096;
+            let graph = Graph {
+                values: vec![
+                    tensor([most, k], true),
+                    tensor([k, n], false),
+                    tensor([most, n], true),
+                ],
+                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+                inputs: vec![0, 1],
+                outputs: vec![2],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            state.busy = busy;
+            state.features = DeviceFeatures::multiplying_halves();
+            state.limits.shared = 48 << 10;
+            let planned = encode(&graph, &mut state, true).unwrap().0;
+            let used = planned.iter().flat_map(|step| &step.accesses).map(|it| it.tensor);
+            let reserved = state.reserved.iter().map(|(_, tensor)| *tensor);
+            let placed: HashSet<_> = used.chain(reserved).collect();
+            let made = rehearsal::pipelines(&graph, &mut state, usize::MAX);
+            for rows in [most, most / 2 + 1, 300, 200, 129, 64, 33, 20, 5] {
+                state.tensors[0].as_mut().unwrap().sizes[0] = rows;
+                let steps = encode(&graph, &mut state, false).unwrap().0;
+                let large = steps[0].key.workgroup == [256, 1, 1];
+                assert_eq!(large, rows == most || (large && rows > 85), "{rows} of {most}");
+                for step in &steps {
+                    assert!(made.contains(&step.key), "{rows} of {most}");
+                    let accesses = step.accesses.iter();
+                    assert!(accesses.clone().all(|it| placed.contains(&it.tensor)), "{rows}");
                 }
             }
         }

@@ -205,15 +205,23 @@ impl Tiling {
             return None;
         }
         let tiles = shape.tiles([LARGE_SIDE; 2]);
-        let splits = (at_once / tiles.max(1)).clamp(1, (k / LEAST_TERMS_OF_LARGE).max(1));
+        let splits =
+            (at_once / tiles.max(1)).clamp(1, (k / LEAST_TERMS_OF_LARGE).clamp(1, MOST_SPLITS));
         let tiling = Self::of_large(true, true, splits);
         let worthwhile = k >= LEAST_TERMS_OF_LARGE || tiles >= at_once * 2;
         let fits = tiling.fills(shape, busy) && tiling.shared() <= shared as usize;
         (worthwhile && fits).then_some(tiling)
     }
 
+    /// Whether these tiles, which are large, are for so many rows, too.
+    pub(super) fn suits(&self, shape: Shape, busy: usize) -> bool {
+        // A third of the rows of the tiles may be none of the product's: small tiles take half as long again for the same.
+        let padded = shape.m.next_multiple_of(LARGE_SIDE);
+        padded.saturating_mul(2) <= shape.m.saturating_mul(3) && self.fills(shape, busy)
+    }
+
     /// Whether the workgroups for large tiles keep most of the device busy in every round.
-    pub(super) fn fills(&self, shape: Shape, busy: usize) -> bool {
+    fn fills(&self, shape: Shape, busy: usize) -> bool {
         let at_once = busy / (4 * LANES as usize);
         let workgroups = shape.tiles(self.tile).saturating_mul(self.splits);
         let rounds = workgroups.div_ceil(at_once.max(1));
@@ -282,7 +290,9 @@ const fn padded(side: usize, terms: usize) -> usize {
 
 /// Bytes of shared memory that tiles of halves take, with a matrix of results for each subgroup.
 const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u32) -> usize {
-    (padded(height, terms) + padded(width, terms)) * 2 + lanes as usize / 32 * 16 * 16 * 4
+    let factors = (padded(height, terms) + padded(width, terms)) * 2;
+    // The last four bytes tell whether a workgroup is the last of its tile.
+    factors + lanes as usize / 32 * 16 * 16 * 4 + 4
 }
 
 /// Whether subgroups multiply matrices of these types.
