@@ -81,9 +81,17 @@ fn no_pipeline_is_made_after_load() {
             let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
             let cases = suite.cases().unwrap().map(|case| inputs(&case.unwrap()).unwrap());
             let cases: Vec<Vec<Value>> = cases.collect();
+            // What differs between cases are sizes of the program's; of one case, nothing is known.
+            let mut varying = BTreeSet::new();
+            for pair in cases.windows(2) {
+                let values = pair[0].iter().zip(&pair[1]);
+                let sizes = values.flat_map(|(a, b)| shape(a).iter().zip(shape(b)));
+                varying.extend(sizes.filter(|(a, b)| a != b).flat_map(|(a, b)| [*a, *b]));
+            }
             let mut ran = 0;
             for case in &cases {
                 let sizes = case.iter().flat_map(|value| shape(value).iter().copied());
+                let sizes = sizes.filter(|size| varying.is_empty() || varying.contains(size));
                 let sizes: BTreeSet<usize> = sizes.collect();
                 for (size, count) in
                     sizes.into_iter().flat_map(|size| (1..=size).map(move |count| (size, count)))
