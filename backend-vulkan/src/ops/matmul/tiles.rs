@@ -1,0 +1,221 @@
+//! Products in tiles, whose factors workgroups bring to shared memory: one tiling, or of shapes that vary the one that suits them.
+
+use super::{Epilogue, Product, Windows};
+use crate::derived::{Derived, Shared};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ops::tiling::{Shape, Tiling};
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    ConvolutionTiled, ConvolutionTiledPush, Element, MatmulSum, MatmulSumPush, MatmulTiled,
+    MatmulTiledPush,
+};
+
+/// What the workgroups of a tile leave to each other.
+struct Parts {
+    /// How they do, as the shader numbers it.
+    partial: u32,
+    sums: Option<Operand>,
+    /// How many are done.
+    counts: Option<Operand>,
+}
+
+impl Product {
+    /// Workgroups that bring their factors to shared memory: in these tiles or, of shapes that vary, in large ones when there are enough rows.
+    pub(super) fn in_tiles(
+        self,
+        e: &mut Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        bound: Shape,
+        tiling: Tiling,
+    ) -> Result<(), Error> {
+        let parts = self.parts(e, bound, &tiling)?;
+        let factors = [self.a.element, self.b.element];
+        let large = match bound.varies && self.windows.is_none() {
+            true => Tiling::large(bound, factors, e.busy(), e.features(), e.shared_memory()),
+            false => None,
+        };
+        let Some(large) = large.filter(|large| *large != tiling) else {
+            return self.tiled(e, epilogue, &tiling, parts);
+        };
+        // Of either there is what the other would take: shapes may be others in the next run.
+        let parts_of_large = self.parts(e, bound, &large)?;
+        let now = Shape { batches: self.batches, m: self.m, n: self.n, ..bound };
+        let (chosen, parts, other) = match large.suits(now, e.busy()) {
+            true => (large, parts_of_large, parts),
+            false => (tiling, parts, parts_of_large),
+        };
+        other.sums.iter().chain(&other.counts).for_each(|it| e.reserve(it));
+        self.tiled(e, epilogue, &chosen, parts)
+    }
+
+    /// What the workgroups of a tile leave to each other.
+    fn parts(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        bound: Shape,
+        tiling: &Tiling,
+    ) -> Result<Parts, Error> {
+        let [tile_m, tile_n] = tiling.tile;
+        let splits = tiling.splits;
+        let tiles_of = |[batches, m, n]: [usize; 3]| {
+            let tiles = m.div_ceil(tile_m).saturating_mul(n.div_ceil(tile_n));
+            tiles.saturating_mul(batches)
+        };
+        match (splits, tiling.apart) {
+            (1, _) => Ok(Parts { partial: 0, sums: None, counts: None }),
+            (_, true) => {
+                let sizes = [splits, self.batches * self.m, self.n.next_multiple_of(4)];
+                let sums = e.temporary(Element::F32, &sizes)?;
+                Ok(Parts { partial: 1, sums: Some(sums), counts: None })
+            }
+            (_, false) => {
+                let tiles = tiles_of([self.batches, self.m, self.n]);
+                let sizes = [tiles, splits, tile_m * tile_n];
+                let sums = e.temporary(Element::F32, &sizes)?;
+                let most = tiles_of([bound.batches, bound.m, bound.n]);
+                let counts = counts_for(most).filter(|counts| tiles.div_ceil(4) <= *counts);
+                let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
+                // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
+                let shares = self.out.id % TURNS;
+                let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
+                Ok(Parts { partial: 2, sums: Some(sums), counts: Some(counts) })
+            }
+        }
+    }
+
+    /// Emits the dispatches of tiles.
+    fn tiled(
+        self,
+        e: &mut Encoder<'_, '_>,
+        epilogue: &Epilogue,
+        tiling: &Tiling,
+        Parts { partial, sums, counts }: Parts,
+    ) -> Result<(), Error> {
+        let (pitches, common) = (self.pitches(), self.common(epilogue)?);
+        let [tile_m, tile_n] = tiling.tile;
+        let splits = tiling.splits;
+        let terms = self.k.div_ceil(splits).next_multiple_of(tiling.terms.max(32));
+        let a_aligned = if self.a_transposed { pitches.a } else { self.k };
+        let rows = self.batches * self.m;
+        let bias = self.bias_or(&self.a);
+        let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
+        let (apart, here) = match counts {
+            None => (sums.as_ref(), None),
+            Some(_) => (None, sums.as_ref()),
+        };
+        let out = apart.unwrap_or(&self.out);
+        let accesses = [
+            read(bias.id),
+            read(residual.id),
+            write(out.id),
+            read(self.a.id),
+            read(self.b.id),
+            // Any that is written, where these are not.
+            write(here.unwrap_or(out).id),
+            write(counts.as_ref().unwrap_or(out).id),
+        ];
+        let tiles = [
+            self.n.div_ceil(tile_n) * tiling.lanes as usize,
+            self.m.div_ceil(tile_m),
+            self.batches * splits,
+        ];
+        /// Emits the dispatch of a pipeline that computes the tiles: with the constants and parameters that it has beyond those of all.
+        macro_rules! dispatch {
+            ($pipeline:ident, {$($constant:tt)*}, $push:ident, {$($parameter:tt)*}) => {{
+                let pipeline = constants!($pipeline of self, epilogue, bias, out, {
+                    a: self.a.element,
+                    b: self.b.element,
+                    a_transposed: self.a_transposed,
+                    a_aligned: alignment(a_aligned),
+                    tile_m: u32_of(tile_m)?,
+                    tile_n: u32_of(tile_n)?,
+                    partial: partial,
+                    tile_k: u32_of(tiling.terms)?,
+                    $($constant)*
+                });
+                let push = push!($push of common, {
+                    k: u32_of(self.k)?,
+                    a_pitch: u32_of(pitches.a)?,
+                    b_pitch: u32_of(pitches.b)?,
+                    a_batch: u32_of(pitches.a_batch)?,
+                    b_batch: u32_of(pitches.b_batch)?,
+                    splits: u32_of(splits)?,
+                    terms: u32_of(terms)?,
+                    $($parameter)*
+                });
+                let module = tiling.module::<$pipeline>();
+                e.dispatch_module(module, &pipeline, accesses, &push, tiles, [tiling.lanes, 1, 1])?;
+            }};
+        }
+        match &self.windows {
+            None => dispatch!(
+                MatmulTiled, {
+                    b_aligned: alignment(pitches.b),
+                    b_transposed: self.b_transposed,
+                    lanes: tiling.lanes,
+                },
+                MatmulTiledPush, {}
+            ),
+            Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => dispatch!(
+                ConvolutionTiled, {
+                    b_aligned: 1,
+                    kernel_y: y.kernel as u32,
+                    kernel_x: x.kernel as u32,
+                    stride_y: y.stride as u32,
+                    stride_x: x.stride as u32,
+                    dilation_y: y.dilation as u32,
+                    dilation_x: x.dilation as u32,
+                    lanes: tiling.lanes,
+                },
+                ConvolutionTiledPush, {
+                    in_y: *in_y as i32,
+                    in_x: *in_x as i32,
+                    out_x: *across as i32,
+                    padding_y: y.padding,
+                    padding_x: x.padding,
+                }
+            ),
+        }
+        let Some(parts) = apart else { return Ok(()) };
+        let pipeline = constants!(MatmulSum of self, epilogue, bias, self.out, {});
+        let push = push!(MatmulSumPush of common, {
+            batches: u32_of(self.batches)?,
+            splits: u32_of(splits)?,
+        });
+        let accesses = [read(bias.id), read(residual.id), write(self.out.id), read(parts.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, rows * self.n.next_multiple_of(4))
+    }
+}
+
+/// The multiples of elements that all rows start at, if each is so many behind the other: 1, 4 or 8.
+fn alignment(pitch: usize) -> u32 {
+    match pitch {
+        pitch if pitch.is_multiple_of(8) => 8,
+        pitch if pitch.is_multiple_of(4) => 4,
+        _ => 1,
+    }
+}
+
+/// Groups of four counts of splits that are done, for so many tiles: few choices, so that many products share one.
+fn counts_for(tiles: usize) -> Option<usize> {
+    tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
+}
+
+/// Such groups at least.
+const LEAST_COUNTS: usize = 256;
+
+/// How many products have counts of their own before they are shared.
+const TURNS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn there_is_a_count_for_each_tile() {
+        for tiles in [1, 1023, 1024, 1025, 4096, 4097] {
+            let counts = super::counts_for(tiles).unwrap();
+            assert!(tiles <= counts * 4 && counts * 4 <= (2 * tiles).max(1024), "{tiles}");
+        }
+        assert_eq!(super::counts_for(usize::MAX), Some(1 << (usize::BITS - 2)));
+    }
+}
