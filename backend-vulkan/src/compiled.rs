@@ -163,10 +163,8 @@ impl Compiled {
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
         let keys = steps.iter().map(|step| &step.key).chain(&conversions);
         let needed: HashSet<&PipelineKey> = keys.collect();
-        let others = match trial {
-            true => HashSet::new(),
-            false => with_other_shapes(context, &graph, &state, 4 * needed.len() + 64)?,
-        };
+        let most = if trial { 0 } else { 4 * needed.len() + 64 };
+        let others = rehearsal::pipelines(&graph, &state, most);
         watch.lap("rehearse");
         let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
         keys.extend(others.iter().filter(|key| !needed.contains(key)));
@@ -436,22 +434,6 @@ impl Compiled {
             ConstantWrites::of(&self.graph, &self.state, &self.places, memory, changing)?;
         contents.run(&self.context, &mut self.constants, &Serial, Vec::new())
     }
-}
-
-/// The pipelines that the graph takes with other shapes than those of the state, at most `most`.
-fn with_other_shapes(
-    context: &Context,
-    graph: &Graph<'_>,
-    state: &State,
-    most: usize,
-) -> Result<HashSet<PipelineKey>, Error> {
-    if !rehearsal::varies(graph, state) {
-        return Ok(HashSet::new());
-    }
-    let mut other = State::on(context, graph, state.changing.clone())?;
-    other.choices = state.choices.clone();
-    encode(graph, &mut other, true)?;
-    Ok(rehearsal::pipelines(graph, &mut other, most))
 }
 
 /// Copies in an order in which none overwrites what a later one reads, which lies in the memory of `root`. `None` if there is no such

@@ -74,7 +74,7 @@ impl Compiled {
                 })?;
                 self.snapshot(wanted.clone(), recording)
             }
-            // In the place of what was in use before all others, or of what nothing is recorded in.
+            // In the place of the one that was not in use for the longest time.
             None if self.recorded => {
                 let oldest = self.kept.remove(0);
                 self.snapshot(wanted.clone(), oldest.recording)

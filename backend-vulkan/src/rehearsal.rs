@@ -40,27 +40,25 @@ struct Varying {
     together: Vec<Vec<usize>>,
 }
 
-/// Whether anything can differ from run to run.
-pub(crate) fn varies(graph: &Graph<'_>, state: &State) -> bool {
-    !Varying::of(graph, state).places.is_empty()
-}
-
-/// The pipelines of a graph with other shapes, of which a state is given in which memory was planned: at most `most`. What the graph does not take as
-/// a shape is left out. Sizes and integers of inputs are their bounds again behind it.
-pub(crate) fn pipelines(graph: &Graph<'_>, state: &mut State, most: usize) -> HashSet<PipelineKey> {
+/// The pipelines of a graph with other shapes than those that memory was planned for in this state: at most `most`, or as many as one shape more takes. What
+/// the graph does not take as a shape is left out.
+pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
-    let varying = Varying::of(graph, state);
+    let varying = Varying::of(graph, planned);
+    if varying.places.is_empty() || most == 0 {
+        return found;
+    }
+    let mut state = planned.clone();
     let trials = (MOST_CALLS / graph.nodes.len().max(1)).min(MOST_TRIALS);
     for trial in varying.trials(trials) {
-        varying.set(state, &trial);
-        if let Ok((steps, _)) = encode(graph, state, false) {
+        varying.set(&mut state, &trial);
+        if let Ok((steps, _)) = encode(graph, &mut state, false) {
             found.extend(steps.into_iter().map(|step| step.key));
         }
         if found.len() >= most {
             break;
         }
     }
-    varying.set(state, &varying.places.iter().map(|(_, bound)| *bound).collect::<Vec<_>>());
     found
 }
 
@@ -267,7 +265,7 @@ mod tests {
             };
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             let planned = encode(&graph, &mut state, true).unwrap().0;
-            let mut known = pipelines(&graph, &mut state, usize::MAX);
+            let mut known = pipelines(&graph, &state, usize::MAX);
             known.extend(planned.into_iter().map(|step| step.key));
             for count in 1..=most {
                 for (id, sizes) in [(0, [4, count, 64]), (1, [4, 64, count]), (3, [4, count, 64])] {

@@ -86,7 +86,7 @@ pub(crate) struct Left {
 }
 
 /// What is known of a graph's tensors and numbers at the moment.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct State {
     /// Tensors by value, then those that operators added.
     pub(crate) tensors: Vec<Option<DeviceTensor>>,

@@ -243,7 +243,7 @@ mod tests {
         state.features = DeviceFeatures::only(features, 32);
         state.busy = DeviceKind::Cpu.busy_invocations();
         let planned = encode(graph, &mut state, true).unwrap().0;
-        let mut made = rehearsal::pipelines(graph, &mut state, usize::MAX);
+        let mut made = rehearsal::pipelines(graph, &state, usize::MAX);
         made.extend(planned.into_iter().map(|step| step.key));
         let with = |rows: &usize| {
             state.tensors[0].as_mut().unwrap().sizes[0] = *rows;

@@ -52,7 +52,7 @@ pub(super) struct Shape {
 
 impl Shape {
     /// How many tiles of so many rows and columns there are.
-    fn tiles(&self, [height, width]: [usize; 2]) -> usize {
+    pub(super) fn tiles(&self, [height, width]: [usize; 2]) -> usize {
         let Shape { batches, m, n, .. } = self;
         m.div_ceil(height).saturating_mul(n.div_ceil(width)).saturating_mul(*batches)
     }
@@ -196,7 +196,7 @@ impl Tiling {
         shared: u32,
     ) -> Option<Self> {
         let Shape { m, n, k, windows, octets, .. } = shape;
-        let at_once = busy / (4 * LANES as usize);
+        let at_once = large_at_once(busy);
         let is_full = |side: usize| side.next_multiple_of(LARGE_SIDE) <= side / 8 * 9;
         if !octets || windows || busy <= DeviceKind::Cpu.busy_invocations() {
             return None;
@@ -222,7 +222,7 @@ impl Tiling {
 
     /// Whether the workgroups for large tiles keep most of the device busy in every round.
     fn fills(&self, shape: Shape, busy: usize) -> bool {
-        let at_once = busy / (4 * LANES as usize);
+        let at_once = large_at_once(busy);
         let workgroups = shape.tiles(self.tile).saturating_mul(self.splits);
         let rounds = workgroups.div_ceil(at_once.max(1));
         workgroups.saturating_mul(10) >= rounds.saturating_mul(at_once).saturating_mul(7)
@@ -300,6 +300,11 @@ fn are_cooperative(factors: [Element; 2], features: &DeviceFeatures, shared: u32
     factors == [Element::F16; 2]
         && features.multiply_halves()
         && cooperative_shared([64, 64], 32, LANES) <= shared as usize
+}
+
+/// The workgroups for large tiles that a device runs at once, if so many invocations keep it busy.
+fn large_at_once(busy: usize) -> usize {
+    busy / (4 * LANES as usize)
 }
 
 /// The terms that workgroups bring at a time where each invocation multiplies by itself.

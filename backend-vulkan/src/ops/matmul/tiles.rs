@@ -40,13 +40,17 @@ impl Product {
         };
         // Of either there is what the other would take: shapes may be others in the next run.
         let parts_of_large = self.parts(e, bound, &large)?;
-        let now = Shape { batches: self.batches, m: self.m, n: self.n, ..bound };
-        let (chosen, parts, other) = match large.suits(now, e.busy()) {
+        let (chosen, parts, other) = match large.suits(self.now(bound), e.busy()) {
             true => (large, parts_of_large, parts),
             false => (tiling, parts, parts_of_large),
         };
         other.sums.iter().chain(&other.counts).for_each(|it| e.reserve(it));
         self.tiled(e, epilogue, &chosen, parts)
+    }
+
+    /// The sizes of a product that has these bounds.
+    fn now(&self, bound: Shape) -> Shape {
+        Shape { batches: self.batches, m: self.m, n: self.n, ..bound }
     }
 
     /// What the workgroups of a tile leave to each other.
@@ -56,12 +60,7 @@ impl Product {
         bound: Shape,
         tiling: &Tiling,
     ) -> Result<Parts, Error> {
-        let [tile_m, tile_n] = tiling.tile;
         let splits = tiling.splits;
-        let tiles_of = |[batches, m, n]: [usize; 3]| {
-            let tiles = m.div_ceil(tile_m).saturating_mul(n.div_ceil(tile_n));
-            tiles.saturating_mul(batches)
-        };
         match (splits, tiling.apart) {
             (1, _) => Ok(Parts { partial: 0, sums: None, counts: None }),
             (_, true) => {
@@ -70,11 +69,11 @@ impl Product {
                 Ok(Parts { partial: 1, sums: Some(sums), counts: None })
             }
             (_, false) => {
-                let tiles = tiles_of([self.batches, self.m, self.n]);
-                let sizes = [tiles, splits, tile_m * tile_n];
+                let tiles = self.now(bound).tiles(tiling.tile);
+                let sizes = [tiles, splits, tiling.tile.iter().product()];
                 let sums = e.temporary(Element::F32, &sizes)?;
-                let most = tiles_of([bound.batches, bound.m, bound.n]);
-                let counts = counts_for(most).filter(|counts| tiles.div_ceil(4) <= *counts);
+                let counts = counts_for(bound.tiles(tiling.tile))
+                    .filter(|counts| tiles.div_ceil(4) <= *counts);
                 let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
                 // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
                 let shares = self.out.id % TURNS;
