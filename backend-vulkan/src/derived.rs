@@ -18,6 +18,10 @@ pub(crate) enum Derived {
     Transposed(Transposed),
     /// Codes of 4 bits, two in a byte.
     Nibbles(Nibbles),
+    /// Rows of codes of 8 bits, in groups of 16.
+    Packed(Rows),
+    /// The sums of such rows.
+    Sums(Rows),
     /// What a batch normalisation multiplies with.
     Scale(BatchNorm),
     /// What a batch normalisation adds.
@@ -66,6 +70,16 @@ pub(crate) struct Nibbles {
     pub(crate) columns: usize,
 }
 
+/// Rows of codes of 8 bits from -128 to 127, `pitch` behind each other: of each row, so many parts of so many codes count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Rows {
+    pub(crate) source: Source,
+    pub(crate) rows: usize,
+    pub(crate) pitch: usize,
+    pub(crate) parts: usize,
+    pub(crate) codes: usize,
+}
+
 /// What a batch normalisation over so many channels is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct BatchNorm {
@@ -96,6 +110,9 @@ pub(crate) struct Shared {
 /// What rows of transposed matrices are padded to, so that shaders can read so many elements from any multiple of them.
 pub(crate) const PITCH: usize = 8;
 
+/// The codes of 8 bits that shaders take at a time, from a multiple of them on.
+pub(crate) const GROUP: usize = 16;
+
 /// The bytes of a constant that is not derived.
 pub(crate) type Bytes<'c> = dyn Fn(TensorId) -> Result<Cow<'c, [u8]>, Error> + 'c;
 
@@ -115,6 +132,8 @@ impl Derived {
             }
             Derived::Transposed(transposed) => transposed.source.element,
             Derived::Nibbles(nibbles) => nibbles.source.element,
+            Derived::Packed(rows) => rows.source.element,
+            Derived::Sums(_) => Element::I32,
             Derived::Beside(beside) => beside.element,
             Derived::Shared(_) => Element::F32,
         }
@@ -127,6 +146,8 @@ impl Derived {
                 vec![matrices.count, matrices.columns, matrices.pitch()]
             }
             Derived::Nibbles(nibbles) => vec![nibbles.rows, nibbles.columns / 2],
+            Derived::Packed(rows) => vec![rows.rows, rows.parts, rows.padded()],
+            Derived::Sums(rows) => vec![rows.rows],
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
             Derived::Beside(beside) => vec![beside.numel],
             Derived::Shared(shared) => vec![shared.counts.saturating_add(shared.shares), 4],
@@ -150,6 +171,8 @@ impl Derived {
     pub(crate) fn grain(&self) -> usize {
         match self {
             Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) => self.bytes(),
+            Derived::Packed(rows) => rows.parts.saturating_mul(rows.padded()),
+            Derived::Sums(_) => size_of::<i32>(),
             Derived::Transposed(Transposed { source, matrices }) => {
                 matrices.pitch().saturating_mul(source.element.size())
             }
@@ -178,6 +201,23 @@ impl Derived {
                     *target = (first.wrapping_add(8) & 15) | (second.wrapping_add(8) << 4);
                 }
             }
+            Derived::Packed(rows) => {
+                let bytes = of(rows.source.id)?;
+                let first = from.checked_div(self.grain()).unwrap_or(0);
+                target.fill(0);
+                let parts = rows.of(&bytes, first).flat_map(|row| row.chunks(rows.codes.max(1)));
+                for (target, part) in target.chunks_mut(rows.padded().max(1)).zip(parts) {
+                    if let Some(target) = target.get_mut(..part.len()) {
+                        target.copy_from_slice(part);
+                    }
+                }
+            }
+            Derived::Sums(rows) => {
+                let bytes = of(rows.source.id)?;
+                let sum = |row: &[u8]| row.iter().map(|code| i32::from(code.cast_signed())).sum();
+                let sums = rows.of(&bytes, from / size_of::<i32>()).map(sum);
+                fill(target, sums.map(i32::to_le_bytes));
+            }
             Derived::Scale(norm) => {
                 let scale = norm.scale(of)?;
                 fill(target, scale.into_iter().map(f32::to_le_bytes));
@@ -192,6 +232,20 @@ impl Derived {
             Derived::Beside(_) | Derived::Shared(_) => target.fill(0),
         }
         Ok(())
+    }
+}
+
+impl Rows {
+    /// The codes of a part, padded to whole groups.
+    pub(crate) fn padded(&self) -> usize {
+        self.codes.next_multiple_of(GROUP)
+    }
+
+    /// The codes that count of the rows from `first` on.
+    fn of<'b>(&self, bytes: &'b [u8], first: usize) -> impl Iterator<Item = &'b [u8]> {
+        let count = self.parts.saturating_mul(self.codes);
+        let rows = bytes.chunks(self.pitch.max(1)).take(self.rows).skip(first);
+        rows.map(move |row| row.get(..count).unwrap_or(row))
     }
 }
 
@@ -309,6 +363,23 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_codes_are_padded_and_summed() {
+        // Two rows of two parts of three codes, and one that does not count.
+        let codes: Vec<u8> = (-7i8..7).map(i8::cast_unsigned).collect();
+        let source = Source { id: 0, element: Element::I8 };
+        let rows = Rows { source, rows: 2, pitch: 7, parts: 2, codes: 3 };
+        let made = |derived: Derived| {
+            let mut target = vec![9; derived.bytes()];
+            derived.make(&|_| Ok(codes[..].into()), 0, &mut target).unwrap();
+            target
+        };
+        let padded = |first: usize| [&codes[first..first + 3], &[0; 13]].concat();
+        assert_eq!(made(Derived::Packed(rows)), [0, 3, 7, 10].map(padded).concat());
+        let sums = [-7 - 6 - 5 - 4 - 3 - 2, 1 + 2 + 3 + 4 + 5];
+        assert_eq!(made(Derived::Sums(rows)), sums.map(i32::to_le_bytes).concat());
+    }
+
+    #[test]
     fn pieces_are_those_of_the_whole() {
         let bytes: Vec<u8> = (0..4 * 70 * 45).map(|at: u32| (at * 7 % 251) as u8).collect();
         let of = |_| Ok(bytes[..].into());
@@ -316,11 +387,14 @@ mod tests {
         let matrices = Matrices { count: 3, rows: 70, columns: 15 };
         let nibbles =
             Nibbles { source: Source { id: 0, element: Element::I8 }, rows: 45, columns: 280 };
+        let rows = Rows { source: nibbles.source, rows: 50, pitch: 252, parts: 7, codes: 35 };
         for (derived, rows) in [
             (Derived::Transposed(Transposed { source, matrices }), 7),
             (Derived::Transposed(Transposed { source, matrices }), 15),
             (Derived::Transposed(Transposed { source, matrices }), 32),
             (Derived::Nibbles(nibbles), 999),
+            (Derived::Packed(rows), 7),
+            (Derived::Sums(rows), 13),
         ] {
             let mut whole = vec![9; derived.bytes()];
             derived.make(&of, 0, &mut whole).unwrap();

@@ -80,12 +80,9 @@ layout(constant_id = 20) const uint LANES = 128;
 
 RUN_IN(3, a, A)
 RUN_IN(4, b, B)
-// What other workgroups of the dispatch read: the tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero
-// before and after.
-layout(set = 0, binding = 5) coherent buffer parts_block { vec4 quads[]; } parts;
-layout(set = 0, binding = 6) coherent buffer counts_block { uint done[]; } counts;
-
-shared bool is_last;
+#define PARTS_SLOT 5
+#define SUM vec4
+#include "splits.glsl"
 
 // The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or four where they are gathered one by
 // one; or four numbers of 32 bits. Rows are padded so that eight of them lie in different banks.
@@ -258,48 +255,15 @@ void store_b(uint i, B_UNIT v) {
     b_tile[i / (TILE_N / B_WIDTH) * B_ROW + i % (TILE_N / B_WIDTH)] = v;
 }
 
-// The number of this workgroup's tile, and where a split of it lies among the parts.
-uint own_tile(uint batch) {
-    return (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
-}
-
-uint part_of(uint batch, uint split) {
-    return (own_tile(batch) * push.splits + split) * (TILE_M * TILE_N / 4);
-}
-
 // Writes four columns of a row of sums.
 void write(uint batch, uint split, uint m, uint n, vec4 sum) {
     if (PARTIAL == 0) {
         finish(batch, m, n, sum);
     } else if (PARTIAL == 2) {
-        parts.quads[part_of(batch, split) + m % TILE_M * (TILE_N / 4) + n % TILE_N / 4] = sum;
+        leave(batch, split, m, n, sum);
     } else if (m < push.m && n < push.n) {
         uint batches = gl_NumWorkGroups.z / push.splits;
         y_write_f4(((split * batches + batch) * push.m + m) * ((push.n + 3) & ~3u) + n, sum);
-    }
-}
-
-// Adds up the parts of a tile that are all there. An invocation has a multiple of four groups of columns: four of as many parts are on
-// their way together.
-void add_up(uint batch, uint tile_m, uint tile_n) {
-    for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += 4 * LANES) {
-        vec4 total[4];
-        [[unroll]] for (uint g = 0; g < 4; ++g) total[g] = vec4(0);
-        for (uint split = 0; split < push.splits; split += 4) {
-            vec4 theirs[16];
-            [[unroll]] for (uint j = 0; j < 4; ++j) {
-                uint part = part_of(batch, min(split + j, push.splits - 1)) + first;
-                [[unroll]] for (uint g = 0; g < 4; ++g) theirs[j * 4 + g] = parts.quads[part + g * LANES];
-            }
-            [[unroll]] for (uint j = 0; j < 4; ++j) {
-                if (split + j >= push.splits) continue;
-                [[unroll]] for (uint g = 0; g < 4; ++g) total[g] += theirs[j * 4 + g];
-            }
-        }
-        [[unroll]] for (uint g = 0; g < 4; ++g) {
-            uint i = first + g * LANES;
-            finish(batch, tile_m + i / (TILE_N / 4), tile_n + i % (TILE_N / 4) * 4, total[g]);
-        }
     }
 }
 
@@ -416,19 +380,5 @@ void main() {
     [[unroll]] for (uint i = 0; i < ROWS; ++i) write(batch, split, tile_m + own_m + i, tile_n + own_n * 4, sums[i]);
 #endif
 
-    if (PARTIAL != 2) return;
-    // What this workgroup wrote is there before it counts as done.
-    memoryBarrierBuffer();
-    barrier();
-    if (lane == 0) {
-        uint place = own_tile(batch);
-        memoryBarrierBuffer();
-        is_last = atomicAdd(counts.done[place], 1) == push.splits - 1;
-        memoryBarrierBuffer();
-        if (is_last) counts.done[place] = 0;
-    }
-    barrier();
-    if (!is_last) return;
-    memoryBarrierBuffer();
-    add_up(batch, tile_m, tile_n);
+    if (PARTIAL == 2 && all_are_left(batch)) add_up(batch, tile_m, tile_n);
 }

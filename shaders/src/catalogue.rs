@@ -349,6 +349,25 @@ pipelines! {
         input_scale: f32, input_zero: i32, out_inverse: f32, out_zero: f32,
     };
 
+    /// Codes of 8 bits with channels beside each other, in groups of 16 that are padded with zeros: an invocation writes such a group.
+    PackCodes, PackCodesPush = "pack_codes", 2 buffers, {
+    }, {
+        numel: u32, channels: u32, plane: u32,
+    };
+
+    /// Convolutions of 8-bit codes with 8-bit weights, or products of rows of both (`of_rows`), in whole numbers: a workgroup of `lanes`
+    /// computes `tile_m` rows of `tile_n` columns, `tile_k` units of 16 terms at a time. If tiles are `shared` by several, their sums are in
+    /// the seventh buffer, and how many are there in the last. Buffers: the rows' factor, the columns', scales, bias, sums of
+    /// rows of weights, output.
+    ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
+        scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool, of_rows: bool, tile_m: u32, tile_n: u32,
+        tile_k: u32, shared: bool, lanes: u32, matrix_k: u32,
+    }, {
+        m: u32, n: u32, units: u32, splits: u32, split_units: u32, groups: u32, place_units: u32, in_y: i32, in_x: i32,
+        out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
+        zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32,
+    }, needs IntegerDotProduct, or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
+
     /// Picks rows of a table of 4-bit numbers. Buffers: weights, scales, indices, output.
     EmbeddingQ4, EmbeddingQ4Push = "embedding_q4", 4 buffers, {
         scale: Element, output: Element, low_first: bool,

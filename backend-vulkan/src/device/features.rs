@@ -172,6 +172,12 @@ const HALVES: CooperativeMatrix = CooperativeMatrix {
     result: MatrixElement::F32,
 };
 
+/// Matrices of 16 rows, or columns, of so many codes of 8 bits, with sums of 32 bits.
+const fn codes(k: u32) -> CooperativeMatrix {
+    let (byte, sum) = (MatrixElement::I8, MatrixElement::I32);
+    CooperativeMatrix { m: 16, n: 16, k, a: byte, b: byte, c: sum, result: sum }
+}
+
 impl DeviceFeatures {
     /// Whether the device has a feature.
     pub fn has(&self, feature: DeviceFeature) -> bool {
@@ -194,6 +200,14 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
+    /// How many terms subgroups multiply at a time in matrices of 16 rows and columns of codes of 8 bits, with sums of 32 bits; `None` if they
+    /// do not.
+    pub(crate) fn multiply_codes(&self) -> Option<u32> {
+        let needed = [Feature::CooperativeMatrix, Feature::ByteArithmetic];
+        let does = |k: &u32| self.cooperative_matrices.contains(&codes(*k));
+        [32, 16].into_iter().find(|k| self.have(&needed) && does(k))
+    }
+
     /// A device with these features alone.
     #[cfg(test)]
     pub(crate) fn only(all: &[DeviceFeature], subgroup_size: u32) -> Self {
@@ -210,6 +224,13 @@ impl DeviceFeatures {
         features.set(DeviceFeature::HalfArithmetic, true);
         features.set(DeviceFeature::HalfStorage, true);
         features
+    }
+
+    /// A device that multiplies matrices of codes.
+    #[cfg(test)]
+    pub(crate) fn multiplying_codes(k: u32) -> Self {
+        let all = [DeviceFeature::CooperativeMatrix, DeviceFeature::ByteArithmetic];
+        DeviceFeatures { cooperative_matrices: vec![codes(k)], ..Self::only(&all, 32) }
     }
 
     fn set(&mut self, feature: DeviceFeature, present: bool) {

@@ -30,6 +30,7 @@ mod scan;
 mod scatter;
 mod separable;
 mod special;
+mod splits;
 mod symbolic;
 #[cfg(test)]
 pub(crate) mod testing;

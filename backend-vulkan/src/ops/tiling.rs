@@ -303,7 +303,7 @@ fn are_cooperative(factors: [Element; 2], features: &DeviceFeatures, shared: u32
 }
 
 /// The workgroups for large tiles that a device runs at once, if so many invocations keep it busy.
-fn large_at_once(busy: usize) -> usize {
+pub(super) fn large_at_once(busy: usize) -> usize {
     busy / (4 * LANES as usize)
 }
 
@@ -331,7 +331,7 @@ const LEAST_TERMS_OF_SPLIT: usize = 128;
 const LEAST_TERMS_OF_LARGE: usize = 1024;
 
 /// Beyond, adding up the parts takes longer than the sums.
-const MOST_SPLITS: usize = 32;
+pub(super) const MOST_SPLITS: usize = 32;
 
 #[cfg(test)]
 mod tests {

@@ -1,9 +1,9 @@
 //! Products in tiles, whose factors workgroups bring to shared memory: one tiling, or of shapes that vary the one that suits them.
 
 use super::{Epilogue, Product, Windows};
-use crate::derived::{Derived, Shared};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::ops::splits;
 use crate::ops::tiling::{Shape, Tiling};
 use crate::tensors::Operand;
 use torchlet_shaders::{
@@ -69,15 +69,8 @@ impl Product {
                 Ok(Parts { partial: 1, sums: Some(sums), counts: None })
             }
             (_, false) => {
-                let tiles = self.now(bound).tiles(tiling.tile);
-                let sizes = [tiles, splits, tiling.tile.iter().product()];
-                let sums = e.temporary(Element::F32, &sizes)?;
-                let counts = counts_for(bound.tiles(tiling.tile))
-                    .filter(|counts| tiles.div_ceil(4) <= *counts);
-                let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
-                // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
-                let shares = self.out.id % TURNS;
-                let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
+                let tiles = [self.now(bound), bound].map(|shape| shape.tiles(tiling.tile));
+                let [sums, counts] = splits::parts(e, &self.out, tiles, splits, tiling.tile)?;
                 Ok(Parts { partial: 2, sums: Some(sums), counts: Some(counts) })
             }
         }
@@ -193,28 +186,5 @@ fn alignment(pitch: usize) -> u32 {
         pitch if pitch.is_multiple_of(8) => 8,
         pitch if pitch.is_multiple_of(4) => 4,
         _ => 1,
-    }
-}
-
-/// Groups of four counts of splits that are done, for so many tiles: few choices, so that many products share one.
-fn counts_for(tiles: usize) -> Option<usize> {
-    tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
-}
-
-/// Such groups at least.
-const LEAST_COUNTS: usize = 256;
-
-/// How many products have counts of their own before they are shared.
-const TURNS: usize = 4;
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn there_is_a_count_for_each_tile() {
-        for tiles in [1, 1023, 1024, 1025, 4096, 4097] {
-            let counts = super::counts_for(tiles).unwrap();
-            assert!(tiles <= counts * 4 && counts * 4 <= (2 * tiles).max(1024), "{tiles}");
-        }
-        assert_eq!(super::counts_for(usize::MAX), Some(1 << (usize::BITS - 2)));
     }
 }

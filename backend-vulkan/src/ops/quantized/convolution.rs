@@ -1,7 +1,9 @@
 //! Convolutions with quantized weights.
 
+use super::codes;
 use super::convert::dequantize;
 use super::{bias_of, is_relu, pair, quantized_input};
+use crate::derived::Rows;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::{Entry, operator};
@@ -234,6 +236,40 @@ fn convolve(
         Some(positions) => pair(e, args, positions)?,
         None => [1.0, 0.0],
     };
+    if transposed.is_none()
+        && !depthwise
+        && let Some(constant) = e.constant(weight.id)
+    {
+        let weights = Rows {
+            source: constant,
+            rows: out_channels,
+            pitch: weight.size(1),
+            parts: taps,
+            codes: group_in,
+        };
+        let product = codes::Product {
+            input: &source,
+            parameters,
+            weights,
+            scales: &scales,
+            bias: bias.as_ref(),
+            out: &out,
+            out_parameters: output,
+            clamp: [if relu { 0.0 } else { f64::NEG_INFINITY }, f64::INFINITY],
+            windows: Some(codes::Windows {
+                groups,
+                size: [in_height, in_width],
+                out_size: [out_height, out_width],
+                kernel,
+                stride,
+                padding,
+                dilation,
+            }),
+        };
+        if product.encode(e)? {
+            return Ok(sizes);
+        }
+    }
     let plane = out_height.saturating_mul(out_width);
     let tile = if !depthwise && plane % 4 == 0 && group_out % 4 == 0 { 4 } else { 1 };
     let weight_row = weight.sizes.last().copied().unwrap_or(1);

@@ -1,9 +1,10 @@
 //! Products with quantized matrices, and tables of quantized embeddings.
 
+use super::codes;
 use super::convert::{Direction, affine, bounds};
 use super::regular::Regular;
 use super::{bias_of, is_relu, pair, quantized_input};
-use crate::derived::{Derived, Matrices, Nibbles, Transposed};
+use crate::derived::{Derived, Matrices, Nibbles, Rows, Transposed};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::normalize::round_rows;
@@ -13,6 +14,7 @@ use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::unary;
 use torchlet_shaders::{
     Element, EmbeddingQ4, EmbeddingQ4Push, LinearQuantized, LinearQuantizedPush,
 };
@@ -400,7 +402,38 @@ fn linear_quantized(
     if let Some(positions) = linear.output {
         input.output = pair(e, args, positions)?;
     }
+    if input.by_row.is_none() && in_tiles(e, &it, &epilogue, &input)? {
+        return Ok(());
+    }
     any(e, &it, &epilogue, &input)
+}
+
+/// Emits a product of codes with codes of 8 bits in tiles; `false` if it is not for these.
+fn in_tiles(
+    e: &mut Encoder<'_, '_>,
+    it: &Weighted,
+    epilogue: &Epilogue,
+    source: &Input,
+) -> Result<bool, Error> {
+    let plain = it.form == WeightForm::Bytes
+        && it.group >= it.k
+        && it.weight_row == it.k
+        && epilogue.residual.is_none()
+        && epilogue.activation == unary::CLAMP;
+    let Some(weights) = e.constant(it.weight.id).filter(|_| plain) else { return Ok(false) };
+    let weights = Rows { source: weights, rows: it.n, pitch: it.k, parts: 1, codes: it.k };
+    let product = codes::Product {
+        input: &source.operand,
+        parameters: [source.scale, source.zero],
+        weights,
+        scales: &it.scales,
+        bias: it.bias.as_ref(),
+        out: &it.out,
+        out_parameters: source.output,
+        clamp: [epilogue.a, epilogue.b].map(f64::from),
+        windows: None,
+    };
+    product.encode(e)
 }
 
 /// Emits the kernel that takes products of any shape.

@@ -3,6 +3,7 @@
 //! Tensors of bytes between operators are row-major like all others. Zero points are subtracted before
 //! multiplying, so that the sums of weights in the blob are not needed.
 
+mod codes;
 pub(super) mod convert;
 pub(super) mod convolution;
 pub(super) mod elementwise;

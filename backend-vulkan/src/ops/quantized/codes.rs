@@ -1,0 +1,319 @@
+//! Convolutions and products of codes of 8 bits in tiles: their sums are whole numbers, so that each is what the kernels for any shape have.
+//!
+//! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a picture are put beside each other
+//! first, and the weights once, when a graph is compiled.
+
+use crate::derived::{Derived, GROUP, Rows};
+use crate::device::{DeviceFeature, DeviceKind};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ops::splits;
+use crate::ops::tiling::{MOST_SPLITS, large_at_once};
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    ConvolutionCodes, ConvolutionCodesPush, Element, Module, PackCodes, PackCodesPush,
+    Pipeline as _,
+};
+
+/// A convolution or a product to encode.
+pub(super) struct Product<'o> {
+    pub(super) input: &'o Operand,
+    /// Scale and zero point of the input.
+    pub(super) parameters: [f64; 2],
+    /// The rows of weights, of which each group of a convolution has as many.
+    pub(super) weights: Rows,
+    /// Of each row of weights.
+    pub(super) scales: &'o Operand,
+    pub(super) bias: Option<&'o Operand>,
+    pub(super) out: &'o Operand,
+    /// Scale and zero point of the output, if that is of codes.
+    pub(super) out_parameters: [f64; 2],
+    /// The least and the largest result.
+    pub(super) clamp: [f64; 2],
+    /// `None` for a product of rows.
+    pub(super) windows: Option<Windows>,
+}
+
+/// The windows of a convolution.
+pub(super) struct Windows {
+    pub(super) groups: usize,
+    /// Rows and columns of a picture, and of the output.
+    pub(super) size: [usize; 2],
+    pub(super) out_size: [usize; 2],
+    pub(super) kernel: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) padding: [usize; 2],
+    pub(super) dilation: [usize; 2],
+}
+
+/// How a product is cut into tiles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tiles {
+    /// Rows and columns, and groups of 16 terms at a time.
+    tile: [usize; 2],
+    units: usize,
+    lanes: usize,
+    /// The workgroups that share a tile.
+    splits: usize,
+}
+
+impl Tiles {
+    /// For `[batches, rows, columns]` of so many groups of terms, on a device that so many invocations keep busy.
+    fn of([batches, m, n]: [usize; 3], units: usize, busy: usize, shared: u32) -> Option<Self> {
+        let count = |[rows, columns]: [usize; 2]| {
+            m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
+        };
+        let parallel = busy > DeviceKind::Cpu.busy_invocations();
+        let large = Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 };
+        if parallel
+            && m.min(n) >= 128
+            && count(large.tile) >= large_at_once(busy)
+            && large.fits(shared)
+        {
+            return Some(large);
+        }
+        let tile = match (m <= 32, n <= 32) {
+            (true, false) => [32, 64],
+            (false, true) => [64, 32],
+            _ => [64, 64],
+        };
+        let wanted = (busy / LANES).max(1);
+        let most = units.div_ceil(LEAST_UNITS_OF_SPLIT).clamp(1, MOST_SPLITS);
+        let splits = (wanted / count(tile).max(1)).clamp(1, most);
+        let tiles = Tiles { tile, units: 4, lanes: LANES, splits };
+        let more = Tiles { units: 8, ..tiles };
+        [more, tiles].into_iter().find(|it| (it.units == 4 || units >= 8) && it.fits(shared))
+    }
+
+    /// Whether shared memory has room for both factors, and for a matrix of sums for each subgroup.
+    fn fits(&self, shared: u32) -> bool {
+        let factors = self.tile.iter().sum::<usize>() * (self.units + 1) * GROUP;
+        factors + self.lanes / 32 * 16 * 16 * size_of::<i32>() + size_of::<u32>() <= shared as usize
+    }
+}
+
+/// The invocations of a workgroup, unless tiles are large.
+const LANES: usize = 128;
+
+/// The groups of terms that are worth a workgroup of their own.
+const LEAST_UNITS_OF_SPLIT: usize = 16;
+
+/// The fewest rows, columns and terms of a product for tiles.
+const LEAST_SIDE: usize = 16;
+const LEAST_TERMS: usize = 32;
+
+/// With so many terms, no sum leaves 32 bits: each is at most 2^14, and so is what zero points take away.
+const MOST_TERMS: usize = 1 << 15;
+
+impl Product<'_> {
+    /// The rows and columns of what is computed by itself, so many times.
+    fn shape(&self, out_sizes: &[usize]) -> Option<[usize; 3]> {
+        let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |a, b| a.checked_mul(*b));
+        match (&self.windows, out_sizes) {
+            (None, [rows @ .., _]) => Some([1, numel(rows)?, self.weights.rows]),
+            (Some(windows), [batches @ .., _, height, width]) => {
+                let rows = self.weights.rows / windows.groups;
+                Some([
+                    numel(batches)?.checked_mul(windows.groups)?,
+                    rows,
+                    height.checked_mul(*width)?,
+                ])
+            }
+            _ => None,
+        }
+    }
+
+    /// Emits the dispatches; `false` if the product is for the kernels that take any.
+    pub(super) fn encode(&self, e: &mut Encoder<'_, '_>) -> Result<bool, Error> {
+        let matrix_k = e.features().multiply_codes();
+        let Rows { parts, codes, .. } = self.weights;
+        let units = self.weights.padded() / GROUP * parts;
+        let types = self.input.element == Element::I8
+            && self.scales.element.is_floating()
+            && self.bias.is_none_or(|bias| bias.element.is_floating())
+            && (self.out.element.is_floating() || self.out.element == Element::I8);
+        let groups = self.windows.as_ref().map_or(1, |windows| windows.groups);
+        let whole = match self.windows {
+            // Little of groups may be padding.
+            Some(_) => groups == 1 || codes * 2 >= self.weights.padded(),
+            None => codes.is_multiple_of(GROUP),
+        };
+        let [scale, zero] = self.parameters;
+        let computes = matrix_k.is_some() || e.features().has(DeviceFeature::IntegerDotProduct);
+        let bound = e.bound_sizes(self.out);
+        let (Some(now), Some(bound)) = (self.shape(&self.out.sizes), self.shape(&bound)) else {
+            return Ok(false);
+        };
+        let [_, most_rows, most_columns] = bound;
+        if !types
+            || !whole
+            || !computes
+            || zero != f64::from(zero as i8)
+            || most_rows.min(most_columns) < LEAST_SIDE
+            || parts.saturating_mul(codes) < LEAST_TERMS
+            || units > MOST_TERMS / GROUP
+        {
+            return Ok(false);
+        }
+        let Some(tiles) = Tiles::of(bound, units, e.busy(), e.shared_memory()) else {
+            return Ok(false);
+        };
+        if now.contains(&0) {
+            return Ok(true);
+        }
+        for operand in [self.input, self.out] {
+            u32_of(operand.numel())?;
+        }
+        let weights = match self.windows {
+            None => None,
+            Some(_) => Some(e.derived(Derived::Packed(self.weights))?),
+        };
+        let sums = e.derived(Derived::Sums(self.weights))?;
+        let packed = match &self.windows {
+            None => None,
+            Some(windows) => Some(self.pack(e, windows)?),
+        };
+        let [batches, m, n] = now;
+        let count = |[batches, m, n]: [usize; 3]| {
+            let [rows, columns] = tiles.tile;
+            m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
+        };
+        let shares = match tiles.splits {
+            1 => None,
+            splits => {
+                let tile_counts = [now, bound].map(count);
+                Some(splits::parts(e, self.out, tile_counts, splits, tiles.tile)?)
+            }
+        };
+        let [part, counts] = match &shares {
+            Some([parts, counts]) => [parts, counts],
+            // Any that is written.
+            None => [self.out; 2],
+        };
+        let bias = self.bias.unwrap_or(self.scales);
+        let pipeline = ConvolutionCodes {
+            scale: self.scales.element,
+            bias: bias.element,
+            output: self.out.element,
+            out_aligned: n.is_multiple_of(4),
+            has_bias: self.bias.is_some(),
+            of_rows: self.windows.is_none(),
+            tile_m: u32_of(tiles.tile[0])?,
+            tile_n: u32_of(tiles.tile[1])?,
+            tile_k: u32_of(tiles.units)?,
+            shared: shares.is_some(),
+            lanes: u32_of(tiles.lanes)?,
+            matrix_k: matrix_k.unwrap_or(GROUP as u32),
+        };
+        let split_units = units.div_ceil(tiles.splits).next_multiple_of(tiles.units);
+        let [low, high] = self.clamp;
+        let push = ConvolutionCodesPush {
+            m: u32_of(m)?,
+            n: u32_of(n)?,
+            units: u32_of(units)?,
+            splits: u32_of(tiles.splits)?,
+            split_units: u32_of(split_units)?,
+            zero: zero as i32,
+            scale: scale as f32,
+            out_inverse: (1.0 / self.out_parameters[0]) as f32,
+            out_zero: self.out_parameters[1] as f32,
+            low: low as f32,
+            high: high as f32,
+            ..self.placed()?
+        };
+        let first = packed.as_ref().unwrap_or(self.input).id;
+        let second = weights.map_or(self.weights.source.id, |weights| weights.id);
+        let [a, b] = if self.windows.is_some() { [second, first] } else { [first, second] };
+        let accesses = [
+            read(a),
+            read(b),
+            read(self.scales.id),
+            read(bias.id),
+            read(sums.id),
+            write(self.out.id),
+            write(part.id),
+            write(counts.id),
+        ];
+        let invocations = [
+            n.div_ceil(tiles.tile[1]) * tiles.lanes,
+            m.div_ceil(tiles.tile[0]),
+            batches * tiles.splits,
+        ];
+        let workgroup = [pipeline.lanes, 1, 1];
+        e.dispatch_module(module(matrix_k), &pipeline, accesses, &push, invocations, workgroup)?;
+        Ok(true)
+    }
+
+    /// The parameters that say where windows lie: of a product, none that is read.
+    fn placed(&self) -> Result<ConvolutionCodesPush, Error> {
+        let none = ConvolutionCodesPush {
+            m: 0,
+            n: 0,
+            units: 0,
+            splits: 1,
+            split_units: 0,
+            groups: 1,
+            place_units: 1,
+            in_y: 1,
+            in_x: 1,
+            out_x: 1,
+            kernel_x: 1,
+            stride_y: 1,
+            stride_x: 1,
+            dilation_y: 1,
+            dilation_x: 1,
+            padding_y: 0,
+            padding_x: 0,
+            zero: 0,
+            scale: 1.0,
+            out_inverse: 1.0,
+            out_zero: 0.0,
+            low: 0.0,
+            high: 0.0,
+        };
+        let Some(windows) = &self.windows else { return Ok(none) };
+        let i32_of = |size: usize| {
+            i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"))
+        };
+        let [in_y, in_x] = windows.size;
+        let ([stride_y, stride_x], [padding_y, padding_x]) = (windows.stride, windows.padding);
+        let [dilation_y, dilation_x] = windows.dilation;
+        Ok(ConvolutionCodesPush {
+            groups: u32_of(windows.groups)?,
+            place_units: u32_of(self.weights.padded() / GROUP)?,
+            in_y: i32_of(in_y)?,
+            in_x: i32_of(in_x)?,
+            out_x: i32_of(windows.out_size[1])?,
+            kernel_x: i32_of(windows.kernel[1])?,
+            stride_y: i32_of(stride_y)?,
+            stride_x: i32_of(stride_x)?,
+            dilation_y: i32_of(dilation_y)?,
+            dilation_x: i32_of(dilation_x)?,
+            padding_y: i32_of(padding_y)?,
+            padding_x: i32_of(padding_x)?,
+            ..none
+        })
+    }
+
+    /// The picture with channels beside each other, in whole groups.
+    fn pack(&self, e: &mut Encoder<'_, '_>, windows: &Windows) -> Result<Operand, Error> {
+        let Rows { codes, .. } = self.weights;
+        let plane = windows.size[0] * windows.size[1];
+        let batches = self.input.numel() / codes.saturating_mul(plane).max(1);
+        let packed = e.temporary(Element::I8, &[batches, plane, self.weights.padded()])?;
+        let push = PackCodesPush {
+            numel: u32_of(packed.numel() / GROUP)?,
+            channels: u32_of(codes)?,
+            plane: u32_of(plane)?,
+        };
+        let accesses = [read(self.input.id), write(packed.id)];
+        e.dispatch_along_x(&PackCodes {}, accesses, &push, packed.numel() / GROUP)?;
+        Ok(packed)
+    }
+}
+
+/// The shader for a device whose subgroups multiply matrices of so many terms, or do not.
+fn module(matrix_k: Option<u32>) -> Module {
+    let better = ConvolutionCodes::BETTER.first().filter(|_| matrix_k.is_some());
+    better.copied().unwrap_or(ConvolutionCodes::MODULE)
+}

@@ -1,0 +1,279 @@
+#version 450
+//! module convolution_codes
+//! module convolution_codes_cooperative COOPERATIVE
+#extension GL_GOOGLE_include_directive : require
+#ifdef COOPERATIVE
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_EXT_shader_explicit_arithmetic_types_int8 : require
+#else
+#extension GL_EXT_integer_dot_product : require
+#endif
+#include "tensor.glsl"
+#include "run.glsl"
+
+// Products of codes of 8 bits with weights of 8 bits, whose sums are whole numbers: a workgroup computes TILE_M rows of TILE_N columns, of
+// factors that it brings to shared memory, TILE_K units of 16 terms at a time. Rows of both factors are of whole units.
+//
+// Of a convolution, the rows are output channels, and the columns windows of a picture whose channels lie beside each other, in whole
+// units: the terms of a window are the channels of each of its taps. Of a product (OF_ROWS), the rows are those of the input, and
+// the columns rows of weights.
+//
+// Plain: an invocation keeps a block of rows of four columns. COOPERATIVE: each subgroup of 32 invocations keeps a part of the tile in matrices of
+// 16 times 16, multiplied MATRIX_K terms at a time.
+
+layout(constant_id = 3) const uint SCALE = 0;
+layout(constant_id = 4) const uint BIAS = 0;
+layout(constant_id = 5) const uint OUT = 0;
+// Whether all rows of the output start at multiples of four elements.
+layout(constant_id = 6) const uint OUT_ALIGNED = 0;
+layout(constant_id = 7) const uint HAS_BIAS = 0;
+layout(constant_id = 8) const uint OF_ROWS = 0;
+// Multiples of 32.
+layout(constant_id = 9) const uint TILE_M = 64;
+layout(constant_id = 10) const uint TILE_N = 64;
+layout(constant_id = 11) const uint TILE_K = 4;
+// Whether several workgroups share the sums of a tile.
+layout(constant_id = 12) const uint SHARED = 0;
+// The invocations of a workgroup: 128 or 256, but so that each has at most 32 groups of four sums, and brings at most MOST_UNITS of each factor.
+layout(constant_id = 13) const uint LANES = 128;
+layout(constant_id = 14) const uint MATRIX_K = 32;
+
+layout(push_constant) uniform Push {
+    uint m;
+    uint n;
+    // The units of a row.
+    uint units;
+    uint splits;
+    // The units of a split: a multiple of TILE_K.
+    uint split_units;
+    // The batches with weights of their own.
+    uint groups;
+    // Of a picture: units of a place, and how windows lie.
+    uint place_units;
+    int in_y;
+    int in_x;
+    int out_x;
+    int kernel_x;
+    int stride_y;
+    int stride_x;
+    int dilation_y;
+    int dilation_x;
+    int padding_y;
+    int padding_x;
+    // What codes of the input stand for, and those of the output if it is of codes.
+    int zero;
+    float scale;
+    float out_inverse;
+    float out_zero;
+    float low;
+    float high;
+} push;
+
+WORDS_IN(0, a)
+WORDS_IN(1, b)
+RUN_IN(2, scale, SCALE)
+RUN_IN(3, bias, BIAS)
+// The sums of rows of weights.
+WORDS_IN(4, weight_sum)
+RUN_OUT(5, y, OUT)
+
+// Writes the first `count` of four codes from element `at` on. Others may write the other codes of a word at the same time.
+void write_codes(uint at, ivec4 v, uint count) {
+    uint word = pack_bytes(v);
+    if (OUT_ALIGNED != 0) {
+        y.words[at >> 2] = word;
+        return;
+    }
+    uint mask = count == 4 ? ~0u : (1u << count * 8) - 1;
+    uint shift = (at & 3) * 8;
+    atomicAnd(y.words[at >> 2], ~(mask << shift));
+    atomicOr(y.words[at >> 2], (word & mask) << shift);
+    if (shift + count * 8 > 32) {
+        atomicAnd(y.words[(at >> 2) + 1], ~(mask >> (32 - shift)));
+        atomicOr(y.words[(at >> 2) + 1], (word & mask) >> (32 - shift));
+    }
+}
+
+// Writes four columns of a row, if there are such a row and such columns.
+void finish(uint batch, uint m, uint n, ivec4 sum) {
+    if (m >= push.m || n >= push.n) return;
+    // The rows of weights that the columns have.
+    uvec4 rows = uvec4(batch % push.groups * push.m + m);
+    if (OF_ROWS != 0) rows = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+    ivec4 sums;
+    [[unroll]] for (uint i = 0; i < 4; ++i) sums[i] = int(weight_sum.words[rows[i]]);
+    vec4 v = vec4(sum - push.zero * sums) * scale_each(rows) * push.scale;
+    if (HAS_BIAS != 0) v += bias_each(rows);
+    v = mix(clamp(v, push.low, push.high), v, isnan(v));
+    uint at = (batch * push.m + m) * push.n + n;
+    uint count = min(push.n - n, 4);
+    if (!is_float(OUT)) {
+        v = clamp(roundEven(v * push.out_inverse) + push.out_zero, -128.0, 127.0);
+        write_codes(at, integers(v), count);
+    } else if (OUT_ALIGNED != 0) {
+        y_write_f4(at, v);
+    } else {
+        y_write_run(at, v, count);
+    }
+}
+
+#define PARTS_SLOT 6
+#define SUM ivec4
+#include "splits.glsl"
+
+// Units that an invocation brings of each factor.
+const uint A_UNITS = TILE_M * TILE_K / LANES;
+const uint B_UNITS = TILE_N * TILE_K / LANES;
+const uint MOST_UNITS = 8;
+// Rows are padded by a unit, so that eight of them lie in different banks.
+const uint ROW = TILE_K + 1;
+
+shared uvec4 a_tile[TILE_M * ROW];
+shared uvec4 b_tile[TILE_N * ROW];
+
+// Where windows begin of the columns that this invocation brings.
+ivec2 windows[MOST_UNITS];
+
+// Unit `i` of the tile of `a` whose first row is `m` and whose first unit is `k`: zeros from unit `end` on.
+uvec4 a_unit(uint base, uint m, uint k, uint end, uint i) {
+    uint unit = k + i % TILE_K;
+    uint row = min(m + i / TILE_K, push.m - 1);
+    return unit < end ? a_by_4.words[base + row * push.units + unit] : uvec4(0);
+}
+
+// The same of `b`, whose first column is `n`; this invocation's number `own`.
+uvec4 b_unit(uint base, uint n, uint k, uint i, uint own) {
+    uint unit = k + i % TILE_K;
+    if (OF_ROWS != 0) {
+        uint row = min(n + i / TILE_K, push.n - 1);
+        return b_by_4.words[base + row * push.units + min(unit, push.units - 1)];
+    }
+    int tap = int(unit / push.place_units);
+    ivec2 at = windows[own] + ivec2(tap / push.kernel_x * push.dilation_y, tap % push.kernel_x * push.dilation_x);
+    bool inside = uint(at.x) < uint(push.in_y) && uint(at.y) < uint(push.in_x);
+    if (!inside) return uvec4(uint(push.zero & 0xff) * 0x01010101u);
+    return b_by_4.words[base + uint(at.x * push.in_x + at.y) * push.place_units + unit % push.place_units];
+}
+
+#ifdef COOPERATIVE
+const uint SIDE = 16;
+// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and across.
+const uint PARTS = LANES / 32;
+const uint PARTS_ACROSS = PARTS / 2;
+const uint DOWN = TILE_M / 2 / SIDE;
+const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
+#define SUMS coopmat<int, gl_ScopeSubgroup, SIDE, SIDE, gl_MatrixUseAccumulator>
+
+// Where subgroups put a matrix to read its rows.
+shared ivec4 results[PARTS * SIDE * SIDE / 4];
+#else
+const uint ACROSS = TILE_N / 4;
+const uint ROWS = TILE_M * ACROSS / LANES;
+#endif
+
+void put(uint batch, uint split, uint m, uint n, ivec4 sum) {
+    if (SHARED != 0) leave(batch, split, m, n, sum);
+    else finish(batch, m, n, sum);
+}
+
+void main() {
+    uint lane = gl_LocalInvocationID.x;
+    uint batch = gl_WorkGroupID.z / push.splits;
+    uint split = gl_WorkGroupID.z % push.splits;
+    uint tile_m = gl_WorkGroupID.y * TILE_M;
+    uint tile_n = gl_WorkGroupID.x * TILE_N;
+    uint a_base = batch % push.groups * push.m * push.units;
+    uint b_base = OF_ROWS != 0 ? 0 : batch * uint(push.in_y * push.in_x) * push.place_units;
+    uint start = split * push.split_units;
+    uint end = min(start + push.split_units, push.units);
+
+    if (OF_ROWS == 0) {
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) {
+            int column = int(min(tile_n + (i * LANES + lane) / TILE_K, push.n - 1));
+            int row = column / push.out_x;
+            windows[i] = ivec2(row * push.stride_y - push.padding_y, (column - row * push.out_x) * push.stride_x - push.padding_x);
+        }
+    }
+    uvec4 a_next[MOST_UNITS];
+    uvec4 b_next[MOST_UNITS];
+
+#ifdef COOPERATIVE
+    SUMS sums[16];
+    // Where subgroups are so large that there are fewer than parts, they do these in turns.
+    for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
+    uint part = turn + gl_SubgroupID;
+    uint part_m = part / PARTS_ACROSS * (TILE_M / 2);
+    uint part_n = part % PARTS_ACROSS * (TILE_N / PARTS_ACROSS);
+    [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) sums[i] = SUMS(0);
+#else
+    ivec4 sums[32];
+    uint own_m = lane / ACROSS * ROWS;
+    uint own_n = lane % ACROSS * 4;
+    [[unroll]] for (uint i = 0; i < ROWS; ++i) sums[i] = ivec4(0);
+#endif
+
+    [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, start, end, i * LANES + lane);
+    [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, start, i * LANES + lane, i);
+    for (uint k = start; k < end; k += TILE_K) {
+        barrier();
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_tile[(i * LANES + lane) / TILE_K * ROW + lane % TILE_K] = a_next[i];
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_tile[(i * LANES + lane) / TILE_K * ROW + lane % TILE_K] = b_next[i];
+        barrier();
+        uint next = k + TILE_K;
+        if (next < end) {
+            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, next, end, i * LANES + lane);
+            [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, next, i * LANES + lane, i);
+        }
+#ifdef COOPERATIVE
+        if (part < PARTS) {
+            [[unroll]] for (uint j = 0; j < TILE_K; j += MATRIX_K / 16) {
+                coopmat<int8_t, gl_ScopeSubgroup, SIDE, MATRIX_K, gl_MatrixUseA> rows[4];
+                [[unroll]] for (uint i = 0; i < DOWN; ++i) {
+                    coopMatLoad(rows[i], a_tile, (part_m + i * SIDE) * ROW + j, ROW, gl_CooperativeMatrixLayoutRowMajor);
+                }
+                [[unroll]] for (uint c = 0; c < ACROSS; ++c) {
+                    coopmat<int8_t, gl_ScopeSubgroup, MATRIX_K, SIDE, gl_MatrixUseB> columns;
+                    coopMatLoad(columns, b_tile, (part_n + c * SIDE) * ROW + j, ROW, gl_CooperativeMatrixLayoutColumnMajor);
+                    [[unroll]] for (uint i = 0; i < DOWN; ++i) {
+                        sums[i * ACROSS + c] = coopMatMulAdd(rows[i], columns, sums[i * ACROSS + c]);
+                    }
+                }
+            }
+        }
+#else
+        for (uint j = 0; j < TILE_K; ++j) {
+            uvec4 w[4];
+            [[unroll]] for (uint c = 0; c < 4; ++c) w[c] = b_tile[(own_n + c) * ROW + j];
+            [[unroll]] for (uint i = 0; i < ROWS; ++i) {
+                uvec4 v = a_tile[(own_m + i) * ROW + j];
+                [[unroll]] for (uint c = 0; c < 4; ++c) {
+                    [[unroll]] for (uint word = 0; word < 4; ++word) sums[i][c] += dotPacked4x8EXT(int(v[word]), int(w[c][word]));
+                }
+            }
+        }
+#endif
+    }
+
+#ifdef COOPERATIVE
+    if (part < PARTS) {
+        uint place = part * (SIDE * SIDE / 4);
+        [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) {
+            coopMatStore(sums[i], results, place, SIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
+            subgroupBarrier();
+            uint m = tile_m + part_m + i / ACROSS * SIDE;
+            uint n = tile_n + part_n + i % ACROSS * SIDE;
+            for (uint at = gl_SubgroupInvocationID; at < SIDE * SIDE / 4; at += gl_SubgroupSize) {
+                put(batch, split, m + at / (SIDE / 4), n + at % (SIDE / 4) * 4, results[place + at]);
+            }
+            subgroupBarrier();
+        }
+    }
+    }
+#else
+    [[unroll]] for (uint i = 0; i < ROWS; ++i) put(batch, split, tile_m + own_m + i, tile_n + own_n, sums[i]);
+#endif
+
+    if (SHARED != 0 && all_are_left(batch)) add_up(batch, tile_m, tile_n);
+}

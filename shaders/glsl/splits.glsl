@@ -1,0 +1,65 @@
+// Tiles of a product whose terms several workgroups share, those of a dispatch that differ in z: each leaves its sums, and the last of a tile to be
+// done adds up what all left. Include behind TILE_M, TILE_N and LANES; four sums are a SUM. The buffers are PARTS_SLOT and the one after it;
+// `push.splits` are the workgroups of a tile.
+
+// The tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero before and after.
+layout(set = 0, binding = PARTS_SLOT) coherent buffer parts_block { SUM quads[]; } parts;
+layout(set = 0, binding = PARTS_SLOT + 1) coherent buffer counts_block { uint done[]; } counts;
+
+shared bool is_last;
+
+// The number of this workgroup's tile, and where a split of it lies among the parts.
+uint own_tile(uint batch) {
+    return (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
+}
+
+uint part_of(uint batch, uint split) {
+    return (own_tile(batch) * push.splits + split) * (TILE_M * TILE_N / 4);
+}
+
+// Leaves four columns of a row of the tile.
+void leave(uint batch, uint split, uint m, uint n, SUM sum) {
+    parts.quads[part_of(batch, split) + m % TILE_M * (TILE_N / 4) + n % TILE_N / 4] = sum;
+}
+
+// Whether this workgroup is the last of its tile, so that all parts are there. All invocations come here together.
+bool all_are_left(uint batch) {
+    // What this workgroup wrote is there before it counts as done.
+    memoryBarrierBuffer();
+    barrier();
+    if (gl_LocalInvocationID.x == 0) {
+        uint place = own_tile(batch);
+        memoryBarrierBuffer();
+        is_last = atomicAdd(counts.done[place], 1) == push.splits - 1;
+        memoryBarrierBuffer();
+        if (is_last) counts.done[place] = 0;
+    }
+    barrier();
+    if (!is_last) return false;
+    memoryBarrierBuffer();
+    return true;
+}
+
+// Adds up the parts of a tile that are all there, and hands them to finish(batch, m, n, sum). An invocation has a multiple of four groups of
+// columns: four of as many parts are on their way together.
+void add_up(uint batch, uint tile_m, uint tile_n) {
+    for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += 4 * LANES) {
+        SUM total[4];
+        [[unroll]] for (uint g = 0; g < 4; ++g) total[g] = SUM(0);
+        for (uint split = 0; split < push.splits; split += 4) {
+            SUM theirs[16];
+            [[unroll]] for (uint j = 0; j < 4; ++j) {
+                uint part = part_of(batch, min(split + j, push.splits - 1)) + first;
+                [[unroll]] for (uint g = 0; g < 4; ++g) theirs[j * 4 + g] = parts.quads[part + g * LANES];
+            }
+            [[unroll]] for (uint j = 0; j < 4; ++j) {
+                if (split + j >= push.splits) continue;
+                [[unroll]] for (uint g = 0; g < 4; ++g) total[g] += theirs[j * 4 + g];
+            }
+        }
+        [[unroll]] for (uint g = 0; g < 4; ++g) {
+            uint i = first + g * LANES;
+            finish(batch, tile_m + i / (TILE_N / 4), tile_n + i % (TILE_N / 4) * 4, total[g]);
+        }
+    }
+}
