@@ -352,6 +352,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         }
         if place != Where::Nearby && !self.processors.share_memory() {
             // Devices have many small copies to lose; kernels on the CPU make views of some of them.
+            passes::permuted::run(&mut graph);
+            passes::redundant::run(&mut graph);
             passes::strided::run(&mut graph);
             passes::dead::run(&mut graph);
         }

@@ -1,7 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
-#include "run.glsl"
 
 // The largest element, or the mean, of a window over two dimensions. Adaptive windows are as many as outputs, of whatever sizes, and may overlap
 // by an element: from floor(o * in / out) to ceil((o + 1) * in / out). Four consecutive outputs an invocation.
@@ -33,7 +32,7 @@ layout(push_constant) uniform Push {
     int divisor;
 } push;
 
-RUN_IN(0, x, IN)
+TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 TENSOR_OUT(2, indices, INDICES)
 

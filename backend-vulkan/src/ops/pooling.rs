@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::{Pool, PoolPush};
+use torchlet_shaders::{Element, Pool, PoolPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::MAX_POOL2D, max_pool),
@@ -73,7 +73,7 @@ fn adaptive(
     kind: Kind,
 ) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let plane = Plane::of(&input, lines)?;
+    let plane = Plane::of(&input, lines, kind)?;
     let wanted = e.ints(e.arg(args, 1)?)?;
     let wanted = match (lines, &wanted[..]) {
         (1, [only]) => [1, *only],
@@ -157,9 +157,11 @@ struct Plane {
 }
 
 impl Plane {
-    fn of(input: &Operand, lines: usize) -> Result<Self, Error> {
+    fn of(input: &Operand, lines: usize, kind: Kind) -> Result<Self, Error> {
         checked_numel(&input.sizes)?;
-        if !input.element.is_floating() {
+        // Shaders compare as floating-point numbers, which have all bytes, and not all integers of 32 bits.
+        let codes = [Element::I8, Element::U8].contains(&input.element);
+        if !input.element.is_floating() && !(codes && kind == Kind::Largest) {
             return Err(Error::unsupported("pooling of integers"));
         }
         match (lines, &input.sizes[..]) {
@@ -177,7 +179,7 @@ fn pool(
     windows: Windows,
     kind: Kind,
 ) -> Result<(), Error> {
-    let plane = Plane::of(input, windows.lines)?;
+    let plane = Plane::of(input, windows.lines, kind)?;
     let kernel = pair(&windows.kernel, None)?;
     let stride = pair(&windows.stride, Some(kernel))?;
     let padding = pair(&windows.padding, Some([0, 0]))?;

@@ -6,7 +6,7 @@
 //! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
 //! do those that read what it writes; and where sizes are bounds, nothing follows from them.
 //!
-//! Some are not in that list, since they depend on processors: [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`],
+//! Some are not in that list, since they depend on processors: [`permuted`] and [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`],
 //! [`lookup`] and [`volumes`], which ask them what they take and run before constants are folded; and [`pieces`], which is for back-ends, as it depends on one
 //! device.
 
@@ -22,6 +22,7 @@ pub mod linear;
 pub mod lookup;
 mod masks;
 pub mod narrow;
+pub mod permuted;
 pub mod pieces;
 pub mod quantized;
 pub mod redundant;
