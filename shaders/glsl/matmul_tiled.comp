@@ -1,6 +1,7 @@
 #version 450
 //! module matmul_tiled
 //! module matmul_cooperative COOPERATIVE STORAGE16
+//! module matmul_bfloat16 COOPERATIVE BFLOAT16 STORAGE16
 //! module convolution_tiled WINDOWS
 //! module convolution_cooperative COOPERATIVE WINDOWS STORAGE16
 #extension GL_GOOGLE_include_directive : require
@@ -8,7 +9,13 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#ifdef BFLOAT16
+#extension GL_EXT_bfloat16 : require
+#define MATRIX_ELEMENT bfloat16_t
+#else
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#define MATRIX_ELEMENT float16_t
+#endif
 #endif
 #include "tensor.glsl"
 #include "run.glsl"
@@ -18,7 +25,8 @@
 // TILE_K terms of the sums at a time; the next ones are on their way meanwhile. The workgroups that differ in z share the sums
 // over k among themselves, if there are several splits: then the last of a tile to be done adds up what they wrote, or matmul_sum.comp does.
 //
-// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits; each subgroup
+// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits, or become so on
+// their way to shared memory (BFLOAT16: they are kept as other numbers, and rounded to that); each subgroup
 // of 32 invocations keeps a part of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
 // unless there are many workgroups or much to multiply: so small tiles have more terms.
 //
@@ -113,6 +121,13 @@ const uint B_ROW = (TILE_N + PAD) / B_WIDTH;
 const uint B_SIZE = TILE_K * B_ROW;
 #endif
 
+// Whether units are brought as they lie.
+#ifdef BFLOAT16
+const bool RAW = false;
+#else
+const bool RAW = true;
+#endif
+
 // Units that an invocation brings.
 const uint A_UNITS = TILE_M * TILE_K / A_WIDTH / LANES;
 const uint B_UNITS = TILE_N * TILE_K / B_WIDTH / LANES;
@@ -142,7 +157,16 @@ vec4 b_quad(uint row, uint n) {
 }
 
 #ifdef COOPERATIVE
+#ifdef BFLOAT16
+// The first halves of numbers of 32 bits, to the nearest, of two as near the even one.
+uvec2 halves(vec4 v) {
+    uvec4 bits = floatBitsToUint(v);
+    bits = mix(bits + 0x7fff + ((bits >> 16) & 1), bits | 0x400000, isnan(v));
+    return bits.xz >> 16 | (bits.yw & 0xffff0000u);
+}
+#else
 uvec2 halves(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
+#endif
 #endif
 
 // Unit `i` of the tile of `a` whose first row is `m` and whose first term is `k`: zeros from term `end` on. Rows beyond the last
@@ -152,7 +176,9 @@ A_UNIT a_unit(uint base, uint m, uint k, uint end, uint i) {
         uint term = k + i / (TILE_M / A_WIDTH);
         uint at = base + term * push.a_pitch + min(m + i % (TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH);
         if (term >= end) return A_UNIT(0);
-#ifdef COOPERATIVE
+#ifdef BFLOAT16
+        return uvec4(halves(a_f4(at)), halves(a_f4(at + 4)));
+#elif defined(COOPERATIVE)
         return a_by_4.words[at >> 3];
 #else
         return a_f4(at);
@@ -161,7 +187,7 @@ A_UNIT a_unit(uint base, uint m, uint k, uint end, uint i) {
     uint first = k + i % (TILE_K / A_WIDTH) * A_WIDTH;
     uint at = base + min(m + i / (TILE_K / A_WIDTH), push.m - 1) * push.a_pitch + first;
 #ifdef COOPERATIVE
-    if (A_ALIGNED >= 8) return first < end ? a_by_4.words[at >> 3] : uvec4(0);
+    if (A_ALIGNED >= 8 && RAW) return first < end ? a_by_4.words[at >> 3] : uvec4(0);
     return uvec4(halves(a_terms(at, first, end)), halves(a_terms(at + 4, first + 4, end)));
 #else
     return a_terms(at, first, end);
@@ -207,7 +233,7 @@ B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
         uint first = k + i % (TILE_K / B_WIDTH) * B_WIDTH;
         uint at = base + min(n + i / (TILE_K / B_WIDTH), push.n - 1) * push.b_pitch + first;
 #ifdef COOPERATIVE
-        if (B_ALIGNED >= 8) return first < end ? b_by_4.words[at >> 3] : uvec4(0);
+        if (B_ALIGNED >= 8 && RAW) return first < end ? b_by_4.words[at >> 3] : uvec4(0);
         return uvec4(halves(b_terms(at, first, end)), halves(b_terms(at + 4, first + 4, end)));
 #else
         return b_terms(at, first, end);
@@ -218,7 +244,7 @@ B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
     uint row = base + term * push.b_pitch;
     uint column = n + i % (TILE_N / B_WIDTH) * B_WIDTH;
 #ifdef COOPERATIVE
-    if (B_ALIGNED >= 8) return b_by_4.words[(row + min(column, push.b_pitch - 8)) >> 3];
+    if (B_ALIGNED >= 8 && RAW) return b_by_4.words[(row + min(column, push.b_pitch - 8)) >> 3];
     return uvec4(halves(b_quad(row, column)), halves(b_quad(row, column + 4)));
 #else
     return b_quad(row, column);
@@ -330,14 +356,14 @@ void main() {
 #ifdef COOPERATIVE
         if (part < PARTS) {
             [[unroll]] for (uint j = 0; j < TILE_K; j += SIDE) {
-                MATRIX(float16_t, gl_MatrixUseA) rows[4];
+                MATRIX(MATRIX_ELEMENT, gl_MatrixUseA) rows[4];
                 [[unroll]] for (uint i = 0; i < DOWN; ++i) {
                     uint m = part_m + i * SIDE;
                     if (A_TRANSPOSED != 0) coopMatLoad(rows[i], a_tile, j * A_ROW + m / A_WIDTH, A_ROW, gl_CooperativeMatrixLayoutColumnMajor);
                     else coopMatLoad(rows[i], a_tile, m * A_ROW + j / A_WIDTH, A_ROW, gl_CooperativeMatrixLayoutRowMajor);
                 }
                 [[unroll]] for (uint c = 0; c < ACROSS; ++c) {
-                    MATRIX(float16_t, gl_MatrixUseB) columns;
+                    MATRIX(MATRIX_ELEMENT, gl_MatrixUseB) columns;
                     uint n = part_n + c * SIDE;
                     if (B_TRANSPOSED != 0) coopMatLoad(columns, b_tile, n * B_ROW + j / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutColumnMajor);
                     else coopMatLoad(columns, b_tile, j * B_ROW + n / B_WIDTH, B_ROW, gl_CooperativeMatrixLayoutRowMajor);

@@ -21,6 +21,8 @@ pub enum Feature {
     IntegerDotProduct,
     /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`), which need Vulkan's memory model.
     CooperativeMatrix,
+    /// The same of numbers of `bfloat16` (`VK_KHR_shader_bfloat16`).
+    Bfloat16Matrix,
 }
 
 impl Feature {
@@ -39,6 +41,7 @@ impl Feature {
             Feature::SubgroupShuffle => &[65],
             Feature::IntegerDotProduct => &[6016, 6017, 6018, 6019],
             Feature::CooperativeMatrix => &[5345, 6022],
+            Feature::Bfloat16Matrix => &[5116, 5118],
         }
     }
 }

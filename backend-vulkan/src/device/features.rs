@@ -33,6 +33,8 @@ pub enum DeviceFeature {
     CooperativeMatrix,
     /// More of them (`VK_NV_cooperative_matrix2`).
     CooperativeMatrix2,
+    /// Products of matrices of `bfloat16` (`VK_KHR_shader_bfloat16`).
+    Bfloat16Matrix,
     /// Semaphores that count, to wait for.
     TimelineSemaphore,
     /// How much memory the system gives at the moment.
@@ -57,6 +59,7 @@ impl DeviceFeature {
         DeviceFeature::IntegerDotProduct,
         DeviceFeature::CooperativeMatrix,
         DeviceFeature::CooperativeMatrix2,
+        DeviceFeature::Bfloat16Matrix,
         DeviceFeature::TimelineSemaphore,
         DeviceFeature::MemoryBudget,
         DeviceFeature::CalibratedTimestamps,
@@ -77,6 +80,7 @@ impl DeviceFeature {
             DeviceFeature::IntegerDotProduct => "dot-product",
             DeviceFeature::CooperativeMatrix => "cooperative-matrix",
             DeviceFeature::CooperativeMatrix2 => "cooperative-matrix2",
+            DeviceFeature::Bfloat16Matrix => "bfloat16-matrix",
             DeviceFeature::TimelineSemaphore => "timeline-semaphore",
             DeviceFeature::MemoryBudget => "memory-budget",
             DeviceFeature::CalibratedTimestamps => "calibrated-timestamps",
@@ -106,6 +110,7 @@ impl From<Feature> for DeviceFeature {
             Feature::SubgroupShuffle => DeviceFeature::SubgroupShuffle,
             Feature::IntegerDotProduct => DeviceFeature::IntegerDotProduct,
             Feature::CooperativeMatrix => DeviceFeature::CooperativeMatrix,
+            Feature::Bfloat16Matrix => DeviceFeature::Bfloat16Matrix,
         }
     }
 }
@@ -116,6 +121,7 @@ impl From<Feature> for DeviceFeature {
 #[allow(missing_docs, reason = "the names are those of the types")]
 pub enum MatrixElement {
     F16,
+    Bf16,
     F32,
     I8,
     U8,
@@ -123,10 +129,42 @@ pub enum MatrixElement {
     Other,
 }
 
+/// What `VK_KHR_shader_bfloat16` adds, which the bindings do not have yet: its name, the type of a matrix, and the number of its structure.
+const SHADER_BFLOAT16: &CStr = c"VK_KHR_shader_bfloat16";
+const BFLOAT16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
+const BFLOAT16_FEATURES: i32 = 1_000_141_000;
+
+/// `VkPhysicalDeviceShaderBfloat16FeaturesKHR`.
+#[repr(C)]
+struct Bfloat16Features {
+    structure_type: vk::StructureType,
+    next: *mut std::ffi::c_void,
+    bfloat16: vk::Bool32,
+    dot_product: vk::Bool32,
+    cooperative_matrix: vk::Bool32,
+}
+
+impl Default for Bfloat16Features {
+    fn default() -> Self {
+        Bfloat16Features {
+            structure_type: vk::StructureType::from_raw(BFLOAT16_FEATURES),
+            next: std::ptr::null_mut(),
+            bfloat16: vk::FALSE,
+            dot_product: vk::FALSE,
+            cooperative_matrix: vk::FALSE,
+        }
+    }
+}
+
+// SAFETY: laid out as C does, with the fields of the extension's structure in its order: first its number and the next structure, which
+// is what a chain asks of its members; the extension's specification lists it among what extends `VkPhysicalDeviceFeatures2`.
+unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Bfloat16Features {}
+
 impl From<vk::ComponentTypeKHR> for MatrixElement {
     fn from(component: vk::ComponentTypeKHR) -> Self {
         match component {
             vk::ComponentTypeKHR::FLOAT16 => MatrixElement::F16,
+            BFLOAT16 => MatrixElement::Bf16,
             vk::ComponentTypeKHR::FLOAT32 => MatrixElement::F32,
             vk::ComponentTypeKHR::SINT8 => MatrixElement::I8,
             vk::ComponentTypeKHR::UINT8 => MatrixElement::U8,
@@ -200,6 +238,14 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&HALVES)
     }
 
+    /// The same of numbers of `bfloat16`.
+    pub(crate) fn multiply_bfloat16(&self) -> bool {
+        let needed = [Feature::Bfloat16Matrix, Feature::CooperativeMatrix, Feature::HalfStorage];
+        let product =
+            CooperativeMatrix { a: MatrixElement::Bf16, b: MatrixElement::Bf16, ..HALVES };
+        self.have(&needed) && self.cooperative_matrices.contains(&product)
+    }
+
     /// How many terms subgroups multiply at a time in matrices of 16 rows and columns of codes of 8 bits, with sums of 32 bits; `None` if they
     /// do not.
     pub(crate) fn multiply_codes(&self) -> Option<u32> {
@@ -246,6 +292,7 @@ impl DeviceFeatures {
         }
         if !features.has(DeviceFeature::CooperativeMatrix) {
             features.set(DeviceFeature::CooperativeMatrix2, false);
+            features.set(DeviceFeature::Bfloat16Matrix, false);
             features.cooperative_matrices.clear();
         }
         features
@@ -267,6 +314,7 @@ fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
             &[khr::cooperative_matrix::NAME, khr::vulkan_memory_model::NAME]
         }
         DeviceFeature::CooperativeMatrix2 => &[COOPERATIVE_MATRIX2],
+        DeviceFeature::Bfloat16Matrix => &[SHADER_BFLOAT16],
         DeviceFeature::TimelineSemaphore => &[khr::timeline_semaphore::NAME],
         DeviceFeature::MemoryBudget => &[ash::ext::memory_budget::NAME],
         DeviceFeature::CalibratedTimestamps => &[ash::ext::calibrated_timestamps::NAME],
@@ -292,6 +340,7 @@ struct Structures {
     dot_product: vk::PhysicalDeviceShaderIntegerDotProductFeatures<'static>,
     memory_model: vk::PhysicalDeviceVulkanMemoryModelFeatures<'static>,
     matrix: vk::PhysicalDeviceCooperativeMatrixFeaturesKHR<'static>,
+    bfloat16: Bfloat16Features,
     timeline: vk::PhysicalDeviceTimelineSemaphoreFeatures<'static>,
     identifiers: vk::PhysicalDeviceShaderModuleIdentifierFeaturesEXT<'static>,
     cache_control: vk::PhysicalDevicePipelineCreationCacheControlFeatures<'static>,
@@ -320,6 +369,9 @@ fn chained<R>(
     }
     if listed(DeviceFeature::CooperativeMatrix) {
         chain = chain.push_next(&mut structures.matrix).push_next(&mut structures.memory_model);
+    }
+    if listed(DeviceFeature::Bfloat16Matrix) {
+        chain = chain.push_next(&mut structures.bfloat16);
     }
     if listed(DeviceFeature::TimelineSemaphore) {
         chain = chain.push_next(&mut structures.timeline);
@@ -387,6 +439,12 @@ pub(crate) fn probe(
         ),
         (DeviceFeature::CooperativeMatrix, matrix),
         (DeviceFeature::CooperativeMatrix2, matrix && listed(DeviceFeature::CooperativeMatrix2)),
+        (
+            DeviceFeature::Bfloat16Matrix,
+            matrix
+                && found.bfloat16.bfloat16 == vk::TRUE
+                && found.bfloat16.cooperative_matrix == vk::TRUE,
+        ),
         (DeviceFeature::TimelineSemaphore, found.timeline.timeline_semaphore == vk::TRUE),
         (DeviceFeature::MemoryBudget, listed(DeviceFeature::MemoryBudget)),
         (DeviceFeature::CalibratedTimestamps, listed(DeviceFeature::CalibratedTimestamps)),
@@ -421,6 +479,8 @@ pub(crate) fn make_device(
     wanted.dot_product.shader_integer_dot_product = bit(DeviceFeature::IntegerDotProduct);
     wanted.memory_model.vulkan_memory_model = bit(DeviceFeature::CooperativeMatrix);
     wanted.matrix.cooperative_matrix = bit(DeviceFeature::CooperativeMatrix);
+    wanted.bfloat16.bfloat16 = bit(DeviceFeature::Bfloat16Matrix);
+    wanted.bfloat16.cooperative_matrix = bit(DeviceFeature::Bfloat16Matrix);
     wanted.timeline.timeline_semaphore = bit(DeviceFeature::TimelineSemaphore);
     wanted.identifiers.shader_module_identifier = bit(DeviceFeature::ShaderIdentifiers);
     wanted.cache_control.pipeline_creation_cache_control = bit(DeviceFeature::ShaderIdentifiers);
@@ -474,7 +534,8 @@ mod tests {
         let without = features.without(&[DeviceFeature::CooperativeMatrix]);
         assert!(!without.have(&[Feature::CooperativeMatrix]));
         assert!(!without.has(DeviceFeature::CooperativeMatrix2));
-        assert_eq!(without.iter().count(), DeviceFeature::ALL.len() - 2);
+        assert!(!without.has(DeviceFeature::Bfloat16Matrix));
+        assert_eq!(without.iter().count(), DeviceFeature::ALL.len() - 3);
         assert_eq!(features.without(DeviceFeature::ALL).iter().count(), 0);
     }
 

@@ -334,7 +334,7 @@ impl Shape {
             window.stride == window.kernel && window.padding == 0 && window.dilation == 1
         };
         let (factors, sizes) = self.sizes();
-        self.groups == 1 && self.window.iter().all(beside) && is_tiled(e, factors, sizes)
+        self.groups == 1 && self.window.iter().all(beside) && is_tiled(e, factors.into(), sizes)
     }
 
     /// A product of matrices: weights times windows as columns.

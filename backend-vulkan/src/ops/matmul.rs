@@ -6,7 +6,7 @@
 //! last of them to be done adds up, or another dispatch.
 
 use super::normed::FEW_ROWS;
-use super::tiling::{Shape, Tiling};
+use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::{Window, checked_numel};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -252,10 +252,10 @@ impl Product {
             let (pipeline, workgroup) = self.few(e, &epilogue, few)?;
             return self.plain(e, &epilogue, &pipeline, workgroup);
         }
-        let factors = [self.a.element, self.b.element];
-        let halves = self.has_wide_halves();
+        let factors = Factors::of(e, &self.a, &self.b);
+        let (halves, means) = (self.has_wide_halves(), Means::of(e, factors));
         let (busy, shared) = (e.busy(), e.shared_memory());
-        let (way, tiles) = match Tiling::of(bound, factors, busy, e.features(), shared) {
+        let (way, tiles) = match Tiling::of(bound, &means) {
             Some(tiling) => (Way::Tiles(tiling), None),
             None if windows || self.b_transposed => {
                 return Err(Error::unsupported(
@@ -263,7 +263,7 @@ impl Product {
                 ));
             }
             None => {
-                let tiles = Tiling::of_any(bound, factors, busy, e.features(), shared);
+                let tiles = Tiling::of_any(bound, &means);
                 (Way::Plain(Plain::of(bound, busy, halves)), tiles)
             }
         };

@@ -4,16 +4,18 @@
 
 use crate::device::{DeviceFeatures, DeviceKind};
 use crate::encoder::Encoder;
+use crate::tensors::Operand;
+use torchlet_core::ScalarType;
 use torchlet_shaders::{Element, Module, Pipeline};
 
 /// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]` at most.
 pub(super) fn is_tiled(
     e: &Encoder<'_, '_>,
-    factors: [Element; 2],
+    factors: Factors,
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
     let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
-    Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory()).is_some()
+    Tiling::of(shape, &Means::of(e, factors)).is_some()
 }
 
 /// The same of a product whose second factor are windows of pictures. That takes more instructions for each element: it is worth it
@@ -24,9 +26,81 @@ pub(super) fn windows_are_tiled(
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
     let shape = Shape { batches, m, n, k, windows: true, octets: true, varies: false };
-    let tiling = Tiling::of(shape, factors, e.busy(), e.features(), e.shared_memory());
-    let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
-    tiling.is_some_and(|it| parallel && (it.cooperative || factors == [Element::F32; 2]))
+    let means = Means::of(e, factors.into());
+    let tiling = Tiling::of(shape, &means);
+    let numbers = |it: Tiling| it.matrices.is_some() || factors == [Element::F32; 2];
+    tiling.is_some_and(|it| means.is_parallel() && numbers(it))
+}
+
+/// What a product is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Factors {
+    /// What both are kept as.
+    elements: [Element; 2],
+    /// Whether they are numbers of `bfloat16`, which are kept as others.
+    bfloat16: bool,
+}
+
+impl Factors {
+    /// The factors of a product; a program that computes in `bfloat16` says so of one at least that is not made here.
+    pub(super) fn of(e: &Encoder<'_, '_>, a: &Operand, b: &Operand) -> Self {
+        let is_bfloat16 = |it: &Operand| e.scalar_type(it) == Some(ScalarType::BFloat16);
+        Factors { elements: [a.element, b.element], bfloat16: is_bfloat16(a) || is_bfloat16(b) }
+    }
+}
+
+impl From<[Element; 2]> for Factors {
+    fn from(elements: [Element; 2]) -> Self {
+        Factors { elements, bfloat16: false }
+    }
+}
+
+/// What subgroups multiply matrices of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Matrices {
+    Halves,
+    /// Numbers of `bfloat16`, which workgroups make of others on their way to shared memory.
+    Bfloat16,
+}
+
+/// What tiles depend on beside the shape of a product.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Means {
+    factors: Factors,
+    /// How many invocations keep the device busy.
+    busy: usize,
+    /// Bytes that a workgroup shares.
+    shared: u32,
+    halves: bool,
+    bfloat16: bool,
+}
+
+impl Means {
+    pub(super) fn of(e: &Encoder<'_, '_>, factors: Factors) -> Self {
+        Means::new(factors, e.busy(), e.features(), e.shared_memory())
+    }
+
+    fn new(factors: Factors, busy: usize, features: &DeviceFeatures, shared: u32) -> Self {
+        let (halves, bfloat16) = (features.multiply_halves(), features.multiply_bfloat16());
+        Means { factors, busy, shared, halves, bfloat16 }
+    }
+
+    /// What subgroups multiply for such factors, of a convolution over windows or not.
+    fn matrices(&self, windows: bool) -> Option<Matrices> {
+        let fits = cooperative_shared([64, 64], 32, LANES) <= self.shared as usize;
+        let Factors { elements, bfloat16 } = self.factors;
+        match elements {
+            _ if !fits => None,
+            [Element::F16, Element::F16] if self.halves => Some(Matrices::Halves),
+            _ if bfloat16 && self.bfloat16 && !windows => Some(Matrices::Bfloat16),
+            _ => None,
+        }
+    }
+
+    /// Whether invocations run beside each other, rather than in turns.
+    fn is_parallel(&self) -> bool {
+        self.busy > DeviceKind::Cpu.busy_invocations()
+    }
 }
 
 /// Invocations of a workgroup for a tile.
@@ -67,8 +141,8 @@ pub(super) struct Tiling {
     pub(super) splits: usize,
     /// Whether another dispatch adds up what these have, in place of the last of them to be done.
     pub(super) apart: bool,
-    /// Whether subgroups multiply matrices.
-    pub(super) cooperative: bool,
+    /// What subgroups multiply matrices of, if they do.
+    pub(super) matrices: Option<Matrices>,
     /// The terms that workgroups bring to shared memory at a time.
     pub(super) terms: usize,
     /// The invocations of a workgroup.
@@ -78,56 +152,49 @@ pub(super) struct Tiling {
 impl Tiling {
     /// The module of a pipeline that computes the tiles.
     pub(super) fn module<P: Pipeline>(&self) -> Module {
-        let better = P::BETTER.first().filter(|_| self.cooperative);
+        let better = self.matrices.and_then(|matrices| match matrices {
+            Matrices::Halves => P::BETTER.first(),
+            Matrices::Bfloat16 => P::BETTER.get(1),
+        });
         better.copied().unwrap_or(P::MODULE)
     }
 
     /// The tiles for a product of two factors of these types, if it is for tiles.
-    pub(super) fn of(
-        shape: Shape,
-        factors: [Element; 2],
-        busy: usize,
-        features: &DeviceFeatures,
-        shared: u32,
-    ) -> Option<Self> {
-        let tiling = Self::of_any(shape, factors, busy, features, shared)?;
-        let least = if tiling.cooperative { LEAST_WORK / 2 } else { LEAST_WORK };
+    pub(super) fn of(shape: Shape, means: &Means) -> Option<Self> {
+        let tiling = Self::of_any(shape, means)?;
+        let least = if tiling.matrices.is_some() { LEAST_WORK / 2 } else { LEAST_WORK };
         let Shape { batches, m, n, k, .. } = shape;
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
-        (work >= busy.saturating_mul(least)).then_some(tiling)
+        (work >= means.busy.saturating_mul(least)).then_some(tiling)
     }
 
     /// The same however little there is to do.
-    pub(super) fn of_any(
-        shape: Shape,
-        factors: [Element; 2],
-        busy: usize,
-        features: &DeviceFeatures,
-        shared: u32,
-    ) -> Option<Self> {
+    pub(super) fn of_any(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { m, n, k, windows, octets, varies, .. } = shape;
-        let cooperative = are_cooperative(factors, features, shared);
+        let Means { busy, shared, .. } = *means;
+        let matrices = means.matrices(windows);
+        let cooperative = matrices.is_some();
         if m.min(n).min(k) < LEAST_SIDE {
             return None;
         }
-        if !varies && let Some(large) = Self::large(shape, factors, busy, features, shared) {
+        if !varies && let Some(large) = Self::large(shape, means) {
             return Some(large);
         }
         let tiles = |tile| shape.tiles(tile);
         // Large tiles take fewer bytes for each product, but there have to be enough of them. Invocations of software devices take turns:
         // what they keep lies in memory.
         let large = [LARGE_SIDE; 2];
-        let parallel = busy > DeviceKind::Cpu.busy_invocations();
+        let parallel = means.is_parallel();
         let workgroups = busy / LANES as usize;
         let enough = match (cooperative, varies) {
             (false, _) => workgroups * 2,
             (true, true) => workgroups / 4 * 3,
             (true, false) => workgroups / 8 * 3,
         };
-        let many = Self::of_large(cooperative, true, 1);
+        let many = Self::of_large(matrices, true, 1);
         let whole = match cooperative && octets && many.shared() <= shared as usize {
             true => many,
-            false => Self::of_large(cooperative, false, 1),
+            false => Self::of_large(matrices, false, 1),
         };
         if m.min(n) >= LARGE_SIDE
             && !windows
@@ -169,18 +236,18 @@ impl Tiling {
             }
         };
         let splits = splits(tiles(tile), terms);
-        Some(Tiling { tile, splits, apart: false, cooperative, terms, lanes: LANES })
+        Some(Tiling { tile, splits, apart: false, matrices, terms, lanes: LANES })
     }
 
     /// Large tiles; `many`: that many invocations share, which bring twice the terms at a time.
-    fn of_large(cooperative: bool, many: bool, splits: usize) -> Self {
-        let (terms, lanes) = match (cooperative, many) {
+    fn of_large(matrices: Option<Matrices>, many: bool, splits: usize) -> Self {
+        let (terms, lanes) = match (matrices.is_some(), many) {
             (false, _) => (PLAIN_TERMS, LANES),
             (true, false) => (32, LANES),
             (true, true) => (64, MANY_LANES),
         };
         let tile = [LARGE_SIDE; 2];
-        Tiling { tile, splits, apart: false, cooperative, terms, lanes }
+        Tiling { tile, splits, apart: false, matrices, terms, lanes }
     }
 
     /// Large tiles of matrices that many invocations share, where these take less time for a product than others: if rows of 128 bytes can be
@@ -188,26 +255,19 @@ impl Tiling {
     ///
     /// On an NVIDIA H100, 512×2048 · 2048×8192 takes 79 µs so; with tiles of 64×64, 117, and with large ones that bring 32 terms, 82 where the second
     /// factor lies as it is written here, and 153 where it is transposed. Its cores take one such workgroup each.
-    pub(super) fn large(
-        shape: Shape,
-        factors: [Element; 2],
-        busy: usize,
-        features: &DeviceFeatures,
-        shared: u32,
-    ) -> Option<Self> {
+    pub(super) fn large(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { m, n, k, windows, octets, .. } = shape;
+        let Means { busy, shared, .. } = *means;
         let at_once = large_at_once(busy);
         let is_full = |side: usize| side.next_multiple_of(LARGE_SIDE) <= side / 8 * 9;
-        if !octets || windows || busy <= DeviceKind::Cpu.busy_invocations() {
+        if !octets || windows || !means.is_parallel() || !is_full(m) || !is_full(n) {
             return None;
         }
-        if !is_full(m) || !is_full(n) || !are_cooperative(factors, features, shared) {
-            return None;
-        }
+        let matrices = means.matrices(windows)?;
         let tiles = shape.tiles([LARGE_SIDE; 2]);
         let splits =
             (at_once / tiles.max(1)).clamp(1, (k / LEAST_TERMS_OF_LARGE).clamp(1, MOST_SPLITS));
-        let tiling = Self::of_large(true, true, splits);
+        let tiling = Self::of_large(Some(matrices), true, splits);
         let worthwhile = k >= LEAST_TERMS_OF_LARGE || tiles >= at_once * 2;
         let fits = tiling.fills(shape, busy) && tiling.shared() <= shared as usize;
         (worthwhile && fits).then_some(tiling)
@@ -230,9 +290,9 @@ impl Tiling {
 
     /// Bytes of shared memory that the shader takes.
     fn shared(&self) -> usize {
-        match self.cooperative {
-            true => cooperative_shared(self.tile, self.terms, self.lanes),
-            false => LARGE_SHARED,
+        match self.matrices {
+            Some(_) => cooperative_shared(self.tile, self.terms, self.lanes),
+            None => LARGE_SHARED,
         }
     }
 
@@ -240,11 +300,12 @@ impl Tiling {
     /// one, or in how many terms they bring at a time.
     pub(super) fn others(&self, shape: Shape, shared: u32) -> Vec<Self> {
         let Shape { m, n, k, windows, octets, .. } = shape;
+        let cooperative = self.matrices.is_some();
         let fits = |tiling: &Self| {
             let is_large = tiling.tile == [LARGE_SIDE; 2];
             tiling != self
                 && (!is_large || (!windows && m.min(n) >= LARGE_SIDE))
-                && ((!is_large && !tiling.cooperative) || tiling.shared() <= shared as usize)
+                && ((!is_large && tiling.matrices.is_none()) || tiling.shared() <= shared as usize)
                 && (1..=MOST_SPLITS.min(k.div_ceil(tiling.terms))).contains(&tiling.splits)
         };
         let tiles = |tile| shape.tiles(tile);
@@ -253,28 +314,28 @@ impl Tiling {
             let splits = self.splits.saturating_mul(tiles(self.tile)) / tiles(tile).max(1);
             let splits = splits.clamp(1, MOST_SPLITS);
             if tile == [LARGE_SIDE; 2] {
-                let large = Self::of_large(self.cooperative, false, splits);
+                let large = Self::of_large(self.matrices, false, splits);
                 return Tiling { apart: self.apart, ..large };
             }
             Tiling { tile, splits, lanes: LANES, ..*self }
         };
         let sides = [[64, 64], [32, 64], [64, 32], [LARGE_SIDE; 2]].map(in_tiles);
-        let many = self.cooperative && octets;
+        let many = cooperative && octets;
         let shared_by_many = many.then(|| Tiling {
             apart: self.apart,
-            ..Self::of_large(true, true, in_tiles([LARGE_SIDE; 2]).splits)
+            ..Self::of_large(self.matrices, true, in_tiles([LARGE_SIDE; 2]).splits)
         });
         let shares = [self.splits * 2, self.splits / 2, self.splits * 4]
             .map(|splits| Tiling { splits, ..*self });
         let elsewhere = (self.splits > 1).then_some(Tiling { apart: !self.apart, ..*self });
-        let eights = self.cooperative && octets && !windows && self.tile != [LARGE_SIDE; 2];
+        let eights = cooperative && octets && !windows && self.tile != [LARGE_SIDE; 2];
         let terms = [32, 64, 128]
             .into_iter()
             .filter(|terms| eights && (*terms == 32 || *terms < 2 * k))
             .map(|terms| Tiling { terms, ..*self });
         // Some drivers compute with matrices what devices have no units for.
-        let apart = self.cooperative.then(|| Tiling {
-            cooperative: false,
+        let apart = cooperative.then(|| Tiling {
+            matrices: None,
             terms: PLAIN_TERMS,
             ..in_tiles(if self.tile == [LARGE_SIDE; 2] { [64, 64] } else { self.tile })
         });
@@ -293,13 +354,6 @@ const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u3
     let factors = (padded(height, terms) + padded(width, terms)) * 2;
     // The last four bytes tell whether a workgroup is the last of its tile.
     factors + lanes as usize / 32 * 16 * 16 * 4 + 4
-}
-
-/// Whether subgroups multiply matrices of these types.
-fn are_cooperative(factors: [Element; 2], features: &DeviceFeatures, shared: u32) -> bool {
-    factors == [Element::F16; 2]
-        && features.multiply_halves()
-        && cooperative_shared([64, 64], 32, LANES) <= shared as usize
 }
 
 /// The workgroups for large tiles that a device runs at once, if so many invocations keep it busy.
@@ -342,7 +396,10 @@ mod tests {
         let [batches, m, n, k] = sizes;
         let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
         let features = DeviceFeatures::default();
-        Tiling::of(shape, [Element::F32; 2], kind.busy_invocations(), &features, 1 << 15)
+        {
+            let busy = kind.busy_invocations();
+            Tiling::of(shape, &Means::new([Element::F32; 2].into(), busy, &features, 1 << 15))
+        }
     }
 
     #[test]
@@ -381,7 +438,8 @@ mod tests {
                 varies: false,
             };
             let busy = DeviceKind::Discrete.busy_invocations();
-            Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.tile)
+            Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, 48 << 10))
+                .map(|it| it.tile)
         };
         assert_eq!(tile(197), Some([32, 64]));
         assert_eq!(tile(512), Some([32, 64]));
@@ -399,18 +457,22 @@ mod tests {
         {
             let shape = Shape { batches: 1, m, n: 4096, k: 768, windows, octets, varies: false };
             for shared in [32 << 10, 48 << 10] {
-                let first = Tiling::of(shape, [Element::F16; 2], busy, &features, shared).unwrap();
+                let first = Tiling::of(
+                    shape,
+                    &Means::new([Element::F16; 2].into(), busy, &features, shared),
+                )
+                .unwrap();
                 let others = first.others(shape, shared);
                 assert!(others.len() > 3, "{others:?}");
-                assert!(others.iter().any(|other| !other.cooperative));
+                assert!(others.iter().any(|other| other.matrices.is_none()));
                 for (at, other) in others.iter().enumerate() {
                     assert!(*other != first && !others[..at].contains(other), "{other:?}");
                     assert!((1..=MOST_SPLITS).contains(&other.splits));
-                    assert!(!other.cooperative || other.shared() <= shared as usize);
+                    assert!(other.matrices.is_none() || other.shared() <= shared as usize);
                     let is_large = other.tile == [LARGE_SIDE; 2];
                     assert!(!is_large || (!windows && m >= LARGE_SIDE));
                     assert!(other.terms <= 32 || !is_large || other.lanes == MANY_LANES);
-                    assert!(octets || !other.cooperative || other.terms == 32, "{other:?}");
+                    assert!(octets || other.matrices.is_none() || other.terms == 32, "{other:?}");
                 }
             }
         }
@@ -423,7 +485,8 @@ mod tests {
             let shape =
                 Shape { batches, m: side, n: side, k, windows: false, octets: true, varies: false };
             let busy = DeviceKind::Discrete.busy_invocations();
-            Tiling::of(shape, [Element::F16; 2], busy, &features, 48 << 10).map(|it| it.terms)
+            Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, 48 << 10))
+                .map(|it| it.terms)
         };
         assert_eq!([terms(40, 224, 32), terms(40, 224, 40)], [Some(32), Some(64)]);
         assert_eq!([terms(4, 320, 96), terms(4, 320, 1024)], [Some(128), Some(64)]);
@@ -454,11 +517,12 @@ mod tests {
             varies: false,
         };
         let busy = DeviceKind::Discrete.busy_invocations();
-        let (factors, features) = ([Element::F32; 2], DeviceFeatures::default());
-        let small = Tiling::of(shape, factors, busy, &features, Limits::LEAST.shared);
+        let (factors, features) = (Factors::from([Element::F32; 2]), DeviceFeatures::default());
+        let means = |shared| Means::new(factors, busy, &features, shared);
+        let small = Tiling::of(shape, &means(Limits::LEAST.shared));
         assert_eq!(small.map(|tiling| tiling.tile), Some([64, 64]));
         let windows = Shape { windows: true, ..shape };
-        let windows = Tiling::of(windows, factors, busy, &features, 1 << 15);
+        let windows = Tiling::of(windows, &means(1 << 15));
         assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
     }
 }

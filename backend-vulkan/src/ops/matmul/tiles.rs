@@ -4,7 +4,7 @@ use super::{Epilogue, Product, Windows};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
-use crate::ops::tiling::{Shape, Tiling};
+use crate::ops::tiling::{Factors, Means, Shape, Tiling};
 use crate::tensors::Operand;
 use torchlet_shaders::{
     ConvolutionTiled, ConvolutionTiledPush, Element, MatmulSum, MatmulSumPush, MatmulTiled,
@@ -30,9 +30,9 @@ impl Product {
         tiling: Tiling,
     ) -> Result<(), Error> {
         let parts = self.parts(e, bound, &tiling)?;
-        let factors = [self.a.element, self.b.element];
+        let means = Means::of(e, Factors::of(e, &self.a, &self.b));
         let large = match bound.varies && self.windows.is_none() {
-            true => Tiling::large(bound, factors, e.busy(), e.features(), e.shared_memory()),
+            true => Tiling::large(bound, &means),
             false => None,
         };
         let Some(large) = large.filter(|large| *large != tiling) else {

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::ops::matmul::Product;
 use crate::ops::normed::{FEW_ROWS, Norm};
 use crate::ops::placed::Placing;
-use crate::ops::tiling::is_tiled;
+use crate::ops::tiling::{Factors, is_tiled};
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::Node;
@@ -165,7 +165,7 @@ impl Regular {
 
     /// The same for weights that are not quantized: if there are few rows, or tiles, which read the weights as they are, too.
     fn of_numbers(e: &Encoder<'_, '_>, it: &Weighted, most_rows: usize) -> Option<Self> {
-        let (scales, factors) = (it.scales.clone(), [it.input.element, it.weight.element]);
+        let (scales, factors) = (it.scales.clone(), Factors::of(e, &it.input, &it.weight));
         let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
         let floating = [&it.input, &it.weight, &it.out].into_iter().chain(&it.bias);
         // Weights of other shapes would take other temporary tensors.
@@ -376,7 +376,7 @@ impl Regular {
         let element = it.input.element;
         let bytes = it.n.saturating_mul(it.k).saturating_mul(element.size());
         e.reserve(&self.scales);
-        let tiled = is_tiled(e, [element; 2], [1, self.most_rows, it.n, it.k]);
+        let tiled = is_tiled(e, [element; 2].into(), [1, self.most_rows, it.n, it.k]);
         if !tiled || bytes > MOST_UNPACKED {
             return Ok(false);
         }

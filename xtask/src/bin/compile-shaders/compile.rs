@@ -1,7 +1,7 @@
 //! From a module's source to SPIR-V.
 
 use crate::modules::Module;
-use crate::names;
+use crate::{names, unused};
 use anyhow::{Context, Result, anyhow, bail};
 use glslang::error::GlslangError;
 use glslang::include::{IncludeHandler, IncludeResult, IncludeType};
@@ -45,7 +45,7 @@ fn words(module: &Module, text: &str, folder: &Path) -> Result<Vec<u32>> {
         Some(&mut includes),
     );
     let shader = compiler.create_shader(input.map_err(explain)?).map_err(explain)?;
-    shader.compile().map(|words| names::strip(&words)).map_err(explain)
+    shader.compile().map(|words| unused::remove(&names::strip(&words))).map_err(explain)
 }
 
 /// What the compiler says, without the empty parts.

@@ -5,6 +5,7 @@
 mod compile;
 mod modules;
 mod names;
+mod unused;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;

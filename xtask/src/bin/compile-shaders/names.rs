@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 /// Words before the first instruction.
-const HEADER: usize = 5;
+pub(crate) const HEADER: usize = 5;
 const NAME: u32 = 5;
 const DECORATE: u32 = 71;
 /// The decoration of specialisation constants.
@@ -25,12 +25,13 @@ pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
     header.chain(instructions(module).filter(stays).flatten().copied()).collect()
 }
 
-fn opcode(word: u32) -> u32 {
+/// The number of an instruction, by its first word.
+pub(crate) fn opcode(word: u32) -> u32 {
     word & 0xffff
 }
 
 /// The instructions: the upper half of the first word of each says how many words it has.
-fn instructions(module: &[u32]) -> impl Iterator<Item = &[u32]> {
+pub(crate) fn instructions(module: &[u32]) -> impl Iterator<Item = &[u32]> {
     let mut rest = module.get(HEADER..).unwrap_or_default();
     std::iter::from_fn(move || {
         let length = (*rest.first()? >> 16) as usize;

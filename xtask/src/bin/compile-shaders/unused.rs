@@ -1,0 +1,153 @@
+//! What SPIR-V declares and nothing uses: views of buffers beside the one that a shader reads, and their types.
+//!
+//! A word that could be an identifier counts as a use of it, whatever it is: so something unused may stay, and nothing that is used goes.
+
+use super::names::{HEADER, instructions, opcode};
+use std::collections::{HashMap, HashSet};
+
+const NAME: u32 = 5;
+const MEMBER_NAME: u32 = 6;
+const ENTRY_POINT: u32 = 15;
+const FIRST_TYPE: u32 = 19;
+const LAST_TYPE: u32 = 33;
+const FIRST_CONSTANT: u32 = 41;
+const LAST_CONSTANT: u32 = 46;
+const VARIABLE: u32 = 59;
+const DECORATE: u32 = 71;
+const MEMBER_DECORATE: u32 = 72;
+/// The decoration of buffers with their number, and the storage class of what is in them.
+const BINDING: u32 = 33;
+const STORAGE_BUFFER: u32 = 12;
+
+/// The module without such declarations. Of each buffer, one stays.
+pub(crate) fn remove(module: &[u32]) -> Vec<u32> {
+    let mut module = module.to_vec();
+    loop {
+        let unused = unused(&module);
+        if unused.is_empty() {
+            return module;
+        }
+        let header = module.iter().take(HEADER).copied();
+        let kept = instructions(&module).filter_map(|it| without(it, &unused)).flatten();
+        module = header.chain(kept).collect();
+    }
+}
+
+/// What is declared, and not used now.
+fn unused(module: &[u32]) -> HashSet<u32> {
+    let mut bindings = HashMap::new();
+    let mut used = HashSet::new();
+    for instruction in instructions(module) {
+        match instruction {
+            [word, id, BINDING, number, ..] if opcode(*word) == DECORATE => {
+                bindings.insert(*id, *number);
+            }
+            [word, _, entry, ..] if opcode(*word) == ENTRY_POINT => {
+                used.insert(*entry);
+            }
+            [word, ..] if describes(*word) => {}
+            [_, words @ ..] => {
+                let own = declared(instruction);
+                used.extend(words.iter().filter(|word| Some(**word) != own));
+            }
+            [] => {}
+        }
+    }
+    let mut seen: HashSet<u32> =
+        bindings.iter().filter(|(id, _)| used.contains(id)).map(|(_, number)| *number).collect();
+    let goes = |instruction: &[u32]| {
+        let id = declared(instruction).filter(|id| !used.contains(id))?;
+        match bindings.get(&id) {
+            // The first of a buffer stands for those that nothing reads.
+            Some(number) => (!seen.insert(*number)).then_some(id),
+            None => Some(id),
+        }
+    };
+    instructions(module).filter_map(goes).collect()
+}
+
+/// Whether an instruction says something of another.
+fn describes(word: u32) -> bool {
+    matches!(opcode(word), NAME | MEMBER_NAME | DECORATE | MEMBER_DECORATE)
+}
+
+/// What a declaration of a kind that may go declares.
+fn declared(instruction: &[u32]) -> Option<u32> {
+    match instruction {
+        [word, id, ..] if (FIRST_TYPE..=LAST_TYPE).contains(&opcode(*word)) => Some(*id),
+        [word, _, id, ..] if (FIRST_CONSTANT..=LAST_CONSTANT).contains(&opcode(*word)) => Some(*id),
+        [word, _, id, STORAGE_BUFFER, ..] if opcode(*word) == VARIABLE => Some(*id),
+        _ => None,
+    }
+}
+
+/// An instruction without what goes; `None` if it goes itself.
+fn without(instruction: &[u32], unused: &HashSet<u32>) -> Option<Vec<u32>> {
+    match instruction {
+        [word, id, ..] if describes(*word) => (!unused.contains(id)).then(|| instruction.to_vec()),
+        [word, _, _, rest @ ..] if opcode(*word) == ENTRY_POINT => {
+            // Behind the name, whose last word has a zero, are the variables.
+            let ends = |word: &u32| word.to_le_bytes().contains(&0);
+            let name = rest.iter().position(ends).map_or(rest.len(), |at| at + 1);
+            let (name, variables) = rest.split_at(name);
+            let kept = variables.iter().filter(|id| !unused.contains(id));
+            let mut words: Vec<u32> =
+                instruction[..3].iter().chain(name).chain(kept).copied().collect();
+            words[0] = opcode(*word) | (words.len() as u32) << 16;
+            Some(words)
+        }
+        _ => {
+            let goes = declared(instruction).is_some_and(|id| unused.contains(&id));
+            (!goes).then(|| instruction.to_vec())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instruction(opcode: u32, words: &[u32]) -> Vec<u32> {
+        [&[(words.len() as u32 + 1) << 16 | opcode], words].concat()
+    }
+
+    #[test]
+    fn views_that_nothing_reads_go_with_their_types() {
+        let header = vec![0x0723_0203, 0x0001_0600, 0, 99, 0];
+        let main = u32::from_le_bytes(*b"abc\0");
+        let entry =
+            |variables: &[u32]| instruction(ENTRY_POINT, &[&[5, 50, main], variables].concat());
+        let binding = |id| instruction(DECORATE, &[id, BINDING, 77]);
+        let pointer = |id, to| instruction(32, &[id, STORAGE_BUFFER, to]);
+        let variable = |of, id| instruction(VARIABLE, &[of, id, STORAGE_BUFFER]);
+        let number = instruction(21, &[60, 32, 0]);
+        let vector = instruction(23, &[61, 60, 2]);
+        let load = instruction(61, &[60, 80, 71]);
+        let all = [
+            header.clone(),
+            entry(&[71, 72]),
+            binding(71),
+            binding(72),
+            number.clone(),
+            vector,
+            pointer(62, 60),
+            pointer(63, 61),
+            variable(62, 71),
+            variable(63, 72),
+            load.clone(),
+        ];
+        let kept = [
+            header.clone(),
+            entry(&[71]),
+            binding(71),
+            number.clone(),
+            pointer(62, 60),
+            variable(62, 71),
+            load,
+        ];
+        assert_eq!(remove(&all.concat()), kept.concat());
+        // A buffer that nothing reads stays one.
+        let [alone, both] = [&kept[..6], &all[..10]].map(|it| it.concat());
+        assert_eq!(remove(&both), alone);
+    }
+}
