@@ -121,6 +121,36 @@ fn programs_run_without_any_optional_feature() {
     }
 }
 
+/// What the first test case of a file gives on a backend, and the shaders that ran.
+fn outputs(file: &str, backend: VulkanBackend) -> (Vec<Value>, Vec<String>) {
+    let shaders = Arc::new(Shaders::default());
+    let builder = on(backend).profiler(shaders.clone());
+    let mut module = open(&fixture(file), builder).unwrap();
+    let source = open(&fixture(file), on_device()).unwrap();
+    let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
+    let case = suite.cases().unwrap().next().unwrap().unwrap();
+    let given = common::inputs(&case).unwrap();
+    let outputs = module.execute("forward", &given).unwrap();
+    (outputs, shaders.found())
+}
+
+#[test]
+fn codes_in_tiles_are_what_other_kernels_make_of_them() {
+    if !device_is_there() {
+        return;
+    }
+    for file in ["windows", "shared", "residual", "rows"] {
+        let file = format!("xnnpack/tiles/{file}.bpte");
+        let (tiles, with) = outputs(&file, VulkanBackend::new());
+        let features = [DeviceFeature::IntegerDotProduct, DeviceFeature::CooperativeMatrix];
+        let other = features.iter().fold(VulkanBackend::builder(), |it, one| it.disable(*one));
+        let (others, without) = outputs(&file, other.build());
+        assert!(tiles == others, "{file}");
+        let in_tiles = |shaders: &[String]| shaders.iter().any(|it| it.contains("convolution_codes"));
+        assert!(in_tiles(&with) && !in_tiles(&without), "{file}: {with:?}, {without:?}");
+    }
+}
+
 #[test]
 fn runs_may_take_a_bounded_time() {
     if !device_is_there() {

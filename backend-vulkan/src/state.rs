@@ -135,7 +135,7 @@ impl State {
                     let storage = match &tensor.data {
                         Some(data) => Storage::Constant(match tensor.scalar_type {
                             ScalarType::Long | ScalarType::Double => {
-                                Contents::Made(to_device(tensor.scalar_type, data)?)
+                                Contents::Made(to_device(tensor.scalar_type, data))
                             }
                             ScalarType::BFloat16 => {
                                 if are_weights.get(id) == Some(&true)

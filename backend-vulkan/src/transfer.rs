@@ -6,23 +6,60 @@ use torchlet_core::{ScalarType, TensorInfo};
 use torchlet_shaders::Element;
 
 /// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest, and `bfloat16` is widened.
-pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Result<Vec<u8>, Error> {
-    Ok(match scalar_type {
-        ScalarType::Long => bytes
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .flat_map(|value| saturated(i64::from_le_bytes(*value)).to_le_bytes())
-            .collect(),
-        ScalarType::Double => bytes
-            .as_chunks::<8>()
-            .0
-            .iter()
-            .flat_map(|value| (f64::from_le_bytes(*value) as f32).to_le_bytes())
-            .collect(),
-        ScalarType::BFloat16 => bfloat16::converted(bytes, Element::F32),
-        _ => bytes.to_vec(),
-    })
+pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
+    let mut converted = vec![0; device_bytes(scalar_type, bytes.len())];
+    convert(scalar_type, bytes, &mut converted);
+    converted
+}
+
+/// The bytes that the device has for so many of the host.
+fn device_bytes(scalar_type: ScalarType, bytes: usize) -> usize {
+    match scalar_type {
+        ScalarType::Long | ScalarType::Double => bytes / 2,
+        ScalarType::BFloat16 => bytes.saturating_mul(2),
+        _ => bytes,
+    }
+}
+
+/// Writes row-major host elements as the device keeps them.
+fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8]) {
+    match scalar_type {
+        ScalarType::Long => {
+            each(bytes, target, |it| saturated(i64::from_le_bytes(it)).to_le_bytes())
+        }
+        ScalarType::Double => {
+            each(bytes, target, |it| (f64::from_le_bytes(it) as f32).to_le_bytes())
+        }
+        ScalarType::BFloat16 => bfloat16::convert(bytes, Element::F32, target),
+        _ => target.copy_from_slice(bytes),
+    }
+}
+
+/// Writes what the device has as row-major host elements.
+fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8]) {
+    match scalar_type {
+        ScalarType::Long => {
+            each(source, bytes, |it| i64::from(i32::from_le_bytes(it)).to_le_bytes())
+        }
+        ScalarType::Double => {
+            each(source, bytes, |it| f64::from(f32::from_le_bytes(it)).to_le_bytes())
+        }
+        ScalarType::BFloat16 => {
+            each(source, bytes, |it| half::bf16::from_f32(f32::from_le_bytes(it)).to_le_bytes())
+        }
+        _ => bytes.copy_from_slice(source),
+    }
+}
+
+/// Writes what a function makes of each element.
+fn each<const FROM: usize, const TO: usize>(
+    source: &[u8],
+    target: &mut [u8],
+    function: impl Fn([u8; FROM]) -> [u8; TO],
+) {
+    for (from, to) in source.as_chunks().0.iter().zip(target.as_chunks_mut().0) {
+        *to = function(*from);
+    }
 }
 
 /// The nearest number of 32 bits: an index that is out of range stays so.
@@ -50,23 +87,19 @@ fn in_row_major_order(info: &TensorInfo, mut visit: impl FnMut(usize)) {
 /// Writes a host tensor into memory that the device reads.
 pub(crate) fn to_staging(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> Result<(), Error> {
     let short = || Error::invalid("an input is larger than its staging memory");
-    if !info.is_contiguous() {
+    let mut ordered = Vec::new();
+    let row_major = if info.is_contiguous() {
+        bytes
+    } else {
         let size = info.scalar_type.size();
-        let mut ordered = Vec::with_capacity(bytes.len());
+        ordered.reserve(bytes.len());
         in_row_major_order(info, |at| {
             ordered.extend_from_slice(bytes.get(at..at + size).unwrap_or_default())
         });
-        let converted = to_device(info.scalar_type, &ordered)?;
-        target.get_mut(..converted.len()).ok_or_else(short)?.copy_from_slice(&converted);
-        return Ok(());
-    }
-    match info.scalar_type {
-        ScalarType::Long | ScalarType::Double | ScalarType::BFloat16 => {
-            let converted = to_device(info.scalar_type, bytes)?;
-            target.get_mut(..converted.len()).ok_or_else(short)?.copy_from_slice(&converted);
-        }
-        _ => target.get_mut(..bytes.len()).ok_or_else(short)?.copy_from_slice(bytes),
-    }
+        &ordered
+    };
+    let count = device_bytes(info.scalar_type, row_major.len());
+    convert(info.scalar_type, row_major, target.get_mut(..count).ok_or_else(short)?);
     Ok(())
 }
 
@@ -76,44 +109,16 @@ pub(crate) fn from_staging(
     info: &TensorInfo,
     bytes: &mut [u8],
 ) -> Result<(), Error> {
-    let numel = info.numel();
     let size = info.scalar_type.size();
     let short = || Error::invalid("an output is larger than its staging memory");
-    let device_size = match info.scalar_type {
-        ScalarType::Long | ScalarType::Double => size / 2,
-        ScalarType::BFloat16 => size * 2,
-        _ => size,
-    };
-    let source = source.get(..numel * device_size).ok_or_else(short)?;
-    let widened: Vec<u8>;
-    let row_major: &[u8] = match info.scalar_type {
-        ScalarType::Long => {
-            let values = source.as_chunks::<4>().0.iter();
-            widened = values
-                .flat_map(|value| i64::from(i32::from_le_bytes(*value)).to_le_bytes())
-                .collect();
-            &widened
-        }
-        ScalarType::Double => {
-            let values = source.as_chunks::<4>().0.iter();
-            widened = values
-                .flat_map(|value| f64::from(f32::from_le_bytes(*value)).to_le_bytes())
-                .collect();
-            &widened
-        }
-        ScalarType::BFloat16 => {
-            let values = source.as_chunks::<4>().0.iter();
-            widened = values
-                .flat_map(|value| half::bf16::from_f32(f32::from_le_bytes(*value)).to_le_bytes())
-                .collect();
-            &widened
-        }
-        _ => source,
-    };
+    let count = info.numel() * size;
+    let source = source.get(..device_bytes(info.scalar_type, count)).ok_or_else(short)?;
     if info.is_contiguous() {
-        bytes.get_mut(..row_major.len()).ok_or_else(short)?.copy_from_slice(row_major);
+        restore(info.scalar_type, source, bytes.get_mut(..count).ok_or_else(short)?);
         return Ok(());
     }
+    let mut row_major = vec![0; count];
+    restore(info.scalar_type, source, &mut row_major);
     let mut elements = row_major.chunks_exact(size);
     in_row_major_order(info, |at| {
         if let (Some(element), Some(target)) = (elements.next(), bytes.get_mut(at..at + size)) {

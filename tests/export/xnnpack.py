@@ -279,6 +279,34 @@ def integers() -> Iterator[Case]:
     yield of("moved", Both(lambda a, b: (a + b).permute(0, 2, 3, 1)[:, 2:, 1:], 5, 5), x)
 
 
+def tiles() -> Iterator[Case]:
+    """Codes with as many channels as take tiles: windows of all kinds, planes that words do not fill, sums that are shared, and rows."""
+
+    def of(name: str, net: nn.Module, x: torch.Tensor) -> Case:
+        quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+        return one(name, net, x, tolerance=ROUNDED, quantizer=quantizer)
+
+    class Residual(nn.Module):
+        """A block whose sum is pooled."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 24, 1), nn.Conv2d(24, 24, 3, 1, 1)
+            self.pool, self.last = nn.MaxPool2d(3, 2, 1), nn.Conv2d(24, 17, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            return self.last(self.pool(nn.functional.relu(x + self.second(x))))
+
+    windows = nn.Sequential(
+        nn.Conv2d(3, 33, 3, 2, 1), nn.ReLU(), nn.Conv2d(33, 40, 3, 1, 2, 2), nn.Conv2d(40, 48, (3, 2), (1, 2), (2, 1), groups=2), nn.Conv2d(48, 20, 1)
+    )
+    yield of("windows", windows, randn(2, 3, 19, 13))
+    yield of("shared", nn.Sequential(nn.Conv2d(4, 96, 1), nn.Conv2d(96, 32, 3, padding=1)), randn(1, 4, 5, 7))
+    yield of("residual", Residual(), randn(1, 3, 9, 12))
+    yield of("rows", nn.Sequential(nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 18)), randn(3, 7, 48))
+
+
 def dynamic() -> Iterator[Case]:
     """Convolutions of pictures that are quantized as the program runs, each of a batch by itself."""
     config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
@@ -382,6 +410,7 @@ FAMILIES = {
         network,
         quantized,
         integers,
+        tiles,
         dynamic,
         rows,
         grouped,
