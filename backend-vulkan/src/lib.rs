@@ -151,6 +151,13 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Binds no more buffers to a shader than this, as if the device took no more; programs may need 7. For tests.
+    #[doc(hidden)]
+    pub fn storage_buffers(mut self, most: u32) -> Self {
+        self.options.buffers = Some(most);
+        self
+    }
+
     /// Chooses kernels as for a device that so many invocations keep busy. For tests.
     #[doc(hidden)]
     pub fn busy_invocations(mut self, count: usize) -> Self {

@@ -125,16 +125,6 @@ macro_rules! pipelines {
     };
 }
 
-/// The buffers that a shader binds, at most.
-pub const MOST_BINDINGS: u32 = {
-    let (mut most, mut module) = (0, 0);
-    while module < MODULES.len() {
-        most = if MODULES[module].bindings > most { MODULES[module].bindings } else { most };
-        module += 1;
-    }
-    most as u32
-};
-
 pipelines! {
     /// A function of one tensor, four elements an invocation.
     Unary, UnaryPush = "unary", 2 buffers, {

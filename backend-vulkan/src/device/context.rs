@@ -149,7 +149,7 @@ impl Context {
         Ok(Arc::new(Context {
             info,
             busy,
-            limits: Limits::of(&properties.limits, options.fold_at),
+            limits: Limits::of(&properties.limits, options.fold_at, options.buffers),
             align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),
             raw,

@@ -39,6 +39,8 @@ pub(crate) struct Options {
     pub(crate) way: Option<u8>,
     /// The workgroups along a dimension from which on work goes on in the next.
     pub(crate) fold_at: Option<u32>,
+    /// The storage buffers that a shader binds at most.
+    pub(crate) buffers: Option<u32>,
     /// The invocations that keep the device busy.
     pub(crate) busy: Option<usize>,
     /// The most bytes to allocate in one piece.
@@ -79,6 +81,7 @@ impl Options {
             disabled,
             way: self.way,
             fold_at: self.fold_at,
+            buffers: self.buffers,
             busy: self.busy,
             largest_allocation: self.largest_allocation,
             memory_limit: match self.memory_limit {
