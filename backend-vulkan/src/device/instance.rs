@@ -1,10 +1,10 @@
 //! Opening the Vulkan loader, and the devices that it finds.
 
 use super::features::{self, CooperativeMatrix, DeviceFeatures};
-use super::limits;
 use super::workarounds::{Driver, workarounds};
+use super::{limits, portability};
 use crate::error::Error;
-use ash::{khr, vk};
+use ash::vk;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -117,14 +117,8 @@ impl Instance {
         // SAFETY: the loader is open.
         let known = unsafe { entry.enumerate_instance_extension_properties(None) };
         let known = known.unwrap_or_default();
-        // Without it, loaders hide drivers that translate to another API, as MoltenVK does.
-        let portable = khr::portability_enumeration::NAME;
-        let lists = known.iter().any(|it| it.extension_name_as_c_str() == Ok(portable));
-        let names = if lists { vec![portable.as_ptr()] } else { Vec::new() };
-        let flags = match lists {
-            true => vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR,
-            false => vk::InstanceCreateFlags::empty(),
-        };
+        let (names, flags) = portability::of_instance(&known);
+        let names: Vec<*const std::ffi::c_char> = names.iter().map(|name| name.as_ptr()).collect();
         let create = vk::InstanceCreateInfo::default()
             .application_info(&application)
             .enabled_extension_names(&names)

@@ -11,6 +11,7 @@ mod limits;
 mod memory;
 mod options;
 mod pipeline;
+mod portability;
 mod power;
 mod recording;
 mod timestamps;
