@@ -372,7 +372,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    };
+    }, replayed "attention_tiled_replayed";
 
     /// The same of halves, by matrices: a workgroup has 32 invocations and 16 rows for each of its `parts`, heads have `sides` and `value_sides`
     /// sixteens of elements.
@@ -381,7 +381,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    }, needs CooperativeMatrix & HalfArithmetic;
+    }, needs CooperativeMatrix & HalfArithmetic, replayed "attention_cooperative_replayed";
 
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {

@@ -530,12 +530,85 @@ fn scores(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::DeviceFeatures;
     use crate::encode::encode;
+    use crate::replay::varying_calls;
     use crate::state::State;
     use crate::steps::Step;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+
+    /// A chunk of 24 tokens of a prompt that see all before them, whose position is an input.
+    fn chunk(element: ScalarType, depth: usize) -> Graph<'static> {
+        let tensor = |sizes: [usize; 4]| {
+            Value::Tensor(Tensor {
+                scalar_type: element,
+                host_type: element,
+                sizes: sizes.to_vec(),
+                dynamic: false,
+                data: None,
+                changes: None,
+            })
+        };
+        let (queries, keys) = (tensor([1, 24, 4, depth]), tensor([1, 128, 2, depth]));
+        let values = vec![
+            queries.clone(),
+            keys.clone(),
+            keys,
+            Value::SymInt(0),
+            Value::None,
+            Value::Double(0.0),
+            Value::Bool(true),
+            Value::None,
+            queries,
+        ];
+        let node = Node::new(Operator::LLAMA_CUSTOM_SDPA, vec![0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        Graph {
+            values,
+            nodes: vec![node],
+            inputs: vec![0, 1, 2, 3],
+            outputs: vec![8],
+            ..Graph::default()
+        }
+    }
+
+    #[test]
+    fn a_position_is_read_from_memory_however_many_rows_there_are() {
+        let cases = [
+            (
+                ScalarType::Half,
+                64,
+                DeviceFeatures::multiplying_halves(),
+                "attention_cooperative_replayed",
+            ),
+            (ScalarType::Half, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
+            (ScalarType::Float, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
+            (ScalarType::Float, 128, DeviceFeatures::default(), "attention_replayed"),
+        ];
+        for (element, depth, mut features, shader) in cases {
+            features.subgroup_size = 32;
+            let graph = chunk(element, depth);
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            (state.features, state.limits.shared) = (features, 48 << 10);
+            state.varying = varying_calls(&graph);
+            encode(&graph, &mut state, true).unwrap();
+            let mut at = |position| {
+                state.integers[3] = Some(position);
+                encode(&graph, &mut state, false).unwrap().0
+            };
+            let [first, next, last] = [at(0), at(24), at(104)];
+            for (other, what) in [(&next, "the next chunk"), (&last, "the last chunk")] {
+                assert_eq!(first.len(), other.len(), "{shader}, {what}");
+                for (a, b) in first.iter().zip(other) {
+                    assert_eq!(a.key.module.name, shader);
+                    assert_eq!((&a.key, &a.accesses, a.groups), (&b.key, &b.accesses, b.groups));
+                    assert_eq!(a.push(), b.push(), "{shader}, {what}");
+                    assert_ne!(a.in_memory(), b.in_memory(), "{shader}, {what}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn all_invocations_bring_as_much_and_all_take_part() {
