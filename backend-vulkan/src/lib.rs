@@ -26,6 +26,7 @@ mod encoder;
 mod error;
 mod kept;
 mod largest;
+mod matrices;
 mod memory_plan;
 mod ops;
 mod passes;
@@ -45,8 +46,8 @@ mod weights;
 
 pub use device::{
     CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
-    DeviceInfo, DeviceKind, MEMORY_LIMIT_VARIABLE, MatrixElement, PIPELINE_CACHE_VARIABLE,
-    TIMEOUT_VARIABLE, TUNE_VARIABLE, devices, user_cache_folder,
+    DeviceInfo, DeviceKind, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
+    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, devices, user_cache_folder,
 };
 pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
@@ -141,6 +142,15 @@ impl VulkanBackendBuilder {
     /// over, else kernels are chosen as without.
     pub fn tune(mut self, longest: Duration) -> Self {
         self.options.tune = Some(longest);
+        self
+    }
+
+    /// Whether the first load whose program would use matrix units (`VK_KHR_cooperative_matrix`) has one product computed with them and without, which
+    /// takes a few milliseconds: on devices that are not faster with them, as those whose drivers make do without any, all programs go without from then
+    /// on. What was found is kept beside the [pipelines](Self::pipeline_cache). Unless it is set here or by the environment variable
+    /// `TORCHLET_VULKAN_PROBE_MATRICES`, which is `on` or `off`, so it is; else what a device lists is used.
+    pub fn probe_matrices(mut self, probe: bool) -> Self {
+        self.options.probe_matrices = Some(probe);
         self
     }
 
@@ -294,7 +304,7 @@ impl Backend for VulkanBackend {
         watch.lap("read graph");
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
-        let build = Build { context: &device, traced, trial: false, parallel, lasts };
+        let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
         let compiled = Compiled::new(build, graph, cells, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));

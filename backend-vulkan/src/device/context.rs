@@ -12,6 +12,7 @@ use super::pipeline::Pipelines;
 use super::power;
 use super::timestamps::{Calibration, Clock};
 use crate::error::Error;
+use crate::matrices;
 use crate::trace::Stopwatch;
 use crate::weights::Weights;
 use ash::{khr, vk};
@@ -19,7 +20,7 @@ use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A device that work runs on.
@@ -54,6 +55,8 @@ pub(crate) struct Context {
     pub(crate) way: Option<u8>,
     /// What was found when programs were measured.
     pub(crate) found: Found,
+    /// Whether matrix units are worth it, once that is known.
+    pub(crate) matrices: OnceLock<bool>,
     /// The weights that graphs have on it.
     pub(crate) weights: Weights,
     /// The memory in use.
@@ -145,6 +148,9 @@ impl Context {
         // A device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
         let polls = info.kind != DeviceKind::Cpu && !power::is_battery();
         let host_sees_device = instance.host_sees_device(device);
+        let found = Found::new(file(Holds::Choices));
+        let probes = options.probe_matrices.unwrap_or(true);
+        let matrices = matrices::known(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.kind.busy_invocations());
         Ok(Arc::new(Context {
             info,
@@ -171,12 +177,18 @@ impl Context {
             timeout,
             tune: options.tune.unwrap_or_default(),
             way: options.way,
-            found: Found::new(file(Holds::Choices)),
+            found,
+            matrices,
             weights: Weights::default(),
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),
             instance,
         }))
+    }
+
+    /// What programs use of what the device can do: matrix units only if they are worth it, as far as that is known.
+    pub(crate) fn used_features(&self) -> DeviceFeatures {
+        matrices::used(&self.features, self.matrices.get().copied())
     }
 
     /// A moment by the host's clock and, in ticks, by the device's; `None` where these cannot be compared.

@@ -20,6 +20,9 @@ pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 /// The environment variable that says how long programs may be measured when they are loaded, in seconds; 0 for not at all.
 pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 
+/// The environment variable that says whether matrix units are compared with what there is without: `on` or `off`.
+pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
+
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -35,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     /// How long a program may be measured when it is loaded; zero for not at all.
     pub(crate) tune: Option<Duration>,
+    /// Whether matrix units are compared with what there is without; so it is unless it is said.
+    pub(crate) probe_matrices: Option<bool>,
     /// The way that calls go wherever they have so many.
     pub(crate) way: Option<u8>,
     /// The workgroups along a dimension from which on work goes on in the next.
@@ -61,6 +66,12 @@ impl Options {
             }),
             None => Ok(None),
         };
+        let switch = |name: &str| match variable(name).as_deref().map(str::trim) {
+            None | Some("") => Ok(None),
+            Some("on") => Ok(Some(true)),
+            Some("off") => Ok(Some(false)),
+            Some(text) => Err(Error::Unavailable(format!("{name} is '{text}', not on or off"))),
+        };
         let mut disabled = self.disabled;
         let names = variable(DISABLE_VARIABLE).unwrap_or_default();
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -79,6 +90,10 @@ impl Options {
             device: self.device.or_else(|| variable(DEVICE_VARIABLE)),
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
             disabled,
+            probe_matrices: match self.probe_matrices {
+                Some(probe) => Some(probe),
+                None => switch(MATRICES_VARIABLE)?,
+            },
             way: self.way,
             fold_at: self.fold_at,
             buffers: self.buffers,
@@ -158,6 +173,10 @@ mod tests {
         assert!(of(MEMORY_LIMIT_VARIABLE, "4 GiB").is_err());
         assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
+        assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));
+        assert_eq!(of(MATRICES_VARIABLE, "on").unwrap().probe_matrices, Some(true));
+        assert_eq!(of(MATRICES_VARIABLE, "").unwrap().probe_matrices, None);
+        assert!(of(MATRICES_VARIABLE, "perhaps").is_err());
     }
 
     #[cfg(target_os = "linux")]
