@@ -47,7 +47,8 @@ mod weights;
 pub use device::{
     CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
     DeviceInfo, DeviceKind, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
-    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, devices, user_cache_folder,
+    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE, Upload, devices,
+    user_cache_folder,
 };
 pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
@@ -59,6 +60,7 @@ use error::Error;
 use largest::Wanted;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use torchlet_core::{
@@ -154,6 +156,20 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// How weights go to the device when a program is loaded. Unless it is set here or by the environment variable `TORCHLET_VULKAN_UPLOAD`, which
+    /// is `host`, `copy` or `transfer`: [`Upload::Host`].
+    pub fn upload(mut self, upload: Upload) -> Self {
+        self.options.upload = Some(upload);
+        self
+    }
+
+    /// Where the device has no queue for transfers alone, the one that computes stands in for it. For tests.
+    #[doc(hidden)]
+    pub fn transfers_where_it_computes(mut self) -> Self {
+        self.options.stand_in = true;
+        self
+    }
+
     /// Folds dispatches of more workgroups along a dimension than this, as if the device took no more. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
@@ -221,6 +237,13 @@ impl VulkanBackend {
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
+    }
+
+    /// How many loads sent weights by a queue for transfers. For tests.
+    #[doc(hidden)]
+    pub fn transfers(&self) -> usize {
+        let contexts = lock(&self.contexts);
+        contexts.values().map(|context| context.transfers.load(Ordering::Relaxed)).sum()
     }
 
     /// The context of the device that a module asks for by name; without one, that of the backend.

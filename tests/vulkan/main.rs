@@ -23,3 +23,4 @@ mod shapes;
 mod sharing;
 mod state;
 mod tuning;
+mod uploads;

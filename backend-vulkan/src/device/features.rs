@@ -380,11 +380,11 @@ pub(crate) fn probe(
     features
 }
 
-/// Makes a device with one queue of a family and these features, which it has.
+/// Makes a device with one queue of each of these families and these features, which it has.
 pub(crate) fn make_device(
     instance: &Instance,
     device: vk::PhysicalDevice,
-    family: u32,
+    families: &[u32],
     features: &DeviceFeatures,
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
@@ -408,8 +408,10 @@ pub(crate) fn make_device(
     let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
     let names = portability::of_device(&known.unwrap_or_default(), features);
     let names: Vec<*const std::ffi::c_char> = names.iter().map(|name| name.as_ptr()).collect();
-    let queues =
-        [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
+    let queue = |family: &u32| {
+        vk::DeviceQueueCreateInfo::default().queue_family_index(*family).queue_priorities(&[1.0])
+    };
+    let queues: Vec<vk::DeviceQueueCreateInfo<'_>> = families.iter().map(queue).collect();
     let listed = |feature| match feature {
         DeviceFeature::HalfArithmetic => {
             features.has(DeviceFeature::HalfArithmetic)
@@ -422,7 +424,7 @@ pub(crate) fn make_device(
             .queue_create_infos(&queues)
             .enabled_extension_names(&names)
             .push_next(chain);
-        // SAFETY: the device is one of the instance's, the queue family exists, the device has the features and lists
+        // SAFETY: the device is one of the instance's, the queue families exist and differ, the device has the features and lists
         // their extensions, and all that `create` points to lives through the call.
         unsafe { instance.raw.create_device(device, &create, None) }
     })

@@ -13,6 +13,7 @@ mod options;
 mod pipeline;
 mod portability;
 mod power;
+mod queues;
 mod recording;
 mod timestamps;
 #[cfg(test)]
@@ -28,8 +29,9 @@ pub(crate) use limits::{Limits, MOST_INVOCATIONS};
 pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
-    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, user_cache_folder,
+    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE, Upload,
+    user_cache_folder,
 };
 pub(crate) use pipeline::PipelineKey;
-pub(crate) use recording::{Binding, Command, Recording};
+pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};
 pub(crate) use timestamps::Clock;

@@ -23,6 +23,22 @@ pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 /// The environment variable that says whether matrix units are compared with what there is without: `on` or `off`.
 pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
 
+/// The environment variable that says how weights go to the device: `host`, `copy` or `transfer`.
+pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
+
+/// How weights go to the device when a program is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Upload {
+    /// The host writes them where they stay, if it sees all of the device's memory; else as [`Transfer`](Self::Transfer).
+    #[default]
+    Host,
+    /// By way of memory of the host's own, from which the queue that computes copies them.
+    Copy,
+    /// The same by a queue for transfers alone, beside what computes, where the device has one; else as [`Copy`](Self::Copy).
+    Transfer,
+}
+
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -40,6 +56,10 @@ pub(crate) struct Options {
     pub(crate) tune: Option<Duration>,
     /// Whether matrix units are compared with what there is without; so it is unless it is said.
     pub(crate) probe_matrices: Option<bool>,
+    /// How weights go to the device.
+    pub(crate) upload: Option<Upload>,
+    /// Whether the queue that computes stands in for one for transfers alone, where there is none.
+    pub(crate) stand_in: bool,
     /// The way that calls go wherever they have so many.
     pub(crate) way: Option<u8>,
     /// The workgroups along a dimension from which on work goes on in the next.
@@ -94,6 +114,11 @@ impl Options {
                 Some(probe) => Some(probe),
                 None => switch(MATRICES_VARIABLE)?,
             },
+            upload: match self.upload {
+                Some(upload) => Some(upload),
+                None => upload_of(variable(UPLOAD_VARIABLE).as_deref().unwrap_or_default())?,
+            },
+            stand_in: self.stand_in,
             way: self.way,
             fold_at: self.fold_at,
             buffers: self.buffers,
@@ -113,6 +138,21 @@ impl Options {
             },
         })
     }
+}
+
+/// What the variable says.
+fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
+    Ok(match text.trim() {
+        "" => None,
+        "host" => Some(Upload::Host),
+        "copy" => Some(Upload::Copy),
+        "transfer" => Some(Upload::Transfer),
+        _ => {
+            return Err(Error::Unavailable(format!(
+                "{UPLOAD_VARIABLE} is '{text}'; there are host, copy and transfer"
+            )));
+        }
+    })
 }
 
 /// Where programs of this user keep what they can make again: the folder `torchlet` in `$XDG_CACHE_HOME` or `~/.cache`,
@@ -177,6 +217,10 @@ mod tests {
         assert_eq!(of(MATRICES_VARIABLE, "on").unwrap().probe_matrices, Some(true));
         assert_eq!(of(MATRICES_VARIABLE, "").unwrap().probe_matrices, None);
         assert!(of(MATRICES_VARIABLE, "perhaps").is_err());
+        assert_eq!(of(UPLOAD_VARIABLE, "copy").unwrap().upload, Some(Upload::Copy));
+        assert_eq!(of(UPLOAD_VARIABLE, "transfer").unwrap().upload, Some(Upload::Transfer));
+        assert_eq!(of(UPLOAD_VARIABLE, "").unwrap().upload, None);
+        assert!(of(UPLOAD_VARIABLE, "mail").is_err());
     }
 
     #[cfg(target_os = "linux")]
