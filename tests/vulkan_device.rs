@@ -11,7 +11,7 @@ use device::{device_is_there, on_device};
 use std::sync::Arc;
 use std::time::Duration;
 use torchlet::vulkan::{DeviceFeature, VulkanBackend};
-use torchlet::{Module, ModuleBuilder, ProfileEntry, ProfileKind, Profiler};
+use torchlet::{Module, ModuleBuilder, ProfileEntry, ProfileKind, Profiler, Value};
 
 const MODEL: &str = "vulkan/model/residual.bpte";
 const STATEFUL: &str = "vulkan/state/two_states_aliased.bpte";
@@ -123,15 +123,16 @@ fn programs_run_without_any_optional_feature() {
 
 /// What the first test case of a file gives on a backend, and the shaders that ran.
 fn outputs(file: &str, backend: VulkanBackend) -> (Vec<Value>, Vec<String>) {
-    let shaders = Arc::new(Shaders::default());
-    let builder = on(backend).profiler(shaders.clone());
+    let profiler = Arc::new(Profiler::new());
+    let builder = on(backend).event_tracer(profiler.clone());
     let mut module = open(&fixture(file), builder).unwrap();
     let source = open(&fixture(file), on_device()).unwrap();
     let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let case = suite.cases().unwrap().next().unwrap().unwrap();
     let given = common::inputs(&case).unwrap();
     let outputs = module.execute("forward", &given).unwrap();
-    (outputs, shaders.found())
+    let shaders = profiler.entries().into_iter().map(|entry| entry.name).collect();
+    (outputs, shaders)
 }
 
 #[test]

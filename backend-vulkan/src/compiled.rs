@@ -4,11 +4,14 @@ use crate::cells::Cell;
 use crate::choices::Choices;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
-use crate::device::{Binding, Buffer, Clock, Context, MemoryKind, PipelineKey, Recording};
+use crate::device::{
+    Binding, Buffer, Clock, Context, DeviceFeature, MemoryKind, PipelineKey, Recording,
+};
 use crate::encode::encode;
 use crate::error::Error;
 use crate::kept::{Kept, RecordingKey};
 use crate::largest::{Search, Wanted};
+use crate::matrices::{self, Contest};
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
 use crate::rehearsal;
 use crate::replay::Replay;
@@ -52,6 +55,8 @@ pub(crate) struct Build<'b> {
     pub(crate) parallel: &'b dyn Parallel,
     /// Whether what the graph borrows lasts as long as what is made of it.
     pub(crate) lasts: bool,
+    /// What to do without though the device has it.
+    pub(crate) without: &'b [DeviceFeature],
 }
 
 /// A graph that is ready to run.
@@ -113,9 +118,17 @@ impl Compiled {
         crate::passes::run(&mut graph);
         crate::tuning::tune(build, &graph)?;
         watch.lap("measure");
-        let known = || Choices::known(context.found.all());
-        let choices = context.way.map_or_else(known, Choices::trying);
-        Self::choosing(build, graph, cells, choices, watch)
+        Self::choosing(build, graph, cells, Self::choices(context), watch)
+    }
+
+    /// The ways that calls go on a device.
+    fn choices(context: &Context) -> Choices {
+        let known = || {
+            let mut known = context.found.all();
+            known.remove(&matrices::question());
+            Choices::known(known)
+        };
+        context.way.map_or_else(known, Choices::trying)
     }
 
     /// The graph, whose calls make these choices.
@@ -126,9 +139,10 @@ impl Compiled {
         choices: Choices,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
-        let Build { context, traced, trial, parallel, lasts } = build;
+        let Build { context, traced, trial, parallel, lasts, without } = build;
         let buffers = Buffers::of(&graph)?;
         let mut state = State::on(context, &graph, buffers.changing().into_iter().collect())?;
+        state.features = state.features.without(without);
         state.choices = choices;
         let mut replay = Replay::new(state.varying.clone());
         let (steps, reads) = encode(&graph, &mut state, true)?;
@@ -161,6 +175,7 @@ impl Compiled {
         let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
         let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
+        let contest = if trial { None } else { Contest::of(context, &steps) };
         let keys = steps.iter().map(|step| &step.key).chain(&conversions);
         let needed: HashSet<&PipelineKey> = keys.collect();
         let most = if trial { 0 } else { 4 * needed.len() + 64 };
@@ -168,6 +183,8 @@ impl Compiled {
         watch.lap("rehearse");
         let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
         keys.extend(others.iter().filter(|key| !needed.contains(key)));
+        let compared = contest.iter().flat_map(Contest::pipelines);
+        keys.extend(compared.filter(|key| !needed.contains(key) && !others.contains(key)));
         // The longest first, so that none is left alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = {
@@ -198,6 +215,14 @@ impl Compiled {
         let took = took.as_secs_f64() * 1e3;
         let made = format!("{made}, the longest took {took:.1} ms: {name}");
         watch.lap_of("make pipelines and write constants", made);
+        if let Some(contest) = contest {
+            let (goes_on, why) = contest.settle(build)?;
+            watch.lap_of("compare matrix units", why);
+            if !goes_on {
+                // Once for a device: it is known from now on.
+                return Self::choosing(build, graph, cells, Self::choices(context), watch);
+            }
+        }
 
         let mut weights: Vec<Arc<Buffer>> = own_weights.into_iter().map(Arc::new).collect();
         for id in plan.there {

@@ -2,7 +2,7 @@
 
 use crate::bfloat16;
 use crate::derived::{Derived, Source, Transposed};
-use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording, hand_over_uploads};
 use crate::error::Error;
 use crate::memory_plan::{Memory, Place};
 use crate::state::{Contents, State, Storage};
@@ -129,7 +129,7 @@ struct Way {
 impl Way {
     fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, Error> {
         let staging = Buffer::new(context, bytes, MemoryKind::Upload)?;
-        Ok(Way { recording: Recording::new(context)?, staging })
+        Ok(Way { recording: Recording::of_uploads(context)?, staging })
     }
 }
 
@@ -205,7 +205,7 @@ impl<'c> ConstantWrites<'c> {
     ) -> Result<(), Error> {
         let mut tasks = others;
         let missing = || Error::invalid("a constant lies outside all memory");
-        if buffers.iter_mut().all(|buffer| !buffer.mapped().is_empty()) {
+        if context.host_writes && buffers.iter_mut().all(|buffer| !buffer.mapped().is_empty()) {
             let mut buffers = buffers.iter_mut().enumerate();
             for constants in self.constants.chunk_by(|a, b| a.buffer == b.buffer) {
                 let number = constants.first().map_or(0, |first| first.buffer);
@@ -258,7 +258,8 @@ impl<'c> ConstantWrites<'c> {
             recording.record(&copies, false)?;
             recording.submit()?;
         }
-        ways.iter_mut().try_for_each(|way| way.recording.wait())
+        ways.iter_mut().try_for_each(|way| way.recording.wait())?;
+        hand_over_uploads(context)
     }
 
     fn chunks(&self) -> Vec<&[Constant<'c>]> {

@@ -245,6 +245,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         &self.state.features
     }
 
+    /// Whether the device can run a shader.
+    pub(crate) fn can_run(&self, module: &Module) -> bool {
+        self.features().have(module.features) && self.state.limits.bind(module)
+    }
+
     /// The call that leaves a value to those who take it ([`leave`](Self::leave)), and which of its outputs that is.
     pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
         let left = self.state.left.get(&id)?;
@@ -475,6 +480,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
             let needed = module.features;
             return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));
         }
+        if !self.state.limits.bind(&module) {
+            let (needed, most) = (module.bindings, self.state.limits.buffers);
+            return Err(Error::unsupported(format!(
+                "{name} binds {needed} buffers; the device binds at most {most}"
+            )));
+        }
         if workgroup.iter().product::<u32>() > MOST_INVOCATIONS {
             return Err(Error::unsupported(format!("{name}: workgroups of {workgroup:?}")));
         }
@@ -510,7 +521,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// The best module of a pipeline that the device can run.
     fn module_of<P: Pipeline>(&self) -> Module {
-        let fits = |module: &&Module| self.features().have(module.features);
+        let fits = |module: &&Module| self.can_run(module);
         P::BETTER.iter().find(fits).copied().unwrap_or(P::MODULE)
     }
 

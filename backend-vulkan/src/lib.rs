@@ -26,6 +26,7 @@ mod encoder;
 mod error;
 mod kept;
 mod largest;
+mod matrices;
 mod memory_plan;
 mod ops;
 mod passes;
@@ -45,8 +46,9 @@ mod weights;
 
 pub use device::{
     CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
-    DeviceInfo, DeviceKind, MEMORY_LIMIT_VARIABLE, MatrixElement, PIPELINE_CACHE_VARIABLE,
-    TIMEOUT_VARIABLE, TUNE_VARIABLE, devices, user_cache_folder,
+    DeviceInfo, DeviceKind, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
+    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE, Upload, devices,
+    user_cache_folder,
 };
 pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
@@ -58,6 +60,7 @@ use error::Error;
 use largest::Wanted;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 use torchlet_core::{
@@ -144,10 +147,40 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// Whether the first load whose program would use matrix units (`VK_KHR_cooperative_matrix`) has one product computed with them and without, which
+    /// takes a few milliseconds: on devices that are not faster with them, as those whose drivers make do without any, all programs go without from then
+    /// on. What was found is kept beside the [pipelines](Self::pipeline_cache). Unless it is set here or by the environment variable
+    /// `TORCHLET_VULKAN_PROBE_MATRICES`, which is `on` or `off`, so it is; else what a device lists is used.
+    pub fn probe_matrices(mut self, probe: bool) -> Self {
+        self.options.probe_matrices = Some(probe);
+        self
+    }
+
+    /// How weights go to the device when a program is loaded. Unless it is set here or by the environment variable `TORCHLET_VULKAN_UPLOAD`, which
+    /// is `host`, `copy` or `transfer`: [`Upload::Host`].
+    pub fn upload(mut self, upload: Upload) -> Self {
+        self.options.upload = Some(upload);
+        self
+    }
+
+    /// Where the device has no queue for transfers alone, the one that computes stands in for it. For tests.
+    #[doc(hidden)]
+    pub fn transfers_where_it_computes(mut self) -> Self {
+        self.options.stand_in = true;
+        self
+    }
+
     /// Folds dispatches of more workgroups along a dimension than this, as if the device took no more. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
         self.options.fold_at = Some(most);
+        self
+    }
+
+    /// Binds no more buffers to a shader than this, as if the device took no more; programs may need 7. For tests.
+    #[doc(hidden)]
+    pub fn storage_buffers(mut self, most: u32) -> Self {
+        self.options.buffers = Some(most);
         self
     }
 
@@ -204,6 +237,13 @@ impl VulkanBackend {
     #[doc(hidden)]
     pub fn pipelines(&self) -> usize {
         lock(&self.contexts).values().map(|context| context.pipelines.count()).sum()
+    }
+
+    /// How many loads sent weights by a queue for transfers. For tests.
+    #[doc(hidden)]
+    pub fn transfers(&self) -> usize {
+        let contexts = lock(&self.contexts);
+        contexts.values().map(|context| context.transfers.load(Ordering::Relaxed)).sum()
     }
 
     /// The context of the device that a module asks for by name; without one, that of the backend.
@@ -287,7 +327,7 @@ impl Backend for VulkanBackend {
         watch.lap("read graph");
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
-        let build = Build { context: &device, traced, trial: false, parallel, lasts };
+        let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
         let compiled = Compiled::new(build, graph, cells, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));

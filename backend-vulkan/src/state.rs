@@ -192,7 +192,7 @@ impl State {
     ) -> Result<Self, Error> {
         Ok(State {
             busy: context.busy,
-            features: context.features.clone(),
+            features: context.used_features(),
             limits: context.limits.clone(),
             varying: varying_calls(graph),
             ..State::new(graph, changing)?

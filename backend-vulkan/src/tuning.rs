@@ -33,7 +33,7 @@ pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     if context.tune.is_zero() || context.clock.is_none() {
         return Ok(());
     }
-    match search(build, graph) {
+    match crate::matrices::settle_for(build, graph).and_then(|()| search(build, graph)) {
         Err(error) if error.is_device_loss() => Err(error),
         _ => Ok(()),
     }
@@ -92,14 +92,14 @@ fn open_questions(
 }
 
 /// The graph with one way tried, on the device.
-struct Trial {
+pub(crate) struct Trial {
     compiled: Compiled,
     /// The questions of the calls.
     questions: HashMap<usize, Question>,
 }
 
 impl Trial {
-    fn new(build: Build<'_>, graph: &Graph<'_>, way: u8) -> Result<Self, Error> {
+    pub(crate) fn new(build: Build<'_>, graph: &Graph<'_>, way: u8) -> Result<Self, Error> {
         let (graph, choices) = (graph.clone(), Choices::trying(way));
         let (build, mut watch) =
             (Build { traced: true, trial: true, ..build }, Stopwatch::new(false));
@@ -110,7 +110,7 @@ impl Trial {
     }
 
     /// Runs once, over inputs of zeros, and adds up the times of the calls with a question, in ticks.
-    fn run(&mut self) -> Result<HashMap<usize, u64>, Error> {
+    pub(crate) fn run(&mut self) -> Result<HashMap<usize, u64>, Error> {
         self.compiled.input_staging.mapped().fill(0);
         self.compiled.recording.run()?;
         let times = self.compiled.recording.times()?.unwrap_or_default();

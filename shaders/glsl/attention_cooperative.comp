@@ -1,4 +1,6 @@
 #version 450
+//! module attention_cooperative
+//! module attention_cooperative_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -22,7 +24,7 @@ layout(constant_id = 9) const uint VALUE_SIDES = 4;
 // 1, 2 or 4; the workgroup has 32 invocations for each.
 layout(constant_id = 10) const uint PARTS = 4;
 
-layout(push_constant) uniform Push {
+PUSH(5) {
     uint heads;
     uint heads_per_key; // heads of q that share one of k and v
     uint rows;
@@ -76,7 +78,7 @@ shared float halves_of_rows[ROWS * 2];
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = i * LANES + lane; \
         uint key = (first) + at / (octets_of_row); \
-        target[i] = key < push.keys ? source.octets[((base) + key * (stride)) / 8 + at % (octets_of_row)] : uvec4(0); \
+        target[i] = key < keys ? source.octets[((base) + key * (stride)) / 8 + at % (octets_of_row)] : uvec4(0); \
     }
 
 // Puts it into shared memory.
@@ -94,6 +96,13 @@ void exchange() {
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
+    // Read once, also where they are in memory.
+    uint keys = push.keys;
+    uint offset = push.offset;
+    uint row_count = push.rows;
+    float scale = push.scale;
+    uint k_stride = push.k_strides[2];
+    uint v_stride = push.v_strides[2];
     uint first_row = gl_WorkGroupID.y * ROWS;
     uint batch = gl_WorkGroupID.z / push.heads;
     uint head = gl_WorkGroupID.z % push.heads;
@@ -104,10 +113,10 @@ void main() {
     uint mask_base = batch * push.mask_strides[0] + head * push.mask_strides[1];
     // Rows behind the last are others, and not written.
     for (uint at = lane; at < ROWS * OCTETS; at += LANES) {
-        uint row = min(first_row + at / OCTETS, push.rows - 1);
+        uint row = min(first_row + at / OCTETS, row_count - 1);
         queries[at / OCTETS * PITCH + at % OCTETS] = q.octets[(q_base + row * push.q_strides[2]) / 8 + at % OCTETS];
     }
-    uint limit = CAUSAL != 0 ? min(push.keys, push.offset + first_row + ROWS) : push.keys;
+    uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
 
     // Where subgroups are so large that there are fewer than PARTS, they do the parts in turns.
     for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
@@ -116,8 +125,8 @@ void main() {
         uint own = part * SIDE;
         uvec4 next_keys[MOST_BROUGHT];
         uvec4 next_values[MOST_BROUGHT];
-        BRING(k, next_keys, k_base, push.k_strides[2], 0, OCTETS, BROUGHT)
-        BRING(v, next_values, v_base, push.v_strides[2], 0, VALUE_OCTETS, VALUES_BROUGHT)
+        BRING(k, next_keys, k_base, k_stride, 0, OCTETS, BROUGHT)
+        BRING(v, next_values, v_base, v_stride, 0, VALUE_OCTETS, VALUES_BROUGHT)
         barrier();
         MATRIX(float16_t, gl_MatrixUseA) rows[8];
         MATRIX(float, gl_MatrixUseAccumulator) sums[8];
@@ -141,13 +150,13 @@ void main() {
             STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
             barrier();
             if (base + KEYS < limit) {
-                BRING(k, next_keys, k_base, push.k_strides[2], base + KEYS, OCTETS, BROUGHT)
-                BRING(v, next_values, v_base, push.v_strides[2], base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
+                BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
+                BRING(v, next_values, v_base, v_stride, base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
             }
             // Nothing of the tile is seen by the part's rows, or by all of them.
             uint first_own = first_row + own;
-            if (!works || CAUSAL != 0 && base > push.offset + first_own + SIDE - 1) continue;
-            bool all_seen = HAS_MASK == 0 && base + KEYS <= push.keys && (CAUSAL == 0 || base + KEYS - 1 <= push.offset + first_own);
+            if (!works || CAUSAL != 0 && base > offset + first_own + SIDE - 1) continue;
+            bool all_seen = HAS_MASK == 0 && base + KEYS <= keys && (CAUSAL == 0 || base + KEYS - 1 <= offset + first_own);
             [[unroll]] for (uint c = 0; c < KEYS / SIDE; ++c) {
                 MATRIX(float, gl_MatrixUseAccumulator) score = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
                 [[unroll]] for (uint d = 0; d < SIDES; ++d) {
@@ -161,13 +170,13 @@ void main() {
             vec4 four[KEYS / 8];
             if (looks) {
                 float most = -INFINITY;
-                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) four[i] = scores[row * SCORE_PITCH + first_key / 4 + i] * push.scale;
+                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) four[i] = scores[row * SCORE_PITCH + first_key / 4 + i] * scale;
                 if (!all_seen) {
                     [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
                         [[unroll]] for (uint j = 0; j < 4; ++j) {
                             uint key = base + first_key + i * 4 + j;
-                            bool seen = key < push.keys && (CAUSAL == 0 || key <= push.offset + first_row + row);
-                            if (HAS_MASK != 0 && seen && first_row + row < push.rows) {
+                            bool seen = key < keys && (CAUSAL == 0 || key <= offset + first_row + row);
+                            if (HAS_MASK != 0 && seen && first_row + row < row_count) {
                                 uint at = mask_base + (first_row + row) * push.mask_strides[2] + key * push.mask_strides[3];
                                 if (MASK == BOOL) seen = mask_i(at) != 0;
                                 else four[i][j] += mask_f(at);
@@ -225,7 +234,7 @@ void main() {
                 exchange();
                 for (uint at = gl_SubgroupInvocationID; at < SIDE * SIDE / 4; at += gl_SubgroupSize) {
                     uint of_row = own + at / (SIDE / 4);
-                    if (first_row + of_row >= push.rows) continue;
+                    if (first_row + of_row >= row_count) continue;
                     float all = halves_of_rows[of_row * 2] + halves_of_rows[of_row * 2 + 1];
                     vec4 sum = scores[of_row * SCORE_PITCH + at % (SIDE / 4)];
                     uint place = batch * push.out_strides[0] + head * push.out_strides[1] + (first_row + of_row) * push.out_strides[2]

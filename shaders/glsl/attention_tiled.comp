@@ -1,4 +1,6 @@
 #version 450
+//! module attention_tiled
+//! module attention_tiled_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
@@ -20,7 +22,7 @@ layout(constant_id = 10) const uint HIDDEN_ZEROS = 0; // rows of which every key
 layout(constant_id = 11) const uint QUADS = 16;
 layout(constant_id = 12) const uint VALUE_QUADS = 16;
 
-layout(push_constant) uniform Push {
+PUSH(5) {
     uint heads;
     uint heads_per_key; // heads of q that share one of k and v
     uint rows;
@@ -61,7 +63,7 @@ shared float corrections[ROWS];
     [[unroll]] for (uint i = 0; i < 4; ++i) { \
         uint at = i * LANES + lane; \
         uint key = (first) + at / (quads); \
-        bool there = at < KEYS * (quads) && key < push.keys; \
+        bool there = at < KEYS * (quads) && key < keys; \
         target[i] = there ? name##_f4((base) + key * (stride) + at % (quads) * 4) : vec4(0); \
     }
 
@@ -74,6 +76,12 @@ shared float corrections[ROWS];
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
+    // Read once, also where they are in memory.
+    uint keys = push.keys;
+    uint offset = push.offset;
+    uint rows = push.rows;
+    uint k_stride = push.k_strides[2];
+    uint v_stride = push.v_strides[2];
     uint first_row = gl_WorkGroupID.y * ROWS;
     uint batch = gl_WorkGroupID.z / push.heads;
     uint head = gl_WorkGroupID.z % push.heads;
@@ -84,7 +92,7 @@ void main() {
     uint mask_base = batch * push.mask_strides[0] + head * push.mask_strides[1];
     // Rows behind the last are others, and not written.
     for (uint at = lane; at < ROWS * QUADS; at += LANES) {
-        uint row = min(first_row + at / QUADS, push.rows - 1);
+        uint row = min(first_row + at / QUADS, rows - 1);
         queries[at / QUADS * PITCH + at % QUADS] = q_f4(q_base + row * push.q_strides[2] + at % QUADS * 4) * push.scale;
     }
 
@@ -96,17 +104,17 @@ void main() {
     uint column = lane % 16;
     uint sum_row = lane / 16 * 2;
 
-    uint limit = CAUSAL != 0 ? min(push.keys, push.offset + first_row + ROWS) : push.keys;
+    uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
     float highest = -INFINITY;
     float total = 0.0;
     vec4 sums[2] = {vec4(0), vec4(0)};
     vec4 next_keys[4];
     vec4 next_values[4];
-    BRING(k, next_keys, k_base, push.k_strides[2], 0, QUADS)
+    BRING(k, next_keys, k_base, k_stride, 0, QUADS)
     for (uint base = 0; base < limit; base += KEYS) {
         STORE(next_keys, QUADS)
         barrier();
-        BRING(v, next_values, v_base, push.v_strides[2], base, VALUE_QUADS)
+        BRING(v, next_values, v_base, v_stride, base, VALUE_QUADS)
         float scores[4] = {0.0, 0.0, 0.0, 0.0};
         [[unroll]] for (uint d = 0; d < QUADS; ++d) {
             vec4 own = pairs[key * PITCH + d];
@@ -114,9 +122,9 @@ void main() {
         }
         [[unroll]] for (uint r = 0; r < 4; ++r) {
             uint row = first_row + score_row + r;
-            bool seen = base + key < push.keys && (CAUSAL == 0 || base + key <= push.offset + row);
+            bool seen = base + key < keys && (CAUSAL == 0 || base + key <= offset + row);
             float score = scores[r];
-            if (HAS_MASK != 0 && seen && row < push.rows) {
+            if (HAS_MASK != 0 && seen && row < rows) {
                 uint at = mask_base + row * push.mask_strides[2] + (base + key) * push.mask_strides[3];
                 if (MASK == BOOL) seen = mask_i(at) != 0;
                 else score += mask_f(at);
@@ -128,7 +136,7 @@ void main() {
         vec4 own = weights[weight_row * WEIGHTS + part];
         parts[lane] = max(max(own.x, own.y), max(own.z, own.w));
         barrier();
-        if (base + KEYS < limit) BRING(k, next_keys, k_base, push.k_strides[2], base + KEYS, QUADS)
+        if (base + KEYS < limit) BRING(k, next_keys, k_base, k_stride, base + KEYS, QUADS)
         float next = highest;
         [[unroll]] for (uint i = 0; i < PARTS; ++i) next = max(next, parts[weight_row * PARTS + i]);
         // Nothing is visible so far: all weights are zero, whatever they are relative to.
@@ -159,7 +167,7 @@ void main() {
     if (column >= VALUE_QUADS) return;
     [[unroll]] for (uint r = 0; r < 2; ++r) {
         uint row = first_row + sum_row + r;
-        if (row >= push.rows) return;
+        if (row >= rows) return;
         float all = 0.0;
         [[unroll]] for (uint i = 0; i < PARTS; ++i) all += parts[(sum_row + r) * PARTS + i];
         uint at = batch * push.out_strides[0] + head * push.out_strides[1] + row * push.out_strides[2] + column * 4;

@@ -125,16 +125,6 @@ macro_rules! pipelines {
     };
 }
 
-/// The buffers that a shader binds, at most.
-pub const MOST_BINDINGS: u32 = {
-    let (mut most, mut module) = (0, 0);
-    while module < MODULES.len() {
-        most = if MODULES[module].bindings > most { MODULES[module].bindings } else { most };
-        module += 1;
-    }
-    most as u32
-};
-
 pipelines! {
     /// A function of one tensor, four elements an invocation.
     Unary, UnaryPush = "unary", 2 buffers, {
@@ -401,7 +391,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    };
+    }, replayed "attention_tiled_replayed";
 
     /// The same of halves, by matrices: a workgroup has 32 invocations and 16 rows for each of its `parts`, heads have `sides` and `value_sides`
     /// sixteens of elements.
@@ -410,7 +400,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    }, needs CooperativeMatrix & HalfArithmetic;
+    }, needs CooperativeMatrix & HalfArithmetic, replayed "attention_cooperative_replayed";
 
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {

@@ -12,6 +12,7 @@ mod common;
 #[path = "../common/vulkan.rs"]
 mod device;
 mod fixtures;
+mod limits;
 mod names;
 mod portable;
 mod processors;
@@ -22,3 +23,4 @@ mod shapes;
 mod sharing;
 mod state;
 mod tuning;
+mod uploads;

@@ -78,6 +78,47 @@ fn shapes_that_were_run_before_record_nothing() {
     assert_eq!(recorded, 4 + 1 + 3);
 }
 
+/// A long prompt comes in chunks as long as one another: only the first one is recorded, wherever the others are.
+#[test]
+fn chunks_of_a_prompt_record_once() {
+    if !device_is_there() {
+        return;
+    }
+    for (file, count) in [("vulkan_4bit", 24), ("vulkan_4bit", 5), ("fp32", 24), ("8da4w", 24)] {
+        let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
+        let logits = |module: &mut Module, first: usize, count: usize| {
+            let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
+            let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
+            let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
+            let outputs = module.forward([&tokens, &position]).unwrap();
+            let logits = outputs[0].tensor().unwrap().as_slice::<f32>().unwrap();
+            logits[logits.len().saturating_sub(64)..].to_vec()
+        };
+        let profiler = Arc::new(Profiler::new());
+        let mut module = on_device().event_tracer(profiler.clone()).load(&path).unwrap();
+        let recorded = |profiler: &Profiler| {
+            let entries = profiler.entries();
+            let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
+            parts.filter(|it| it.name == "record").map(|it| it.count).sum::<u64>()
+        };
+        // Other positions than those that memory was planned for, and not in equal steps.
+        let places = [0, 1, 3, 2, 4].map(|chunk| chunk * count);
+        let mut found = vec![logits(&mut module, places[0], count)];
+        profiler.clear();
+        found.extend(places[1..].iter().map(|first| logits(&mut module, *first, count)));
+        assert_eq!(recorded(&profiler), 0, "{file}, chunks of {count}");
+        // As if each chunk were recorded anew: behind another length at each place.
+        let mut fresh = on_device().load(&path).unwrap();
+        for (first, found) in places.into_iter().zip(found) {
+            for other in 1..=4 {
+                // Gives up what is kept. What is written at these places is written again.
+                logits(&mut fresh, first, other);
+            }
+            assert_eq!(logits(&mut fresh, first, count), found, "{file} from {first} on");
+        }
+    }
+}
+
 /// While the device works, the next run is prepared as if positions went on as they did: here they do not always.
 #[test]
 fn positions_that_do_not_go_on_are_those_that_were_given() {

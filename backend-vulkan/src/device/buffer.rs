@@ -39,7 +39,21 @@ impl Buffer {
             | vk::BufferUsageFlags::TRANSFER_SRC
             | vk::BufferUsageFlags::TRANSFER_DST;
         context.check_memory(size, kind)?;
-        let create = vk::BufferCreateInfo::default().size(size).usage(usage);
+        let uploads = context.uploads.as_ref().filter(|_| kind == MemoryKind::Constants);
+        let families: Vec<u32> = match uploads.map(|lane| lane.family) {
+            Some(family) if family != context.compute.family => {
+                vec![context.compute.family, family]
+            }
+            _ => Vec::new(),
+        };
+        let mut create = vk::BufferCreateInfo::default().size(size).usage(usage);
+        // One queue writes constants, another one reads them. To hand each buffer over, from one family to the other, takes barriers on both, for
+        // every load that adds to it and every reset; that both may use it at any time costs buffers nothing on the drivers that there are: it is
+        // images that they keep in other forms for one family alone.
+        if !families.is_empty() {
+            create =
+                create.sharing_mode(vk::SharingMode::CONCURRENT).queue_family_indices(&families);
+        }
         // SAFETY: the create info is complete; the device is alive.
         let raw = unsafe { context.raw.create_buffer(&create, None) }
             .map_err(Error::of("vkCreateBuffer"))?;
@@ -61,7 +75,7 @@ impl Buffer {
         };
         let location = match kind {
             MemoryKind::Device => MemoryLocation::GpuOnly,
-            MemoryKind::Constants if !context.host_sees_device => MemoryLocation::GpuOnly,
+            MemoryKind::Constants if !context.host_writes => MemoryLocation::GpuOnly,
             MemoryKind::Constants | MemoryKind::Upload => MemoryLocation::CpuToGpu,
             MemoryKind::Download => MemoryLocation::GpuToCpu,
         };

@@ -1,6 +1,7 @@
 //! Waiting for submissions to be done: with a timeline semaphore, which only counts, or else with a fence, which is reset.
 
 use super::Context;
+use super::queues::Lane;
 use crate::error::Error;
 use ash::vk;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ pub(crate) struct Completion {
     last_run: Option<Duration>,
     /// When what is not done yet was submitted.
     pending: Option<Instant>,
+    lane: Lane,
     context: Arc<Context>,
 }
 
@@ -26,7 +28,8 @@ enum Kind {
 }
 
 impl Completion {
-    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Error> {
+    /// For submissions to one of the context's queues.
+    pub(crate) fn new(context: &Arc<Context>, lane: Lane) -> Result<Self, Error> {
         let kind = if context.timeline.is_some() {
             let mut kind = vk::SemaphoreTypeCreateInfo::default()
                 .semaphore_type(vk::SemaphoreType::TIMELINE)
@@ -40,23 +43,34 @@ impl Completion {
             let made = unsafe { context.raw.create_fence(&Default::default(), None) };
             Kind::Fence(made.map_err(Error::of("vkCreateFence"))?)
         };
-        Ok(Completion { kind, last_run: None, pending: None, context: context.clone() })
+        Ok(Completion { kind, last_run: None, pending: None, lane, context: context.clone() })
     }
 
     /// Submits a command buffer that is recorded and not pending; what was submitted before is waited for first.
     pub(crate) fn submit(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
+        let commands = [commands];
+        self.submit_info(vk::SubmitInfo::default().command_buffers(&commands))
+    }
+
+    /// Submits nothing but to wait for a semaphore, which a submission signals: from then on, all that was done before it was signalled, by whichever
+    /// queue, is there for what this queue does.
+    pub(super) fn submit_behind(&mut self, semaphore: vk::Semaphore) -> Result<(), Error> {
+        let (semaphores, stages) = ([semaphore], [vk::PipelineStageFlags::ALL_COMMANDS]);
+        let submit = vk::SubmitInfo::default();
+        self.submit_info(submit.wait_semaphores(&semaphores).wait_dst_stage_mask(&stages))
+    }
+
+    fn submit_info(&mut self, submit: vk::SubmitInfo<'_>) -> Result<(), Error> {
         self.wait()?;
         let start = Instant::now();
-        let buffers = [commands];
-        let submit = vk::SubmitInfo::default().command_buffers(&buffers);
         match &mut self.kind {
-            Kind::Fence(fence) => self.context.submit(submit, *fence)?,
+            Kind::Fence(fence) => self.context.submit(&self.lane, submit, *fence)?,
             Kind::Timeline(semaphore, last) => {
                 let (semaphores, values) = ([*semaphore], [*last + 1]);
                 let mut timeline =
                     vk::TimelineSemaphoreSubmitInfo::default().signal_semaphore_values(&values);
                 let submit = submit.signal_semaphores(&semaphores).push_next(&mut timeline);
-                self.context.submit(submit, vk::Fence::null())?;
+                self.context.submit(&self.lane, submit, vk::Fence::null())?;
                 *last += 1;
             }
         }

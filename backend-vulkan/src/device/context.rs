@@ -7,19 +7,21 @@ use super::found::Found;
 use super::instance::{DeviceInfo, DeviceKind, Instance};
 use super::limits::Limits;
 use super::memory::Meter;
-use super::options::Options;
+use super::options::{Options, Upload};
 use super::pipeline::Pipelines;
 use super::power;
+use super::queues::{self, Lane};
 use super::timestamps::{Calibration, Clock};
 use crate::error::Error;
+use crate::matrices;
 use crate::trace::Stopwatch;
 use crate::weights::Weights;
 use ash::{khr, vk};
 use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A device that work runs on.
@@ -30,9 +32,14 @@ pub(crate) struct Context {
     pub(crate) align: u64,
     pub(crate) pipelines: ManuallyDrop<Pipelines>,
     pub(crate) raw: ash::Device,
-    pub(crate) family: u32,
-    /// Whether the host can write to all of the device's memory.
-    pub(crate) host_sees_device: bool,
+    /// The queue that computes.
+    pub(crate) compute: Lane,
+    /// The one for uploads alone, where there is one and it is used.
+    pub(crate) uploads: Option<Lane>,
+    /// How many loads used it.
+    pub(crate) transfers: AtomicUsize,
+    /// Whether the host writes constants where they stay: it can write to all of the device's memory.
+    pub(crate) host_writes: bool,
     /// How long it took to open the device, until somebody asks.
     pub(crate) opening: Mutex<Option<Stopwatch>>,
     /// The clock of the queue, if it has one.
@@ -54,6 +61,8 @@ pub(crate) struct Context {
     pub(crate) way: Option<u8>,
     /// What was found when programs were measured.
     pub(crate) found: Found,
+    /// Whether matrix units are worth it, once that is known.
+    pub(crate) matrices: OnceLock<bool>,
     /// The weights that graphs have on it.
     pub(crate) weights: Weights,
     /// The memory in use.
@@ -62,7 +71,6 @@ pub(crate) struct Context {
     /// The most bytes that the device allocates in one piece.
     pub(crate) largest_allocation: u64,
     physical: vk::PhysicalDevice,
-    queue: Mutex<vk::Queue>,
     allocator: ManuallyDrop<Mutex<Allocator>>,
     instance: Arc<Instance>,
 }
@@ -92,19 +100,28 @@ impl Context {
         let device = *physical
             .get(info.index)
             .ok_or_else(|| Error::Unavailable("the device has gone".to_owned()))?;
-        let family = instance
-            .compute_family(device)
+        let families = instance.families(device);
+        let family = queues::compute_family(&families)
             .ok_or_else(|| Error::Unavailable("the device has no queue for compute".to_owned()))?;
+        let upload = options.upload.unwrap_or_default();
+        let host_writes = upload == Upload::Host && instance.host_sees_device(device);
+        // What is not used costs nothing: memory that two families use may be slower.
+        let transfers = upload != Upload::Copy && !host_writes;
+        let for_transfers = queues::transfer_family(&families).filter(|_| transfers);
         watch.lap("look at devices");
         let features = info.features.without(&options.disabled);
-        let raw = make_device(&instance, device, family, &features)
+        let both: Vec<u32> = [family].into_iter().chain(for_transfers).collect();
+        let raw = make_device(&instance, device, &both, &features)
             .map_err(Error::of("vkCreateDevice"))?;
         // SAFETY: the family was created with one queue.
-        let queue = unsafe { raw.get_device_queue(family, 0) };
+        let lane = |family| Lane::new(family, unsafe { raw.get_device_queue(family, 0) });
+        let compute = lane(family);
+        let stand_in = (transfers && options.stand_in).then(|| compute.for_copies());
+        let uploads = for_transfers.map(|family| lane(family).for_copies()).or(stand_in);
         watch.lap("make device");
         // SAFETY: the device is one of the instance's.
         let properties = unsafe { instance.raw.get_physical_device_properties(device) };
-        let clock = instance.timestamp_bits(device, family);
+        let clock = families.get(family as usize).map_or(0, |family| family.timestamp_valid_bits);
         let clock = Clock::new(clock, properties.limits.timestamp_period);
         let allocator = Allocator::new(&AllocatorCreateDesc {
             instance: instance.raw.clone(),
@@ -144,21 +161,24 @@ impl Context {
         };
         // A device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
         let polls = info.kind != DeviceKind::Cpu && !power::is_battery();
-        let host_sees_device = instance.host_sees_device(device);
+        let found = Found::new(file(Holds::Choices));
+        let probes = options.probe_matrices.unwrap_or(true);
+        let matrices = matrices::known(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.kind.busy_invocations());
         Ok(Arc::new(Context {
             info,
             busy,
-            limits: Limits::of(&properties.limits, options.fold_at),
+            limits: Limits::of(&properties.limits, options.fold_at, options.buffers),
             align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),
             raw,
-            family,
+            compute,
             clock,
             calibration: calibration.flatten(),
-            host_sees_device,
+            host_writes,
+            uploads,
+            transfers: AtomicUsize::new(0),
             opening: Mutex::new(Some(watch)),
-            queue: Mutex::new(queue),
             allocator: ManuallyDrop::new(Mutex::new(allocator)),
             largest_allocation: options
                 .largest_allocation
@@ -171,12 +191,18 @@ impl Context {
             timeout,
             tune: options.tune.unwrap_or_default(),
             way: options.way,
-            found: Found::new(file(Holds::Choices)),
+            found,
+            matrices,
             weights: Weights::default(),
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),
             instance,
         }))
+    }
+
+    /// What programs use of what the device can do: matrix units only if they are worth it, as far as that is known.
+    pub(crate) fn used_features(&self) -> DeviceFeatures {
+        matrices::used(&self.features, self.matrices.get().copied())
     }
 
     /// A moment by the host's clock and, in ticks, by the device's; `None` where these cannot be compared.
@@ -189,13 +215,18 @@ impl Context {
         self.allocator.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Submits work. The caller vouches that the command buffers are recorded and not pending, and that the fence is
-    /// unsignalled.
-    pub(crate) fn submit(&self, submit: vk::SubmitInfo<'_>, fence: vk::Fence) -> Result<(), Error> {
+    /// Submits work to a queue. The caller vouches that the command buffers are recorded for its family and not pending, that semaphores are waited for
+    /// as often as they are signalled, and that the fence is unsignalled.
+    pub(crate) fn submit(
+        &self,
+        lane: &Lane,
+        submit: vk::SubmitInfo<'_>,
+        fence: vk::Fence,
+    ) -> Result<(), Error> {
         if !self.works() {
             return Err(Error::Vulkan("vkQueueSubmit", vk::Result::ERROR_DEVICE_LOST));
         }
-        let queue = self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let queue = lane.queue();
         // SAFETY: as the caller vouches; the lock keeps other threads off the queue.
         unsafe { self.raw.queue_submit(*queue, &[submit], fence) }
             .map_err(Error::of("vkQueueSubmit"))

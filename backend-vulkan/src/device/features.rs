@@ -1,6 +1,7 @@
 //! What a device can do beyond Vulkan 1.1: asked for when it is opened, used where it is there.
 
 use super::instance::Instance;
+use super::portability;
 use super::workarounds::{Driver, is_avoided};
 use ash::{khr, vk};
 use std::ffi::CStr;
@@ -302,7 +303,7 @@ impl DeviceFeatures {
 const COOPERATIVE_MATRIX2: &CStr = c"VK_NV_cooperative_matrix2";
 
 /// The extension that a feature is part of; none for features of Vulkan 1.1 itself.
-fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
+pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
     match feature {
         DeviceFeature::HalfArithmetic | DeviceFeature::ByteArithmetic => {
             &[khr::shader_float16_int8::NAME]
@@ -458,11 +459,11 @@ pub(crate) fn probe(
     features
 }
 
-/// Makes a device with one queue of a family and these features, which it has.
+/// Makes a device with one queue of each of these families and these features, which it has.
 pub(crate) fn make_device(
     instance: &Instance,
     device: vk::PhysicalDevice,
-    family: u32,
+    families: &[u32],
     features: &DeviceFeatures,
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
@@ -484,22 +485,14 @@ pub(crate) fn make_device(
     wanted.timeline.timeline_semaphore = bit(DeviceFeature::TimelineSemaphore);
     wanted.identifiers.shader_module_identifier = bit(DeviceFeature::ShaderIdentifiers);
     wanted.cache_control.pipeline_creation_cache_control = bit(DeviceFeature::ShaderIdentifiers);
-    // Of `VK_NV_cooperative_matrix2`, it is only told that it is there.
-    let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
-    let mut names: Vec<*const std::ffi::c_char> =
-        used.flat_map(extensions).map(|name| name.as_ptr()).collect();
-    // Drivers that translate to another API ask that one knows it.
     // SAFETY: the device was enumerated from this instance.
     let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
-    let subset = khr::portability_subset::NAME;
-    let translates = |it: &vk::ExtensionProperties| it.extension_name_as_c_str() == Ok(subset);
-    if known.unwrap_or_default().iter().any(translates) {
-        names.push(subset.as_ptr());
-    }
-    names.sort_unstable();
-    names.dedup();
-    let queues =
-        [vk::DeviceQueueCreateInfo::default().queue_family_index(family).queue_priorities(&[1.0])];
+    let names = portability::of_device(&known.unwrap_or_default(), features);
+    let names: Vec<*const std::ffi::c_char> = names.iter().map(|name| name.as_ptr()).collect();
+    let queue = |family: &u32| {
+        vk::DeviceQueueCreateInfo::default().queue_family_index(*family).queue_priorities(&[1.0])
+    };
+    let queues: Vec<vk::DeviceQueueCreateInfo<'_>> = families.iter().map(queue).collect();
     let listed = |feature| match feature {
         DeviceFeature::HalfArithmetic => {
             features.has(DeviceFeature::HalfArithmetic)
@@ -512,7 +505,7 @@ pub(crate) fn make_device(
             .queue_create_infos(&queues)
             .enabled_extension_names(&names)
             .push_next(chain);
-        // SAFETY: the device is one of the instance's, the queue family exists, the device has the features and lists
+        // SAFETY: the device is one of the instance's, the queue families exist and differ, the device has the features and lists
         // their extensions, and all that `create` points to lives through the call.
         unsafe { instance.raw.create_device(device, &create, None) }
     })

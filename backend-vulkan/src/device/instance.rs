@@ -1,10 +1,10 @@
 //! Opening the Vulkan loader, and the devices that it finds.
 
 use super::features::{self, CooperativeMatrix, DeviceFeatures};
-use super::limits;
 use super::workarounds::{Driver, workarounds};
+use super::{limits, portability, queues};
 use crate::error::Error;
-use ash::{khr, vk};
+use ash::vk;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -117,14 +117,8 @@ impl Instance {
         // SAFETY: the loader is open.
         let known = unsafe { entry.enumerate_instance_extension_properties(None) };
         let known = known.unwrap_or_default();
-        // Without it, loaders hide drivers that translate to another API, as MoltenVK does.
-        let portable = khr::portability_enumeration::NAME;
-        let lists = known.iter().any(|it| it.extension_name_as_c_str() == Ok(portable));
-        let names = if lists { vec![portable.as_ptr()] } else { Vec::new() };
-        let flags = match lists {
-            true => vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR,
-            false => vk::InstanceCreateFlags::empty(),
-        };
+        let (names, flags) = portability::of_instance(&known);
+        let names: Vec<*const std::ffi::c_char> = names.iter().map(|name| name.as_ptr()).collect();
         let create = vk::InstanceCreateInfo::default()
             .application_info(&application)
             .enabled_extension_names(&names)
@@ -151,7 +145,7 @@ impl Instance {
         let version = properties.api_version;
         let unusable = if version < vk::API_VERSION_1_1 {
             Some("it supports Vulkan 1.0 only; 1.1 is needed".to_owned())
-        } else if self.compute_family(device).is_none() {
+        } else if queues::compute_family(&self.families(device)).is_none() {
             Some("it has no queue for compute".to_owned())
         } else {
             limits::lacking(&properties.limits)
@@ -187,14 +181,10 @@ impl Instance {
         }
     }
 
-    /// The first queue family that computes.
-    pub(crate) fn compute_family(&self, device: vk::PhysicalDevice) -> Option<u32> {
+    /// The queue families of a device.
+    pub(crate) fn families(&self, device: vk::PhysicalDevice) -> Vec<vk::QueueFamilyProperties> {
         // SAFETY: the device was enumerated from this instance.
-        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
-        let family = families.iter().position(|family| {
-            family.queue_flags.contains(vk::QueueFlags::COMPUTE) && family.queue_count > 0
-        });
-        family.and_then(|family| u32::try_from(family).ok())
+        unsafe { self.raw.get_physical_device_queue_family_properties(device) }
     }
 
     /// The products of matrices that a subgroup of a device computes. The device must list the extension.
@@ -265,13 +255,6 @@ impl Instance {
             vk::MemoryPropertyFlags::HOST_VISIBLE | vk::MemoryPropertyFlags::HOST_COHERENT;
         // Some memory may be the driver's own: the two need not be equal.
         largest(local | visible).is_some_and(|seen| seen >= largest(local).unwrap_or(0) / 2)
-    }
-
-    /// The bits of a timestamp that count in a queue family.
-    pub(crate) fn timestamp_bits(&self, device: vk::PhysicalDevice, family: u32) -> u32 {
-        // SAFETY: the device was enumerated from this instance.
-        let families = unsafe { self.raw.get_physical_device_queue_family_properties(device) };
-        families.get(family as usize).map_or(0, |family| family.timestamp_valid_bits)
     }
 }
 

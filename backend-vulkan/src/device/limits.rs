@@ -2,10 +2,15 @@
 
 use crate::error::Error;
 use ash::vk;
-use torchlet_shaders::MOST_BINDINGS;
+use torchlet_shaders::Module;
 
 /// The invocations of a workgroup, at most. Vulkan asks for 128; all drivers of devices with Vulkan 1.1 have more.
 pub(crate) const MOST_INVOCATIONS: u32 = 256;
+
+/// The storage buffers of the shaders that programs cannot do without. Vulkan asks for 4; chains of element-wise functions, products, convolutions
+/// in tiles, recurrent layers and their like bind so many. Products that rotate their rows or put them into a cache (`gemv_placed`) bind more: where
+/// there are fewer, others do that behind the product.
+pub(crate) const NEEDED_BUFFERS: u32 = 7;
 
 /// What a device takes at most.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,28 +23,36 @@ pub(crate) struct Limits {
     pub(crate) tensor: u64,
     /// Bytes of the memory that a workgroup shares.
     pub(crate) shared: u32,
+    /// Storage buffers that a shader binds.
+    pub(crate) buffers: u32,
     /// What tensors begin at multiples of, in bytes.
     pub(crate) align: u64,
 }
 
 impl Limits {
-    /// What every device takes: Vulkan 1.1, table "Required Limits".
+    /// What every device takes that is not refused: Vulkan 1.1, table "Required Limits", and [`lacking`].
     pub(crate) const LEAST: Self = Limits {
         workgroups: [65535; 3],
         fold_at: [65535; 3],
         tensor: 1 << 27,
         shared: 1 << 14,
+        buffers: NEEDED_BUFFERS,
         align: 256,
     };
 
-    /// Those of a device; work is folded from `fold_at` workgroups on, if that is less.
-    pub(crate) fn of(device: &vk::PhysicalDeviceLimits, fold_at: Option<u32>) -> Self {
+    /// Those of a device; work is folded from `fold_at` workgroups on, and shaders bind `buffers`, if that is less.
+    pub(crate) fn of(
+        device: &vk::PhysicalDeviceLimits,
+        fold_at: Option<u32>,
+        buffers: Option<u32>,
+    ) -> Self {
         let workgroups = device.max_compute_work_group_count;
         Limits {
             workgroups,
             fold_at: workgroups.map(|most| most.min(fold_at.unwrap_or(most)).max(1)),
             tensor: device.max_storage_buffer_range.into(),
             shared: device.max_compute_shared_memory_size,
+            buffers: buffers_of(device).min(buffers.unwrap_or(u32::MAX)),
             // Shaders read four elements at a time.
             align: device.min_storage_buffer_offset_alignment.max(16),
         }
@@ -56,6 +69,11 @@ impl Limits {
             *folded.get_mut(along + 1).filter(|groups| **groups == 1)? = next;
         }
         self.take(folded).then_some(folded)
+    }
+
+    /// Whether a shader binds no more buffers than the device takes.
+    pub(crate) fn bind(&self, module: &Module) -> bool {
+        u32::try_from(module.bindings).is_ok_and(|count| count <= self.buffers)
     }
 
     /// Whether the device takes so many workgroups.
@@ -92,15 +110,18 @@ impl Default for Limits {
     }
 }
 
+/// The storage buffers that a shader of a device binds at most.
+fn buffers_of(device: &vk::PhysicalDeviceLimits) -> u32 {
+    device.max_per_stage_descriptor_storage_buffers.min(device.max_descriptor_set_storage_buffers)
+}
+
 /// What a device lacks of what all shaders count on, in words for the user.
 pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
     let [x, y, _] = device.max_compute_work_group_size;
     let invocations = device.max_compute_work_group_invocations.min(x).min(y);
-    let of_stage = device.max_per_stage_descriptor_storage_buffers;
-    let buffers = of_stage.min(device.max_descriptor_set_storage_buffers);
     let needs = [
         ("invocations in a workgroup", invocations, MOST_INVOCATIONS),
-        ("storage buffers for a shader", buffers, MOST_BINDINGS),
+        ("storage buffers for a shader", buffers_of(device), NEEDED_BUFFERS),
     ];
     let (what, has, needed) = needs.into_iter().find(|(_, has, needed)| has < needed)?;
     Some(format!("it has {has} {what}; {needed} are needed"))
@@ -109,11 +130,11 @@ pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use torchlet_shaders::MODULES;
 
     #[test]
     fn what_exceeds_a_dimension_goes_on_in_the_next() {
-        let limits =
-            Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], tensor: 0, shared: 0, align: 16 };
+        let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], ..Limits::default() };
         assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
         assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
         assert_eq!(limits.folded([40, 1, 1], 0), Some([10, 4, 1]));
@@ -139,7 +160,34 @@ mod tests {
         let said = lacking(&device).unwrap();
         assert_eq!(said, "it has 128 invocations in a workgroup; 256 are needed");
         device.max_compute_work_group_invocations = 1024;
+        device.max_per_stage_descriptor_storage_buffers = 7;
+        assert_eq!(lacking(&device), None);
+        device.max_descriptor_set_storage_buffers = 6;
+        let said = lacking(&device).unwrap();
+        assert_eq!(said, "it has 6 storage buffers for a shader; 7 are needed");
         device.max_per_stage_descriptor_storage_buffers = 4;
         assert!(lacking(&device).unwrap().starts_with("it has 4 storage buffers for a shader"));
+    }
+
+    #[test]
+    fn all_devices_bind_what_programs_cannot_do_without() {
+        let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
+        let more: Vec<&str> = more.map(|module| module.name).collect();
+        assert_eq!(more, ["gemv_placed", "gemv_placed_halves"]);
+        // And no more is asked for than that takes.
+        let most = MODULES.iter().filter(|module| Limits::LEAST.bind(module));
+        assert_eq!(most.map(|module| module.bindings).max(), Some(NEEDED_BUFFERS as usize));
+    }
+
+    #[test]
+    fn devices_tell_how_many_buffers_they_bind() {
+        let device = vk::PhysicalDeviceLimits {
+            max_per_stage_descriptor_storage_buffers: 16,
+            max_descriptor_set_storage_buffers: 8,
+            ..Default::default()
+        };
+        assert_eq!(Limits::of(&device, None, None).buffers, 8);
+        assert_eq!(Limits::of(&device, None, Some(7)).buffers, 7);
+        assert_eq!(Limits::of(&device, None, Some(9)).buffers, 8);
     }
 }

@@ -11,7 +11,9 @@ mod limits;
 mod memory;
 mod options;
 mod pipeline;
+mod portability;
 mod power;
+mod queues;
 mod recording;
 mod timestamps;
 #[cfg(test)]
@@ -21,14 +23,15 @@ mod workarounds;
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::{Context, chosen};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
-pub(crate) use found::{Best, Question};
+pub(crate) use found::{Best, Found, Question};
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub(crate) use limits::{Limits, MOST_INVOCATIONS};
 pub(crate) use options::Options;
 pub use options::{
-    DEVICE_VARIABLE, DISABLE_VARIABLE, MEMORY_LIMIT_VARIABLE, PIPELINE_CACHE_VARIABLE,
-    TIMEOUT_VARIABLE, TUNE_VARIABLE, user_cache_folder,
+    DEVICE_VARIABLE, DISABLE_VARIABLE, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,
+    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE, Upload,
+    user_cache_folder,
 };
 pub(crate) use pipeline::PipelineKey;
-pub(crate) use recording::{Binding, Command, Recording};
+pub(crate) use recording::{Binding, Command, Recording, hand_over_uploads};
 pub(crate) use timestamps::Clock;

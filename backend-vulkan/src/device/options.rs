@@ -20,6 +20,25 @@ pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 /// The environment variable that says how long programs may be measured when they are loaded, in seconds; 0 for not at all.
 pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 
+/// The environment variable that says whether matrix units are compared with what there is without: `on` or `off`.
+pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
+
+/// The environment variable that says how weights go to the device: `host`, `copy` or `transfer`.
+pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
+
+/// How weights go to the device when a program is loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Upload {
+    /// The host writes them where they stay, if it sees all of the device's memory; else as [`Transfer`](Self::Transfer).
+    #[default]
+    Host,
+    /// By way of memory of the host's own, from which the queue that computes copies them.
+    Copy,
+    /// The same by a queue for transfers alone, beside what computes, where the device has one; else as [`Copy`](Self::Copy).
+    Transfer,
+}
+
 /// How a device is opened.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
@@ -35,10 +54,18 @@ pub(crate) struct Options {
     pub(crate) timeout: Option<Duration>,
     /// How long a program may be measured when it is loaded; zero for not at all.
     pub(crate) tune: Option<Duration>,
+    /// Whether matrix units are compared with what there is without; so it is unless it is said.
+    pub(crate) probe_matrices: Option<bool>,
+    /// How weights go to the device.
+    pub(crate) upload: Option<Upload>,
+    /// Whether the queue that computes stands in for one for transfers alone, where there is none.
+    pub(crate) stand_in: bool,
     /// The way that calls go wherever they have so many.
     pub(crate) way: Option<u8>,
     /// The workgroups along a dimension from which on work goes on in the next.
     pub(crate) fold_at: Option<u32>,
+    /// The storage buffers that a shader binds at most.
+    pub(crate) buffers: Option<u32>,
     /// The invocations that keep the device busy.
     pub(crate) busy: Option<usize>,
     /// The most bytes to allocate in one piece.
@@ -59,6 +86,12 @@ impl Options {
             }),
             None => Ok(None),
         };
+        let switch = |name: &str| match variable(name).as_deref().map(str::trim) {
+            None | Some("") => Ok(None),
+            Some("on") => Ok(Some(true)),
+            Some("off") => Ok(Some(false)),
+            Some(text) => Err(Error::Unavailable(format!("{name} is '{text}', not on or off"))),
+        };
         let mut disabled = self.disabled;
         let names = variable(DISABLE_VARIABLE).unwrap_or_default();
         for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -77,8 +110,18 @@ impl Options {
             device: self.device.or_else(|| variable(DEVICE_VARIABLE)),
             pipeline_cache: pipeline_cache.filter(|folder| folder.as_os_str() != "off"),
             disabled,
+            probe_matrices: match self.probe_matrices {
+                Some(probe) => Some(probe),
+                None => switch(MATRICES_VARIABLE)?,
+            },
+            upload: match self.upload {
+                Some(upload) => Some(upload),
+                None => upload_of(variable(UPLOAD_VARIABLE).as_deref().unwrap_or_default())?,
+            },
+            stand_in: self.stand_in,
             way: self.way,
             fold_at: self.fold_at,
+            buffers: self.buffers,
             busy: self.busy,
             largest_allocation: self.largest_allocation,
             memory_limit: match self.memory_limit {
@@ -95,6 +138,21 @@ impl Options {
             },
         })
     }
+}
+
+/// What the variable says.
+fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
+    Ok(match text.trim() {
+        "" => None,
+        "host" => Some(Upload::Host),
+        "copy" => Some(Upload::Copy),
+        "transfer" => Some(Upload::Transfer),
+        _ => {
+            return Err(Error::Unavailable(format!(
+                "{UPLOAD_VARIABLE} is '{text}'; there are host, copy and transfer"
+            )));
+        }
+    })
 }
 
 /// Where programs of this user keep what they can make again: the folder `torchlet` in `$XDG_CACHE_HOME` or `~/.cache`,
@@ -155,6 +213,14 @@ mod tests {
         assert!(of(MEMORY_LIMIT_VARIABLE, "4 GiB").is_err());
         assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
+        assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));
+        assert_eq!(of(MATRICES_VARIABLE, "on").unwrap().probe_matrices, Some(true));
+        assert_eq!(of(MATRICES_VARIABLE, "").unwrap().probe_matrices, None);
+        assert!(of(MATRICES_VARIABLE, "perhaps").is_err());
+        assert_eq!(of(UPLOAD_VARIABLE, "copy").unwrap().upload, Some(Upload::Copy));
+        assert_eq!(of(UPLOAD_VARIABLE, "transfer").unwrap().upload, Some(Upload::Transfer));
+        assert_eq!(of(UPLOAD_VARIABLE, "").unwrap().upload, None);
+        assert!(of(UPLOAD_VARIABLE, "mail").is_err());
     }
 
     #[cfg(target_os = "linux")]

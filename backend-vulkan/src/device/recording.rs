@@ -3,10 +3,12 @@
 use super::Context;
 use super::completion::Completion;
 use super::pipeline::{Pipeline, PipelineKey};
+use super::queues::{Lane, Scope};
 use super::timestamps::Timestamps;
 use crate::error::Error;
 use ash::vk;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A range of a buffer that a command reads or writes.
 #[derive(Debug, Clone, Copy)]
@@ -58,22 +60,36 @@ pub(crate) struct Recording {
     pipelines: Vec<Arc<Pipeline>>,
     /// The times around each command, where it was recorded with them.
     timestamps: Option<Timestamps>,
+    /// The queue that it is for.
+    lane: Lane,
     context: Arc<Context>,
 }
 
 impl Recording {
+    /// For the queue that computes.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self, Error> {
+        Self::on(context, context.compute.clone())
+    }
+
+    /// Of copies to constants: for the queue for uploads, where there is one.
+    pub(crate) fn of_uploads(context: &Arc<Context>) -> Result<Self, Error> {
+        Self::on(context, context.uploads.as_ref().unwrap_or(&context.compute).clone())
+    }
+
+    fn on(context: &Arc<Context>, lane: Lane) -> Result<Self, Error> {
         let device = &context.raw;
         let mut recording = Recording {
             pool: vk::CommandPool::null(),
             commands: vk::CommandBuffer::null(),
-            completion: Completion::new(context)?,
+            completion: Completion::new(context, lane.clone())?,
             descriptors: vk::DescriptorPool::null(),
             pipelines: Vec::new(),
             timestamps: None,
+            lane,
             context: context.clone(),
         };
-        let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family);
+        let family = recording.lane.family;
+        let create = vk::CommandPoolCreateInfo::default().queue_family_index(family);
         // SAFETY: the queue family is the device's.
         recording.pool = unsafe { device.create_command_pool(&create, None) }
             .map_err(Error::of("vkCreateCommandPool"))?;
@@ -96,6 +112,9 @@ impl Recording {
         let mut pipelines = Vec::with_capacity(commands.len());
         for command in commands {
             if let Command::Dispatch { key, groups, bindings, .. } = command {
+                if self.lane.copies_only {
+                    return Err(Error::invalid("a dispatch on a queue for copies"));
+                }
                 let name = key.module.name;
                 self.context.limits.check_tensor(name, largest(bindings))?;
                 self.context.limits.check_workgroups(name, *groups)?;
@@ -110,7 +129,9 @@ impl Recording {
         unsafe { device.begin_command_buffer(self.commands, &Default::default()) }
             .map_err(Error::of("vkBeginCommandBuffer"))?;
         self.timestamps = match self.context.clock {
-            Some(_) if timed => Some(Timestamps::new(&self.context, commands.len() + 1)?),
+            Some(_) if timed && !self.lane.copies_only => {
+                Some(Timestamps::new(&self.context, commands.len() + 1)?)
+            }
             _ => None,
         };
         if let Some(timestamps) = &self.timestamps {
@@ -180,10 +201,10 @@ impl Recording {
             }
         }
         // What the device wrote becomes visible to the host.
+        let Scope { stages, writes, .. } = Scope::of(&self.lane);
         let barrier = [vk::MemoryBarrier::default()
-            .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
+            .src_access_mask(writes)
             .dst_access_mask(vk::AccessFlags::HOST_READ)];
-        let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
         // SAFETY: the command buffer is being recorded.
         unsafe {
             device.cmd_pipeline_barrier(
@@ -203,14 +224,8 @@ impl Recording {
     }
 
     fn barrier(&self) {
-        let access = vk::AccessFlags::SHADER_READ
-            | vk::AccessFlags::SHADER_WRITE
-            | vk::AccessFlags::TRANSFER_READ
-            | vk::AccessFlags::TRANSFER_WRITE;
-        let barrier = [vk::MemoryBarrier::default()
-            .src_access_mask(vk::AccessFlags::SHADER_WRITE | vk::AccessFlags::TRANSFER_WRITE)
-            .dst_access_mask(access)];
-        let stages = vk::PipelineStageFlags::COMPUTE_SHADER | vk::PipelineStageFlags::TRANSFER;
+        let Scope { stages, writes, all } = Scope::of(&self.lane);
+        let barrier = [vk::MemoryBarrier::default().src_access_mask(writes).dst_access_mask(all)];
         // SAFETY: the command buffer is being recorded, outside of any render pass.
         unsafe {
             self.context.raw.cmd_pipeline_barrier(
@@ -310,6 +325,35 @@ impl Recording {
     pub(crate) fn times(&self) -> Result<Option<Vec<u64>>, Error> {
         self.timestamps.as_ref().map(Timestamps::read).transpose()
     }
+}
+
+/// Lets the queue that computes see what the one for uploads wrote, and waits until it does. Nothing to do where there is none.
+///
+/// Uploads were waited for by the host alone: that makes what they wrote available, and a semaphore between the queues makes it visible.
+pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
+    let Some(uploads) = &context.uploads else { return Ok(()) };
+    let mut completion = Completion::new(context, context.compute.clone())?;
+    // SAFETY: a semaphore has no preconditions.
+    let semaphore = unsafe { context.raw.create_semaphore(&Default::default(), None) }
+        .map_err(Error::of("vkCreateSemaphore"))?;
+    let semaphores = [semaphore];
+    let signal = vk::SubmitInfo::default().signal_semaphores(&semaphores);
+    let signalled = context.submit(uploads, signal, vk::Fence::null());
+    let waited = signalled.and_then(|()| {
+        let waited = completion.submit_behind(semaphore).and_then(|()| completion.wait());
+        if waited.is_err() && !context.is_abandoned() {
+            // Nobody waited for the signal: it is over before the semaphore is gone. What this fails with, the wait has failed with before.
+            // SAFETY: the lock keeps other threads off the queue.
+            let _ = unsafe { context.raw.queue_wait_idle(*uploads.queue()) };
+        }
+        waited
+    });
+    if !context.is_abandoned() {
+        // SAFETY: no submission uses it: both are over, or none was made.
+        unsafe { context.raw.destroy_semaphore(semaphore, None) };
+    }
+    context.transfers.fetch_add(1, Ordering::Relaxed);
+    waited
 }
 
 impl Drop for Recording {

@@ -19,7 +19,7 @@ fn rules_are_broken() {
     }
 
     let buffer = Buffer::new(&context, 64, MemoryKind::Device).unwrap();
-    let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.family);
+    let create = vk::CommandPoolCreateInfo::default().queue_family_index(context.compute.family);
     // SAFETY: the queue family is the device's.
     let pool = unsafe { device.create_command_pool(&create, None) }.unwrap();
     let allocate =

@@ -4,7 +4,7 @@
 //! - One instance for the whole process (`instance.rs`): a driver of NVIDIA's refuses the thirty-first.
 //! - Comparisons with what is not a number, and conversions of what does not fit, are spelled out in shaders (`shaders/glsl`): NVIDIA's compiler
 //!   takes `a > b ? a : b` for a maximum that forgets what is not a number.
-//! - Loaders and portability subsets of drivers that translate to another API (`instance.rs`, `features.rs`).
+//! - Loaders and portability subsets of drivers that translate to another API (`portability.rs`).
 //! - Software devices and devices on batteries are not polled (`completion.rs`, `power.rs`).
 
 use super::features::DeviceFeature;

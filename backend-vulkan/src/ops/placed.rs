@@ -6,14 +6,13 @@
 use super::caches;
 use super::normed::{FEW_ROWS, Norm};
 use super::quantized::{Regular, Weighted, weighs_floats, weighted};
-use crate::device::DeviceFeature;
 use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::RotaryPush;
+use torchlet_shaders::{GemvPlaced, Pipeline, RotaryPush};
 
 /// The forms of rotations, as the shaders number them.
 pub(super) const NEIGHBOURS: u32 = 0;
@@ -71,9 +70,7 @@ impl Placing<'_> {
 /// Whether the current call, which is this product, leaves itself to the call that takes its result, if it is of few rows. Where it can be done
 /// is told by the bounds of shapes.
 pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> bool {
-    if !e.operator().is_ok_and(weighs_floats)
-        || !e.features().has(DeviceFeature::SubgroupArithmetic)
-    {
+    if !e.operator().is_ok_and(weighs_floats) || !e.can_run(&GemvPlaced::MODULE) {
         return false;
     }
     // What is constant is there whenever it is read.
@@ -201,6 +198,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
     use torchlet_graph::operators::Operator;
+    use torchlet_shaders::{GemvPlaced, Pipeline};
 
     const FLOAT: ScalarType = ScalarType::Float;
 
@@ -239,8 +237,19 @@ mod tests {
         features: &[DeviceFeature],
         rows: &[usize],
     ) -> Vec<Vec<&'static str>> {
+        shaders_of(graph, features, GemvPlaced::MODULE.bindings, rows)
+    }
+
+    /// The same where a shader binds so many buffers.
+    fn shaders_of(
+        graph: &Graph<'_>,
+        features: &[DeviceFeature],
+        buffers: usize,
+        rows: &[usize],
+    ) -> Vec<Vec<&'static str>> {
         let mut state = State::new(graph, HashSet::new()).unwrap();
         state.features = DeviceFeatures::only(features, 32);
+        state.limits.buffers = buffers as u32;
         state.busy = DeviceKind::Cpu.busy_invocations();
         let planned = encode(graph, &mut state, true).unwrap().0;
         let mut made = rehearsal::pipelines(graph, &state, usize::MAX);
@@ -266,6 +275,15 @@ mod tests {
         let found = shaders(&graph(64, false), &SUBGROUPS, &[64, 5, 4, 1]);
         let apart = ["matmul_tiled", "rotary"];
         assert_eq!(found, [&apart[..], &apart[..], &["gemv_placed"], &["gemv_placed"]]);
+    }
+
+    #[test]
+    fn where_fewer_buffers_are_bound_rotations_are_apart() {
+        let placed = GemvPlaced::MODULE.bindings;
+        assert_eq!(placed, 9, "eight, and one for what changes from run to run");
+        let found = shaders_of(&graph(64, false), &SUBGROUPS, placed - 1, &[64, 4, 1]);
+        let few = &["gemv_subgroups", "rotary"][..];
+        assert_eq!(found, [&["matmul_tiled", "rotary"][..], few, few]);
     }
 
     #[test]

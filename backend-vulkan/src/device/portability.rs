@@ -1,0 +1,83 @@
+//! What drivers that translate to another API, as MoltenVK does, ask of those who use them: which extensions and flags instances and devices are
+//! made with.
+
+use super::features::{self, DeviceFeature, DeviceFeatures};
+use ash::{khr, vk};
+use std::ffi::CStr;
+
+fn lists(known: &[vk::ExtensionProperties], name: &CStr) -> bool {
+    known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
+}
+
+/// The extensions and flags of an instance whose loader knows these: without them, loaders hide drivers that translate.
+pub(super) fn of_instance(
+    known: &[vk::ExtensionProperties],
+) -> (Vec<&'static CStr>, vk::InstanceCreateFlags) {
+    let name = khr::portability_enumeration::NAME;
+    match lists(known, name) {
+        true => (vec![name], vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR),
+        false => (Vec::new(), vk::InstanceCreateFlags::empty()),
+    }
+}
+
+/// The extensions of a device that lists these, to be used with these features, each once. A driver that translates asks that one knows it.
+pub(super) fn of_device(
+    known: &[vk::ExtensionProperties],
+    features: &DeviceFeatures,
+) -> Vec<&'static CStr> {
+    // Of `VK_NV_cooperative_matrix2`, it is only told that it is there.
+    let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
+    let mut names: Vec<&CStr> = used.flat_map(features::extensions).copied().collect();
+    let subset = khr::portability_subset::NAME;
+    names.extend(lists(known, subset).then_some(subset));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(names: &[&CStr]) -> Vec<vk::ExtensionProperties> {
+        let named = |name: &&CStr| vk::ExtensionProperties::default().extension_name(name);
+        names.iter().map(|name| named(name).unwrap()).collect()
+    }
+
+    const ENUMERATION: &CStr = c"VK_KHR_portability_enumeration";
+    const SUBSET: &CStr = c"VK_KHR_portability_subset";
+
+    #[test]
+    fn loaders_are_asked_for_drivers_that_translate_where_they_know_how() {
+        let with = listed(&[c"VK_KHR_surface", ENUMERATION, c"VK_EXT_debug_utils"]);
+        let flags = vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
+        assert_eq!(of_instance(&with), (vec![ENUMERATION], flags));
+        // The flag without the extension is an error, and so is an extension that the loader does not list.
+        let nothing = (Vec::new(), vk::InstanceCreateFlags::empty());
+        assert_eq!(of_instance(&listed(&[c"VK_KHR_surface"])), nothing);
+        assert_eq!(of_instance(&[]), nothing);
+        // Devices list this one.
+        assert_eq!(of_instance(&listed(&[SUBSET])), nothing);
+    }
+
+    #[test]
+    fn devices_that_translate_are_told_that_they_are_known() {
+        let features = DeviceFeatures::default();
+        assert_eq!(of_device(&listed(&[SUBSET]), &features), [SUBSET]);
+        assert!(of_device(&listed(&[ENUMERATION]), &features).is_empty());
+        assert!(of_device(&[], &features).is_empty());
+    }
+
+    #[test]
+    fn extensions_are_those_of_the_features_each_once() {
+        let [half, byte] = [DeviceFeature::HalfArithmetic, DeviceFeature::ByteArithmetic];
+        let both = DeviceFeatures::only(&[half, byte, DeviceFeature::CooperativeMatrix2], 32);
+        let known = listed(&[SUBSET, c"VK_KHR_shader_float16_int8", c"VK_KHR_8bit_storage"]);
+        assert_eq!(of_device(&known, &both), [SUBSET, c"VK_KHR_shader_float16_int8"]);
+        let all = DeviceFeatures::only(DeviceFeature::ALL, 32);
+        let names = of_device(&[], &all);
+        assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
+        assert!(!names.contains(&c"VK_NV_cooperative_matrix2"));
+        assert!(names.contains(&c"VK_KHR_timeline_semaphore"));
+    }
+}

@@ -1,0 +1,164 @@
+use super::*;
+use crate::device::DeviceFeatures;
+use crate::encode::encode;
+use crate::replay::varying_calls;
+use crate::state::State;
+use crate::steps::Step;
+use std::collections::HashSet;
+use torchlet_core::ScalarType;
+use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+
+/// A chunk of 24 tokens of a prompt that see all before them, whose position is an input.
+fn chunk(element: ScalarType, depth: usize) -> Graph<'static> {
+    let tensor = |sizes: [usize; 4]| {
+        Value::Tensor(Tensor {
+            scalar_type: element,
+            host_type: element,
+            sizes: sizes.to_vec(),
+            dynamic: false,
+            data: None,
+            changes: None,
+        })
+    };
+    let (queries, keys) = (tensor([1, 24, 4, depth]), tensor([1, 128, 2, depth]));
+    let values = vec![
+        queries.clone(),
+        keys.clone(),
+        keys,
+        Value::SymInt(0),
+        Value::None,
+        Value::Double(0.0),
+        Value::Bool(true),
+        Value::None,
+        queries,
+    ];
+    let node = Node::new(Operator::LLAMA_CUSTOM_SDPA, vec![0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    Graph {
+        values,
+        nodes: vec![node],
+        inputs: vec![0, 1, 2, 3],
+        outputs: vec![8],
+        ..Graph::default()
+    }
+}
+
+#[test]
+fn a_position_is_read_from_memory_however_many_rows_there_are() {
+    let cases = [
+        (
+            ScalarType::Half,
+            64,
+            DeviceFeatures::multiplying_halves(),
+            "attention_cooperative_replayed",
+        ),
+        (ScalarType::Half, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
+        (ScalarType::Float, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
+        (ScalarType::Float, 128, DeviceFeatures::default(), "attention_replayed"),
+    ];
+    for (element, depth, mut features, shader) in cases {
+        features.subgroup_size = 32;
+        let graph = chunk(element, depth);
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        (state.features, state.limits.shared) = (features, 48 << 10);
+        state.varying = varying_calls(&graph);
+        encode(&graph, &mut state, true).unwrap();
+        let mut at = |position| {
+            state.integers[3] = Some(position);
+            encode(&graph, &mut state, false).unwrap().0
+        };
+        let [first, next, last] = [at(0), at(24), at(104)];
+        for (other, what) in [(&next, "the next chunk"), (&last, "the last chunk")] {
+            assert_eq!(first.len(), other.len(), "{shader}, {what}");
+            for (a, b) in first.iter().zip(other) {
+                assert_eq!(a.key.module.name, shader);
+                assert_eq!((&a.key, &a.accesses, a.groups), (&b.key, &b.accesses, b.groups));
+                assert_eq!(a.push(), b.push(), "{shader}, {what}");
+                assert_ne!(a.in_memory(), b.in_memory(), "{shader}, {what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn all_invocations_bring_as_much_and_all_take_part() {
+    let sixteens = || (1..=8).map(|sides| sides * SIDE);
+    let depths = sixteens().flat_map(|keys| sixteens().map(move |values| [keys, values]));
+    let mut found = 0;
+    for depths in depths {
+        for subgroup in [32, 64, 128] {
+            for shared in [16 << 10, 48 << 10, 64 << 10] {
+                for enough in [1, 100, usize::MAX] {
+                    let sizes = [96, 1024];
+                    for parts in parts_of(depths, sizes, subgroup, shared, enough) {
+                        found += 1;
+                        let lanes = 32 * parts;
+                        // The shader's groups of eight elements of 32 rows.
+                        let brought = depths.map(|depth| 32 * depth / 8);
+                        assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
+                        assert_eq!(lanes % subgroup, 0);
+                    }
+                }
+            }
+        }
+    }
+    assert!(found > 500, "{found}");
+}
+
+#[test]
+fn parts_are_fewer_where_there_are_few_rows() {
+    let first = |found: Vec<usize>| found.first().copied();
+    let parts = |depth, sizes| first(parts_of([depth; 2], sizes, 32, 48 << 10, 128));
+    assert_eq!(parts(64, [96, 1024]), Some(4));
+    assert_eq!(parts(64, [12, 197]), Some(1));
+    assert_eq!(parts(128, [1, 16]), Some(2));
+    assert_eq!(parts(80, [16, 1024]), Some(2), "five sixteens are no multiple of four parts");
+    assert_eq!(parts(64, [96, 1]), None);
+    assert_eq!(parts(72, [96, 1024]), None);
+    assert_eq!(first(parts_of([64; 2], [12, 197], 64, 48 << 10, 128)), Some(2));
+    assert_eq!(first(parts_of([64; 2], [12, 197], 16, 48 << 10, 128)), None);
+    assert_eq!(parts_of([64; 2], [12, 197], 32, 48 << 10, 128), [1, 4, 2], "others behind it");
+}
+
+#[test]
+fn shares_of_fewer_batches_take_no_more_memory() {
+    let tensor = |sizes: [usize; 4]| {
+        Value::Tensor(Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: sizes.to_vec(),
+            dynamic: true,
+            data: None,
+            changes: None,
+        })
+    };
+    let keys = tensor([9, 1, 128, 8]);
+    let queries = tensor([9, 4, 1, 8]);
+    let graph = Graph {
+        values: vec![queries.clone(), keys.clone(), keys, Value::None, queries],
+        nodes: vec![Node::new(Operator::ATTENTION, vec![0, 1, 2, 3, 3, 3, 4])],
+        inputs: vec![0, 1, 2],
+        outputs: vec![4],
+        ..Graph::default()
+    };
+    let mut state = State::new(&graph, HashSet::new()).unwrap();
+    // A workgroup for each of the nine batches; of eight, one would have to have two.
+    state.busy = 9 * 128;
+    let bytes = |state: &State, steps: &[Step]| {
+        assert_eq!(steps.len(), 1);
+        state.tensor(steps[0].accesses[5].tensor).unwrap().bytes()
+    };
+    let (steps, _) = encode(&graph, &mut state, true).unwrap();
+    let planned = bytes(&state, &steps);
+    // One dimension is larger than its bound, another one smaller.
+    for input in 0..3 {
+        state.tensors[input].as_mut().unwrap().sizes[0] = 10;
+    }
+    assert!(encode(&graph, &mut state, false).is_err());
+    for batches in 1..9 {
+        for input in 0..3 {
+            state.tensors[input].as_mut().unwrap().sizes[0] = batches;
+        }
+        let (steps, _) = encode(&graph, &mut state, false).unwrap();
+        assert!(bytes(&state, &steps) <= planned, "{batches} batches");
+    }
+}
