@@ -147,7 +147,8 @@ fn codes_in_tiles_are_what_other_kernels_make_of_them() {
         let other = features.iter().fold(VulkanBackend::builder(), |it, one| it.disable(*one));
         let (others, without) = outputs(&file, other.build());
         assert!(tiles == others, "{file}");
-        let in_tiles = |shaders: &[String]| shaders.iter().any(|it| it.contains("convolution_codes"));
+        let in_tiles =
+            |shaders: &[String]| shaders.iter().any(|it| it.contains("convolution_codes"));
         assert!(in_tiles(&with) && !in_tiles(&without), "{file}: {with:?}, {without:?}");
     }
 }

@@ -18,10 +18,8 @@ pub(crate) enum Derived {
     Transposed(Transposed),
     /// Codes of 4 bits, two in a byte.
     Nibbles(Nibbles),
-    /// Rows of codes of 8 bits, in groups of 16.
+    /// Rows of codes of 8 bits, in groups of 16, each with its sum behind it in a group of its own.
     Packed(Rows),
-    /// The sums of such rows.
-    Sums(Rows),
     /// What a batch normalisation multiplies with.
     Scale(BatchNorm),
     /// What a batch normalisation adds.
@@ -133,7 +131,6 @@ impl Derived {
             Derived::Transposed(transposed) => transposed.source.element,
             Derived::Nibbles(nibbles) => nibbles.source.element,
             Derived::Packed(rows) => rows.source.element,
-            Derived::Sums(_) => Element::I32,
             Derived::Beside(beside) => beside.element,
             Derived::Shared(_) => Element::F32,
         }
@@ -146,8 +143,7 @@ impl Derived {
                 vec![matrices.count, matrices.columns, matrices.pitch()]
             }
             Derived::Nibbles(nibbles) => vec![nibbles.rows, nibbles.columns / 2],
-            Derived::Packed(rows) => vec![rows.rows, rows.parts, rows.padded()],
-            Derived::Sums(rows) => vec![rows.rows],
+            Derived::Packed(rows) => vec![rows.rows, rows.packed()],
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
             Derived::Beside(beside) => vec![beside.numel],
             Derived::Shared(shared) => vec![shared.counts.saturating_add(shared.shares), 4],
@@ -171,8 +167,7 @@ impl Derived {
     pub(crate) fn grain(&self) -> usize {
         match self {
             Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) => self.bytes(),
-            Derived::Packed(rows) => rows.parts.saturating_mul(rows.padded()),
-            Derived::Sums(_) => size_of::<i32>(),
+            Derived::Packed(rows) => rows.packed(),
             Derived::Transposed(Transposed { source, matrices }) => {
                 matrices.pitch().saturating_mul(source.element.size())
             }
@@ -205,18 +200,18 @@ impl Derived {
                 let bytes = of(rows.source.id)?;
                 let first = from.checked_div(self.grain()).unwrap_or(0);
                 target.fill(0);
-                let parts = rows.of(&bytes, first).flat_map(|row| row.chunks(rows.codes.max(1)));
-                for (target, part) in target.chunks_mut(rows.padded().max(1)).zip(parts) {
-                    if let Some(target) = target.get_mut(..part.len()) {
-                        target.copy_from_slice(part);
+                let targets = target.chunks_exact_mut(rows.packed());
+                for (target, row) in targets.zip(rows.of(&bytes, first)) {
+                    let (codes, sum) = target.split_at_mut(rows.packed() - GROUP);
+                    let parts = row.chunks(rows.codes.max(1));
+                    for (target, part) in codes.chunks_mut(rows.padded().max(1)).zip(parts) {
+                        if let Some(target) = target.get_mut(..part.len()) {
+                            target.copy_from_slice(part);
+                        }
                     }
+                    let total: i32 = row.iter().map(|code| i32::from(code.cast_signed())).sum();
+                    fill(sum, [total.to_le_bytes()]);
                 }
-            }
-            Derived::Sums(rows) => {
-                let bytes = of(rows.source.id)?;
-                let sum = |row: &[u8]| row.iter().map(|code| i32::from(code.cast_signed())).sum();
-                let sums = rows.of(&bytes, from / size_of::<i32>()).map(sum);
-                fill(target, sums.map(i32::to_le_bytes));
             }
             Derived::Scale(norm) => {
                 let scale = norm.scale(of)?;
@@ -239,6 +234,11 @@ impl Rows {
     /// The codes of a part, padded to whole groups.
     pub(crate) fn padded(&self) -> usize {
         self.codes.next_multiple_of(GROUP)
+    }
+
+    /// The bytes of a row that is packed, with its sum.
+    pub(crate) fn packed(&self) -> usize {
+        self.parts.saturating_mul(self.padded()).saturating_add(GROUP)
     }
 
     /// The codes that count of the rows from `first` on.
@@ -363,20 +363,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_codes_are_padded_and_summed() {
+    fn rows_of_codes_are_padded_and_have_their_sums() {
         // Two rows of two parts of three codes, and one that does not count.
         let codes: Vec<u8> = (-7i8..7).map(i8::cast_unsigned).collect();
         let source = Source { id: 0, element: Element::I8 };
         let rows = Rows { source, rows: 2, pitch: 7, parts: 2, codes: 3 };
-        let made = |derived: Derived| {
-            let mut target = vec![9; derived.bytes()];
-            derived.make(&|_| Ok(codes[..].into()), 0, &mut target).unwrap();
-            target
-        };
+        let derived = Derived::Packed(rows);
+        let mut target = vec![9; derived.bytes()];
+        derived.make(&|_| Ok(codes[..].into()), 0, &mut target).unwrap();
         let padded = |first: usize| [&codes[first..first + 3], &[0; 13]].concat();
-        assert_eq!(made(Derived::Packed(rows)), [0, 3, 7, 10].map(padded).concat());
-        let sums = [-7 - 6 - 5 - 4 - 3 - 2, 1 + 2 + 3 + 4 + 5];
-        assert_eq!(made(Derived::Sums(rows)), sums.map(i32::to_le_bytes).concat());
+        let sum = |sum: i32| [&sum.to_le_bytes()[..], &[0; 12]].concat();
+        let first = [padded(0), padded(3), sum(-7 - 6 - 5 - 4 - 3 - 2)].concat();
+        let second = [padded(7), padded(10), sum(1 + 2 + 3 + 4 + 5)].concat();
+        assert_eq!(target, [first, second].concat());
     }
 
     #[test]
@@ -394,7 +393,6 @@ mod tests {
             (Derived::Transposed(Transposed { source, matrices }), 32),
             (Derived::Nibbles(nibbles), 999),
             (Derived::Packed(rows), 7),
-            (Derived::Sums(rows), 13),
         ] {
             let mut whole = vec![9; derived.bytes()];
             derived.make(&of, 0, &mut whole).unwrap();

@@ -18,7 +18,7 @@
 //
 // Of a convolution, the rows are output channels, and the columns windows of a picture whose channels lie beside each other, in whole
 // units: the terms of a window are the channels of each of its taps. Of a product (OF_ROWS), the rows are those of the input, and
-// the columns rows of weights.
+// the columns rows of weights. Behind each row of weights, the first word of one more unit has its sum.
 //
 // Plain: an invocation keeps a block of rows of four columns. COOPERATIVE: each subgroup of 32 invocations keeps a part of the tile in matrices of
 // 16 times 16, multiplied MATRIX_K terms at a time.
@@ -75,9 +75,13 @@ WORDS_IN(0, a)
 WORDS_IN(1, b)
 RUN_IN(2, scale, SCALE)
 RUN_IN(3, bias, BIAS)
-// The sums of rows of weights.
-WORDS_IN(4, weight_sum)
-RUN_OUT(5, y, OUT)
+RUN_OUT(4, y, OUT)
+
+// The sum of a row of weights.
+int sum_of(uint row) {
+    uint at = (row * (push.units + 1) + push.units) * 4;
+    return int(OF_ROWS != 0 ? b.words[at] : a.words[at]);
+}
 
 // Writes the first `count` of four codes from element `at` on. Others may write the other codes of a word at the same time.
 void write_codes(uint at, ivec4 v, uint count) {
@@ -103,7 +107,7 @@ void finish(uint batch, uint m, uint n, ivec4 sum) {
     uvec4 rows = uvec4(batch % push.groups * push.m + m);
     if (OF_ROWS != 0) rows = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
     ivec4 sums;
-    [[unroll]] for (uint i = 0; i < 4; ++i) sums[i] = int(weight_sum.words[rows[i]]);
+    [[unroll]] for (uint i = 0; i < 4; ++i) sums[i] = sum_of(rows[i]);
     vec4 v = vec4(sum - push.zero * sums) * scale_each(rows) * push.scale;
     if (HAS_BIAS != 0) v += bias_each(rows);
     v = mix(clamp(v, push.low, push.high), v, isnan(v));
@@ -119,7 +123,7 @@ void finish(uint batch, uint m, uint n, ivec4 sum) {
     }
 }
 
-#define PARTS_SLOT 6
+#define PARTS_SLOT 5
 #define SUM ivec4
 #include "splits.glsl"
 
@@ -140,7 +144,8 @@ ivec2 windows[MOST_UNITS];
 uvec4 a_unit(uint base, uint m, uint k, uint end, uint i) {
     uint unit = k + i % TILE_K;
     uint row = min(m + i / TILE_K, push.m - 1);
-    return unit < end ? a_by_4.words[base + row * push.units + unit] : uvec4(0);
+    uint pitch = push.units + (OF_ROWS != 0 ? 0 : 1);
+    return unit < end ? a_by_4.words[base + row * pitch + unit] : uvec4(0);
 }
 
 // The same of `b`, whose first column is `n`; this invocation's number `own`.
@@ -148,7 +153,7 @@ uvec4 b_unit(uint base, uint n, uint k, uint i, uint own) {
     uint unit = k + i % TILE_K;
     if (OF_ROWS != 0) {
         uint row = min(n + i / TILE_K, push.n - 1);
-        return b_by_4.words[base + row * push.units + min(unit, push.units - 1)];
+        return b_by_4.words[base + row * (push.units + 1) + min(unit, push.units - 1)];
     }
     int tap = int(unit / push.place_units);
     ivec2 at = windows[own] + ivec2(tap / push.kernel_x * push.dilation_y, tap % push.kernel_x * push.dilation_x);
@@ -184,7 +189,7 @@ void main() {
     uint split = gl_WorkGroupID.z % push.splits;
     uint tile_m = gl_WorkGroupID.y * TILE_M;
     uint tile_n = gl_WorkGroupID.x * TILE_N;
-    uint a_base = batch % push.groups * push.m * push.units;
+    uint a_base = batch % push.groups * push.m * (push.units + 1);
     uint b_base = OF_ROWS != 0 ? 0 : batch * uint(push.in_y * push.in_x) * push.place_units;
     uint start = split * push.split_units;
     uint end = min(start + push.split_units, push.units);

@@ -160,27 +160,31 @@ vec4 pow_f(vec4 a, vec4 b) {
 
 bvec4 either_is_nan(vec4 a, vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isnan(b)), vec4(0.0)); }
 
+// What a function of two operands, by its number, makes of `a` and `b`; nothing, if there is none.
+#define BINARY_CASES(function) \
+    switch (function) { \
+        case ADD: return a + alpha * b; \
+        case SUB: return a - alpha * b; \
+        case MUL: return a * b; \
+        case DIV: return a / b; \
+        case DIV_FLOOR: return floor_div_f(a, b); \
+        case DIV_TRUNC: return trunc(a / b); \
+        case POW: return pow_f(a, b); \
+     /* NaN is contagious. */ \
+        case MINIMUM: return mix(min(a, b), a + b, either_is_nan(a, b)); \
+        case MAXIMUM: return mix(max(a, b), a + b, either_is_nan(a, b)); \
+        case EQ: return vec4(equal(a, b)); \
+        case NE: return vec4(notEqual(a, b)); \
+        case LT: return vec4(lessThan(a, b)); \
+        case LE: return vec4(lessThanEqual(a, b)); \
+        case GT: return vec4(greaterThan(a, b)); \
+        case GE: return vec4(greaterThanEqual(a, b)); \
+        case LOGICAL_AND: return vec4(notEqual(a, vec4(0.0))) * vec4(notEqual(b, vec4(0.0))); \
+        case LOGICAL_OR: return max(vec4(notEqual(a, vec4(0.0))), vec4(notEqual(b, vec4(0.0)))); \
+    }
+
 #define BINARY(name, function) \
     vec4 name(vec4 a, vec4 b, float alpha) { \
-        switch (function) { \
-            case ADD: return a + alpha * b; \
-            case SUB: return a - alpha * b; \
-            case MUL: return a * b; \
-            case DIV: return a / b; \
-            case DIV_FLOOR: return floor_div_f(a, b); \
-            case DIV_TRUNC: return trunc(a / b); \
-            case POW: return pow_f(a, b); \
-     /* NaN is contagious. */ \
-            case MINIMUM: return mix(min(a, b), a + b, either_is_nan(a, b)); \
-            case MAXIMUM: return mix(max(a, b), a + b, either_is_nan(a, b)); \
-            case EQ: return vec4(equal(a, b)); \
-            case NE: return vec4(notEqual(a, b)); \
-            case LT: return vec4(lessThan(a, b)); \
-            case LE: return vec4(lessThanEqual(a, b)); \
-            case GT: return vec4(greaterThan(a, b)); \
-            case GE: return vec4(greaterThanEqual(a, b)); \
-            case LOGICAL_AND: return vec4(notEqual(a, vec4(0.0))) * vec4(notEqual(b, vec4(0.0))); \
-            case LOGICAL_OR: return max(vec4(notEqual(a, vec4(0.0))), vec4(notEqual(b, vec4(0.0)))); \
-        } \
+        BINARY_CASES(function) \
         return a; \
     }

@@ -91,21 +91,23 @@ uint place(uint i, uint strides) {
 
 #define OPERAND(operands, shift) registers[min((operands >> shift) & 0xff, 13)]
 
-#define FUNCTIONS(unary, binary, function) \
-    UNARY(unary, function) \
-    BINARY(binary, function - BINARY_FROM)
+UNARY(unary_0, FUNCTION_0)
+UNARY(unary_1, FUNCTION_1)
+UNARY(unary_2, FUNCTION_2)
+UNARY(unary_3, FUNCTION_3)
+UNARY(unary_4, FUNCTION_4)
+UNARY(unary_5, FUNCTION_5)
+UNARY(unary_6, FUNCTION_6)
+UNARY(unary_7, FUNCTION_7)
+UNARY(unary_8, FUNCTION_8)
 
-FUNCTIONS(unary_0, binary_0, FUNCTION_0)
-FUNCTIONS(unary_1, binary_1, FUNCTION_1)
-FUNCTIONS(unary_2, binary_2, FUNCTION_2)
-FUNCTIONS(unary_3, binary_3, FUNCTION_3)
-FUNCTIONS(unary_4, binary_4, FUNCTION_4)
-FUNCTIONS(unary_5, binary_5, FUNCTION_5)
-FUNCTIONS(unary_6, binary_6, FUNCTION_6)
-FUNCTIONS(unary_7, binary_7, FUNCTION_7)
-FUNCTIONS(unary_8, binary_8, FUNCTION_8)
+// The functions of two operands are short: one has them all.
+vec4 binary_of(uint function, vec4 a, vec4 b, float alpha) {
+    BINARY_CASES(function)
+    return a;
+}
 
-#define STAGE(index, function, operands, unary, binary) \
+#define STAGE(index, function, operands, unary) \
     if (function != NO_STAGE) { \
         float p = push.parameters[2 * index]; \
         float q = push.parameters[2 * index + 1]; \
@@ -113,7 +115,7 @@ FUNCTIONS(unary_8, binary_8, FUNCTION_8)
         vec4 b = ((operands >> 8) & 0xff) == NUMBER ? vec4(p) : OPERAND(operands, 8); \
         vec4 result; \
         if (function < BINARY_FROM) result = unary(a, p, q); \
-        else if (function < WHERE) result = binary(a, b, q); \
+        else if (function < WHERE) result = binary_of(function - BINARY_FROM, a, b, q); \
         else result = mix(OPERAND(operands, 16), b, notEqual(a, vec4(0))); \
         registers[5 + index] = result; \
         if (KEPT_STAGE == index) kept_write_f4(i, result); \
@@ -130,14 +132,14 @@ void main() {
     READ(2, in2, LAYOUT_2)
     READ(3, in3, LAYOUT_3)
     READ(4, in4, LAYOUT_4)
-    STAGE(0, FUNCTION_0, OPERANDS_0, unary_0, binary_0)
-    STAGE(1, FUNCTION_1, OPERANDS_1, unary_1, binary_1)
-    STAGE(2, FUNCTION_2, OPERANDS_2, unary_2, binary_2)
-    STAGE(3, FUNCTION_3, OPERANDS_3, unary_3, binary_3)
-    STAGE(4, FUNCTION_4, OPERANDS_4, unary_4, binary_4)
-    STAGE(5, FUNCTION_5, OPERANDS_5, unary_5, binary_5)
-    STAGE(6, FUNCTION_6, OPERANDS_6, unary_6, binary_6)
-    STAGE(7, FUNCTION_7, OPERANDS_7, unary_7, binary_7)
-    STAGE(8, FUNCTION_8, OPERANDS_8, unary_8, binary_8)
+    STAGE(0, FUNCTION_0, OPERANDS_0, unary_0)
+    STAGE(1, FUNCTION_1, OPERANDS_1, unary_1)
+    STAGE(2, FUNCTION_2, OPERANDS_2, unary_2)
+    STAGE(3, FUNCTION_3, OPERANDS_3, unary_3)
+    STAGE(4, FUNCTION_4, OPERANDS_4, unary_4)
+    STAGE(5, FUNCTION_5, OPERANDS_5, unary_5)
+    STAGE(6, FUNCTION_6, OPERANDS_6, unary_6)
+    STAGE(7, FUNCTION_7, OPERANDS_7, unary_7)
+    STAGE(8, FUNCTION_8, OPERANDS_8, unary_8)
     y_write_f4(i, last);
 }

@@ -347,9 +347,9 @@ pipelines! {
 
     /// Convolutions of 8-bit codes with 8-bit weights, or products of rows of both (`of_rows`), in whole numbers: a workgroup of `lanes`
     /// computes `tile_m` rows of `tile_n` columns, `tile_k` units of 16 terms at a time. If tiles are `shared` by several, their sums are in
-    /// the seventh buffer, and how many are there in the last. Buffers: the rows' factor, the columns', scales, bias, sums of
-    /// rows of weights, output.
-    ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
+    /// the sixth buffer, and how many are there in the last. Buffers: the rows' factor, the columns', scales, bias, output. Behind each
+    /// row of weights is one more unit, of which the first word is its sum.
+    ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 7 buffers, {
         scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool, of_rows: bool, tile_m: u32, tile_n: u32,
         tile_k: u32, shared: bool, lanes: u32, matrix_k: u32,
     }, {

@@ -164,11 +164,7 @@ impl Product<'_> {
         for operand in [self.input, self.out] {
             u32_of(operand.numel())?;
         }
-        let weights = match self.windows {
-            None => None,
-            Some(_) => Some(e.derived(Derived::Packed(self.weights))?),
-        };
-        let sums = e.derived(Derived::Sums(self.weights))?;
+        let weights = e.derived(Derived::Packed(self.weights))?;
         let packed = match &self.windows {
             None => None,
             Some(windows) => Some(self.pack(e, windows)?),
@@ -222,14 +218,15 @@ impl Product<'_> {
             ..self.placed()?
         };
         let first = packed.as_ref().unwrap_or(self.input).id;
-        let second = weights.map_or(self.weights.source.id, |weights| weights.id);
-        let [a, b] = if self.windows.is_some() { [second, first] } else { [first, second] };
+        let [a, b] = match self.windows {
+            Some(_) => [weights.id, first],
+            None => [first, weights.id],
+        };
         let accesses = [
             read(a),
             read(b),
             read(self.scales.id),
             read(bias.id),
-            read(sums.id),
             write(self.out.id),
             write(part.id),
             write(counts.id),
@@ -316,4 +313,79 @@ impl Product<'_> {
 fn module(matrix_k: Option<u32>) -> Module {
     let better = ConvolutionCodes::BETTER.first().filter(|_| matrix_k.is_some());
     better.copied().unwrap_or(ConvolutionCodes::MODULE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceFeatures;
+    use crate::encode::encode;
+    use crate::ops::testing::tensor;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Value};
+    use torchlet_graph::operators::Operator;
+
+    const BUSY: usize = 1 << 18;
+
+    #[test]
+    fn tiles_fit_and_are_shared_where_they_are_few() {
+        let shared = 48 << 10;
+        let of = |shape, units| Tiles::of(shape, units, BUSY, shared).unwrap();
+        assert_eq!(
+            of([1, 4096, 4096], 64),
+            Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 }
+        );
+        let few = of([1, 512, 49], 288);
+        assert_eq!((few.tile, few.units, few.splits), ([64, 64], 8, 18));
+        assert_eq!(of([1, 32, 49], 2), Tiles { tile: [32, 64], units: 4, lanes: 128, splits: 1 });
+        assert_eq!(of([1, 49, 20], 9).tile, [64, 32]);
+        assert_eq!(of([usize::MAX, 64, 64], 9).splits, 1);
+        // Where less is shared, fewer terms are brought at a time, or no tiles are.
+        let least = Tiles { tile: [64, 64], units: 4, lanes: 128, splits: 18 };
+        assert_eq!(Tiles::of([1, 512, 49], 288, BUSY, 16 << 10), Some(least));
+        assert_eq!(Tiles::of([1, 512, 49], 288, BUSY, 8 << 10), None);
+    }
+
+    /// The shaders of a convolution of so many channels with 3×3 windows in so many groups on a device.
+    fn shaders(features: DeviceFeatures, channels: [usize; 2], groups: usize) -> Vec<&'static str> {
+        let [inputs, outputs] = channels;
+        let row = inputs / groups * 9;
+        let char = ScalarType::Char;
+        let float = ScalarType::Float;
+        let mut values = vec![
+            tensor(char, &[1, inputs, 8, 7], false),
+            tensor(char, &[outputs, row], true),
+            tensor(float, &[outputs], true),
+            tensor(char, &[1, outputs, 8, 7], false),
+        ];
+        values.extend([Value::Double(0.5), Value::Int(3), Value::None]);
+        values.extend([[3, 3], [1, 1]].map(|list| Value::IntList(list.to_vec())));
+        values.push(Value::Int(groups as i64));
+        // Input, its scale and zero point, weights, their sums, scales, the output's, bias, kernel, stride, padding, dilation, groups.
+        let args = vec![0, 4, 5, 1, 2, 2, 4, 5, 6, 7, 8, 8, 8, 9, 3];
+        let nodes = vec![Node::new(Operator::ET_VK_Q8TA_CONV2D, args)];
+        let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![3], ..Graph::default() };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.features = features;
+        let steps = encode(&graph, &mut state, true).unwrap().0;
+        steps.iter().map(|step| step.key.module.name).collect()
+    }
+
+    #[test]
+    fn devices_have_the_kernel_that_they_can_run() {
+        let dot = || DeviceFeatures::only(&[DeviceFeature::IntegerDotProduct], 32);
+        let tiles = ["pack_codes", "convolution_codes"];
+        assert_eq!(shaders(dot(), [16, 32], 1), tiles);
+        assert_eq!(shaders(dot(), [32, 32], 2), tiles);
+        let matrices = ["pack_codes", "convolution_codes_cooperative"];
+        assert_eq!(shaders(DeviceFeatures::multiplying_codes(32), [16, 32], 1), matrices);
+        assert_eq!(shaders(DeviceFeatures::multiplying_codes(16), [16, 32], 1), matrices);
+        // Neither; few channels of an output; groups that would be padding for the most part.
+        let any = ["convolution_quantized"];
+        assert_eq!(shaders(DeviceFeatures::default(), [16, 32], 1), any);
+        assert_eq!(shaders(dot(), [16, 15], 1), any);
+        assert_eq!(shaders(dot(), [12, 48], 3), any);
+    }
 }
