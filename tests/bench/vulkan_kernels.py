@@ -70,23 +70,23 @@ def linear(rows: int, inputs: int, outputs: int):
     return layer(lambda: nn.Linear(inputs, outputs, bias=False), rows, inputs)
 
 
-HALF = ("fp16",)
+HALF, CODES = ("fp16",), ("fp32", "fp16", "int8")
 
 KERNELS: dict[str, Kernel] = {
-    "matmul_4096": Kernel("product", "4096×4096 · 4096×4096", function(torch.mm, (4096, 4096), (4096, 4096))),
+    "matmul_4096": Kernel("product", "4096×4096 · 4096×4096", function(torch.mm, (4096, 4096), (4096, 4096)), ("fp32", "fp16", "bf16")),
     "linear_vit": Kernel("product", "197×768 · 768×3072", linear(197, 768, 3072)),
-    "linear_prompt": Kernel("product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF),
+    "linear_prompt": Kernel("product", "512×2048 · 2048×8192", linear(512, 2048, 8192), ("fp16", "bf16", "int8")),
     "linear_token": Kernel("product", "1×2048 · 2048×8192", linear(1, 2048, 8192)),
     "q4_token": Kernel("4-bit product", "1×2048 · 2048×8192", linear(1, 2048, 8192), HALF, True),
     "q4_head": Kernel("4-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, True),
     "q4_prompt": Kernel("4-bit product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF, True),
-    "conv_stem": Kernel("convolution", "7×7/2, 3→64, 224²", convolution(3, 64, 7, 224, 2)),
-    "conv_wide": Kernel("convolution", "3×3, 64→64, 56²", convolution(64, 64, 3, 56)),
-    "conv_deep": Kernel("convolution", "3×3, 512→512, 7²", convolution(512, 512, 3, 7)),
-    "conv_pointwise": Kernel("convolution", "1×1, 64→256, 56²", convolution(64, 256, 1, 56)),
-    "conv_pointwise_strided": Kernel("convolution", "1×1/2, 256→512, 56²", convolution(256, 512, 1, 56, 2)),
-    "conv_depthwise": Kernel("depthwise", "3×3, 144, 56²", convolution(144, 144, 3, 56, 1, 144)),
-    "conv_depthwise_deep": Kernel("depthwise", "3×3, 960, 7²", convolution(960, 960, 3, 7, 1, 960)),
+    "conv_stem": Kernel("convolution", "7×7/2, 3→64, 224²", convolution(3, 64, 7, 224, 2), CODES),
+    "conv_wide": Kernel("convolution", "3×3, 64→64, 56²", convolution(64, 64, 3, 56), CODES),
+    "conv_deep": Kernel("convolution", "3×3, 512→512, 7²", convolution(512, 512, 3, 7), CODES),
+    "conv_pointwise": Kernel("convolution", "1×1, 64→256, 56²", convolution(64, 256, 1, 56), CODES),
+    "conv_pointwise_strided": Kernel("convolution", "1×1/2, 256→512, 56²", convolution(256, 512, 1, 56, 2), CODES),
+    "conv_depthwise": Kernel("depthwise", "3×3, 144, 56²", convolution(144, 144, 3, 56, 1, 144), CODES),
+    "conv_depthwise_deep": Kernel("depthwise", "3×3, 960, 7²", convolution(960, 960, 3, 7, 1, 960), CODES),
     "attention_vit": Kernel("attention", "12 heads, 197×197×64", attention(12, 197, 197, 64)),
     "attention_prompt": Kernel("attention", "32 heads, 1024×1024×64, causal", attention(32, 1024, 1024, 64, True), HALF),
     "attention_token": Kernel("attention", "32 heads, 1×2048×64", attention(32, 1, 2048, 64)),
@@ -119,16 +119,32 @@ def build(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         # Quantized modules are made of 32 bits.
         module = module if kernel.four_bits else module.half()
         inputs = inputs if kernel.four_bits else tuple(x.half() for x in inputs)
+    elif precision == "bf16":
+        module, inputs = module.bfloat16(), tuple(x.bfloat16() for x in inputs)
     return module.eval(), inputs
+
+
+def quantized(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> nn.Module:
+    """With codes of 8 bits for what comes, what goes, and weights by channel."""
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    prepared = prepare_pt2e(torch.export.export(module, inputs).module(), quantizer)
+    prepared(*inputs)
+    return convert_pt2e(prepared)
 
 
 def export(folder: Path, name: str) -> None:
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.exir import EdgeCompileConfig, to_edge_transform_and_lower
 
-    kernel, _ = of(name)
+    kernel, precision = of(name)
     module, inputs = build(name)
-    options = {}
+    # The partitioner takes no bfloat16: such programs come to a GPU as any other.
+    partitioners = [] if precision == "bf16" else [VulkanPartitioner({})]
+    if precision == "int8":
+        module = quantized(module, inputs)
     if kernel.four_bits:
         from torchao.quantization import IntxWeightOnlyConfig, quantize_
         from torchao.quantization.granularity import PerGroup
@@ -136,19 +152,19 @@ def export(folder: Path, name: str) -> None:
 
         quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP)))
         module = unwrap_tensor_subclass(module) or module
-        options = {"force_fp16": True}
+        partitioners = [VulkanPartitioner({"force_fp16": True})]
     program = to_edge_transform_and_lower(
         torch.export.export(module, inputs),
-        partitioner=[VulkanPartitioner(options)],
+        partitioner=partitioners,
         compile_config=EdgeCompileConfig(_check_ir_validity=False),
     ).to_executorch()
     (folder / f"{name}.pte").write_bytes(program.buffer)
 
 
 def time(name: str) -> float:
-    """Microseconds of a call on the device: of many, captured once and replayed. Products of 4 bits have no peer but that of 16."""
+    """Microseconds of a call on the device: of many, captured once and replayed. What has codes of 4 or 8 bits has no peer but that of 16."""
     module, inputs = build(name)
-    half = name.endswith("_fp16")
+    half = name.endswith(("_fp16", "_int8"))
     module = (module.half() if half else module).cuda()
     inputs = tuple((x.half() if half else x).cuda() for x in inputs)
     calls = 50

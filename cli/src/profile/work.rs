@@ -65,7 +65,8 @@ pub(super) struct Work {
 struct Calls {
     count: usize,
     amount: Amount,
-    /// What of that results in 16-bit floating point, which GPUs multiply at another rate.
+    /// What of that results in 16-bit floating point or in codes, which GPUs multiply at another rate. (That of codes, which is higher still
+    /// where devices have it, is not measured.)
     halves: Amount,
 }
 
@@ -89,7 +90,8 @@ impl Work {
                 let calls = work.calls.entry((instruction, call.part)).or_default();
                 calls.count += 1;
                 calls.amount.add(amount);
-                if call.scalar_type == Some(ScalarType::Half) {
+                let narrow = [ScalarType::Half, ScalarType::BFloat16, ScalarType::Char];
+                if call.scalar_type.is_some_and(|it| narrow.contains(&it)) {
                     calls.halves.add(amount);
                 }
             }

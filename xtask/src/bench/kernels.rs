@@ -86,7 +86,7 @@ pub(crate) fn run(options: &KernelOptions) -> Result<()> {
     }
     println!(
         "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device are measured in the same run. PyTorch's \
-         times are those of a captured graph of many calls; for weights of 4 bits, of 16.",
+         times are those of a captured graph of many calls; for codes of 4 and 8 bits, of 16.",
         options.iterations
     );
     if let Some(why) = why_not {
