@@ -305,6 +305,11 @@ def tiles() -> Iterator[Case]:
     yield of("shared", nn.Sequential(nn.Conv2d(4, 96, 1), nn.Conv2d(96, 32, 3, padding=1)), randn(1, 4, 5, 7))
     yield of("residual", Residual(), randn(1, 3, 9, 12))
     yield of("rows", nn.Sequential(nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 18)), randn(3, 7, 48))
+    sizes = {2: Dim("height", min=4, max=19), 3: Dim("width", min=4, max=19)}
+    cases = [(randn(1, 3, *size),) for size in ((19, 16), (8, 9), (4, 19))]
+    net = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 24, 3, 1, 1))
+    quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    yield Case("sizes", net, cases, ROUNDED, (sizes,), quantizer)
 
 
 def dynamic() -> Iterator[Case]:

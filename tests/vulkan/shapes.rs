@@ -57,6 +57,7 @@ const LOWERED: &[&str] = &[
     "programs/dynamic_rows.bpte",
     "programs/dynamic_two.bpte",
     "xnnpack/dynamic/batch.bpte",
+    "xnnpack/tiles/sizes.bpte",
 ];
 
 /// A driver takes milliseconds for a pipeline: none is left to be made when a program runs.
