@@ -134,8 +134,8 @@ impl Product<'_> {
             && (self.out.element.is_floating() || self.out.element == Element::I8);
         let groups = self.windows.as_ref().map_or(1, |windows| windows.groups);
         let whole = match self.windows {
-            // Little of groups may be padding.
-            Some(_) => groups == 1 || codes * 2 >= self.weights.padded(),
+            // Little of groups may be padding; of pictures of few channels most is.
+            Some(_) => codes * if groups == 1 { 8 } else { 2 } >= self.weights.padded(),
             None => codes.is_multiple_of(GROUP),
         };
         let [scale, zero] = self.parameters;
@@ -387,5 +387,7 @@ mod tests {
         assert_eq!(shaders(DeviceFeatures::default(), [16, 32], 1), any);
         assert_eq!(shaders(dot(), [16, 15], 1), any);
         assert_eq!(shaders(dot(), [12, 48], 3), any);
+        assert_eq!(shaders(dot(), [4, 48], 1), tiles);
+        assert_eq!(shaders(dot(), [1, 48], 1), any);
     }
 }
