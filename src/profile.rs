@@ -83,7 +83,7 @@ pub struct ProfileEntry {
     pub instruction: usize,
     /// The delegate's own number of a part: for Vulkan, the number of the operator's call; 0 for all else.
     pub part: u32,
-    /// What a delegate adds to a part: for Vulkan, the shape that an operator writes.
+    /// What a delegate adds to a part: for Vulkan, the shape that an operator writes, and the variant of its shader.
     pub detail: String,
     /// How often it ran.
     pub count: u64,

@@ -7,7 +7,7 @@ use crate::memory_plan::Memory;
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
-use crate::trace::Label;
+use crate::trace::{Label, variant};
 use std::collections::HashMap;
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
@@ -221,7 +221,8 @@ impl Compiled {
                 let id = node.map_or(0, |node| node.id);
                 let label = of_tensor(&name, 0, written.map(|access| &access.tensor));
                 let ways = self.state.choices.names(step.node);
-                let detail = ways.fold(label.detail, |detail, way| format!("{detail}, {way}"));
+                let detail = format!("{}, {}", label.detail, variant(&step.key));
+                let detail = ways.fold(detail, |detail, way| format!("{detail}, {way}"));
                 Label { id, detail, call: Some(step.node), ..label }
             }
         }

@@ -1,6 +1,6 @@
 //! What a tracer is told of a run: the time of every command on the device, and of every transfer on the host.
 
-use crate::device::Clock;
+use crate::device::{Clock, PipelineKey};
 use std::time::Instant;
 use torchlet_core::{DelegateCall, DelegateClock, DelegateEvent};
 
@@ -11,10 +11,32 @@ pub(crate) struct Label {
     pub(crate) name: String,
     /// The number of the operator's call in the blob, or the position of the input or output.
     pub(crate) id: u32,
-    /// The shape of what it makes, and the ways that it goes where there were several.
+    /// The shape of what it makes, the variant of the shader, and the ways that it goes where several were measured.
     pub(crate) detail: String,
     /// The call that it is part of: its position in the graph.
     pub(crate) call: Option<usize>,
+}
+
+/// The constants of shaders that say how work is divided: with the name of the module and the workgroup, they are what variants differ in.
+const DIVISION: &[&str] = &[
+    "rows", "quads", "shares", "tile", "tile_m", "tile_n", "tile_k", "tile_x", "tile_y", "lanes",
+    "sums", "channels", "teams", "parts",
+];
+
+/// The variant of a shader, for people: invocations of a workgroup, and how these divide their work.
+pub(crate) fn variant(key: &PipelineKey) -> String {
+    let [x, y, z] = key.workgroup;
+    let mut text = format!("{x}×{y}×{z} invocations");
+    let mut values = key.constants.iter();
+    for field in key.module.constants {
+        let own = values.by_ref().take(field.count);
+        if DIVISION.contains(&field.name) {
+            own.for_each(|value| text.push_str(&format!(", {} {value}", field.name)));
+        } else {
+            own.for_each(drop);
+        }
+    }
+    text
 }
 
 /// Tells of the commands of a recording: `times` are those before the first command and after each, `first` is when the first was
@@ -119,6 +141,39 @@ impl Stopwatch {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use torchlet_shaders::{AttentionCooperative, Element, Pipeline};
+
+    #[test]
+    fn variants_are_told_by_what_they_differ_in() {
+        let pipeline = AttentionCooperative {
+            mask: Element::F32,
+            output: Element::F16,
+            has_mask: false,
+            causal: true,
+            hidden_zeros: false,
+            sides: 4,
+            value_sides: 4,
+            parts: 2,
+        };
+        let module = AttentionCooperative::MODULE;
+        let key = PipelineKey { module, constants: pipeline.constants(), workgroup: [64, 1, 1] };
+        assert_eq!(variant(&key), "64×1×1 invocations, parts 2");
+        // Behind constants of which there are several under one name.
+        let fields = torchlet_shaders::Pointwise::MODULE.constants;
+        let constants = (0..fields.iter().map(|field| field.count as u32).sum()).collect();
+        let module = torchlet_shaders::Pointwise::MODULE;
+        let key = PipelineKey { module, constants, workgroup: [64, 2, 1] };
+        assert_eq!(variant(&key), "64×2×1 invocations");
+    }
+
+    #[test]
+    fn all_that_divides_work_is_a_constant_of_some_shader() {
+        let of = |name: &str| {
+            let mut modules = torchlet_shaders::MODULES.iter();
+            modules.any(|module| module.constants.iter().any(|field| field.name == name))
+        };
+        assert!(DIVISION.iter().all(|name| of(name)), "{DIVISION:?}");
+    }
 
     #[test]
     fn what_was_over_before_takes_no_time() {
