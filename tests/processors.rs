@@ -11,7 +11,7 @@ mod tests {
     use torchlet::core::Registry;
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
-    use torchlet::{Module, ModuleBuilder, RunOn};
+    use torchlet::{Module, ModuleBuilder, RunOn, Tensor};
     use torchlet_graph::{Place, Processors, compile, cpu};
 
     /// For the CPU alone.
@@ -107,6 +107,28 @@ mod tests {
             assert!(left.is_empty(), "{file}: {left:?}");
             let source = open(&fixture, plain().run_on(RunOn::AsExported)).unwrap();
             assert!(check(&mut module, &source, &fixture).unwrap() > 1, "{file}");
+        }
+    }
+
+    /// Rows that lie far from zero are normalised by what they differ in, closer than in PyTorch, which rounds their means.
+    #[test]
+    fn layers_far_from_zero_are_normalised() {
+        let file = folder().join("ops/normalization/layer_norm_not_affine.bpte");
+        let x = [3.0, -1.0, 0.5, 2.0, -4.0].map(|x: f32| 1e6 + x);
+        let mean = x.iter().map(|x| f64::from(*x)).sum::<f64>() / 5.0;
+        let variance = x.iter().map(|x| (f64::from(*x) - mean).powi(2)).sum::<f64>() / 5.0;
+        for processor in [RunOn::AsExported, RunOn::Cpu] {
+            let mut module = plain().run_on(processor).load(&file).unwrap();
+            let input = Tensor::from_slice(&[3, 5], &x.repeat(3)).unwrap();
+            let outputs = module.forward(input).unwrap();
+            let out: Vec<f32> = outputs[0].tensor().unwrap().to_vec().unwrap();
+            for (x, out) in x.repeat(3).into_iter().zip(out) {
+                let wanted = (f64::from(x) - mean) / (variance + 1e-5).sqrt();
+                assert!(
+                    (f64::from(out) - wanted).abs() < 1e-6,
+                    "{processor:?} {x}: {out} {wanted}"
+                );
+            }
         }
     }
 }

@@ -97,6 +97,7 @@ const FAMILIES: &[&[Kernel]] = &[
     factor::EXPONENTIAL,
     factor::SYMMETRIC,
     reduce::distances::KERNELS,
+    reduce::distances_backward::KERNELS,
     reduce::bins::BINS,
     reduce::edges::KERNELS,
     reduce::histogram::KERNELS,

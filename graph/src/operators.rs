@@ -146,6 +146,7 @@ operators! {
     ASSERT_ASYNC_MSG = "aten._assert_async.msg" <- "aten::_assert_async.msg";
     ASSERT_SCALAR = "aten._assert_scalar.default" <- "aten::_assert_scalar";
     BATCH_NORM_NO_UPDATE = "aten._batch_norm_no_update.default" <- "aten::_batch_norm_no_update.out";
+    CDIST_BACKWARD = "aten._cdist_backward.default" <- "aten::_cdist_backward.out";
     CDIST_FORWARD = "aten._cdist_forward.default" <- "aten::_cdist_forward.out";
     CONJ_COPY = "aten._conj_copy.default" <- "aten::_conj_copy.out";
     CONJ_PHYSICAL = "aten._conj_physical.default" <- "aten::_conj_physical.out";
@@ -168,6 +169,7 @@ operators! {
     NATIVE_BATCH_NORM_LEGIT = "aten._native_batch_norm_legit.default" <- "aten::_native_batch_norm_legit.out";
     NATIVE_BATCH_NORM_LEGIT_NO_STATS = "aten._native_batch_norm_legit.no_stats" <- "aten::_native_batch_norm_legit.no_stats_out";
     NATIVE_BATCH_NORM_LEGIT_NO_TRAINING = "aten._native_batch_norm_legit_no_training.default" <- "aten::_native_batch_norm_legit_no_training.out";
+    PDIST_BACKWARD = "aten._pdist_backward.default" <- "aten::_pdist_backward.out";
     PDIST_FORWARD = "aten._pdist_forward.default" <- "aten::_pdist_forward.out";
     RESHAPE_ALIAS_COPY = "aten._reshape_alias_copy.default" <- "aten::_reshape_alias_copy.out";
     SOFTMAX = "aten._softmax.default" <- "aten::_softmax.out";

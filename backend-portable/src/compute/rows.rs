@@ -29,6 +29,7 @@ pub fn log_softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut
             src: row,
             dst,
             shift: max,
+            low: 0.0,
             scale: 1.0,
             gamma: None,
             beta: Some(Plus(-libm::logf(sum))),
@@ -50,12 +51,17 @@ pub fn layer_norm_rows(
     let (gamma, beta) = (gamma.filter(|g| g.len() >= len), beta.filter(|b| b.len() >= len));
     each_row(context, src, len, dst, len, &|_, row, dst| {
         let mean = context.tier.dispatch(Sum(row)) / len as f32;
-        let variance = context.tier.dispatch(Squares(row, mean)) / len as f32;
+        // What the mean lacks, as it is rounded: far from zero, that can be as much as the values differ by.
+        let [low, square] = context.tier.dispatch(Spread(row, mean)).map(|sum| sum / len as f32);
+        let variance = square - low * low;
+        // What is not a number stays one.
+        let variance = if variance < 0.0 { 0.0 } else { variance };
         let scale = 1.0 / libm::sqrtf(variance + epsilon);
         context.tier.dispatch(Rescale {
             src: row,
             dst,
             shift: mean,
+            low,
             scale,
             gamma,
             beta: beta.map(Each),
@@ -74,12 +80,12 @@ pub fn rms_norm_rows(
 ) {
     let gamma = gamma.filter(|g| g.len() >= len);
     each_row(context, src, len, dst, len, &|_, row, dst| {
-        let scale =
-            1.0 / libm::sqrtf(context.tier.dispatch(Squares(row, 0.0)) / len as f32 + epsilon);
+        let scale = 1.0 / libm::sqrtf(context.tier.dispatch(Squares(row)) / len as f32 + epsilon);
         context.tier.dispatch(Rescale {
             src: row,
             dst,
             shift: 0.0,
+            low: 0.0,
             scale,
             gamma,
             beta: None::<Plus>,
@@ -161,50 +167,71 @@ impl Vectorized for Sum<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        fold(s, self.0, Identity)
+        fold(s, self.0, Identity)[0]
     }
 }
 
-/// The sum of `(x - .1)^2`.
-struct Squares<'a>(&'a [f32], f32);
+/// The sum of `x^2`.
+struct Squares<'a>(&'a [f32]);
 
 impl Vectorized for Squares<'_> {
     type Output = f32;
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> f32 {
-        fold(s, self.0, Square(self.1))
+        fold(s, self.0, Square)[0]
     }
 }
 
-/// What is summed up.
-trait Term: Copy {
-    fn of<S: Simd>(self, s: S, x: S::F, acc: S::F) -> S::F;
+/// The sums of `x - .1`, and of its squares.
+struct Spread<'a>(&'a [f32], f32);
+
+impl Vectorized for Spread<'_> {
+    type Output = [f32; 2];
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f32; 2] {
+        fold(s, self.0, Difference(self.1))
+    }
+}
+
+/// What is summed up, in `N` sums.
+trait Term<const N: usize>: Copy {
+    fn of<S: Simd>(self, s: S, x: S::F, acc: [S::F; N]) -> [S::F; N];
 }
 
 #[derive(Clone, Copy)]
 struct Identity;
 
-impl Term for Identity {
+impl Term<1> for Identity {
     #[inline(always)]
-    fn of<S: Simd>(self, s: S, x: S::F, acc: S::F) -> S::F {
-        s.add(x, acc)
+    fn of<S: Simd>(self, s: S, x: S::F, [acc]: [S::F; 1]) -> [S::F; 1] {
+        [s.add(x, acc)]
     }
 }
 
 #[derive(Clone, Copy)]
-struct Square(f32);
+struct Square;
 
-impl Term for Square {
+impl Term<1> for Square {
     #[inline(always)]
-    fn of<S: Simd>(self, s: S, x: S::F, acc: S::F) -> S::F {
+    fn of<S: Simd>(self, s: S, x: S::F, [acc]: [S::F; 1]) -> [S::F; 1] {
+        [s.mul_add(x, x, acc)]
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Difference(f32);
+
+impl Term<2> for Difference {
+    #[inline(always)]
+    fn of<S: Simd>(self, s: S, x: S::F, [sum, squares]: [S::F; 2]) -> [S::F; 2] {
         let d = s.sub(x, s.splat(self.0));
-        s.mul_add(d, d, acc)
+        [s.add(d, sum), s.mul_add(d, d, squares)]
     }
 }
 
 #[inline(always)]
-fn fold<S: Simd, T: Term>(s: S, x: &[f32], term: T) -> f32 {
-    let mut acc = [s.splat(0.0); WIDE];
+fn fold<S: Simd, T: Term<N>, const N: usize>(s: S, x: &[f32], term: T) -> [f32; N] {
+    let mut acc = [[s.splat(0.0); N]; WIDE];
     let mut blocks = x.chunks_exact(WIDE * S::LANES);
     for block in &mut blocks {
         for (v, acc) in acc.iter_mut().enumerate() {
@@ -217,11 +244,13 @@ fn fold<S: Simd, T: Term>(s: S, x: &[f32], term: T) -> f32 {
         // SAFETY: one vector.
         acc[0] = term.of(s, unsafe { s.load(vector.as_ptr()) }, acc[0]);
     }
-    let mut sum = s.reduce_sum(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])));
+    let sum =
+        |n: usize| s.reduce_sum(s.add(s.add(acc[0][n], acc[1][n]), s.add(acc[2][n], acc[3][n])));
+    let mut sums = core::array::from_fn(sum);
     for &x in vectors.remainder() {
-        sum = term.of(super::simd::Scalar, x, sum);
+        sums = term.of(super::simd::Scalar, x, sums);
     }
-    sum
+    sums
 }
 
 /// Writes the softmax of a row; returns its maximum and the sum of the exponentials.
@@ -300,11 +329,12 @@ impl Summand for Plus {
     }
 }
 
-/// `dst = (src - shift) * scale * gamma + beta`
+/// `dst = (src - shift - low) * scale * gamma + beta`, where `low` is little beside `shift`
 struct Rescale<'a, B = Each<'a>> {
     src: &'a [f32],
     dst: &'a mut [f32],
     shift: f32,
+    low: f32,
     scale: f32,
     gamma: Option<&'a [f32]>,
     beta: Option<B>,
@@ -315,13 +345,16 @@ impl<B: Summand> Vectorized for Rescale<'_, B> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (shift, scale) = (s.splat(self.shift), s.splat(self.scale));
+        // Nothing, where nothing is lacking, whatever the scale is.
+        let rest = s.splat(if self.low == 0.0 { -0.0 } else { -self.low * self.scale });
         let len = self.src.len().min(self.dst.len());
         let mut i = 0;
         while i < len {
             let left = len - i;
             // SAFETY: at most `left` elements behind i; gamma and beta have as many as a row.
             unsafe {
-                let mut x = s.mul(s.sub(s.load_upto(self.src.as_ptr().add(i), left), shift), scale);
+                let x = s.sub(s.load_upto(self.src.as_ptr().add(i), left), shift);
+                let mut x = s.mul_add(x, scale, rest);
                 match (self.gamma, self.beta) {
                     (Some(gamma), beta) => {
                         let gamma = s.load_upto(gamma.as_ptr().add(i), left);
@@ -406,6 +439,36 @@ mod tests {
                     (0..len).map(|i| row[i] * scale * f64::from(gamma[i])).collect()
                 });
                 assert_close(&dst, &want, 1e-5, "rms norm");
+            }
+        }
+    }
+
+    /// Numbers that are near one another and far from zero keep the digits that they differ in.
+    #[test]
+    fn means_far_from_zero_cost_no_digits() {
+        let mut noise = Noise::new(22);
+        for tier in Tier::available() {
+            let context = Context { tier, parallel: &Serial };
+            for (mean, len) in [1e3, 1e4, 1e5, 1e6]
+                .map(|mean| [64, 100, 771, 4096].map(|len| (mean, len)))
+                .concat()
+            {
+                let x: Vec<f32> = noise.floats(len).iter().map(|x| mean + 2.0 * x).collect();
+                let mut dst = vec![0.0; len];
+                layer_norm_rows(context, &x, len, (None, None), 1e-5, &mut dst);
+                let n = len as f64;
+                let row = f64s(&x);
+                let mean = row.iter().sum::<f64>() / n;
+                let variance = row.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n;
+                for (x, dst) in row.iter().zip(&dst) {
+                    let want = (x - mean) / (variance + 1e-5).sqrt();
+                    let off = (f64::from(*dst) - want).abs();
+                    assert!(
+                        off < 2e-6 * (1.0 + want.abs()),
+                        "{} {mean} {len}: {dst} {want}",
+                        tier.name()
+                    );
+                }
             }
         }
     }

@@ -51,7 +51,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let input = ctx.info(0)?;
     let double = is_double(ctx, 0)?;
     let (first, rows, len) = rows(ctx)?;
-    let scratch = scratch::bytes_for(rows.saturating_add(len), if double { 16 } else { 8 })?;
+    let values = rows.saturating_mul(3).saturating_add(len.saturating_mul(2));
+    let scratch = scratch::bytes_for(values, if double { 8 } else { 4 })?;
     ctx.scratch_at_most(scratch);
     extent(ctx)?;
     for arg in [2, 3] {
@@ -73,8 +74,9 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (first, rows, len) = extent(ctx)?;
-    let memory = scratch::take::<C>(ctx, 2 * (rows + len))?;
+    let memory = scratch::take::<C>(ctx, 3 * rows + 2 * len)?;
     let (mean, memory) = memory.split_at_mut(rows);
+    let (low, memory) = memory.split_at_mut(rows);
     let (rstd, memory) = memory.split_at_mut(rows);
     let (gamma, beta) = memory.split_at_mut(len);
 
@@ -86,7 +88,7 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let dims: heapless::Vec<i64, { torchlet_core::layout::MAX_RANK }> =
         (first as i64..input.rank() as i64).collect();
     let dims = DimSet::of(&dims, input.rank()).ok_or(KernelError::access(0))?;
-    moments(ctx, &input, dims, &layout, [&mut *mean, &mut [], &mut *rstd]);
+    moments(ctx, &input, dims, &layout, [&mut *mean, &mut *low, &mut *rstd]);
     for value in rstd.iter_mut() {
         *value = C::count(1) / (*value + eps).sqrt();
     }
@@ -104,15 +106,15 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if in_rows && plain && input.scalar_type == info.scalar_type {
         let (parallel, tier) = (ctx.parallel(), Tier::detect());
         let together = (GRAIN / len.max(1)).max(1);
-        let (mean, rstd, gamma, beta) = (&*mean, &*rstd, &*gamma, &*beta);
+        let (mean, low, rstd, gamma, beta) = (&*mean, &*low, &*rstd, &*gamma, &*beta);
         with_float!(info.scalar_type, |T| {
             let (src, dst) = (elements::<T>(input.bytes()), elements_mut::<T>(bytes));
             let chunk = together.saturating_mul(len);
             for_each_chunk_mut(parallel, dst, chunk, &|index, dst: &mut [T]| {
                 let first = index * together;
                 let src = src.get(first * len..).unwrap_or(&[]);
-                let (mean, rstd) = (&mean[first..], &rstd[first..]);
-                tier.dispatch(Rows { src, dst, mean, rstd, gamma, beta });
+                let (mean, low, rstd) = (&mean[first..], &low[first..], &rstd[first..]);
+                tier.dispatch(Rows { src, dst, mean, low, rstd, gamma, beta });
             });
         });
         return Ok(());
@@ -127,30 +129,31 @@ fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let tensors = [
         Some(input.clone()),
         part(bytemuck::cast_slice(mean), &layout),
+        part(bytemuck::cast_slice(low), &layout),
         part(bytemuck::cast_slice(rstd), &layout),
         part(bytemuck::cast_slice(gamma), &of(&weight)),
         part(bytemuck::cast_slice(beta), &of(&bias)),
     ];
-    let [Some(x), Some(mean), Some(rstd), Some(gamma), Some(beta)] = tensors else {
+    let [Some(x), Some(mean), Some(low), Some(rstd), Some(gamma), Some(beta)] = tensors else {
         return Err(shape);
     };
-    let tensors = [x, mean, rstd, gamma, beta];
+    let tensors = [x, mean, low, rstd, gamma, beta];
     let walk = Walk::broadcast(&info, core::array::from_fn(|i| tensors[i].info()))?;
-    map_tensors::<C, 5>(ctx, &walk, &tensors, &info, bytes, &Normalize);
+    map_tensors::<C, 6>(ctx, &walk, &tensors, &info, bytes, &Normalize);
     Ok(())
 }
 
-/// `(x - mean) * rstd * gamma + beta`
+/// `(x - mean - low) * rstd * gamma + beta`, where `low` is what the mean lacks as it is rounded.
 struct Normalize;
 
-impl<C: Real> Function<5, C> for Normalize {
-    fn apply(&self, [x, mean, rstd, gamma, beta]: [&[C]; 5], out: &mut [C]) {
-        let moments = mean.iter().zip(rstd);
+impl<C: Real> Function<6, C> for Normalize {
+    fn apply(&self, [x, mean, low, rstd, gamma, beta]: [&[C]; 6], out: &mut [C]) {
+        let moments = mean.iter().zip(low).zip(rstd);
         let weights = gamma.iter().zip(beta);
-        for (((out, x), (mean, rstd)), (gamma, beta)) in
+        for (((out, x), ((mean, low), rstd)), (gamma, beta)) in
             out.iter_mut().zip(x).zip(moments).zip(weights)
         {
-            *out = (*x - *mean) * *rstd * *gamma + *beta;
+            *out = (*x - *mean - *low) * *rstd * *gamma + *beta;
         }
     }
 }
@@ -160,6 +163,7 @@ struct Rows<'a, T, C> {
     src: &'a [T],
     dst: &'a mut [T],
     mean: &'a [C],
+    low: &'a [C],
     rstd: &'a [C],
     gamma: &'a [C],
     beta: &'a [C],
@@ -171,10 +175,11 @@ impl<T: Number, C: Real> Vectorized for Rows<'_, T, C> {
     fn run<S: Simd>(self, _: S) {
         let len = self.gamma.len().max(1);
         let rows = self.src.chunks_exact(len).zip(self.dst.chunks_exact_mut(len));
-        for ((src, dst), (mean, rstd)) in rows.zip(self.mean.iter().zip(self.rstd)) {
+        let moments = self.mean.iter().zip(self.low).zip(self.rstd);
+        for ((src, dst), ((mean, low), rstd)) in rows.zip(moments) {
             let weights = self.gamma.iter().zip(self.beta);
             for ((out, x), (gamma, beta)) in dst.iter_mut().zip(src).zip(weights) {
-                *out = ((C::of(*x) - *mean) * *rstd * *gamma + *beta).to();
+                *out = ((C::of(*x) - *mean - *low) * *rstd * *gamma + *beta).to();
             }
         }
     }

@@ -29,32 +29,36 @@ const BLOCK: usize = 64;
 /// Operations worth a thread of their own.
 const GRAIN: usize = 1 << 14;
 
-fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
+pub(super) fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
     // Nor NaN.
     if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "is negative")) }
 }
 
 fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    let (a, b) = (ctx.info(0)?, ctx.info(1)?);
     check_norm(ctx, 2)?;
-    for (arg, info) in [(0, &a), (1, &b)] {
+    for arg in [0, 1] {
+        by_type(ctx, arg, [between::<f32>, between::<f64>])?;
+    }
+    let sizes = between_sizes(ctx, 0, 1)?;
+    ctx.resize(4, &sizes)?;
+    by_type(ctx, 4, [between::<f32>, between::<f64>])
+}
+
+/// The sizes of the distances of the rows of two arguments.
+pub(super) fn between_sizes(args: &Arguments, a: usize, b: usize) -> Result<Sizes, KernelError> {
+    let (first, second) = (args.info(a)?, args.info(b)?);
+    for (arg, info) in [(a, &first), (b, &second)] {
         if info.rank() < 2 {
             return Err(KernelError::rank(arg, info.rank()));
         }
-        by_type(ctx, arg, [between::<f32>, between::<f64>])?;
     }
-    let what = "its shape does not match the first's";
-    let mismatch = KernelError::argument(1, what);
-    let (batch_a, [rows, width]) = split(&a.sizes).ok_or(mismatch.clone())?;
-    let (batch_b, [columns, other]) = split(&b.sizes).ok_or(mismatch.clone())?;
+    let mismatch = KernelError::argument(b, "its shape does not match the first's");
+    let (batch_a, [rows, width]) = split(&first.sizes).ok_or(mismatch.clone())?;
+    let (batch_b, [columns, other]) = split(&second.sizes).ok_or(mismatch.clone())?;
     let mut sizes: Sizes = broadcast(batch_a, batch_b).ok_or(mismatch.clone())?;
     let fits = sizes.push(rows).is_ok() && sizes.push(columns).is_ok();
-    if width != other || !fits {
-        return Err(mismatch);
-    }
-    ctx.resize(4, &sizes)?;
-    by_type(ctx, 4, [between::<f32>, between::<f64>])
+    if width == other && fits { Ok(sizes) } else { Err(mismatch) }
 }
 
 fn prepare_whole(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -140,13 +144,13 @@ fn prepare_within(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 /// How many pairs there are of so many.
-fn pairs(count: usize) -> Option<usize> {
+pub(super) fn pairs(count: usize) -> Option<usize> {
     Some(count.checked_mul(count.saturating_sub(1))? / 2)
 }
 
 /// A norm.
 #[derive(Clone, Copy)]
-enum Norm<C> {
+pub(super) enum Norm<C> {
     /// How many are not zero.
     Zero,
     One,
@@ -156,7 +160,7 @@ enum Norm<C> {
 }
 
 impl<C: Real + Ordered> Norm<C> {
-    fn new(p: f64) -> Self {
+    pub(super) fn new(p: f64) -> Self {
         match p {
             0.0 => Norm::Zero,
             1.0 => Norm::One,

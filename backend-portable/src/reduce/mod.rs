@@ -5,6 +5,7 @@
 
 pub mod bins;
 pub mod distances;
+pub mod distances_backward;
 pub mod edges;
 pub(crate) mod engine;
 pub mod extremes;

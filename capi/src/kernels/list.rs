@@ -14,6 +14,7 @@ super::symbols! {
     torchlet_kernel_aten__assert_async_msg = "aten::_assert_async.msg";
     torchlet_kernel_aten__assert_scalar = "aten::_assert_scalar";
     torchlet_kernel_aten__batch_norm_no_update_out = "aten::_batch_norm_no_update.out";
+    torchlet_kernel_aten__cdist_backward_out = "aten::_cdist_backward.out";
     torchlet_kernel_aten__cdist_forward_out = "aten::_cdist_forward.out";
     torchlet_kernel_aten__conj_copy_out = "aten::_conj_copy.out";
     torchlet_kernel_aten__conj_physical_out = "aten::_conj_physical.out";
@@ -36,6 +37,7 @@ super::symbols! {
     torchlet_kernel_aten__native_batch_norm_legit_no_stats_out = "aten::_native_batch_norm_legit.no_stats_out";
     torchlet_kernel_aten__native_batch_norm_legit_no_training_out = "aten::_native_batch_norm_legit_no_training.out";
     torchlet_kernel_aten__native_batch_norm_legit_out = "aten::_native_batch_norm_legit.out";
+    torchlet_kernel_aten__pdist_backward_out = "aten::_pdist_backward.out";
     torchlet_kernel_aten__pdist_forward_out = "aten::_pdist_forward.out";
     torchlet_kernel_aten__reshape_alias_copy_out = "aten::_reshape_alias_copy.out";
     torchlet_kernel_aten__softmax_out = "aten::_softmax.out";

@@ -272,6 +272,32 @@ def resamplings() -> Iterator[Case]:
     yield gradient("bilinear_channels_last", linear, lambda g: linear(g, [5, 7], [2, 3, 3, 4], False), channels)
 
 
+def distances() -> Iterator[Case]:
+    """Of the distances between rows, which some rows have to one that is equal, or equal in an element."""
+    backward, forward = A._cdist_backward.default, A._cdist_forward.default
+    within, pairs = A._pdist_backward.default, A._pdist_forward.default
+    norms = (("zero", 0.0), ("half", 0.5), ("one", 1.0), ("more", 1.5), ("two", 2.0), ("many", 3.5), ("largest", float("inf")))
+    for dtype, suffix in ((f32, ""), (f64, "_f64")):
+        for name, p in norms:
+            a, b = values(dtype, 3, 4), values(dtype, 5, 4)
+            b[1], b[2, 0] = a[0], a[1, 0]
+            run = lambda g, a, b, p=p: backward(g, a, b, p, forward(a, b, p, None))  # noqa: E731
+            yield gradient(f"between_{name}{suffix}", backward, run, values(dtype, 3, 5), a, b)
+            x = values(dtype, 5, 4)
+            x[3], x[4, 1] = x[0], x[2, 1]
+            run = lambda g, x, p=p: within(g, x, p, pairs(x, p))  # noqa: E731
+            yield gradient(f"within_{name}{suffix}", within, run, values(dtype, 10), x)
+    run = lambda g, a, b: backward(g, a, b, 2.0, forward(a, b, 2.0, None))  # noqa: E731
+    for name, first, second in (("batches", (2, 1, 3, 4), (5, 6, 4)), ("wide", (40, 70), (50, 70)), ("nowhere", (3, 4), (0, 4))):
+        a, b = values(f32, *first), values(f32, *second)
+        made = forward(a, b, 2.0, None)
+        yield gradient(f"between_{name}", backward, run, values(f32, *made.shape), a, b)
+    turned = lambda g, a, b: run(g.mT, a.mT, b.mT)  # noqa: E731
+    yield gradient("between_turned", backward, turned, values(f32, 5, 3), values(f32, 4, 3), values(f32, 4, 5))
+    single = lambda g, x: within(g, x, 2.0, pairs(x, 2.0))  # noqa: E731
+    yield gradient("within_single", within, single, values(f32, 0), values(f32, 1, 3))
+
+
 def samplings() -> Iterator[Case]:
     """Of pictures that are sampled, and of the places where."""
     backward = A.grid_sampler_2d_backward.default
@@ -305,6 +331,7 @@ FAMILIES = {
     "gradient_columns": columns,
     "gradient_padding": paddings,
     "gradient_activation": activations,
+    "gradient_distances": distances,
     "gradient_resampling": resamplings,
     "gradient_sampling": samplings,
 }
