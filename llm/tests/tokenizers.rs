@@ -129,8 +129,10 @@ fn formats_are_told_apart_and_special_tokens_known() {
     let first = 1020;
     let expected = (TokenizerFormat::Tiktoken, Some(first), Some(first + 1));
     assert_eq!(special("llama3.tiktoken"), expected);
-    let eot = Tokenizer::load(path("llama3.tiktoken")).unwrap().special("<|eot_id|>");
-    assert_eq!(eot, Some(first + 9));
+    let llama3 = Tokenizer::load(path("llama3.tiktoken")).unwrap();
+    assert_eq!(llama3.special("<|eot_id|>"), Some(first + 9));
+    assert_eq!(llama3.special_name(first + 9), Some("<|eot_id|>"));
+    assert_eq!(llama3.special_name(first - 1), None);
     assert_eq!(special("tekken.json"), (TokenizerFormat::Tekken, Some(1), Some(2)));
     let tekken = Tokenizer::load(path("tekken.json")).unwrap();
     assert_eq!(tekken.special("[SYSTEM_PROMPT]"), Some(17));

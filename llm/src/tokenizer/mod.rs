@@ -254,6 +254,11 @@ impl Tokenizer {
         self.special.get(name).copied()
     }
 
+    /// The name of a special token; such a token has no text.
+    pub fn special_name(&self, token: u32) -> Option<&str> {
+        self.specials().find(|(_, other)| *other == token).map(|(name, _)| name)
+    }
+
     /// All special tokens, with their names.
     pub(crate) fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.special.iter().map(|(name, token)| (name.as_str(), *token))
