@@ -109,7 +109,13 @@ pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     limits.max_alloc = Some(MAX_BYTES);
     reader.limits(limits.clone());
     let fail = |error: image::ImageError| Failure::new(error.to_string());
-    let mut decoder = reader.into_decoder().map_err(fail)?;
+    let in_kind = |error: image::ImageError| match error {
+        image::ImageError::Unsupported(_) => {
+            Failure::new(format!("{error}; pictures are taken as PNG and JPEG"))
+        }
+        error => fail(error),
+    };
+    let mut decoder = reader.into_decoder().map_err(in_kind)?;
     // What the picture itself takes counts, too.
     limits.reserve(decoder.total_bytes()).map_err(fail)?;
     decoder.set_limits(limits).map_err(fail)?;
@@ -181,6 +187,15 @@ mod tests {
             (&[1, 3, 0, 8], false),
         ] {
             assert_eq!(takes_image(&info(sizes)), takes, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn other_kinds_of_pictures_are_told_what_is_taken() {
+        let header = |begin: &[u8]| [begin, &[0; 40]].concat();
+        for begin in [&b"BM"[..], b"GIF89a", b"RIFF\x1a\0\0\0WEBPVP8L", b"II*\0", b"no picture"] {
+            let refused = open(&header(begin)).unwrap_err().to_string();
+            assert!(refused.ends_with("pictures are taken as PNG and JPEG"), "{refused}");
         }
     }
 

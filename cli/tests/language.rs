@@ -118,7 +118,7 @@ fn options_without_effect_are_refused() {
         assert!(error.contains(expected), "{option:?}: {error}");
     }
     let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
-    for option in [["--tokenizer", tokenizer], ["--eos-id", "1"]] {
+    for option in [["--tokenizer", tokenizer], ["--eos-id", "1"], ["--bos-id", "1"]] {
         let error = refused(&[&["bench-llm", MODEL, "--prompt-tokens", "1"][..], &option].concat());
         assert!(error.contains("not for measuring"), "{error}");
     }
@@ -324,6 +324,39 @@ fn whoever_leaves_frees_the_session() {
     assert_eq!(server.complete("/v1/completions", &body).0, 200);
     let metrics = server.ask("GET", "/metrics", "", "").1;
     assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
+}
+
+/// What is being said is said to its end, where a service manager ends the server.
+#[cfg(unix)]
+#[test]
+fn a_server_that_is_asked_to_end_finishes_what_it_says() {
+    let mut server = Server::new(&[]);
+    let body = json!({"prompt": "In those days", "stream": true, "max_tokens": 200, "temperature": 0, "logit_bias": {"1": -100}});
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {}\r\n\r\n", body.len());
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    stream.read_exact(&mut [0; 100]).unwrap();
+    let id = server.child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("[DONE]"), "{rest}");
+    assert!(server.child.wait().unwrap().success());
+}
+
+/// A token of one's own in front of a text is one as any other.
+#[test]
+fn tokens_in_front_of_a_text_can_be_others() {
+    let text = |options: &[&str]| {
+        let generate = ["generate", MODEL, "--temperature", "0", "-n", "8", "-p", "In the beginning"];
+        let output = run(&[&generate[..], options].concat(), "");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // The model's own is token 0.
+    assert_eq!(text(&["--bos-id", "0"]), text(&[]));
+    assert_ne!(text(&["--bos-id", "40", "--num-bos", "3"]), text(&[]));
 }
 
 /// A short request does not wait for a long one where there is another session.

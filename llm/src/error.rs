@@ -132,10 +132,13 @@ impl fmt::Display for Error {
                 write!(f, "method '{method}' is not one of a language model: {message}")
             }
             Error::Metadata { method, message } => {
-                write!(
-                    f,
-                    "metadata method '{method}': {message}; override it to use the program all the same"
-                )
+                let advice = match crate::metadata::is_overridden(method) {
+                    true => "override it to use the program all the same",
+                    false => {
+                        "export the program again without that method, or with what is expected of it"
+                    }
+                };
+                write!(f, "metadata method '{method}': {message}; {advice}")
             }
             Error::ContextFull { position, tokens, limit } => write!(
                 f,
@@ -164,6 +167,25 @@ impl std::error::Error for Error {
             Error::Read { source, .. } => Some(source),
             Error::Model { source, .. } => Some(source.as_ref()),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_overridden_is_not_said_to_be() {
+        let text = |method: &str| {
+            Error::Metadata { method: method.into(), message: "expected a count".into() }
+                .to_string()
+        };
+        for method in ["get_max_seq_len", "max_context_len", "get_eos_ids", "get_bos_id"] {
+            assert!(text(method).contains("override it"), "{method}");
+        }
+        for method in ["get_vocab_size", "use_kv_cache", "enable_dynamic_shape"] {
+            assert!(text(method).contains("export the program again"), "{method}");
         }
     }
 }

@@ -39,6 +39,17 @@ pub struct Overrides {
     pub eos_ids: Option<Vec<u32>>,
 }
 
+/// Names of the methods that [`Overrides`] can replace.
+const MAX_SEQ_LEN: [&str; 2] = ["get_max_seq_len", "max_seq_len"];
+const MAX_CONTEXT_LEN: [&str; 2] = ["get_max_context_len", "max_context_len"];
+const EOS_IDS: [&str; 3] = ["get_eos_ids", "eos_ids", "get_eos_id"];
+const BOS_ID: [&str; 2] = ["get_bos_id", "bos_id"];
+
+/// Whether there is something in [`Overrides`] for what a method says.
+pub(crate) fn is_overridden(method: &str) -> bool {
+    [&MAX_SEQ_LEN[..], &MAX_CONTEXT_LEN, &EOS_IDS, &BOS_ID].concat().contains(&method)
+}
+
 /// What the interface of the methods says where metadata does not.
 pub(crate) struct Interface {
     /// The most tokens that an input takes.
@@ -55,26 +66,22 @@ impl Metadata {
     ) -> Result<Self, Error> {
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let mut reader = Reader { model, names };
-        let length = overrides.max_seq_len.map_or_else(
-            || reader.count(&["get_max_seq_len", "max_seq_len"]),
-            |length| Ok(Some(length)),
-        )?;
+        let length = overrides
+            .max_seq_len
+            .map_or_else(|| reader.count(&MAX_SEQ_LEN), |length| Ok(Some(length)))?;
         let max_seq_len = length.unwrap_or(match interface.tokens {
             // Programs that take one token at a time: what ExecuTorch assumes.
             0 | 1 => 128,
             tokens => tokens,
         });
-        let context = overrides.max_context_len.map_or_else(
-            || reader.count(&["get_max_context_len", "max_context_len"]),
-            |length| Ok(Some(length)),
-        )?;
+        let context = overrides
+            .max_context_len
+            .map_or_else(|| reader.count(&MAX_CONTEXT_LEN), |length| Ok(Some(length)))?;
         let has_cache = reader.truth(&["use_kv_cache", "get_use_kv_cache"])?;
         let varies = reader.truth(&["enable_dynamic_shape", "get_enable_dynamic_shape"])?;
         let append = reader.truth(&["append_eos_to_prompt", "get_append_eos_to_prompt"])?;
-        let eos =
-            reader.tokens(&["get_eos_ids", "eos_ids", "get_eos_id"], overrides.eos_ids.as_ref())?;
-        let bos = reader
-            .tokens(&["get_bos_id", "bos_id"], overrides.bos_id.map(|id| vec![id]).as_ref())?;
+        let eos = reader.tokens(&EOS_IDS, overrides.eos_ids.as_ref())?;
+        let bos = reader.tokens(&BOS_ID, overrides.bos_id.map(|id| vec![id]).as_ref())?;
         Ok(Metadata {
             max_seq_len,
             max_context_len: context.unwrap_or(max_seq_len),

@@ -3,7 +3,8 @@
 use crate::error::Error;
 use std::collections::BTreeSet;
 
-/// How tokens are chosen. The steps come in the order of the fields, as in Hugging Face's `transformers`.
+/// How tokens are chosen. The steps come in the order of the fields, which is that of Hugging Face's `transformers` but for the bias: there
+/// it comes first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Logits of tokens that are in the context already are divided by this where positive, and multiplied where negative: 1 is none.

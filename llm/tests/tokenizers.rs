@@ -129,8 +129,10 @@ fn formats_are_told_apart_and_special_tokens_known() {
     let first = 1020;
     let expected = (TokenizerFormat::Tiktoken, Some(first), Some(first + 1));
     assert_eq!(special("llama3.tiktoken"), expected);
-    let eot = Tokenizer::load(path("llama3.tiktoken")).unwrap().special("<|eot_id|>");
-    assert_eq!(eot, Some(first + 9));
+    let llama3 = Tokenizer::load(path("llama3.tiktoken")).unwrap();
+    assert_eq!(llama3.special("<|eot_id|>"), Some(first + 9));
+    assert_eq!(llama3.special_name(first + 9), Some("<|eot_id|>"));
+    assert_eq!(llama3.special_name(first - 1), None);
     assert_eq!(special("tekken.json"), (TokenizerFormat::Tekken, Some(1), Some(2)));
     let tekken = Tokenizer::load(path("tekken.json")).unwrap();
     assert_eq!(tekken.special("[SYSTEM_PROMPT]"), Some(17));
@@ -276,4 +278,67 @@ fn replacements_that_grow_are_refused() {
     assert!(refused.to_string().contains("5001 times as long"), "{refused}");
     let map = file(r#"{"type": "Precompiled", "precompiled_charsmap": "CAAAAAEAAAABAQAA"}"#);
     assert!(Tokenizer::from_bytes(map.as_bytes()).is_err());
+}
+
+fn read(name: &str) -> Vec<Value> {
+    serde_json::from_str(&std::fs::read_to_string(folder().join(name)).unwrap()).unwrap()
+}
+
+/// The text of tokens at once, which is that of one after the other.
+fn decoded(tokenizer: &Tokenizer, ids: &[u32]) -> String {
+    let mut stream = TextStream::new(tokenizer, &[]);
+    let text: String = ids.iter().map(|id| stream.push(*id)).collect();
+    assert_eq!(text + &stream.finish(), tokenizer.decode(ids));
+    tokenizer.decode(ids)
+}
+
+/// Steps that files of models in use have, as `tokenizers` takes them (`export/tokenizer_steps.py`).
+#[test]
+fn steps_of_tokenizer_files_are_taken() {
+    let mut count = 0;
+    for form in read("steps.json") {
+        let name = &form["name"];
+        let tokenizer = Tokenizer::from_bytes(form["tokenizer"].to_string().as_bytes());
+        let tokenizer = tokenizer.unwrap_or_else(|error| panic!("{name}: {error}"));
+        for case in form["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(tokenizer.encode(text).unwrap(), ids(case), "{name}: {text:?}");
+            if let Some(expected) = case["decoded"].as_str() {
+                assert_eq!(decoded(&tokenizer, &ids(case)), expected, "{name}: {text:?}");
+            }
+            // Names of special tokens in a vocabulary of unigrams are text here all the same.
+            let is_unigram = form["tokenizer"]["model"]["type"] == "Unigram";
+            if !(is_unigram && text.contains("s>")) {
+                let plain: Vec<u64> =
+                    tokenizer.encode_plain(text).unwrap().iter().map(|id| u64::from(*id)).collect();
+                assert_eq!(json!(plain), case["plain"], "{name}: {text:?}");
+            }
+            count += 1;
+        }
+    }
+    assert!(count >= 90, "{count}");
+}
+
+/// Spaces alone, pieces across words, and characters that a map has in front of others that belong to them.
+#[test]
+fn texts_are_normalised_as_sentencepiece_does_it() {
+    for form in read("spaces.json") {
+        let name = form["file"].as_str().unwrap();
+        let tokenizer = Tokenizer::load(path(name)).unwrap();
+        for case in form["cases"].as_array().unwrap() {
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(tokenizer.encode_plain(text).unwrap(), ids(case), "{name}: {text:?}");
+            assert_eq!(decoded(&tokenizer, &ids(case)), case["decoded"], "{name}: {text:?}");
+        }
+    }
+}
+
+/// Bytes that are characters as well have another token in texts, and the same text.
+#[test]
+fn bytes_that_have_another_token_have_their_text() {
+    let all = read("steps.json");
+    let form = all.iter().find(|form| form["name"] == "unigram_bytes").unwrap();
+    let tokenizer = Tokenizer::from_bytes(form["tokenizer"].to_string().as_bytes()).unwrap();
+    let byte = |byte: u8| 3 + u32::from(byte);
+    assert_eq!(tokenizer.decode(&[byte(b'A'), byte(b'B'), byte(b'\n')]), "AB\n");
 }

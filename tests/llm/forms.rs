@@ -254,6 +254,27 @@ fn pictures_and_sounds_are_parts_of_a_prompt() {
         assert_eq!(found.tokens, chosen, "{processor:?}");
         // Five tokens, four patches, one token, five pieces, one token.
         assert_eq!(found.stats.prompt_tokens, 16);
+        // What begins and ends a text goes around all of it.
+        let overrides =
+            Overrides { bos_id: Some(3), eos_ids: Some(vec![4]), ..Overrides::default() };
+        let mut ended = runner_with("multimodal", processor, &overrides);
+        let around = GenerationConfig { num_bos: 2, num_eos: 1, ignore_eos: true, ..config(8) };
+        let found = ended.generate_from(&prompt, &around, |_| ()).unwrap();
+        assert_eq!(found.stats.prompt_tokens, 16 + 3);
+        let ends = [Input::Tokens(&[3, 3]), Input::Tokens(&[4])];
+        let all = [&ends[..1], &prompt, &ends[1..]].concat();
+        ended.reset().unwrap();
+        let plain = GenerationConfig { num_bos: 0, num_eos: 0, ..around };
+        let expected = ended.generate_from(&all, &plain, |_| ()).unwrap();
+        assert_eq!(found.tokens, expected.tokens);
+        let none = Overrides { eos_ids: Some(Vec::new()), ..Overrides::default() };
+        let mut none = runner_with("multimodal", processor, &none);
+        let ended = GenerationConfig { num_eos: 1, ..config(8) };
+        let refused = none.generate_from(&prompt, &ended, |_| ());
+        assert!(matches!(refused, Err(Error::Setting { name: "num_eos", .. })));
+        // Without anything, it goes on.
+        let found = runner.generate_from(&prompt[1..1], &config(1), |_| ()).unwrap();
+        assert_eq!((found.stats.prompt_tokens, found.tokens.len()), (0, 1));
         let wrong = Tensor::from_vec(&[1, 3, 8, 8], vec![0.0f32; 192]).unwrap();
         let wrong = [Input::Image(wrong.as_tensor_ref())];
         assert!(matches!(

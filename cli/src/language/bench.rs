@@ -2,7 +2,7 @@
 
 use super::bandwidth::bandwidth;
 use super::generate::peak_memory;
-use super::options::BenchLlmArguments;
+use super::options::{BenchLlmArguments, LanguageOptions};
 use super::parts::{self, Parts};
 use super::runner;
 use crate::failure::Failure;
@@ -12,9 +12,10 @@ use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 
 /// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen without a tokenizer, always the likeliest.
 pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
-    if arguments.language.tokenizer.is_some() || !arguments.language.eos_id.is_empty() {
+    let LanguageOptions { tokenizer, bos_id, eos_id, .. } = &arguments.language;
+    if tokenizer.is_some() || bos_id.is_some() || !eos_id.is_empty() {
         return Err(Failure::new(
-            "--tokenizer and --eos-id are not for measuring: any tokens do, and none ends a text",
+            "--tokenizer, --bos-id and --eos-id are not for measuring: any tokens do, and none ends a text",
         ));
     }
     let mut runner = runner(&arguments.language, Tokenizer::empty())?;

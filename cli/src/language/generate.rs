@@ -51,17 +51,12 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         runner.generate(&prompt, &config, on_text)?
     } else {
         let parts = parts(&runner, arguments, &prompt)?;
-        let metadata = runner.metadata();
-        let count = config.num_bos.min(metadata.max_context_len);
-        let first = vec![metadata.bos_id.unwrap_or(0); count];
         if arguments.echo {
             let _ = show(&prompt);
         }
-        let inputs: Vec<Input<'_>> = (!first.is_empty())
-            .then_some(Input::Tokens(&first))
-            .into_iter()
-            .chain(parts.iter().map(Part::input))
-            .collect();
+        // With the marks of what is no text.
+        let config = GenerationConfig { echo: false, ..config };
+        let inputs: Vec<Input<'_>> = parts.iter().map(Part::input).collect();
         runner.generate_from(&inputs, &config, on_text)?
     };
     if std::io::stdout().is_terminal() || !generation.text.ends_with('\n') {

@@ -24,6 +24,9 @@ pub(crate) struct LanguageOptions {
     /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that it was stopped, or who asked has gone
     #[arg(long, value_name = "N")]
     pub(crate) max_seq_len: Option<usize>,
+    /// The token in front of a text, in place of what the program says
+    #[arg(long, value_name = "ID")]
+    pub(crate) bos_id: Option<u32>,
     /// A token that ends a text, in place of what the program says; may be given several times
     #[arg(long, value_name = "ID")]
     pub(crate) eos_id: Vec<u32>,
@@ -113,8 +116,8 @@ impl LanguageOptions {
         Overrides {
             max_context_len: self.max_context_len,
             max_seq_len: self.max_seq_len,
+            bos_id: self.bos_id,
             eos_ids: (!self.eos_id.is_empty()).then(|| self.eos_id.clone()),
-            ..Overrides::default()
         }
     }
 }

@@ -47,16 +47,17 @@ impl Sound {
         Sound::from_wav(&std::fs::read(path).map_err(fail)?)
     }
 
-    /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8 bits of telephones (G.711's two laws).
+    /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8 bits of telephones (G.711's two laws); also in the
+    /// form for more than 4 GiB (RF64, BW64).
     ///
     /// # Errors
     /// The bytes are not such a file.
     pub fn from_wav(bytes: &[u8]) -> Result<Self, Error> {
         let mut rest = match (bytes.get(..4), bytes.get(8..12), bytes.get(12..)) {
-            (Some(b"RIFF"), Some(b"WAVE"), Some(rest)) => rest,
-            _ => return Err(damaged("the file is no WAV file")),
+            (Some(b"RIFF" | b"RF64" | b"BW64"), Some(b"WAVE"), Some(rest)) => rest,
+            _ => return Err(damaged("the file is no WAV file: sounds are taken as WAV")),
         };
-        let mut format = None;
+        let (mut format, mut samples) = (None, None);
         loop {
             let Some((head, behind)) = rest.split_at_checked(8) else {
                 return Err(damaged("the WAV file has no samples"));
@@ -64,10 +65,17 @@ impl Sound {
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
             // Files that were recorded live say nothing or too much of their last part, which has all that there is.
             let is_open = head[..4] == *b"data" && length == 0;
-            let length = if is_open { behind.len() } else { length };
+            // Where a length has no place, a part before it has it.
+            let is_long = head[..4] == *b"data" && head[4..8] == [0xff; 4];
+            let length = match samples {
+                _ if is_open => behind.len(),
+                Some(samples) if is_long => samples,
+                _ => length,
+            };
             let (part, behind) = behind.split_at(length.min(behind.len()));
             match &head[..4] {
                 b"fmt " => format = Some(Format::read(part)?),
+                b"ds64" => samples = part.get(8..16).map(size),
                 b"data" => {
                     let format =
                         format.ok_or_else(|| damaged("samples come before their format"))?;
@@ -218,6 +226,12 @@ fn law_mu(code: u8) -> f32 {
     f32::from(if code & 0x80 == 0 { size } else { -size }) / 32768.0
 }
 
+/// A length of 64 bits, if there is memory for it, or else all.
+fn size(bytes: &[u8]) -> usize {
+    let bytes = bytes.try_into().map_or(u64::MAX, u64::from_le_bytes);
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 fn damaged(message: impl Into<String>) -> Error {
     Error::Sound { message: message.into() }
 }
@@ -293,6 +307,35 @@ mod tests {
         whole[at..at + 4].fill(0);
         assert_eq!(Sound::from_wav(&whole).unwrap().samples, [0.5, 0.25]);
         assert!(Sound::from_wav(&wav(1, 1, 16_000, 16, &[])).unwrap().samples.is_empty());
+    }
+
+    /// What is behind the samples is none, whichever form tells where they end.
+    #[test]
+    fn long_and_extended_forms_are_read() {
+        let long = |samples: u64, form: &[u8; 4]| {
+            let mut whole = wav(1, 1, 16_000, 16, &[0, 0x40, 0, 0x20]);
+            whole[..8].copy_from_slice(&[*form, [0xff; 4]].concat());
+            let at = whole.len() - 8;
+            whole[at..at + 4].fill(0xff);
+            whole.extend(b"LIST\x04\0\0\0abcd");
+            let sizes = [96u64, samples, 2].map(u64::to_le_bytes).concat();
+            let ds64 = [&b"ds64\x1c\0\0\0"[..], &sizes, &[0; 4]].concat();
+            whole.splice(12..12, ds64);
+            Sound::from_wav(&whole).unwrap().samples
+        };
+        assert_eq!(long(4, b"RF64"), [0.5, 0.25]);
+        assert_eq!(long(2, b"BW64"), [0.5]);
+        // As many as there are, where more are said to be.
+        assert_eq!(long(u64::MAX, b"RF64").len(), 8);
+        // The extended form, with the kind behind.
+        let mut whole = wav(0xfffe, 2, 48_000, 24, &[0, 0, 0x40, 0, 0, 0x20]);
+        let at = whole.windows(4).position(|part| part == b"fmt ").unwrap();
+        whole[at + 4] = 40;
+        let kind =
+            [&[22, 0, 24, 0, 3, 0, 0, 0, 1, 0][..], b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"]
+                .concat();
+        whole.splice(at + 24..at + 24, kind);
+        assert_eq!(Sound::from_wav(&whole).unwrap().samples, [0.375]);
     }
 
     #[test]

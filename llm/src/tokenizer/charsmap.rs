@@ -16,6 +16,76 @@ pub(super) fn padded(map: &[u8]) -> Vec<u8> {
     [&length.saturating_add(4).to_le_bytes(), trie, &[0; 4], texts].concat()
 }
 
+/// A map that was [checked](check), followed as SentencePiece does it: wherever it is in a text, it takes what is longest there.
+pub(super) struct CharacterMap {
+    units: Vec<u32>,
+    texts: Vec<u8>,
+}
+
+impl CharacterMap {
+    pub(super) fn new(map: &[u8]) -> Self {
+        let (length, rest) = map.split_at_checked(4).unwrap_or_default();
+        let length = length.try_into().map_or(0, u32::from_le_bytes) as usize;
+        let (trie, texts) = rest.split_at(length.min(rest.len()));
+        CharacterMap { units: units(trie), texts: texts.to_vec() }
+    }
+
+    /// A text in which the map has replaced what it knows.
+    pub(super) fn replace(&self, text: &str) -> String {
+        let mut replaced = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            match self.longest(rest) {
+                Some((length, text)) => {
+                    replaced += text;
+                    rest = rest.get(length..).unwrap_or_default();
+                }
+                None => {
+                    replaced.push(first);
+                    rest = rest.get(first.len_utf8()..).unwrap_or_default();
+                }
+            }
+        }
+        replaced
+    }
+
+    /// How many bytes at the beginning of a text are replaced, and by what.
+    fn longest(&self, text: &str) -> Option<(usize, &str)> {
+        let mut place = far(*self.units.first()?);
+        let mut longest = None;
+        for (at, byte) in text.bytes().enumerate() {
+            let at_byte = place ^ usize::from(byte);
+            let Some(&unit) = self.units.get(at_byte) else { break };
+            if byte == 0 || unit & (1 << 31 | 0xff) != u32::from(byte) {
+                break;
+            }
+            place = at_byte ^ far(unit);
+            if unit >> 8 & 1 == 1 {
+                let begin = (self.units.get(place)? & !(1 << 31)) as usize;
+                let found = self.texts.get(begin..).unwrap_or_default();
+                let found = found.split(|byte| *byte == 0).next().unwrap_or_default();
+                let found = std::str::from_utf8(found).ok();
+                longest = found
+                    .filter(|_| text.is_char_boundary(at + 1))
+                    .map(|found| (at + 1, found))
+                    .or(longest);
+            }
+        }
+        longest
+    }
+}
+
+/// The units of a trie.
+fn units(trie: &[u8]) -> Vec<u32> {
+    let units = trie.chunks_exact(4);
+    units.map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]])).collect()
+}
+
+/// How far away from a unit's place is what follows it.
+fn far(unit: u32) -> usize {
+    ((unit >> 10) as usize) << ((unit & (1 << 9)) >> 6)
+}
+
 /// Whether a map can be followed wherever a text leads, and how many times as long it can make one.
 pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     let cut_off = || "a map of characters is cut off".to_owned();
@@ -25,10 +95,7 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     let (length, rest) = map.split_at_checked(4).ok_or_else(cut_off)?;
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]) as usize;
     let (trie, texts) = rest.split_at_checked(length).ok_or_else(cut_off)?;
-    let units: Vec<u32> = trie
-        .chunks_exact(4)
-        .map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]))
-        .collect();
+    let units = units(trie);
     let longest = texts.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0);
     if longest > MAX_REPLACEMENT {
         return Err(format!(
@@ -36,7 +103,6 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
         ));
     }
     let outside = || "a map of characters leads out of itself".to_owned();
-    let far = |unit: u32| ((unit >> 10) as usize) << ((unit & (1 << 9)) >> 6);
     let root = *units.first().ok_or_else(cut_off)?;
     let (mut waiting, mut was_seen) = (vec![far(root)], vec![false; units.len()]);
     while let Some(place) = waiting.pop() {

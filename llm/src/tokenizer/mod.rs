@@ -3,26 +3,28 @@
 //! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of the crate `kitoken`; llama2.c's is ours
 //! (`llama2c.rs`). Files are hostile: how large they may be is bounded, and should the crate panic at one, that is an error here.
 
-mod beside;
+mod added;
 mod charsmap;
 mod growth;
 mod llama2c;
+mod pipeline;
 mod reversed;
+mod rewrite;
 mod stream;
 
 pub use stream::TextStream;
 
 use crate::error::Error;
-use beside::Beside;
+use charsmap::CharacterMap;
 use kitoken::convert::{
     convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
 };
 use kitoken::{
-    CharsMap, Definition, Kitoken, Normalization, Processing, Regex, SpecialToken,
-    SpecialTokenKind, Split, SplitBehavior,
+    CharsMap, Definition, Normalization, Processing, Regex, SpecialToken, SpecialTokenKind, Split,
+    SplitBehavior,
 };
 use llama2c::Llama2c;
-use reversed::ReversedBytes;
+use pipeline::Pipeline;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -83,7 +85,7 @@ pub struct Tokenizer {
 }
 
 enum Model {
-    Kitoken(Box<Kitoken>, ReversedBytes, Option<Box<Beside>>),
+    Kitoken(Box<Pipeline>),
     Llama2c(Llama2c),
     Empty,
 }
@@ -140,25 +142,30 @@ impl Tokenizer {
     }
 
     fn of_kitoken(format: TokenizerFormat, bytes: &[u8]) -> Result<Self, Error> {
-        let file = match format {
+        let mut file = match format {
             TokenizerFormat::HuggingFace => serde_json::from_slice(bytes)
                 .map_err(|error| Error::tokenizer(error.to_string()))?,
             _ => serde_json::Value::Null,
         };
-        let beside = Beside::of_json(&file).map_err(Error::tokenizer)?;
         let maps = match format {
             TokenizerFormat::HuggingFace => charsmap::of_json(&file),
             TokenizerFormat::SentencePiece => charsmap::of_sentencepiece(bytes),
             _ => Ok(Vec::new()),
         };
-        drop(file);
         let maps = maps.map_err(Error::tokenizer)?;
         let mut of_map = 1;
         for map in &maps {
             of_map = charsmap::check(map).map_err(Error::tokenizer)?.max(of_map);
         }
+        // Others are looked through for added tokens when they were normalised.
+        let mut before = usize::MAX;
         let definition = match format {
-            TokenizerFormat::HuggingFace => convert_tokenizers(bytes),
+            TokenizerFormat::HuggingFace => {
+                let (rewritten, count) = rewrite::of(&mut file)
+                    .map_err(|error| Error::tokenizer(format!("{format:?}: {error}")))?;
+                before = count;
+                convert_tokenizers(rewritten)
+            }
             TokenizerFormat::SentencePiece => convert_sentencepiece(bytes),
             TokenizerFormat::Tekken => convert_tekken(bytes),
             _ => convert_tiktoken(bytes),
@@ -180,6 +187,15 @@ impl Tokenizer {
         if definition.model.vocab().is_empty() {
             return Err(Error::tokenizer("it has no tokens"));
         }
+        let map = match (format, maps.iter().find(|map| !map.is_empty())) {
+            (TokenizerFormat::SentencePiece, Some(map)) => Some(CharacterMap::new(map)),
+            _ => None,
+        };
+        if format == TokenizerFormat::SentencePiece
+            && pipeline::has_pieces_across_words(&definition.model)
+        {
+            definition.config.split.clear();
+        }
         let (growth, behind) = growth::of(&definition, of_map);
         let longest = definition.model.vocab().iter().map(|token| token.bytes.len()).max();
         let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
@@ -200,11 +216,11 @@ impl Tokenizer {
         let bos = find(&["<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[CLS]"]);
         let eos =
             find(&["<|end_of_text|>", "</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "[SEP]"]);
-        let reversed = ReversedBytes::of(&definition.model);
-        let kitoken = Kitoken::from_definition(definition).map_err(|error| fail(&error))?;
+        let pipeline =
+            Pipeline::new(definition, before, map, &file).map_err(|error| fail(&error))?;
         Ok(Tokenizer {
             format,
-            model: Model::Kitoken(Box::new(kitoken), reversed, beside.map(Box::new)),
+            model: Model::Kitoken(Box::new(pipeline)),
             special,
             bos,
             eos,
@@ -238,6 +254,11 @@ impl Tokenizer {
         self.special.get(name).copied()
     }
 
+    /// The name of a special token; such a token has no text.
+    pub fn special_name(&self, token: u32) -> Option<&str> {
+        self.specials().find(|(_, other)| *other == token).map(|(name, _)| name)
+    }
+
     /// All special tokens, with their names.
     pub(crate) fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.special.iter().map(|(name, token)| (name.as_str(), *token))
@@ -267,24 +288,11 @@ impl Tokenizer {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
             Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
             Model::Llama2c(model) => Ok(model.encode(text)),
-            Model::Kitoken(model, reversed, beside) => {
-                let text = match beside {
-                    Some(beside) => beside.without(text, specials),
-                    None => text.into(),
-                };
-                // What was added to a vocabulary without being special is text as any other.
-                let added = [SpecialTokenKind::Priority];
-                let all = [
-                    SpecialTokenKind::Priority,
-                    SpecialTokenKind::Control,
-                    SpecialTokenKind::Unknown,
-                ];
-                let encode = || model.encode(&text, if specials { &all[..] } else { &added[..] });
-                catch_unwind(AssertUnwindSafe(encode))
+            Model::Kitoken(pipeline) => {
+                catch_unwind(AssertUnwindSafe(|| pipeline.encode(text, specials)))
                     .map_err(|_| {
                         Error::tokenizer("it cannot encode: its file is damaged, or one of its patterns gives up on a text this long")
                     })?
-                    .map(|tokens| reversed.repair(tokens))
                     .map_err(|error| Error::tokenizer(error.to_string()))
             }
         }
@@ -295,11 +303,9 @@ impl Tokenizer {
         match &self.model {
             Model::Empty => Vec::new(),
             Model::Llama2c(model) => model.decode(tokens),
-            Model::Kitoken(model, ..) => {
+            Model::Kitoken(pipeline) => {
                 let decode = |tokens: &[u32]| {
-                    catch_unwind(AssertUnwindSafe(|| model.decode(tokens, false)))
-                        .ok()
-                        .and_then(Result::ok)
+                    catch_unwind(AssertUnwindSafe(|| pipeline.decode(tokens))).ok().flatten()
                 };
                 decode(tokens).unwrap_or_else(|| {
                     let known = |token: &u32| decode(std::slice::from_ref(token)).is_some();

@@ -92,14 +92,17 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         stopping: AtomicBool::new(false),
     });
     let stopping = server.clone();
-    ctrlc::set_handler(move || {
+    let stop = Arc::new(move || {
         if stopping.stopping.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
         }
         // A connection wakes who waits for one.
         let _ = TcpStream::connect(address);
-    })
-    .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
+    });
+    #[cfg(unix)]
+    on_termination(stop.clone())?;
+    ctrlc::set_handler(move || stop())
+        .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
     println!("listening on http://{address}");
     for stream in listener.incoming() {
         if server.stopping.load(Ordering::Relaxed) {
@@ -117,6 +120,17 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     while is_busy() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
+    Ok(())
+}
+
+/// Listens for SIGTERM, by which what keeps services running ends them. A terminal that goes away is none of that: `nohup` outlives it.
+#[cfg(unix)]
+fn on_termination(stop: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
+    let fail = |error| Failure::new(format!("cannot listen for SIGTERM: {error}"));
+    let mut signals =
+        signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).map_err(fail)?;
+    let thread = std::thread::Builder::new();
+    thread.spawn(move || signals.forever().for_each(|_| stop())).map_err(fail)?;
     Ok(())
 }
 

@@ -1,0 +1,153 @@
+"""Writes `llm/tests/tokenizers/steps.json`: tokenizers of a few tokens with steps that models in use have, and what `tokenizers` makes of texts; and
+`spaces.json` and `across.model`, the same for SentencePiece.
+
+    python tokenizer_steps.py
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import sentencepiece
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "tokenizers"
+TEXTS = (
+    "",
+    " ",
+    "the word, words and sword",
+    "  two   words\n",
+    "the<s>word</s> <s>the",
+    "ΟΔΟΣ the ΟΔΟΣ",
+    "a_b__c the_end",
+    "the\u00a0's\t's",
+    "é\x00A😀",
+    "<|x|> the <|x|>\n<|y|> word",
+)
+
+
+def letters(*words: str) -> dict[str, int]:
+    alphabet = sorted(set("".join(words)) | set("abcdefghijklmnopqrstuvwxyz,_'"))
+    return {piece: id for id, piece in enumerate(["<unk>", "<s>", "</s>", *alphabet, *words])}
+
+
+def pairs(byte_level: bool) -> Tokenizer:
+    """Of "th", "the", "wo", "wor", "word" and "'s", and, if so, of all bytes."""
+    merges = [("t", "h"), ("th", "e"), ("w", "o"), ("wo", "r"), ("wor", "d"), ("'", "s")]
+    made = [left + right for left, right in merges]
+    pieces = ["<unk>", "<s>", "</s>"]
+    pieces += sorted(pre_tokenizers.ByteLevel.alphabet()) if byte_level else list("▁abcdefghijklmnopqrstuvwxyz,'<>/|")
+    vocab = {piece: id for id, piece in enumerate(pieces + made)}
+    made = models.BPE(vocab=vocab, merges=merges, **({} if byte_level else {"unk_token": "<unk>"}))
+    return Tokenizer(made)
+
+
+def special(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return tokenizer
+
+
+def made() -> dict[str, Tokenizer]:
+    all = {}
+    bytes_ = all["byte_level"] = special(pairs(True))
+    bytes_.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    bytes_.decoder = decoders.ByteLevel()
+
+    added = all["added"] = special(pairs(True))
+    added.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    added.decoder = decoders.ByteLevel()
+    added.add_tokens(
+        [
+            AddedToken("word", single_word=True, normalized=False),
+            AddedToken("<|x|>", lstrip=True),
+            AddedToken("<|y|>", rstrip=True, special=True),
+        ]
+    )
+
+    lower = all["lower"] = special(pairs(True))
+    lower.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Lowercase()])
+    lower.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    lower.decoder = decoders.ByteLevel()
+    lower.add_tokens([AddedToken("word", single_word=True, normalized=True)])
+
+    words = all["words"] = Tokenizer(models.WordLevel(letters("the", "word", "words", "and", "two"), unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.add_special_tokens(["<s>", "</s>"])
+
+    delimited = all["delimited"] = Tokenizer(models.WordLevel(letters("the", "end"), unk_token="<unk>"))
+    delimited.pre_tokenizer = pre_tokenizers.CharDelimiterSplit("_")
+
+    parts = {piece: id for id, piece in enumerate(["[UNK]", "the", "word", "##s", "and", ",", "s", "##word", "a", "b"])}
+    pieces = all["word_pieces"] = Tokenizer(models.WordPiece(parts, unk_token="[UNK]"))
+    pieces.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
+    pieces.decoder = decoders.WordPiece()
+    pieces.add_special_tokens(["[UNK]", "<s>"])
+
+    scored = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)] + [(f"<0x{byte:02X}>", 0.0) for byte in range(256)]
+    scored += [("▁", -3.0), ("▁the", -2.0), ("▁word", -2.5), ("s", -3.5), ("A", -4.0), ("e", -4.5), ("\n", -5.0)]
+    unigrams = models.Unigram(scored, unk_id=0, byte_fallback=True)
+    fallback = all["unigram_bytes"] = special(Tokenizer(unigrams))
+    fallback.pre_tokenizer = pre_tokenizers.Metaspace()
+    fallback.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace()])
+
+    t5 = all["t5"] = special(Tokenizer(models.Unigram(scored[:3] + scored[-7:], unk_id=0, byte_fallback=False)))
+    t5.normalizer = normalizers.Sequence([normalizers.Sequence([normalizers.NFKC(), normalizers.Strip()])])
+    t5.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    t5.decoder = decoders.Metaspace()
+
+    clipped = all["cut_by_pattern"] = special(pairs(False))
+    clipped.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
+    return all
+
+
+def write_steps() -> None:
+    lines = []
+    for name, tokenizer in made().items():
+        cases = []
+        for text in TEXTS:
+            tokenizer.encode_special_tokens = False
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+            tokenizer.encode_special_tokens = True
+            plain = tokenizer.encode(text, add_special_tokens=False).ids
+            case = {"text": text, "ids": ids, "plain": plain}
+            # Without a decoder, pieces are shown beside each other, which is no text.
+            if tokenizer.decoder is not None or name in ("words", "delimited"):
+                case["decoded"] = tokenizer.decode(ids)
+            cases.append(case)
+        tokenizer.encode_special_tokens = False
+        file = json.loads(tokenizer.to_str())
+        lines.append(json.dumps({"name": name, "tokenizer": file, "cases": cases}, ensure_ascii=False))
+    (FOLDER / "steps.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def write_sentencepiece() -> None:
+    made = io.BytesIO()
+    sentences = ["of the people, by the people, for the people", "of the word and of the words", "for the word of the people"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=made,
+        model_type="bpe",
+        vocab_size=48,
+        split_by_whitespace=False,
+        # Text as it is: the table of another rule takes 240 kB.
+        normalization_rule_name="identity",
+        minloglevel=2,
+    )
+    (FOLDER / "across.model").write_bytes(made.getvalue())
+    forms = []
+    for name, texts in (
+        ("across.model", ["of the people", "for the words, of the word", "", " ", "   of  the "]),
+        # What a map has is replaced whatever follows it.
+        ("mapped.model", ["", " ", "  ", "ﬁ\u0301ne", "A\u200d A\u0300\u0301b", "ﬂ\u200d½"]),
+    ):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / name))
+        cases = [{"text": given, "ids": (ids := model.encode(given)), "decoded": model.decode(ids)} for given in texts]
+        forms.append(json.dumps({"file": name, "cases": cases}, ensure_ascii=False))
+    (FOLDER / "spaces.json").write_text("[\n" + ",\n".join(forms) + "\n]\n")
+
+
+if __name__ == "__main__":
+    write_steps()
+    write_sentencepiece()

@@ -1,0 +1,228 @@
+//! Tokens, pictures and sounds into a program's caches.
+
+use super::Runner;
+use crate::decoder::Wanted;
+use crate::encoder::{Input, Kind};
+use crate::error::Error;
+use crate::lookahead::{Ahead, draft};
+use crate::stats::timed;
+use std::time::Duration;
+use torchlet_core::TensorRef;
+
+/// What is in the context in place of a token where something else than text is.
+const NO_TOKEN: u32 = u32::MAX;
+
+/// What the next token follows from.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Next {
+    /// Nothing was fed yet.
+    #[default]
+    Nothing,
+    /// The logits of the last token that was fed.
+    Logits(Vec<f32>),
+    /// The likeliest token behind the last one that was fed, if there is one, which is all that is known of its logits.
+    Likeliest(Option<u32>),
+    /// This token, which was chosen, and has not been fed.
+    Token(u32),
+}
+
+/// What feeding tokens takes, and what is wanted of it.
+pub(super) struct Feeding {
+    /// Whether nothing but the likeliest token is wanted: then the logits can stay where they are.
+    pub(super) likeliest: bool,
+    pub(super) execution: Duration,
+}
+
+impl Feeding {
+    /// Logits are wanted.
+    pub(super) fn for_logits() -> Self {
+        Feeding { likeliest: false, execution: Duration::ZERO }
+    }
+
+    /// Feeds tokens by `feed`, and says what follows from the last; `spare` has memory for logits, which are wanted of the end of a prompt.
+    fn step(
+        &mut self,
+        is_end: bool,
+        spare: Next,
+        feed: impl FnOnce(Option<Wanted<'_>>) -> Result<(), Error>,
+    ) -> Result<Next, Error> {
+        if self.likeliest {
+            // One number comes back, also of what is not the end: that is less than logits that nobody looks at.
+            let mut found = Vec::new();
+            timed(&mut self.execution, || feed(Some(Wanted::Likeliest(&mut found))))?;
+            return Ok(Next::Likeliest(found.first().copied().flatten()));
+        }
+        if !is_end {
+            timed(&mut self.execution, || feed(None))?;
+            return Ok(spare);
+        }
+        let mut logits = match spare {
+            Next::Logits(logits) => logits,
+            _ => Vec::new(),
+        };
+        timed(&mut self.execution, || feed(Some(Wanted::Logits(&mut logits))))?;
+        Ok(Next::Logits(logits))
+    }
+}
+
+impl Runner {
+    /// Feeds what is pending, and tokens behind it. What is wanted of the last is kept. Whether all were fed: it may be stopped.
+    pub(super) fn feed(&mut self, tokens: &[u32], feeding: &mut Feeding) -> Result<bool, Error> {
+        let pending = match self.next {
+            Next::Token(token) => Some(token),
+            _ => None,
+        };
+        let all: Vec<u32> = pending.into_iter().chain(tokens.iter().copied()).collect();
+        if all.is_empty() {
+            return match self.next {
+                Next::Logits(_) | Next::Likeliest(_) => Ok(true),
+                _ => Err(Error::NoPrompt),
+            };
+        }
+        let (position, limit) = (self.context.len(), self.metadata.max_context_len);
+        if all.len() > limit.saturating_sub(position) {
+            return Err(Error::ContextFull { position, tokens: all.len(), limit });
+        }
+        let mut next = std::mem::take(&mut self.next);
+        if !self.decoder.has_position() || !self.keeps_tokens() {
+            if self.keeps_tokens() && !self.context.is_empty() {
+                // All tokens are fed once more, and none may be in the cache already.
+                self.decoder.reset(self.model.as_mut())?;
+            }
+            self.context.extend(all);
+            let (model, context) = (self.model.as_mut(), &self.context);
+            let decoder = &self.decoder;
+            self.next = feeding.step(true, next, |wanted| decoder.whole(model, context, wanted))?;
+            return Ok(true);
+        }
+        let mut rest = all.as_slice();
+        while !rest.is_empty() {
+            if self.is_stopped() {
+                if rest.len() == all.len() {
+                    // What was chosen or known before still is.
+                    self.next = next;
+                }
+                return Ok(false);
+            }
+            let count = self.decoder.chunk(rest.len(), self.metadata.max_seq_len).min(rest.len());
+            let (chunk, behind) = rest.split_at(count);
+            let (model, at) = (self.model.as_mut(), self.context.len());
+            let decoder = &self.decoder;
+            next = feeding
+                .step(behind.is_empty(), next, |wanted| decoder.step(model, chunk, at, wanted))?;
+            self.context.extend_from_slice(chunk);
+            rest = behind;
+        }
+        self.next = next;
+        Ok(true)
+    }
+
+    /// Feeds the parts of a prompt, one after the other. Whether all were fed: it may be stopped.
+    pub(super) fn feed_all(
+        &mut self,
+        parts: &[Input<'_>],
+        feeding: &mut Feeding,
+    ) -> Result<bool, Error> {
+        for part in parts {
+            if self.is_stopped() {
+                return Ok(false);
+            }
+            let is_fed = match part {
+                Input::Tokens(tokens) => self.feed(tokens, feeding)?,
+                Input::Text(text) => {
+                    let tokens = self.tokenizer.encode(text)?;
+                    tokens.is_empty() || self.feed(&tokens, feeding)?
+                }
+                Input::Image(image) => self.feed_encoded(Kind::Image, image, feeding)?,
+                Input::Audio(audio) => self.feed_encoded(Kind::Audio, audio, feeding)?,
+            };
+            if !is_fed {
+                return Ok(false);
+            }
+        }
+        match self.next {
+            Next::Logits(_) | Next::Likeliest(_) => Ok(true),
+            _ => Err(Error::NoPrompt),
+        }
+    }
+
+    /// Feeds what an encoder makes of a picture or a sound.
+    fn feed_encoded(
+        &mut self,
+        kind: Kind,
+        input: &TensorRef<'_>,
+        feeding: &mut Feeding,
+    ) -> Result<bool, Error> {
+        if !self.decoder.has_position() || !self.keeps_tokens() {
+            let message = "pictures and sounds need a program with a cache";
+            return Err(Error::interface("text_decoder", message));
+        }
+        if let Next::Token(_) = self.next
+            && !self.feed(&[], feeding)?
+        {
+            return Ok(false);
+        }
+        let (decoder, model) = (self.decoder.clone(), self.model.as_mut());
+        let encoded =
+            timed(&mut feeding.execution, || decoder.encoders.encode(model, kind, input))?;
+        let (position, limit) = (self.context.len(), self.metadata.max_context_len);
+        if encoded.count > limit.saturating_sub(position) {
+            return Err(Error::ContextFull { position, tokens: encoded.count, limit });
+        }
+        let mut next = std::mem::take(&mut self.next);
+        let mut at = 0;
+        while at < encoded.count {
+            if self.is_stopped() {
+                if at == 0 {
+                    self.next = next;
+                }
+                return Ok(false);
+            }
+            let rest = encoded.count - at;
+            let count = decoder.rows(rest, self.metadata.max_seq_len).min(rest);
+            let (model, position) = (self.model.as_mut(), self.context.len());
+            next = feeding.step(count == rest, next, |wanted| {
+                decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
+            })?;
+            self.context.extend(std::iter::repeat_n(NO_TOKEN, count));
+            at += count;
+        }
+        self.next = next;
+        Ok(true)
+    }
+
+    /// Feeds the token that was chosen, and what may follow it; nothing if it was stopped.
+    pub(super) fn feed_ahead(
+        &mut self,
+        token: u32,
+        most: usize,
+        feeding: &mut Feeding,
+    ) -> Result<Option<Ahead<Next>>, Error> {
+        let room = self.metadata.max_context_len.saturating_sub(self.context.len());
+        let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
+        let mut draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
+        // A picture is not foreseen.
+        let tokens = draft.iter().take_while(|token| **token != NO_TOKEN).count();
+        draft.truncate(tokens);
+        if draft.is_empty() {
+            return Ok(self.feed(&[], feeding)?.then(|| Ahead::new(&[], []).1));
+        }
+        let tokens = [&[token], draft.as_slice()].concat();
+        let (model, at) = (self.model.as_mut(), self.context.len());
+        let (own, ahead) = if feeding.likeliest {
+            let mut found = Vec::new();
+            let wanted = Wanted::Likeliest(&mut found);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))?;
+            Ahead::new(&draft, found.into_iter().map(Next::Likeliest))
+        } else {
+            let mut logits = Vec::new();
+            let wanted = Wanted::Logits(&mut logits);
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))?;
+            let width = (logits.len() / tokens.len()).max(1);
+            Ahead::new(&draft, logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())))
+        };
+        self.context.push(token);
+        self.next = own.ok_or(Error::NoToken { logits: 0 })?;
+        Ok(Some(ahead))
+    }
+}

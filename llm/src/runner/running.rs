@@ -1,0 +1,154 @@
+//! Token after token, until a text ends.
+
+use super::Runner;
+use super::feeding::{Feeding, Next};
+use crate::encoder::Input;
+use crate::error::Error;
+use crate::form::Form;
+use crate::generation::{Finish, Generation, GenerationConfig};
+#[cfg(feature = "grammar")]
+use crate::grammar::Vocabulary;
+use crate::lookahead::Ahead;
+use crate::output::Output;
+use crate::sampler::Sampler;
+use crate::stats::{Stats, timed};
+use std::time::{Instant, SystemTime};
+
+impl Runner {
+    /// The most tokens to generate now, and why no more. The last one takes no room, since it is not fed.
+    fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
+        let used = self.context.len();
+        let room = self.metadata.max_context_len.saturating_sub(used).saturating_add(1);
+        let wanted = config.seq_len.map(|length| length.saturating_sub(used));
+        let wanted = wanted.into_iter().chain(config.max_new_tokens).min();
+        match wanted {
+            Some(wanted) if wanted <= room => (wanted, Finish::Length),
+            _ => (room, Finish::Context),
+        }
+    }
+
+    #[cfg(feature = "grammar")]
+    fn form(&self, config: &GenerationConfig) -> Result<Form, Error> {
+        let Some(grammar) = &config.grammar else { return Ok(Form::default()) };
+        if config.ignore_eos {
+            let expected = "false where there is a grammar, which says where a text ends";
+            return Err(Error::Setting { name: "ignore_eos", value: "true".into(), expected });
+        }
+        let vocabulary = match self.vocabulary.get() {
+            Some(vocabulary) => vocabulary,
+            None => {
+                let made = Vocabulary::of(&self.tokenizer)?;
+                self.vocabulary.get_or_init(|| made)
+            }
+        };
+        vocabulary.constraint(grammar).map(Form::new)
+    }
+
+    #[cfg(not(feature = "grammar"))]
+    fn form(&self, _: &GenerationConfig) -> Result<Form, Error> {
+        Ok(Form::default())
+    }
+
+    pub(super) fn run(
+        &mut self,
+        prompt: &[Input<'_>],
+        config: &GenerationConfig,
+        start: (SystemTime, Instant),
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let stop = self.stop.clone();
+        stop.during(|| self.run_until_stopped(prompt, config, start, on_text))
+    }
+
+    fn run_until_stopped(
+        &mut self,
+        prompt: &[Input<'_>],
+        config: &GenerationConfig,
+        (started, start): (SystemTime, Instant),
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<Generation, Error> {
+        let mut sampler = Sampler::new(config.sampling.clone())?;
+        if self.decoder.vocabulary() > 0 {
+            // Before the prompt is fed, where the program says how many logits it gives.
+            config.sampling.check_tokens(self.decoder.vocabulary())?;
+        }
+        if config.stop.iter().any(String::is_empty) {
+            let expected = "a text that is not empty";
+            return Err(Error::Setting { name: "stop", value: "\"\"".into(), expected });
+        }
+        let mut stats = Stats::new(self.load_started, self.load);
+        stats.started = started;
+        let pending = usize::from(matches!(self.next, Next::Token(_)));
+        let before = self.context.len() + pending;
+        let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
+        let mut form = self.form(config)?;
+        let mut ahead = Ahead::new(&[], []).1;
+        if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
+            let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
+            let value = config.lookahead.to_string();
+            return Err(Error::Setting { name: "lookahead", value, expected });
+        }
+        let likeliest = sampler.needs_likeliest_alone() && form.is_free();
+        // Where no token may be chosen, the next generation may choose it in another way.
+        let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
+        let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
+        let is_fed = self.feed_all(prompt, &mut feeding)?;
+        feeding.likeliest = likeliest;
+        stats.prompt_tokens = self.context.len().saturating_sub(before);
+        stats.prefill = start.elapsed();
+        stats.first_token = stats.prefill;
+        let tokenizer = self.tokenizer.clone();
+        let mut output = Output::new(&tokenizer, &self.context, &config.stop, on_text);
+        let (most, reason) = self.room(config);
+        loop {
+            // A token that is chosen already is given yet.
+            let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
+            if !is_fed || (!is_chosen && self.is_stopped()) {
+                break;
+            }
+            if tokens.len() == most {
+                finish = reason;
+                break;
+            }
+            if let Next::Token(token) = self.next {
+                if let Some(found) = ahead.take(token) {
+                    self.context.push(token);
+                    self.next = found;
+                    stats.foreseen_tokens += 1;
+                } else if config.lookahead > 0 {
+                    let fed = self.feed_ahead(token, config.lookahead, &mut feeding)?;
+                    let Some(fed) = fed else { break };
+                    ahead = fed;
+                } else if !self.feed(&[], &mut feeding)? {
+                    break;
+                }
+            }
+            let (context, ends) = (&self.context, &self.metadata.eos_ids);
+            let token = match &mut self.next {
+                Next::Logits(logits) => timed(&mut stats.sampling, || {
+                    form.mask(logits, ends)?;
+                    sampler.sample(logits, context)
+                })?,
+                Next::Likeliest(token) => {
+                    token.ok_or(Error::NoToken { logits: self.decoder.vocabulary() })?
+                }
+                Next::Nothing | Next::Token(_) => return Err(Error::NoPrompt),
+            };
+            self.next = Next::Token(token);
+            tokens.push(token);
+            if tokens.len() == 1 {
+                stats.first_token = start.elapsed();
+            }
+            let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);
+            if ends || !output.push(token) || !form.accept(token)? {
+                finish = Finish::Stop;
+                break;
+            }
+        }
+        let text = output.finish();
+        stats.execution = feeding.execution;
+        stats.generated_tokens = tokens.len();
+        stats.total = start.elapsed();
+        Ok(Generation { text, tokens, finish, stats })
+    }
+}

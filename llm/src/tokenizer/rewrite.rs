@@ -1,0 +1,199 @@
+//! A `tokenizer.json` in the words of `kitoken` 0.11, which knows some parts of it by other names, takes others for something else, and does not
+//! have all: what would give other tokens is refused here.
+
+use kitoken::Definition;
+use kitoken::convert::convert_tokenizers;
+use serde_json::{Map, Value, json};
+
+/// How `ByteLevel` cuts texts.
+const BYTE_LEVEL: &str =
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// No token begins with it, as it would have to if words of a vocabulary of words were put together.
+const NOTHING: &str = "\u{10ffff}\u{10fffe}";
+
+/// The text of the file in those words, and how many steps of the definition that it makes are of its normaliser. The list of added tokens stays what
+/// it is.
+pub(super) fn of(file: &mut Value) -> Result<(String, usize), String> {
+    let mut normalizer = Vec::new();
+    for step in flat(&file["normalizer"], "normalizers") {
+        normalize(step, &mut normalizer);
+    }
+    let count = small(&sequence("normalizers", normalizer.clone()))?.config.normalization.len();
+    let mut splits = Vec::new();
+    for step in flat(&file["pre_tokenizer"], "pretokenizers") {
+        split(step, &mut splits, &mut normalizer)?;
+    }
+    let decoders: Vec<Value> = flat(&file["decoder"], "decoders").into_iter().cloned().collect();
+    let parts = file.as_object_mut().ok_or("it is no object")?;
+    parts.insert("normalizer".into(), sequence("normalizers", normalizer));
+    parts.insert("pre_tokenizer".into(), sequence("pretokenizers", splits));
+    parts.insert("decoder".into(), sequence("decoders", decoders));
+    let added = parts.get("added_tokens").cloned().unwrap_or_default();
+    model(parts)?;
+    let text = file.to_string();
+    file["added_tokens"] = added;
+    Ok((text, count))
+}
+
+/// The definition of a tokenizer of one token with that normaliser.
+pub(super) fn small(normalizer: &Value) -> Result<Definition, String> {
+    let model = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
+    let file = json!({"added_tokens": [], "normalizer": normalizer, "model": model});
+    convert_tokenizers(file.to_string()).map_err(|error| error.to_string())
+}
+
+fn sequence(list: &str, steps: Vec<Value>) -> Value {
+    match steps.is_empty() {
+        true => Value::Null,
+        false => json!({"type": "Sequence", list: steps}),
+    }
+}
+
+/// The steps of a sequence, and of those in it, in their order.
+fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
+    let (mut steps, mut waiting) = (Vec::new(), vec![step]);
+    while let Some(step) = waiting.pop() {
+        match step[list].as_array().filter(|_| step["type"] == "Sequence") {
+            Some(inner) => waiting.extend(inner.iter().rev()),
+            None if step.is_null() => {}
+            None => steps.push(step),
+        }
+    }
+    steps
+}
+
+fn normalize(step: &Value, steps: &mut Vec<Value>) {
+    let mut step = step.clone();
+    let lowers = step["type"] == "Lowercase"
+        || step["type"] == "BertNormalizer" && step["lowercase"] == true;
+    if lowers {
+        // Character by character, this is what becomes of it; in a text, the last of a word would become another.
+        steps.push(json!({"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}));
+    }
+    if step["type"] == "Strip" {
+        step["type"] = "StripNormalizer".into();
+    }
+    steps.push(step);
+}
+
+fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> Result<(), String> {
+    let pattern = |pattern: &str, behavior: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false});
+    let mut step = step.clone();
+    let is_first = steps.is_empty();
+    let prefixes = |step: &Value| match step["type"].as_str() {
+        Some("ByteLevel") => step["add_prefix_space"] == true,
+        Some("Metaspace") => step["prepend_scheme"] != "never" && step["add_prefix_space"] != false,
+        _ => false,
+    };
+    match step["type"].as_str().unwrap_or_default() {
+        "ByteLevel" if step["use_regex"] != false => {
+            refuse_prefix(prefixes(&step) && !is_first)?;
+            // The space in front comes before the text is cut.
+            step["use_regex"] = false.into();
+            steps.push(step);
+            steps.push(pattern(BYTE_LEVEL, "Isolated"));
+            return Ok(());
+        }
+        "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
+        "Metaspace" if !is_first && prefixes(&step) => {
+            // Words with one space in front of each.
+            let is_spaces = |step: &Value| *step == pattern(r"\s+", "Removed");
+            let words = std::mem::take(steps);
+            refuse_prefix(!words.iter().all(is_spaces) || step["prepend_scheme"] == "first")?;
+            let spaces = json!({"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "});
+            let ends = json!({"type": "StripNormalizer", "strip_left": true, "strip_right": true});
+            normalizer.extend([spaces, ends]);
+        }
+        "CharDelimiterSplit" => step["type"] = "Delimiter".into(),
+        "Split" if step["invert"] == true => {
+            let behavior = step["behavior"].as_str().unwrap_or_default();
+            if !matches!(behavior, "Removed" | "Isolated") {
+                return Err(format!("it cuts texts by what a pattern does not find, {behavior:?}"));
+            }
+        }
+        _ => refuse_prefix(prefixes(&step) && !is_first)?,
+    }
+    steps.push(step);
+    Ok(())
+}
+
+fn refuse_prefix(is_inside: bool) -> Result<(), String> {
+    match is_inside {
+        true => Err("it puts a space in front of each part of a text that is cut already".into()),
+        false => Ok(()),
+    }
+}
+
+fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
+    let model = parts.get_mut("model").ok_or("it has no model")?;
+    let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
+    if model["type"] == "BPE" && !prefix.is_empty() {
+        return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
+    }
+    // Words alone are parts of words of which none continues one.
+    let is_words = model["type"] == "WordLevel";
+    if let (true, Some(model)) = (is_words, model.as_object_mut()) {
+        model.insert("type".into(), "WordPiece".into());
+        model.insert("continuing_subword_prefix".into(), NOTHING.into());
+        model.insert("max_input_chars_per_word".into(), u32::MAX.into());
+    }
+    // What stands for what is unknown has to be among the added tokens, though it is not looked for in texts.
+    let Some(unknown) = model["unk_token"].as_str().map(String::from) else { return Ok(()) };
+    let id = model["vocab"][&unknown].as_u64();
+    let list = parts.entry("added_tokens").or_insert(Value::Null);
+    let is_there = |token: &Value| token["content"] == unknown.as_str();
+    if list.as_array().is_some_and(|list| list.iter().any(is_there)) {
+        return Ok(());
+    }
+    let Some(id) = id else {
+        return Err(format!("its unknown token {unknown:?} is none of its tokens"));
+    };
+    let token = json!({"id": id, "content": unknown, "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false, "special": true});
+    match list.as_array_mut() {
+        Some(list) => list.push(token),
+        None => *list = vec![token].into(),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_in_their_order_whatever_they_are_in() {
+        let named = |name: &str| json!({"type": name});
+        let inner = sequence("normalizers", vec![named("b"), named("c")]);
+        let all = sequence("normalizers", vec![named("a"), inner, named("d")]);
+        let names: Vec<&Value> =
+            flat(&all, "normalizers").iter().map(|step| &step["type"]).collect();
+        assert_eq!(names, ["a", "b", "c", "d"]);
+        assert!(flat(&Value::Null, "normalizers").is_empty());
+    }
+
+    #[test]
+    fn what_would_give_other_tokens_is_refused() {
+        let file = |cut: Value, model: Value| json!({"pre_tokenizer": cut, "model": model});
+        let pairs = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
+        let of = |file: &Value| of(&mut file.clone());
+        let refused = |file: &Value| of(file).unwrap_err();
+        let cut = |steps: &[Value]| sequence("pretokenizers", steps.to_vec());
+        let digits = json!({"type": "Digits", "individual_digits": true});
+        let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
+        let inside = file(cut(&[digits.clone(), bytes.clone()]), pairs.clone());
+        assert!(refused(&inside).contains("in front of each part"));
+        assert!(of(&file(cut(&[bytes, digits.clone()]), pairs.clone())).is_ok());
+        let spaces = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
+        let inside = file(cut(&[digits, spaces]), pairs.clone());
+        assert!(refused(&inside).contains("in front of each part"));
+        let inverted = json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous", "invert": true});
+        assert!(refused(&file(inverted, pairs.clone())).contains("Contiguous"));
+        let mut inside = pairs;
+        inside["continuing_subword_prefix"] = "##".into();
+        assert!(refused(&file(Value::Null, inside)).contains("##"));
+        let words = json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"});
+        assert!(refused(&file(Value::Null, words)).contains("<unk>"));
+        assert!(of(&json!([])).is_err() && of(&json!({})).is_err());
+    }
+}

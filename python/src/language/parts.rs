@@ -1,0 +1,153 @@
+//! Parts of a prompt: text, tokens, pictures and sounds.
+
+use crate::error::{Failure, invalid};
+use crate::tensor::Tensor;
+use pyo3::prelude::*;
+use torchlet::core::ScalarType;
+use torchlet::llm::{self, Input, Piece, Tiling};
+
+/// A part of a prompt, which lends nothing of Python's.
+pub(super) enum Part {
+    Text(String),
+    Tokens(Vec<u32>),
+    Image(torchlet::Tensor),
+    Audio(torchlet::Tensor),
+    Picture(Picture),
+}
+
+/// A picture that is not yet what the program takes, and how it becomes that.
+pub(super) struct Picture {
+    points: llm::Picture,
+    tiling: Option<Tiling>,
+    mean: [f32; 3],
+    std: [f32; 3],
+}
+
+/// Points, how they are cut and into how many tiles, what is subtracted from values, and what divides them.
+type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, Vec<f32>);
+
+impl Picture {
+    fn of((points, tiling, tiles, mean, std): PictureSource<'_>) -> PyResult<Self> {
+        let none = || invalid(format!("{} has neither a buffer nor DLPack", points.get_type()));
+        let tensor = Tensor::from_object(&points)?.ok_or_else(none)?.facade(points.py())?;
+        let (height, width) = match (tensor.scalar_type(), tensor.shape()) {
+            (ScalarType::Byte, [height, width, 3]) => (*height, *width),
+            (scalar_type, shape) => {
+                let found = format!("{} {shape:?}", scalar_type.name());
+                return Err(invalid(format!("a picture is uint8 [height, width, 3], not {found}")));
+            }
+        };
+        let points = tensor.to_vec::<u8>().map_err(Failure::from)?;
+        let tiling = match tiling.as_deref() {
+            None => None,
+            Some("canvas") => Some(Tiling::Canvas(tiles)),
+            Some("closest") => Some(Tiling::Closest(tiles)),
+            Some("rows") => Some(Tiling::Rows(tiles)),
+            Some(other) => {
+                let known = "'canvas', 'closest' and 'rows'";
+                return Err(invalid(format!("there is no tiling {other:?}; there are {known}")));
+            }
+        };
+        let each = |name: &str, values: Vec<f32>| match *values {
+            [one] => Ok([one; 3]),
+            [red, green, blue] => Ok([red, green, blue]),
+            _ => Err(invalid(format!("{name} has {} values, not 1 or 3", values.len()))),
+        };
+        let (mean, std) = (each("mean", mean)?, each("std", std)?);
+        if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
+            return Err(invalid("mean and std are finite, and std is not 0".into()));
+        }
+        let points = llm::Picture::from_rgb(width, height, points).map_err(Failure::from)?;
+        Ok(Picture { points, tiling, mean, std })
+    }
+
+    /// What the program takes, and the text between.
+    fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
+        let none = || Failure::invalid("the program takes no pictures".into());
+        let info = runner.image_input().ok_or_else(none)?;
+        let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+        let (height, width) = match *shape {
+            [1, 3, height, width] | [3, height, width] => (height, width),
+            _ => {
+                let message = format!("the program takes {info}, not a picture in colour");
+                return Err(Failure::invalid(message));
+            }
+        };
+        let pieces = match self.tiling {
+            Some(tiling) => self.points.tiles([width, height], tiling)?,
+            None => {
+                vec![Piece::Tile(self.points.resized(width, height, llm::Filter::Bilinear)?)]
+            }
+        };
+        let part = |piece: Piece| {
+            let tile = match piece {
+                Piece::Text(text) => return Ok(Part::Text(text)),
+                Piece::Tile(tile) => tile,
+            };
+            let values = match info.scalar_type {
+                ScalarType::Byte => {
+                    let values = tile.planes([0.0; 3], [1.0; 3]).into_iter();
+                    values.map(|value| (value * 255.0).round()).collect()
+                }
+                _ => tile.planes(self.mean, self.std),
+            };
+            let tensor = torchlet::Tensor::from_vec(&shape, values)?.to_type(info.scalar_type)?;
+            Ok(Part::Image(tensor))
+        };
+        pieces.into_iter().map(part).collect()
+    }
+}
+
+impl Part {
+    /// A part by what it is called.
+    pub(super) fn of((kind, value): &(String, Bound<'_, PyAny>)) -> PyResult<Self> {
+        let tensor = || {
+            let none = || invalid(format!("{} has neither a buffer nor DLPack", value.get_type()));
+            let tensor = Tensor::from_object(value)?.ok_or_else(none)?;
+            Ok::<_, PyErr>(tensor.facade(value.py())?)
+        };
+        Ok(match kind.as_str() {
+            "text" => Part::Text(value.extract()?),
+            "tokens" => Part::Tokens(value.extract()?),
+            "image" => Part::Image(tensor()?),
+            "audio" => Part::Audio(tensor()?),
+            "picture" => Part::Picture(Picture::of(value.extract()?)?),
+            other => return Err(invalid(format!("{other:?} is no part of a prompt"))),
+        })
+    }
+
+    /// What the program takes: pictures as its encoder does, and these and sounds in its memory order.
+    pub(super) fn laid_out(self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
+        let mut parts = match self {
+            Part::Picture(picture) => picture.parts(runner)?,
+            part => vec![part],
+        };
+        parts.iter_mut().try_for_each(|part| part.lay_out(runner))?;
+        Ok(parts)
+    }
+
+    fn lay_out(&mut self, runner: &llm::Runner) -> Result<(), Failure> {
+        let (tensor, info) = match self {
+            Part::Image(tensor) => (tensor, runner.image_input()),
+            Part::Audio(tensor) => (tensor, runner.audio_input()),
+            Part::Text(_) | Part::Tokens(_) | Part::Picture(_) => return Ok(()),
+        };
+        if let Some(info) = info
+            && info.rank() == tensor.dim_order().len()
+        {
+            *tensor = tensor.to_dim_order(&info.dim_order)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn input(&self) -> Input<'_> {
+        match self {
+            Part::Text(text) => Input::Text(text),
+            Part::Tokens(tokens) => Input::Tokens(tokens),
+            Part::Image(tensor) => Input::Image(tensor.as_tensor_ref()),
+            Part::Audio(tensor) => Input::Audio(tensor.as_tensor_ref()),
+            // None is left once parts are laid out.
+            Part::Picture(_) => Input::Tokens(&[]),
+        }
+    }
+}
