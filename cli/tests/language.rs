@@ -349,7 +349,8 @@ fn a_server_that_is_asked_to_end_finishes_what_it_says() {
 #[test]
 fn tokens_in_front_of_a_text_can_be_others() {
     let text = |options: &[&str]| {
-        let generate = ["generate", MODEL, "--temperature", "0", "-n", "8", "-p", "In the beginning"];
+        let generate =
+            ["generate", MODEL, "--temperature", "0", "-n", "8", "-p", "In the beginning"];
         let output = run(&[&generate[..], options].concat(), "");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
