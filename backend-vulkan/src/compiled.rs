@@ -219,7 +219,8 @@ impl Compiled {
             let (goes_on, why) = contest.settle(build)?;
             watch.lap_of("compare matrix units", why);
             if !goes_on {
-                // Once for a device: it is known from now on.
+                // Once for a device: it is known from now on. Two would not fit beside each other on every device.
+                drop((tensors, constants, own_weights, input_staging, output_staging));
                 return Self::choosing(build, graph, cells, Self::choices(context), watch);
             }
         }

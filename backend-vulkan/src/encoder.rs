@@ -13,7 +13,7 @@ pub(crate) use crate::tensors::{numel_of, u32_of};
 
 use crate::choices::Choices;
 use crate::derived::{Derived, Source};
-use crate::device::{DeviceFeatures, MOST_INVOCATIONS, PipelineKey};
+use crate::device::{DeviceFeatures, Limits, MOST_INVOCATIONS, PipelineKey};
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
@@ -233,6 +233,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Invocations that keep the device busy.
     pub(crate) fn busy(&self) -> usize {
         self.state.busy
+    }
+
+    /// What the device takes at most.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.state.limits
     }
 
     /// Bytes of the memory that a workgroup shares.

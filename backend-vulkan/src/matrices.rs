@@ -32,9 +32,10 @@ pub(crate) fn question() -> Question {
     Question::of("matrix units")
 }
 
-/// Whether to use the units, by how long the same product takes with them and without.
+/// Whether to use the units, by how long the same product takes with them and without. Drivers that emulate them are slower by far; a few percent are
+/// what devices differ in from run to run.
 fn are_worth_it([with, without]: [u64; 2]) -> bool {
-    with < without
+    with.saturating_mul(4) < without.saturating_mul(5)
 }
 
 /// The answer that is remembered: the first way is with the units.
@@ -155,10 +156,15 @@ impl Contest {
             raced => raced.ok().flatten(),
         };
         let context = build.context;
-        if let Some(times) = times {
+        // Of loads at the same time, one decides.
+        let mut decides = false;
+        let goes_on = *context.matrices.get_or_init(|| {
+            decides = true;
+            times.is_none_or(are_worth_it)
+        });
+        if let Some(times) = times.filter(|_| decides) {
             context.found.keep([(question(), answer(times))]);
         }
-        let goes_on = *context.matrices.get_or_init(|| times.is_none_or(are_worth_it));
         let why = match (times, &context.clock) {
             (Some(times), Some(clock)) => {
                 let [with, without] = times.map(|ticks| clock.nanoseconds(ticks) as f64 / 1e3);
@@ -217,9 +223,13 @@ mod tests {
 
     #[test]
     fn units_that_are_not_faster_are_left_alone() {
-        for (times, expected) in
-            [([10, 50], true), ([50, 50], false), ([500, 50], false), ([1, 0], false)]
-        {
+        for (times, expected) in [
+            ([10, 50], true),
+            ([60, 50], true),
+            ([63, 50], false),
+            ([500, 50], false),
+            ([1, 0], false),
+        ] {
             assert_eq!(are_worth_it(times), expected, "{times:?}");
             assert_eq!(says_so(&answer(times)), expected, "{times:?}");
         }

@@ -4,7 +4,7 @@
 //! the host's memory: as long as anything is there that was made of a graph with these bytes, they lie there, too, and nothing else can.
 //! Where somebody forgot a method without ending it, that does not hold: so a sample of the contents has to agree as well.
 
-use crate::derived::{Derived, Matrices, Source, Transposed};
+use crate::derived::{Derived, Matrices, Rows, Source, Transposed};
 use crate::device::Buffer;
 use crate::memory_plan::{Memory, Places};
 use crate::state::{Contents, State, Storage};
@@ -38,6 +38,8 @@ enum Made {
     Transposed(usize, Matrices),
     /// Codes of 4 bits share bytes.
     Nibbles,
+    /// So many rows of codes, with so many bytes between their begins, of parts of so many codes each, are packed.
+    Packed { rows: usize, pitch: usize, parts: usize, codes: usize },
 }
 
 /// Where a weight is.
@@ -98,6 +100,16 @@ pub(crate) fn of(
             }))) => (*id, Some(Made::Transposed(element.size(), *matrices))),
             Storage::Constant(Contents::Derived(Derived::Nibbles(nibbles))) => {
                 (nibbles.source.id, Some(Made::Nibbles))
+            }
+            Storage::Constant(Contents::Derived(Derived::Packed(Rows {
+                source,
+                rows,
+                pitch,
+                parts,
+                codes,
+            }))) => {
+                let [rows, pitch, parts, codes] = [*rows, *pitch, *parts, *codes];
+                (source.id, Some(Made::Packed { rows, pitch, parts, codes }))
             }
             _ => return None,
         };

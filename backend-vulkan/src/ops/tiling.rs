@@ -396,10 +396,8 @@ mod tests {
         let [batches, m, n, k] = sizes;
         let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
         let features = DeviceFeatures::default();
-        {
-            let busy = kind.busy_invocations();
-            Tiling::of(shape, &Means::new([Element::F32; 2].into(), busy, &features, 1 << 15))
-        }
+        let (factors, busy) = ([Element::F32; 2].into(), kind.busy_invocations());
+        Tiling::of(shape, &Means::new(factors, busy, &features, 1 << 15))
     }
 
     #[test]

@@ -38,8 +38,8 @@ fn elementwise(operator: Operator) -> usize {
         | Operator::TANH
         | Operator::ET_VK_Q8TA_RELU
         | Operator::Q8TA_LOOKUP
-        | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
-        | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => 1,
+        // Not its inverse, which would make what is permuted four times as wide.
+        | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR => 1,
         _ => 0,
     }
 }

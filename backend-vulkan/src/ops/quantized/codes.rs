@@ -1,4 +1,5 @@
-//! Convolutions and products of codes of 8 bits in tiles: their sums are whole numbers, so that each is what the kernels for any shape have.
+//! Convolutions and products of codes of 8 bits in tiles, whose sums are whole numbers. So are those of the kernel for any convolution; that for
+//! any product adds up floating-point numbers.
 //!
 //! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a picture are put beside each other
 //! first, and the weights once, when a graph is compiled.
@@ -59,15 +60,13 @@ struct Tiles {
 
 impl Tiles {
     /// For `[batches, rows, columns]` of so many groups of terms, on a device that so many invocations keep busy.
-    fn of([batches, m, n]: [usize; 3], units: usize, busy: usize, shared: u32) -> Option<Self> {
-        let count = |[rows, columns]: [usize; 2]| {
-            m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
-        };
+    fn of(shape: [usize; 3], units: usize, busy: usize, shared: u32) -> Option<Self> {
+        let [_, m, n] = shape;
         let parallel = busy > DeviceKind::Cpu.busy_invocations();
         let large = Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 };
         if parallel
             && m.min(n) >= 128
-            && count(large.tile) >= large_at_once(busy)
+            && large.count(shape) >= large_at_once(busy)
             && large.fits(shared)
         {
             return Some(large);
@@ -79,10 +78,17 @@ impl Tiles {
         };
         let wanted = (busy / LANES).max(1);
         let most = units.div_ceil(LEAST_UNITS_OF_SPLIT).clamp(1, MOST_SPLITS);
-        let splits = (wanted / count(tile).max(1)).clamp(1, most);
-        let tiles = Tiles { tile, units: 4, lanes: LANES, splits };
+        let whole = Tiles { tile, units: 4, lanes: LANES, splits: 1 };
+        let splits = (wanted / whole.count(shape).max(1)).clamp(1, most);
+        let tiles = Tiles { splits, ..whole };
         let more = Tiles { units: 8, ..tiles };
         [more, tiles].into_iter().find(|it| (it.units == 4 || units >= 8) && it.fits(shared))
+    }
+
+    /// How many there are of `[batches, rows, columns]`.
+    fn count(&self, [batches, m, n]: [usize; 3]) -> usize {
+        let [rows, columns] = self.tile;
+        m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
     }
 
     /// Whether shared memory has room for both factors, and for a matrix of sums for each subgroup.
@@ -155,7 +161,8 @@ impl Product<'_> {
         {
             return Ok(false);
         }
-        let Some(tiles) = Tiles::of(bound, units, e.busy(), e.shared_memory()) else {
+        let tiles = Tiles::of(bound, units, e.busy(), e.shared_memory());
+        let Some(tiles) = tiles.filter(|tiles| self.fits(e, bound, tiles)) else {
             return Ok(false);
         };
         if now.contains(&0) {
@@ -170,14 +177,10 @@ impl Product<'_> {
             Some(windows) => Some(self.pack(e, windows)?),
         };
         let [batches, m, n] = now;
-        let count = |[batches, m, n]: [usize; 3]| {
-            let [rows, columns] = tiles.tile;
-            m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
-        };
         let shares = match tiles.splits {
             1 => None,
             splits => {
-                let tile_counts = [now, bound].map(count);
+                let tile_counts = [now, bound].map(|shape| tiles.count(shape));
                 Some(splits::parts(e, self.out, tile_counts, splits, tiles.tile)?)
             }
         };
@@ -239,6 +242,27 @@ impl Product<'_> {
         let workgroup = [pipeline.lanes, 1, 1];
         e.dispatch_module(module(matrix_k), &pipeline, accesses, &push, invocations, workgroup)?;
         Ok(true)
+    }
+
+    /// Whether the device takes the dispatch, and what lies in between: of other kernels there is neither. Rows that vary may be few, which tiles are
+    /// not for.
+    fn fits(&self, e: &Encoder<'_, '_>, bound: [usize; 3], tiles: &Tiles) -> bool {
+        let (limits, [batches, m, n]) = (e.limits(), bound);
+        let [rows, columns] = tiles.tile;
+        let groups = [n.div_ceil(columns), m.div_ceil(rows), batches.saturating_mul(tiles.splits)];
+        let most = limits.workgroups.map(|most| most as usize);
+        let numel = e.bound_sizes(self.input).into_iter().fold(1, usize::saturating_mul);
+        let packed = match self.windows {
+            Some(_) => (numel / self.weights.codes.max(1)).saturating_mul(self.weights.padded()),
+            None => 0,
+        };
+        let parts = match tiles.splits {
+            1 => 0,
+            _ => groups.into_iter().fold(rows * columns * size_of::<i32>(), usize::saturating_mul),
+        };
+        let is_taken = groups.iter().zip(most).all(|(groups, most)| *groups <= most);
+        let varies = self.windows.is_none() && e.is_dynamic(self.out);
+        is_taken && !varies && packed.max(parts) as u64 <= limits.tensor
     }
 
     /// The parameters that say where windows lie: of a product, none that is read.
