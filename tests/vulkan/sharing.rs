@@ -118,16 +118,22 @@ fn methods_are_loaded_and_dropped_one_by_one() {
     }
 }
 
-/// Weights are on the device once, however many use them, and stay there as long as anyone does.
+/// Weights are on the device once, however many use them, and stay there as long as anyone does: as they are in the file, and codes that are packed.
 #[test]
 fn weights_are_there_once() {
     if !device_is_there() {
         return;
     }
-    const FILE: &str = "vulkan/recurrent/hidden_100.bpte";
-    /// Of the file's weights, all but the smallest.
-    const WEIGHTS: u64 = 160_000;
-    let fixture = fixture(FILE);
+    // Of the weights of each file, all but the smallest.
+    for (file, weights) in
+        [("vulkan/recurrent/hidden_100.bpte", 160_000), ("xnnpack/tiles/shared.bpte", 28_000)]
+    {
+        are_there_once(file, weights);
+    }
+}
+
+fn are_there_once(file: &str, weights: u64) {
+    let fixture = fixture(file);
     let backend = Arc::new(VulkanBackend::new());
     let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).without_default_backends();
     let source = open(&fixture, builder.backend(backend.clone())).unwrap();
@@ -138,8 +144,8 @@ fn weights_are_there_once() {
     let mut second = source.share();
     check(&mut second, &source, &fixture).unwrap();
     let two = used();
-    assert!(one > WEIGHTS, "{one} bytes");
-    assert!(two - one < one - WEIGHTS + 1, "{one} bytes, then {two}");
+    assert!(one > weights, "{file}: {one} bytes");
+    assert!(two - one < one - weights + 1, "{file}: {one} bytes, then {two}");
     // The first one goes; what the second one has of it stays.
     drop(first);
     check(&mut second, &source, &fixture).unwrap();
@@ -147,5 +153,5 @@ fn weights_are_there_once() {
     check(&mut third, &source, &fixture).unwrap();
     assert_eq!(used(), two);
     drop((second, third));
-    assert!(used() < one - WEIGHTS, "{} bytes are left", used());
+    assert!(used() < one - weights, "{file}: {} bytes are left", used());
 }
