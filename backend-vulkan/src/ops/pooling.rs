@@ -160,8 +160,9 @@ impl Plane {
     fn of(input: &Operand, lines: usize, kind: Kind) -> Result<Self, Error> {
         checked_numel(&input.sizes)?;
         // Shaders compare as floating-point numbers, which have all bytes, and not all integers of 32 bits.
-        let codes = [Element::I8, Element::U8].contains(&input.element);
-        if !input.element.is_floating() && !(codes && kind == Kind::Largest) {
+        let is_code = [Element::I8, Element::U8].contains(&input.element);
+        let is_taken = input.element.is_floating() || (is_code && kind == Kind::Largest);
+        if !is_taken {
             return Err(Error::unsupported("pooling of integers"));
         }
         match (lines, &input.sizes[..]) {
