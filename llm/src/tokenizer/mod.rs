@@ -158,13 +158,13 @@ impl Tokenizer {
             of_map = charsmap::check(map).map_err(Error::tokenizer)?.max(of_map);
         }
         // Others are looked through for added tokens when they were normalised.
-        let mut before = usize::MAX;
+        let (mut before, mut scores) = (usize::MAX, Vec::new());
         let definition = match format {
             TokenizerFormat::HuggingFace => {
-                let (rewritten, count) = rewrite::of(&mut file)
+                let rewritten = rewrite::of(&mut file)
                     .map_err(|error| Error::tokenizer(format!("{format:?}: {error}")))?;
-                before = count;
-                convert_tokenizers(rewritten)
+                (before, scores) = (rewritten.normalization, rewritten.scores);
+                convert_tokenizers(rewritten.text)
             }
             TokenizerFormat::SentencePiece => convert_sentencepiece(bytes),
             TokenizerFormat::Tekken => convert_tekken(bytes),
@@ -172,6 +172,11 @@ impl Tokenizer {
         };
         let fail = |error: &dyn std::fmt::Display| Error::tokenizer(format!("{format:?}: {error}"));
         let mut definition = definition.map_err(|error| fail(&error))?;
+        if let kitoken::Model::Unigram { vocab, scores: ranks } = &mut definition.model {
+            for (token, rank) in vocab.iter().zip(ranks) {
+                *rank = scores.get(token.id as usize).copied().unwrap_or(*rank);
+            }
+        }
         replace_maps(format, &mut definition, &maps).map_err(Error::tokenizer)?;
         if format == TokenizerFormat::Tiktoken {
             like_llama3(&mut definition).map_err(|error| fail(&error))?;

@@ -11,14 +11,24 @@ const BYTE_LEVEL: &str =
 /// No token begins with it, as it would have to if words of a vocabulary of words were put together.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
-/// The text of the file in those words, and how many steps of the definition that it makes are of its normaliser. The list of added tokens stays what
-/// it is.
-pub(super) fn of(file: &mut Value) -> Result<(String, usize), String> {
+/// A file in those words.
+#[derive(Debug)]
+pub(super) struct Rewritten {
+    pub(super) text: String,
+    /// How many steps of the definition that it makes are of its normaliser.
+    pub(super) normalization: usize,
+    /// The scores of unigrams, which the text has the ranks of.
+    pub(super) scores: Vec<f32>,
+}
+
+/// The file in those words. The lists of added tokens and of scores stay what they are.
+pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     let mut normalizer = Vec::new();
     for step in flat(&file["normalizer"], "normalizers") {
         normalize(step, &mut normalizer);
     }
-    let count = small(&sequence("normalizers", normalizer.clone()))?.config.normalization.len();
+    let small = small(&sequence("normalizers", normalizer.clone()))?;
+    let normalization = small.config.normalization.len();
     let mut splits = Vec::new();
     for step in flat(&file["pre_tokenizer"], "pretokenizers") {
         split(step, &mut splits, &mut normalizer)?;
@@ -30,9 +40,31 @@ pub(super) fn of(file: &mut Value) -> Result<(String, usize), String> {
     parts.insert("decoder".into(), sequence("decoders", decoders));
     let added = parts.get("added_tokens").cloned().unwrap_or_default();
     model(parts)?;
+    let scores = rank(&mut file["model"]);
     let text = file.to_string();
     file["added_tokens"] = added;
-    Ok((text, count))
+    if let (false, Some(pieces)) = (scores.is_empty(), file["model"]["vocab"].as_array_mut()) {
+        pieces.iter_mut().zip(&scores).for_each(|(piece, score)| piece[1] = json!(score));
+    }
+    Ok(Rewritten { text, normalization, scores })
+}
+
+/// Puts the ranks of unigrams in the place of their scores, which it gives: none where they are no such list. Where some crate of a program asks
+/// `serde_json` for numbers of any precision, `kitoken` cannot read others than whole ones in a model.
+fn rank(model: &mut Value) -> Vec<f32> {
+    let is_unigram = model["type"] == "Unigram";
+    let pieces = model.get_mut("vocab").and_then(Value::as_array_mut).filter(|_| is_unigram);
+    let Some(pieces) = pieces else { return Vec::new() };
+    let score = |piece: &Value| Some(piece[1].as_f64()? as f32);
+    let Some(scores) = pieces.iter().map(score).collect::<Option<Vec<f32>>>() else {
+        return Vec::new();
+    };
+    let mut order: Vec<usize> = (0..pieces.len()).collect();
+    order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
+    for (rank, place) in order.into_iter().enumerate() {
+        pieces[place][1] = rank.into();
+    }
+    scores
 }
 
 /// The definition of a tokenizer of one token with that normaliser.
