@@ -2,6 +2,7 @@
 
 use super::Tensor;
 use super::number::Number;
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 use torchlet_core::ScalarType;
 
@@ -84,7 +85,8 @@ impl Style {
 /// What is shown of one tensor.
 struct Printer<'t> {
     shape: &'t [usize],
-    texts: Vec<String>,
+    /// Of the elements that are shown, by their places.
+    texts: HashMap<usize, String>,
     /// Width of the widest text.
     width: usize,
     shortened: bool,
@@ -100,9 +102,23 @@ impl Printer<'_> {
         (0..EDGE).map(Some).chain([None]).chain(tail).collect()
     }
 
+    /// Adds the places of the elements that are shown from this one on, in their order.
+    fn places(&self, dim: usize, offset: usize, places: &mut Vec<usize>) {
+        let Some((&size, inner)) = self.shape[dim..].split_first() else {
+            return places.push(offset);
+        };
+        let step: usize = inner.iter().product();
+        let shown = self.shown(size).into_iter().flatten();
+        shown.for_each(|index| self.places(dim + 1, offset + index * step, places));
+    }
+
+    fn text(&self, place: usize) -> &str {
+        self.texts.get(&place).map_or("", String::as_str)
+    }
+
     fn write(&self, f: &mut impl Write, dim: usize, offset: usize, indent: usize) -> fmt::Result {
         let Some((&size, inner)) = self.shape[dim..].split_first() else {
-            return f.write_str(&self.texts[offset]);
+            return f.write_str(self.text(offset));
         };
         f.write_char('[')?;
         if inner.is_empty() {
@@ -118,7 +134,7 @@ impl Printer<'_> {
                 }
                 match index {
                     Some(index) => {
-                        write!(f, "{:>1$}", self.texts[offset + index], self.width)?;
+                        write!(f, "{:>1$}", self.text(offset + index), self.width)?;
                     }
                     None => f.write_str("...")?,
                 }
@@ -159,12 +175,23 @@ impl fmt::Display for Tensor {
                 write!(f, ", shape={:?}", self.shape())?;
             }
         } else {
-            let numbers: Vec<Number> = numbers.collect();
-            let shortened = numbers.len() > THRESHOLD;
+            // As PyTorch does it, by what is shown alone: the others could be any number.
+            let shortened = self.numel() > THRESHOLD;
+            let mut printer =
+                Printer { shape: self.shape(), texts: HashMap::new(), width: 0, shortened };
+            let mut places = Vec::new();
+            printer.places(0, 0, &mut places);
+            let mut shown = places.iter().copied().peekable();
+            let numbers = numbers.enumerate();
+            let numbers: Vec<Number> = numbers
+                .filter(|(place, _)| shown.next_if_eq(place).is_some())
+                .map(|(_, number)| number)
+                .collect();
             let style = Style::for_numbers(&numbers);
-            let texts: Vec<String> = numbers.iter().map(|number| style.number(*number)).collect();
-            let width = texts.iter().map(String::len).max().unwrap_or(0);
-            Printer { shape: self.shape(), texts, width, shortened }.write(f, 0, 0, 7)?;
+            let texts = numbers.into_iter().map(|number| style.number(number));
+            printer.texts = places.into_iter().zip(texts).collect();
+            printer.width = printer.texts.values().map(String::len).max().unwrap_or(0);
+            printer.write(f, 0, 0, 7)?;
         }
         if !matches!(self.scalar_type(), ScalarType::Float | ScalarType::Long | ScalarType::Bool) {
             write!(f, ", dtype={}", self.scalar_type())?;
@@ -202,5 +229,15 @@ mod tests {
         assert_eq!(large.to_string(), "tensor([0., 0., 0., ..., 0., 0., 0.])");
         let cube = Tensor::zeros(ScalarType::Byte, &[100, 100, 100]).unwrap();
         assert_eq!(cube.to_string().matches("...").count(), 1 + 6 * (1 + 6));
+        // What is left out does not count.
+        let mut numbers = vec![0.5f32; 2000];
+        numbers[1000] = -1e9;
+        let large = Tensor::from_slice(&[1000, 2], &numbers).unwrap();
+        let row = "[0.5000, 0.5000]";
+        let rows = [[row; 3].join(",\n        "), [row; 3].join(",\n        ")];
+        assert_eq!(
+            large.to_string(),
+            format!("tensor([{}])", rows.join(",\n        ...,\n        "))
+        );
     }
 }
