@@ -19,7 +19,7 @@ pub(crate) enum Derived {
     /// Codes of 4 bits, two in a byte.
     Nibbles(Nibbles),
     /// Rows of codes of 8 bits, in groups of 16, each with its sum behind it in a group of its own.
-    Packed(Rows),
+    Packed(Packed),
     /// What a batch normalisation multiplies with.
     Scale(BatchNorm),
     /// What a batch normalisation adds.
@@ -71,11 +71,17 @@ pub(crate) struct Nibbles {
 /// Rows of codes of 8 bits from -128 to 127, `pitch` behind each other: of each row, so many parts of so many codes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rows {
-    pub(crate) source: Source,
-    pub(crate) rows: usize,
+    pub(crate) count: usize,
     pub(crate) pitch: usize,
     pub(crate) parts: usize,
     pub(crate) codes: usize,
+}
+
+/// Such rows, with each part padded to a multiple of [`GROUP`], and the sum of each row behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Packed {
+    pub(crate) source: Source,
+    pub(crate) rows: Rows,
 }
 
 /// What a batch normalisation over so many channels is computed from.
@@ -130,7 +136,7 @@ impl Derived {
             }
             Derived::Transposed(transposed) => transposed.source.element,
             Derived::Nibbles(nibbles) => nibbles.source.element,
-            Derived::Packed(rows) => rows.source.element,
+            Derived::Packed(packed) => packed.source.element,
             Derived::Beside(beside) => beside.element,
             Derived::Shared(_) => Element::F32,
         }
@@ -143,7 +149,7 @@ impl Derived {
                 vec![matrices.count, matrices.columns, matrices.pitch()]
             }
             Derived::Nibbles(nibbles) => vec![nibbles.rows, nibbles.columns / 2],
-            Derived::Packed(rows) => vec![rows.rows, rows.packed()],
+            Derived::Packed(Packed { rows, .. }) => vec![rows.count, rows.packed()],
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
             Derived::Beside(beside) => vec![beside.numel],
             Derived::Shared(shared) => vec![shared.counts.saturating_add(shared.shares), 4],
@@ -167,7 +173,7 @@ impl Derived {
     pub(crate) fn grain(&self) -> usize {
         match self {
             Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) => self.bytes(),
-            Derived::Packed(rows) => rows.packed(),
+            Derived::Packed(packed) => packed.rows.packed(),
             Derived::Transposed(Transposed { source, matrices }) => {
                 matrices.pitch().saturating_mul(source.element.size())
             }
@@ -196,8 +202,8 @@ impl Derived {
                     *target = (first.wrapping_add(8) & 15) | (second.wrapping_add(8) << 4);
                 }
             }
-            Derived::Packed(rows) => {
-                let bytes = of(rows.source.id)?;
+            Derived::Packed(Packed { source, rows }) => {
+                let bytes = of(source.id)?;
                 let first = from.checked_div(self.grain()).unwrap_or(0);
                 target.fill(0);
                 let targets = target.chunks_exact_mut(rows.packed());
@@ -244,7 +250,7 @@ impl Rows {
     /// The codes that count of the rows from `first` on.
     fn of<'b>(&self, bytes: &'b [u8], first: usize) -> impl Iterator<Item = &'b [u8]> {
         let count = self.parts.saturating_mul(self.codes);
-        let rows = bytes.chunks(self.pitch.max(1)).take(self.rows).skip(first);
+        let rows = bytes.chunks(self.pitch.max(1)).take(self.count).skip(first);
         rows.map(move |row| row.get(..count).unwrap_or(row))
     }
 }
@@ -367,8 +373,8 @@ mod tests {
         // Two rows of two parts of three codes, and one that does not count.
         let codes: Vec<u8> = (-7i8..7).map(i8::cast_unsigned).collect();
         let source = Source { id: 0, element: Element::I8 };
-        let rows = Rows { source, rows: 2, pitch: 7, parts: 2, codes: 3 };
-        let derived = Derived::Packed(rows);
+        let rows = Rows { count: 2, pitch: 7, parts: 2, codes: 3 };
+        let derived = Derived::Packed(Packed { source, rows });
         let mut target = vec![9; derived.bytes()];
         derived.make(&|_| Ok(codes[..].into()), 0, &mut target).unwrap();
         let padded = |first: usize| [&codes[first..first + 3], &[0; 13]].concat();
@@ -386,13 +392,14 @@ mod tests {
         let matrices = Matrices { count: 3, rows: 70, columns: 15 };
         let nibbles =
             Nibbles { source: Source { id: 0, element: Element::I8 }, rows: 45, columns: 280 };
-        let rows = Rows { source: nibbles.source, rows: 50, pitch: 252, parts: 7, codes: 35 };
+        let rows = Rows { count: 50, pitch: 252, parts: 7, codes: 35 };
+        let packed = Packed { source: nibbles.source, rows };
         for (derived, rows) in [
             (Derived::Transposed(Transposed { source, matrices }), 7),
             (Derived::Transposed(Transposed { source, matrices }), 15),
             (Derived::Transposed(Transposed { source, matrices }), 32),
             (Derived::Nibbles(nibbles), 999),
-            (Derived::Packed(rows), 7),
+            (Derived::Packed(packed), 7),
         ] {
             let mut whole = vec![9; derived.bytes()];
             derived.make(&of, 0, &mut whole).unwrap();

@@ -38,8 +38,8 @@ enum Made {
     Transposed(usize, Matrices),
     /// Codes of 4 bits share bytes.
     Nibbles,
-    /// So many rows of codes, with so many bytes between their begins, of parts of so many codes each, are packed.
-    Packed { rows: usize, pitch: usize, parts: usize, codes: usize },
+    /// Rows of codes are packed.
+    Packed(Rows),
 }
 
 /// Where a weight is.
@@ -101,15 +101,8 @@ pub(crate) fn of(
             Storage::Constant(Contents::Derived(Derived::Nibbles(nibbles))) => {
                 (nibbles.source.id, Some(Made::Nibbles))
             }
-            Storage::Constant(Contents::Derived(Derived::Packed(Rows {
-                source,
-                rows,
-                pitch,
-                parts,
-                codes,
-            }))) => {
-                let [rows, pitch, parts, codes] = [*rows, *pitch, *parts, *codes];
-                (source.id, Some(Made::Packed { rows, pitch, parts, codes }))
+            Storage::Constant(Contents::Derived(Derived::Packed(packed))) => {
+                (packed.source.id, Some(Made::Packed(packed.rows)))
             }
             _ => return None,
         };

@@ -4,7 +4,7 @@
 //! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a picture are put beside each other
 //! first, and the weights once, when a graph is compiled.
 
-use crate::derived::{Derived, GROUP, Rows};
+use crate::derived::{Derived, GROUP, Packed, Rows};
 use crate::device::{DeviceFeature, DeviceKind};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -22,7 +22,7 @@ pub(super) struct Product<'o> {
     /// Scale and zero point of the input.
     pub(super) parameters: [f64; 2],
     /// The rows of weights, of which each group of a convolution has as many.
-    pub(super) weights: Rows,
+    pub(super) weights: Packed,
     /// Of each row of weights.
     pub(super) scales: &'o Operand,
     pub(super) bias: Option<&'o Operand>,
@@ -116,9 +116,9 @@ impl Product<'_> {
     fn shape(&self, out_sizes: &[usize]) -> Option<[usize; 3]> {
         let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |a, b| a.checked_mul(*b));
         match (&self.windows, out_sizes) {
-            (None, [rows @ .., _]) => Some([1, numel(rows)?, self.weights.rows]),
+            (None, [rows @ .., _]) => Some([1, numel(rows)?, self.weights.rows.count]),
             (Some(windows), [batches @ .., _, height, width]) => {
-                let rows = self.weights.rows / windows.groups;
+                let rows = self.weights.rows.count / windows.groups;
                 Some([
                     numel(batches)?.checked_mul(windows.groups)?,
                     rows,
@@ -132,8 +132,8 @@ impl Product<'_> {
     /// Emits the dispatches; `false` if the product is for the kernels that take any.
     pub(super) fn encode(&self, e: &mut Encoder<'_, '_>) -> Result<bool, Error> {
         let matrix_k = e.features().multiply_codes();
-        let Rows { parts, codes, .. } = self.weights;
-        let units = self.weights.padded() / GROUP * parts;
+        let Rows { parts, codes, .. } = self.weights.rows;
+        let units = self.weights.rows.padded() / GROUP * parts;
         let types = self.input.element == Element::I8
             && self.scales.element.is_floating()
             && self.bias.is_none_or(|bias| bias.element.is_floating())
@@ -141,7 +141,7 @@ impl Product<'_> {
         let groups = self.windows.as_ref().map_or(1, |windows| windows.groups);
         let whole = match self.windows {
             // Little of groups may be padding; of pictures of few channels most is.
-            Some(_) => codes * if groups == 1 { 8 } else { 2 } >= self.weights.padded(),
+            Some(_) => codes * if groups == 1 { 8 } else { 2 } >= self.weights.rows.padded(),
             None => codes.is_multiple_of(GROUP),
         };
         let [scale, zero] = self.parameters;
@@ -253,7 +253,9 @@ impl Product<'_> {
         let most = limits.workgroups.map(|most| most as usize);
         let numel = e.bound_sizes(self.input).into_iter().fold(1, usize::saturating_mul);
         let packed = match self.windows {
-            Some(_) => (numel / self.weights.codes.max(1)).saturating_mul(self.weights.padded()),
+            Some(_) => {
+                (numel / self.weights.rows.codes.max(1)).saturating_mul(self.weights.rows.padded())
+            }
             None => 0,
         };
         let parts = match tiles.splits {
@@ -301,7 +303,7 @@ impl Product<'_> {
         let [dilation_y, dilation_x] = windows.dilation;
         Ok(ConvolutionCodesPush {
             groups: u32_of(windows.groups)?,
-            place_units: u32_of(self.weights.padded() / GROUP)?,
+            place_units: u32_of(self.weights.rows.padded() / GROUP)?,
             in_y: i32_of(in_y)?,
             in_x: i32_of(in_x)?,
             out_x: i32_of(windows.out_size[1])?,
@@ -318,10 +320,10 @@ impl Product<'_> {
 
     /// The picture with channels beside each other, in whole groups.
     fn pack(&self, e: &mut Encoder<'_, '_>, windows: &Windows) -> Result<Operand, Error> {
-        let Rows { codes, .. } = self.weights;
+        let Rows { codes, .. } = self.weights.rows;
         let plane = windows.size[0] * windows.size[1];
         let batches = self.input.numel() / codes.saturating_mul(plane).max(1);
-        let packed = e.temporary(Element::I8, &[batches, plane, self.weights.padded()])?;
+        let packed = e.temporary(Element::I8, &[batches, plane, self.weights.rows.padded()])?;
         let push = PackCodesPush {
             numel: u32_of(packed.numel() / GROUP)?,
             channels: u32_of(codes)?,

@@ -3,7 +3,7 @@
 use super::codes;
 use super::convert::dequantize;
 use super::{bias_of, is_relu, pair, quantized_input};
-use crate::derived::Rows;
+use crate::derived::{Packed, Rows};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::{Entry, operator};
@@ -238,15 +238,11 @@ fn convolve(
     };
     if transposed.is_none()
         && !depthwise
-        && let Some(constant) = e.constant(weight.id)
+        && let Some(source_of_weights) = e.constant(weight.id)
     {
-        let weights = Rows {
-            source: constant,
-            rows: out_channels,
-            pitch: weight.size(1),
-            parts: taps,
-            codes: group_in,
-        };
+        let rows =
+            Rows { count: out_channels, pitch: weight.size(1), parts: taps, codes: group_in };
+        let weights = Packed { source: source_of_weights, rows };
         let product = codes::Product {
             input: &source,
             parameters,

@@ -4,7 +4,7 @@ use super::codes;
 use super::convert::{Direction, affine, bounds};
 use super::regular::Regular;
 use super::{bias_of, is_relu, pair, quantized_input};
-use crate::derived::{Derived, Matrices, Nibbles, Rows, Transposed};
+use crate::derived::{Derived, Matrices, Nibbles, Packed, Rows, Transposed};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::normalize::round_rows;
@@ -420,8 +420,11 @@ fn in_tiles(
         && it.weight_row == it.k
         && epilogue.residual.is_none()
         && epilogue.activation == unary::CLAMP;
-    let Some(weights) = e.constant(it.weight.id).filter(|_| plain) else { return Ok(false) };
-    let weights = Rows { source: weights, rows: it.n, pitch: it.k, parts: 1, codes: it.k };
+    let Some(source_of_weights) = e.constant(it.weight.id).filter(|_| plain) else {
+        return Ok(false);
+    };
+    let rows = Rows { count: it.n, pitch: it.k, parts: 1, codes: it.k };
+    let weights = Packed { source: source_of_weights, rows };
     let product = codes::Product {
         input: &source.operand,
         parameters: [source.scale, source.zero],
