@@ -45,8 +45,8 @@ mod tuning;
 mod weights;
 
 pub use device::{
-    CooperativeMatrix, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
-    DeviceInfo, DeviceKind, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
+    CooperativeMatrix, Cores, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
+    DeviceInfo, DeviceKind, DeviceLimits, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
     PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE, Upload, devices,
     user_cache_folder,
 };
@@ -205,6 +205,15 @@ impl VulkanBackendBuilder {
         self
     }
 
+    /// The devices that there are, as a backend would use them: with the features that are left of what they have, and, if there is a folder for
+    /// [pipelines](Self::pipeline_cache), with what is remembered of them. None is opened.
+    ///
+    /// # Errors
+    /// Why there are none: no loader, no driver, a variable of the environment that makes no sense.
+    pub fn devices(&self) -> Result<Vec<DeviceInfo>, DelegateError> {
+        device::listed(&self.options).map_err(DelegateError::from)
+    }
+
     /// The backend. It opens its device when it is first needed.
     pub fn build(self) -> VulkanBackend {
         VulkanBackend { options: self.options, contexts: Contexts::default() }
@@ -289,9 +298,9 @@ impl Backend for VulkanBackend {
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.kind));
-        let kind = open.or_else(|| Some(device::chosen(&self.options).ok()?.kind));
-        kind.map(rates::of)
+        let open = contexts.and_then(|all| all.get(&None).map(|context| context.info.clone()));
+        let info = open.or_else(|| device::chosen(&self.options).ok());
+        info.as_ref().map(rates::of)
     }
 
     fn device_memory(&self) -> Option<DeviceMemory> {

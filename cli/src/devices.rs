@@ -22,15 +22,26 @@ pub(crate) fn devices(json: bool) {
     vulkan();
 }
 
+/// The GPUs, and what earlier loads of this command found out about them.
+#[cfg(feature = "vulkan")]
+fn listed() -> Result<Vec<torchlet::vulkan::DeviceInfo>, torchlet::core::DelegateError> {
+    let builder = torchlet::vulkan::VulkanBackend::builder();
+    match crate::model::pipeline_folder(None) {
+        Some(folder) => builder.pipeline_cache(folder).devices(),
+        None => builder.devices(),
+    }
+}
+
 /// The GPUs, or why there are none.
 #[cfg(feature = "vulkan")]
 fn vulkan_as_json() -> Value {
-    let found = match torchlet::vulkan::devices() {
+    let found = match listed() {
         Ok(found) => found,
         Err(error) => return json!({ "error": error.to_string() }),
     };
     let device = |device: torchlet::vulkan::DeviceInfo| {
         let (major, minor, patch) = device.version;
+        let limits = device.limits;
         let matrices = device.features.cooperative_matrices.iter().map(|it| {
             let element = |element| format!("{element:?}").to_lowercase();
             let [a, b, c, result] = [it.a, it.b, it.c, it.result].map(element);
@@ -45,6 +56,17 @@ fn vulkan_as_json() -> Value {
             "features": device.features.iter().map(|feature| feature.name()).collect::<Vec<_>>(),
             "subgroup_size": device.features.subgroup_size,
             "cooperative_matrices": matrices.collect::<Vec<_>>(),
+            "cores": device.cores.map(|it| json!({ "count": it.count, "invocations": it.invocations })),
+            "limits": {
+                "invocations": limits.invocations,
+                "workgroups": limits.workgroups,
+                "shared_memory": limits.shared_memory,
+                "storage_buffers": limits.storage_buffers,
+                "tensor": limits.tensor,
+                "allocation": limits.allocation,
+            },
+            "transfer_queue": device.transfer_queue,
+            "matrix_units": device.matrix_units.map(|used| if used { "used" } else { "slower" }),
             "workarounds": device.workarounds,
             "unusable": device.unusable,
         })
@@ -65,7 +87,7 @@ fn vulkan() {
 #[cfg(feature = "vulkan")]
 fn vulkan() {
     use crate::terminal::bytes;
-    let found = match torchlet::vulkan::devices() {
+    let found = match listed() {
         Ok(found) => found,
         Err(error) => {
             anstream::println!("{}    {}", paint(NAME, "vulkan"), paint(FAINT, error.to_string()));
@@ -89,6 +111,22 @@ fn vulkan() {
             let line = format!("           {features}; subgroups of {size}");
             anstream::println!("{}", paint(FAINT, line));
         }
+        let limits = device.limits;
+        let cores = device.cores.map(|it| {
+            format!("{} of {} invocations; ", count(it.count as usize, "core"), it.invocations)
+        });
+        let transfers = if device.transfer_queue { "; a queue for transfers" } else { "" };
+        let units = match device.matrix_units {
+            Some(false) => "; matrix units are slower here, and not used",
+            _ => "",
+        };
+        let line = format!(
+            "           {}tensors to {}, {} of shared memory{transfers}{units}",
+            cores.unwrap_or_default(),
+            bytes(limits.tensor),
+            bytes(limits.shared_memory.into()),
+        );
+        anstream::println!("{}", paint(FAINT, line));
         if !device.workarounds.is_empty() {
             let line = format!("           does without {}", device.workarounds.join(", "));
             anstream::println!("{}", paint(FAINT, line));

@@ -118,20 +118,22 @@ pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'
     let _ = (backend, graph);
 }
 
+/// Where pipelines are kept: where the user says, where the environment does (then `None`), or as for other programs.
+#[cfg(feature = "vulkan")]
+pub(crate) fn pipeline_folder(asked: Option<&Path>) -> Option<PathBuf> {
+    use torchlet::vulkan::{PIPELINE_CACHE_VARIABLE, user_cache_folder};
+    let unset = std::env::var_os(PIPELINE_CACHE_VARIABLE).is_none();
+    asked.map(Path::to_path_buf).or_else(|| unset.then(user_cache_folder).flatten())
+}
+
 /// The backend that a program lowered for Vulkan runs on.
 #[cfg(feature = "vulkan")]
 fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {
-    use torchlet::vulkan::{PIPELINE_CACHE_VARIABLE, VulkanBackend, user_cache_folder};
-    let mut backend = VulkanBackend::builder();
+    let mut backend = torchlet::vulkan::VulkanBackend::builder();
     if let Some(device) = &options.device {
         backend = backend.device(device);
     }
-    let folder = options.pipeline_cache.clone().or_else(|| {
-        // The environment says where, or it is as for other programs.
-        let unset = std::env::var_os(PIPELINE_CACHE_VARIABLE).is_none();
-        unset.then(user_cache_folder).flatten()
-    });
-    if let Some(folder) = folder {
+    if let Some(folder) = pipeline_folder(options.pipeline_cache.as_deref()) {
         backend = backend.pipeline_cache(folder);
     }
     if let Some(seconds) = options.tune {

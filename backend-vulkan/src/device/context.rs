@@ -164,7 +164,7 @@ impl Context {
         let found = Found::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
         let matrices = matrices::known(features.multiply_halves() && probes, &found);
-        let busy = options.busy.unwrap_or(info.kind.busy_invocations());
+        let busy = options.busy.unwrap_or(info.busy_invocations());
         Ok(Arc::new(Context {
             info,
             busy,
@@ -299,6 +299,27 @@ impl Context {
     }
 }
 
+/// The devices that there are, with what these options leave of their features, and what is remembered of them.
+pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
+    let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
+    let instance = Instance::shared()?;
+    let physical = instance.physical_devices()?;
+    let info = |(index, device): (usize, &vk::PhysicalDevice)| {
+        let mut info = instance.info(index, *device);
+        info.features = info.features.without(&options.disabled);
+        // SAFETY: the device is one of the instance's.
+        let properties = unsafe { instance.raw.get_physical_device_properties(*device) };
+        let folder = options.pipeline_cache.as_deref();
+        let file =
+            folder.map(|folder| CacheFile::new(folder, CacheKey::of(&properties), Holds::Choices));
+        if info.features.multiply_halves() {
+            info.matrix_units = matrices::known(true, &Found::new(file)).get().copied();
+        }
+        info
+    };
+    Ok(physical.iter().enumerate().map(info).collect())
+}
+
 /// The device that a context for these options would be of, without opening it.
 pub(crate) fn chosen(options: &Options) -> Result<DeviceInfo, Error> {
     let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
@@ -358,7 +379,7 @@ impl Drop for Context {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{Binding, Buffer, Command, Recording};
+    use crate::device::{Binding, Buffer, Command, DeviceLimits, Recording};
 
     /// A context of its own, where there is a device.
     fn context(options: &Options) -> Option<Arc<Context>> {
@@ -398,6 +419,10 @@ mod tests {
             version: (1, 1, 0),
             memory: 0,
             features: DeviceFeatures::default(),
+            cores: None,
+            limits: DeviceLimits::default(),
+            transfer_queue: false,
+            matrix_units: None,
             unusable: unusable.map(str::to_owned),
             workarounds: Vec::new(),
         };

@@ -1,8 +1,10 @@
 //! Opening the Vulkan loader, and the devices that it finds.
 
+use super::cores::Cores;
 use super::features::{self, CooperativeMatrix, DeviceFeatures};
+use super::limits::DeviceLimits;
 use super::workarounds::{Driver, workarounds};
-use super::{limits, portability, queues};
+use super::{cores, limits, portability, queues};
 use crate::error::Error;
 use ash::vk;
 use std::ffi::CStr;
@@ -25,7 +27,7 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// How many invocations it takes to keep such a device busy, roughly.
+    /// How many invocations it takes to keep such a device busy, roughly, where its cores are not known.
     pub(crate) fn busy_invocations(self) -> usize {
         match self {
             DeviceKind::Cpu => 1 << 7,
@@ -51,10 +53,25 @@ pub struct DeviceInfo {
     pub memory: u64,
     /// What it can do beyond Vulkan 1.1.
     pub features: DeviceFeatures,
+    /// Its cores, where the driver tells.
+    pub cores: Option<Cores>,
+    /// What it takes at most.
+    pub limits: DeviceLimits,
+    /// Whether it has a queue for transfers alone.
+    pub transfer_queue: bool,
+    /// Whether a load before this one found that matrix units are worth it; `None` if none asked, or where nothing is remembered.
+    pub matrix_units: Option<bool>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
     /// What is done without because its driver gets it wrong.
     pub workarounds: Vec<&'static str>,
+}
+
+impl DeviceInfo {
+    /// How many invocations it takes to keep it busy, roughly: by its cores, where they are known.
+    pub(crate) fn busy_invocations(&self) -> usize {
+        self.cores.map_or(self.kind.busy_invocations(), Cores::busy_invocations)
+    }
 }
 
 /// The loader and an instance.
@@ -143,13 +160,6 @@ impl Instance {
         let heaps = memory.memory_heaps_as_slice().iter();
         let local = heaps.filter(|heap| heap.flags.contains(vk::MemoryHeapFlags::DEVICE_LOCAL));
         let version = properties.api_version;
-        let unusable = if version < vk::API_VERSION_1_1 {
-            Some("it supports Vulkan 1.0 only; 1.1 is needed".to_owned())
-        } else if queues::compute_family(&self.families(device)).is_none() {
-            Some("it has no queue for compute".to_owned())
-        } else {
-            limits::lacking(&properties.limits)
-        };
         let kind = match properties.device_type {
             vk::PhysicalDeviceType::DISCRETE_GPU => DeviceKind::Discrete,
             vk::PhysicalDeviceType::INTEGRATED_GPU => DeviceKind::Integrated,
@@ -158,6 +168,24 @@ impl Instance {
             _ => DeviceKind::Other,
         };
         let driver = Driver { vendor: properties.vendor_id, kind, on_windows: cfg!(windows) };
+        let families = self.families(device);
+        let is_old = version < vk::API_VERSION_1_1;
+        let features = match is_old {
+            true => DeviceFeatures::default(),
+            false => features::probe(self, device, &driver),
+        };
+        let cores = match is_old {
+            true => None,
+            false => cores::of(self, device, features.subgroup_size),
+        };
+        let largest = if is_old { 0 } else { self.largest_allocation(device) };
+        let unusable = if is_old {
+            Some("it supports Vulkan 1.0 only; 1.1 is needed".to_owned())
+        } else if queues::compute_family(&families).is_none() {
+            Some("it has no queue for compute".to_owned())
+        } else {
+            limits::lacking(&properties.limits)
+        };
         DeviceInfo {
             index,
             name: properties
@@ -171,10 +199,11 @@ impl Instance {
                 vk::api_version_minor(version),
                 vk::api_version_patch(version),
             ),
-            features: match version < vk::API_VERSION_1_1 {
-                true => DeviceFeatures::default(),
-                false => features::probe(self, device, &driver),
-            },
+            features,
+            cores,
+            limits: DeviceLimits::of(&properties.limits, largest),
+            transfer_queue: queues::transfer_family(&families).is_some(),
+            matrix_units: None,
             memory: local.map(|heap| heap.size).max().unwrap_or(0),
             unusable,
             workarounds: workarounds(&driver).map(|workaround| workaround.name).collect(),
@@ -265,16 +294,11 @@ impl Drop for Instance {
     }
 }
 
-/// The devices that the Vulkan loader finds.
+/// The devices that the Vulkan loader finds, as far as the environment does not disable what they have: those of
+/// [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices), with nothing chosen.
 ///
 /// # Errors
-/// Why there are none: no loader, no driver.
+/// Why there are none: no loader, no driver, a variable that makes no sense.
 pub fn devices() -> Result<Vec<DeviceInfo>, torchlet_core::DelegateError> {
-    let instance = Instance::shared()?;
-    let physical = instance.physical_devices()?;
-    Ok(physical
-        .into_iter()
-        .enumerate()
-        .map(|(index, device)| instance.info(index, device))
-        .collect())
+    crate::VulkanBackendBuilder::default().devices()
 }

@@ -12,7 +12,38 @@ pub(crate) const MOST_INVOCATIONS: u32 = 256;
 /// there are fewer, others do that behind the product.
 pub(crate) const NEEDED_BUFFERS: u32 = 7;
 
-/// What a device takes at most.
+/// What a device says that it takes at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DeviceLimits {
+    /// Invocations of a workgroup; 256 are needed.
+    pub invocations: u32,
+    /// Workgroups of a dispatch, in each dimension; work is folded over three of them.
+    pub workgroups: [u32; 3],
+    /// Bytes that a workgroup shares.
+    pub shared_memory: u32,
+    /// Storage buffers that a shader binds; 7 are needed.
+    pub storage_buffers: u32,
+    /// Bytes of a tensor.
+    pub tensor: u64,
+    /// Bytes that are allocated in one piece; weights may lie in several.
+    pub allocation: u64,
+}
+
+impl DeviceLimits {
+    pub(super) fn of(device: &vk::PhysicalDeviceLimits, allocation: u64) -> Self {
+        DeviceLimits {
+            invocations: invocations_of(device),
+            workgroups: device.max_compute_work_group_count,
+            shared_memory: device.max_compute_shared_memory_size,
+            storage_buffers: buffers_of(device),
+            tensor: device.max_storage_buffer_range.into(),
+            allocation,
+        }
+    }
+}
+
+/// What a device takes at most, as encoding asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// Workgroups of a dispatch, in each dimension.
@@ -115,12 +146,16 @@ fn buffers_of(device: &vk::PhysicalDeviceLimits) -> u32 {
     device.max_per_stage_descriptor_storage_buffers.min(device.max_descriptor_set_storage_buffers)
 }
 
+/// The invocations of a workgroup at most, which may lie along either of the first two dimensions.
+fn invocations_of(device: &vk::PhysicalDeviceLimits) -> u32 {
+    let [x, y, _] = device.max_compute_work_group_size;
+    device.max_compute_work_group_invocations.min(x).min(y)
+}
+
 /// What a device lacks of what all shaders count on, in words for the user.
 pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
-    let [x, y, _] = device.max_compute_work_group_size;
-    let invocations = device.max_compute_work_group_invocations.min(x).min(y);
     let needs = [
-        ("invocations in a workgroup", invocations, MOST_INVOCATIONS),
+        ("invocations in a workgroup", invocations_of(device), MOST_INVOCATIONS),
         ("storage buffers for a shader", buffers_of(device), NEEDED_BUFFERS),
     ];
     let (what, has, needed) = needs.into_iter().find(|(_, has, needed)| has < needed)?;

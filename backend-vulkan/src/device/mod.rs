@@ -4,6 +4,7 @@ mod buffer;
 mod cache_file;
 mod completion;
 mod context;
+mod cores;
 mod features;
 mod found;
 mod instance;
@@ -21,10 +22,12 @@ mod validation;
 mod workarounds;
 
 pub(crate) use buffer::{Buffer, MemoryKind};
-pub(crate) use context::{Context, chosen};
+pub(crate) use context::{Context, chosen, listed};
+pub use cores::Cores;
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 pub(crate) use found::{Best, Found, Question};
 pub use instance::{DeviceInfo, DeviceKind, devices};
+pub use limits::DeviceLimits;
 pub(crate) use limits::{Limits, MOST_INVOCATIONS};
 pub(crate) use options::Options;
 pub use options::{

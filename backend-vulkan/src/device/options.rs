@@ -80,9 +80,10 @@ impl Options {
     ) -> Result<Self, Error> {
         let folder = || variable(PIPELINE_CACHE_VARIABLE).filter(|folder| !folder.is_empty());
         let pipeline_cache = self.pipeline_cache.or_else(|| folder().map(PathBuf::from));
-        let number = |name: &str| match variable(name) {
+        let number = |name: &str, unit: &str| match variable(name) {
             Some(text) => text.trim().parse::<u64>().map(Some).map_err(|_| {
-                Error::Unavailable(format!("{name} is '{text}', which is not a number"))
+                let wanted = format!("not a whole number of {unit}");
+                Error::Unavailable(format!("{name} is '{text}', {wanted}"))
             }),
             None => Ok(None),
         };
@@ -126,15 +127,15 @@ impl Options {
             largest_allocation: self.largest_allocation,
             memory_limit: match self.memory_limit {
                 Some(limit) => Some(limit),
-                None => number(MEMORY_LIMIT_VARIABLE)?,
+                None => number(MEMORY_LIMIT_VARIABLE, "bytes")?,
             },
             timeout: match self.timeout {
                 Some(timeout) => Some(timeout),
-                None => number(TIMEOUT_VARIABLE)?.map(Duration::from_secs),
+                None => number(TIMEOUT_VARIABLE, "seconds")?.map(Duration::from_secs),
             },
             tune: match self.tune {
                 Some(time) => Some(time),
-                None => number(TUNE_VARIABLE)?.map(Duration::from_secs),
+                None => number(TUNE_VARIABLE, "seconds")?.map(Duration::from_secs),
             },
         })
     }
@@ -210,7 +211,10 @@ mod tests {
         assert_eq!(of(DISABLE_VARIABLE, "all").unwrap().disabled, DeviceFeature::ALL);
         assert!(of(DISABLE_VARIABLE, "fp17").is_err());
         assert_eq!(of(MEMORY_LIMIT_VARIABLE, "4096").unwrap().memory_limit, Some(4096));
-        assert!(of(MEMORY_LIMIT_VARIABLE, "4 GiB").is_err());
+        let said = of(MEMORY_LIMIT_VARIABLE, "4 GiB").unwrap_err().to_string();
+        assert!(said.ends_with("is '4 GiB', not a whole number of bytes"), "{said}");
+        let said = of(TUNE_VARIABLE, "0.5").unwrap_err().to_string();
+        assert!(said.ends_with("is '0.5', not a whole number of seconds"), "{said}");
         assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
         assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));

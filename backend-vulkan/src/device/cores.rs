@@ -1,0 +1,112 @@
+//! How many cores a device has, as far as its driver tells: what divides work into enough pieces for all of them depends on it.
+
+use super::instance::Instance;
+use ash::{amd, arm, nv, vk};
+use std::ffi::CStr;
+
+/// The cores of a device: streaming multiprocessors, compute units, shader cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cores {
+    /// How many there are.
+    pub count: u32,
+    /// The invocations that each holds at a time, at most.
+    pub invocations: u32,
+}
+
+impl Cores {
+    /// How many invocations it takes to keep the device busy, roughly. On an NVIDIA H200 (132 cores of 2,048 invocations) that was found to be a
+    /// quarter of what they hold: tiles take many registers, and few are waiting for memory. A power of two, since it is no finer than that.
+    pub(super) fn busy_invocations(self) -> usize {
+        let quarter = (f64::from(self.count) * f64::from(self.invocations) / 4.0).max(1.0);
+        1 << quarter.log2().round() as u32
+    }
+
+    /// Those that a driver means, unless it says nonsense: `count` cores of `groups` subgroups of `lanes` invocations.
+    fn of(count: u32, groups: u32, lanes: u32) -> Option<Self> {
+        let cores = Cores { count, invocations: groups.checked_mul(lanes)? };
+        let is_sane = (1..=1 << 12).contains(&count) && (16..=1 << 14).contains(&cores.invocations);
+        is_sane.then_some(cores)
+    }
+}
+
+/// What drivers tell of a device's cores, each vendor's in its own way. Subgroups of `lanes` invocations run on it.
+///
+/// `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and `VK_AMD_shader_core_properties` with its second version, which counts the units
+/// that are in use where the first one counts those of the chip. Others tell nothing.
+pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) -> Option<Cores> {
+    // SAFETY: the device was enumerated from this instance.
+    let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
+    let known = known.unwrap_or_default();
+    let lists =
+        |name: &CStr| known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name));
+    let mut nvidia = vk::PhysicalDeviceShaderSMBuiltinsPropertiesNV::default();
+    let mut arm = vk::PhysicalDeviceShaderCoreBuiltinsPropertiesARM::default();
+    let mut amd = vk::PhysicalDeviceShaderCorePropertiesAMD::default();
+    let mut in_use = vk::PhysicalDeviceShaderCoreProperties2AMD::default();
+    let mut properties = vk::PhysicalDeviceProperties2::default();
+    if lists(nv::shader_sm_builtins::NAME) {
+        properties = properties.push_next(&mut nvidia);
+    }
+    if lists(arm::shader_core_builtins::NAME) {
+        properties = properties.push_next(&mut arm);
+    }
+    if lists(amd::shader_core_properties::NAME) {
+        properties = properties.push_next(&mut amd);
+    }
+    if lists(amd::shader_core_properties2::NAME) {
+        properties = properties.push_next(&mut in_use);
+    }
+    // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as the caller found; the chain has structures of extensions
+    // that it lists, each once.
+    unsafe { instance.raw.get_physical_device_properties2(device, &mut properties) };
+    let of_amd = || {
+        let arrays = amd.shader_engine_count.checked_mul(amd.shader_arrays_per_engine_count)?;
+        let units = arrays.checked_mul(amd.compute_units_per_shader_array)?;
+        let units = if in_use.active_compute_unit_count > 0 {
+            in_use.active_compute_unit_count
+        } else {
+            units
+        };
+        let waves = amd.simd_per_compute_unit.checked_mul(amd.wavefronts_per_simd)?;
+        Cores::of(units, waves, amd.wavefront_size)
+    };
+    Cores::of(nvidia.shader_sm_count, nvidia.shader_warps_per_sm, lanes)
+        .or_else(|| Cores::of(arm.shader_core_count, arm.shader_warps_per_core, lanes))
+        .or_else(of_amd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::DeviceKind;
+
+    #[test]
+    fn many_cores_take_much_to_be_busy() {
+        let busy =
+            |count, groups, lanes| Cores::of(count, groups, lanes).unwrap().busy_invocations();
+        // H200, and an H100 for PCIe: what kernels were tuned on.
+        assert_eq!(busy(132, 64, 32), DeviceKind::Discrete.busy_invocations());
+        assert_eq!(busy(114, 64, 32), DeviceKind::Discrete.busy_invocations());
+        // A GeForce RTX 4050 for laptops, and an RTX 4090.
+        assert_eq!([busy(20, 48, 32), busy(128, 48, 32)], [1 << 13, 1 << 16]);
+        // A Mali G710 of ten cores, and a Radeon of twelve units within a processor.
+        assert_eq!([busy(10, 64, 16), busy(12, 32, 64)], [1 << 11, 1 << 13]);
+        // None is taken for software, where invocations run in turns.
+        assert!(busy(1, 64, 16) > DeviceKind::Cpu.busy_invocations());
+    }
+
+    #[test]
+    fn nonsense_is_not_believed() {
+        for [count, groups, lanes] in [
+            [0, 0, 0],
+            [0, 64, 32],
+            [132, 0, 32],
+            [132, u32::MAX, 32],
+            [u32::MAX, 64, 32],
+            [132, 64, 0],
+        ] {
+            assert_eq!(Cores::of(count, groups, lanes), None, "{count} {groups} {lanes}");
+        }
+    }
+}
