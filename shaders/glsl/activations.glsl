@@ -15,7 +15,7 @@ const uint HARDSIGMOID = 21;
 const uint SILU = 25;
 
 // exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large numbers, and a fit in x * x for small ones: to 1e-7 of the result.
-vec4 erf_f(vec4 x) {
+vec4 erf_f(const vec4 x) {
     vec4 t = abs(x);
     vec4 u = 1.0 / (1.0 + 0.5 * t);
     vec4 far = ((((((0.0735823402 * u - 0.3265623) * u + 0.370369205) * u + 0.037130519) * u + 0.28710805) * u + 0.275170171) * u
@@ -27,7 +27,7 @@ vec4 erf_f(vec4 x) {
 }
 
 // tanh that neither overflows nor depends on how the driver's tanh does.
-vec4 tanh_f(vec4 x) {
+vec4 tanh_f(const vec4 x) {
     vec4 t = mix(clamp(x, -15.0, 15.0), x, isnan(x));
     vec4 e = exp(-2.0 * abs(t));
     vec4 s = t * t;
@@ -36,7 +36,7 @@ vec4 tanh_f(vec4 x) {
 }
 
 // NaN stays: it is asked for, since compilers make the least and the greatest of comparisons, and those of devices may take the other number.
-vec4 clamp_f(vec4 x, float low, float high) {
+vec4 clamp_f(const vec4 x, const float low, const float high) {
     return mix(min(max(x, low), high), x, isnan(x));
 }
 
@@ -52,7 +52,7 @@ vec4 clamp_f(vec4 x, float low, float high) {
     case SILU: return x / (1.0 + exp(-x));
 
 #define ACTIVATIONS(name, function) \
-    vec4 name(vec4 x, float a, float b) { \
+    vec4 name(const vec4 x, const float a, const float b) { \
         switch (function) { \
             ACTIVATION_CASES \
         } \
@@ -60,7 +60,7 @@ vec4 clamp_f(vec4 x, float low, float high) {
     }
 
 #ifdef ACTIVATIONS_OF
-vec4 ACTIVATIONS_OF(uint function, vec4 x, float a, float b) {
+vec4 ACTIVATIONS_OF(const uint function, const vec4 x, const float a, const float b) {
     switch (function) {
         ACTIVATION_CASES
     }
@@ -68,5 +68,5 @@ vec4 ACTIVATIONS_OF(uint function, vec4 x, float a, float b) {
 }
 #undef ACTIVATIONS
 #define ACTIVATIONS(name, function) \
-    vec4 name(vec4 x, float a, float b) { return ACTIVATIONS_OF(function, x, a, b); }
+    vec4 name(const vec4 x, const float a, const float b) { return ACTIVATIONS_OF(function, x, a, b); }
 #endif

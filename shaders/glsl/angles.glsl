@@ -3,7 +3,7 @@
 const float HALF_TURN = 3.14159265358979;
 
 // Of tangents between 0 and 1, to 2e-8: Abramowitz and Stegun, 4.4.49.
-vec4 atan_of_fraction(vec4 t) {
+vec4 atan_of_fraction(const vec4 t) {
     vec4 s = t * t;
     vec4 r = -0.0161657367 + s * 0.0028662257;
     r = 0.0429096138 + s * r;
@@ -16,7 +16,7 @@ vec4 atan_of_fraction(vec4 t) {
 }
 
 // Of a point: its sign is that of y, also of zeros.
-vec4 atan2_f(vec4 y, vec4 x) {
+vec4 atan2_f(const vec4 y, const vec4 x) {
     vec4 a = abs(y);
     vec4 b = abs(x);
     vec4 least = min(a, b);
@@ -31,14 +31,14 @@ vec4 atan2_f(vec4 y, vec4 x) {
     return mix(r, x + y, notEqual(vec4(isnan(x)) + vec4(isnan(y)), vec4(0.0)));
 }
 
-vec4 atan_f(vec4 x) { return atan2_f(x, vec4(1.0)); }
+vec4 atan_f(const vec4 x) { return atan2_f(x, vec4(1.0)); }
 
 // sqrt(1 - x²); what is beyond is not a number.
-vec4 other_side(vec4 x) {
+vec4 other_side(const vec4 x) {
     vec4 square = (1.0 - x) * (1.0 + x);
     return mix(sqrt(max(square, vec4(0.0))), vec4(uintBitsToFloat(0x7fc00000u)), lessThan(square, vec4(0.0)));
 }
 
-vec4 asin_f(vec4 x) { return atan2_f(x, other_side(x)); }
+vec4 asin_f(const vec4 x) { return atan2_f(x, other_side(x)); }
 
-vec4 acos_f(vec4 x) { return atan2_f(other_side(x), x); }
+vec4 acos_f(const vec4 x) { return atan2_f(other_side(x), x); }

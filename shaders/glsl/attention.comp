@@ -49,7 +49,7 @@ shared float weights[LANES];
 shared float scratch[LANES];
 shared vec4 sums[LANES];
 
-float reduced_max(uint lane, float value) {
+float reduced_max(const uint lane, const float value) {
     scratch[lane] = value;
     barrier();
     for (uint half_lanes = LANES / 2; half_lanes > 0; half_lanes /= 2) {
@@ -61,7 +61,7 @@ float reduced_max(uint lane, float value) {
     return result;
 }
 
-float reduced_sum(uint lane, float value) {
+float reduced_sum(const uint lane, const float value) {
     scratch[lane] = value;
     barrier();
     for (uint half_lanes = LANES / 2; half_lanes > 0; half_lanes /= 2) {

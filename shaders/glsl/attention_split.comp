@@ -72,7 +72,7 @@ const uint STEP = VALUE_QUADS + 1;
 const uint AT_ONCE = 8;
 
 // Where the shares of a head's row begin.
-uint shares_of(uint head, uint row) {
+uint shares_of(const uint head, const uint row) {
     return push.first_share + (head * gl_NumWorkGroups.y + row) * gl_NumWorkGroups.x * STEP;
 }
 

@@ -35,7 +35,7 @@ BINARY(common_f, FUNCTION)
 // What is left of a, with its sign, when b is taken from it as often as it can be: exactly. A turn takes what 23 bits of a quotient say, so
 // that twelve take all between the largest number and the least that is not subnormal. Quotients that have no place are taken in steps, by
 // multiples of b; and of large b, products with halves of it have none: then all is less by a power of two.
-vec4 fmod_f(vec4 a, vec4 b) {
+vec4 fmod_f(const vec4 a, const vec4 b) {
     const float STEP = 1.2676506002282294e30; // 2^100
     vec4 less = mix(vec4(1.0), vec4(1.0 / 1073741824.0), greaterThan(abs(b), vec4(STEP)));
     vec4 r = a * less;
@@ -58,7 +58,7 @@ vec4 fmod_f(vec4 a, vec4 b) {
     return mix(r, vec4(0.0 / 0.0), notEqual(none, vec4(0.0)));
 }
 
-vec4 apply_f(vec4 a, vec4 b, float alpha) {
+vec4 apply_f(const vec4 a, const vec4 b, const float alpha) {
     if (FUNCTION == ATAN2) return atan2_f(a, b);
     if (FUNCTION != FMOD && FUNCTION != REMAINDER) return common_f(a, b, alpha);
     vec4 r = fmod_f(a, b);
@@ -78,7 +78,7 @@ int power_of(int a, int b) {
     return result;
 }
 
-int apply_i(int a, int b) {
+int apply_i(const int a, const int b) {
     switch (FUNCTION) {
         case ADD: return a + push.alpha_int * b;
         case SUB: return a - push.alpha_int * b;

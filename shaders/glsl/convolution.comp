@@ -69,13 +69,13 @@ shared vec4 partials[PARTIALS];
     }
 
 // Elements of an input row; zero where there are none.
-float tap(uint row, int ix) {
+float tap(const uint row, const int ix) {
     float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
     return ix >= 0 && ix < push.in_x ? v : 0.0;
 }
 
 // Writes four neighbours in a channel, if there is such a channel.
-void finish(uint image_group, uint channel, uint oy, uint ox, vec4 sum) {
+void finish(const uint image_group, const uint channel, const uint oy, const uint ox, vec4 sum) {
     if (channel >= push.out_channels) return;
     if (HAS_BIAS != 0) sum += bias_f(image_group % push.groups * push.out_channels + channel);
     uint at = ((image_group * push.out_channels + channel) * push.out_y + oy) * push.out_x + ox;

@@ -54,7 +54,7 @@ RUN_IN(2, bias, BIAS)
 RUN_IN(3, residual, RESIDUAL)
 RUN_OUT(4, y, OUT)
 
-float tap(uint row, int ix, bool there) {
+float tap(const uint row, const int ix, const bool there) {
     float v = x_f(row + uint(clamp(ix, 0, push.in_x - 1)));
     return there && ix >= 0 && ix < push.in_x ? v : 0.0;
 }

@@ -54,7 +54,7 @@ TENSOR_OUT(4, y, OUT)
 const bool FLOATING = IN == F32 || IN == F16;
 
 // Where output row or column `to` reads for kernel row or column `k`; -1 outside.
-int source(uint to, uint k, uint stride, int pad, int dilation, uint size) {
+int source(const uint to, const uint k, const uint stride, const int pad, const int dilation, const uint size) {
     int at;
     if (TRANSPOSED != 0) {
         at = int(to) + pad - int(k) * dilation;
@@ -66,7 +66,7 @@ int source(uint to, uint k, uint stride, int pad, int dilation, uint size) {
     return at < int(size) ? max(at, -1) : -1;
 }
 
-ivec4 weights(uint at) {
+ivec4 weights(const uint at) {
     int w = int(weight.words[at >> 2]);
     return ivec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8), bitfieldExtract(w, 16, 8), bitfieldExtract(w, 24, 8));
 }
@@ -74,7 +74,7 @@ ivec4 weights(uint at) {
 vec4 sums[4] = vec4[4](vec4(0), vec4(0), vec4(0), vec4(0));
 ivec4 int_sums[4] = ivec4[4](ivec4(0), ivec4(0), ivec4(0), ivec4(0));
 
-float finished(float sum, uint channel) {
+float finished(float sum, const uint channel) {
     sum *= scale_f(channel % push.scales);
     if (!FLOATING) sum *= push.input_scale;
     if (HAS_BIAS != 0) sum += bias_f(channel);

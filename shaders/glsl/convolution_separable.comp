@@ -105,18 +105,18 @@ const uint TERMS = CHANNELS / SHARES;
 // What is read before it is needed, where it is not too much to be kept.
 const uint MADE_EARLY = ITEMS * AREA <= 36 ? ITEMS : 0;
 
-uvec4 a_raw(uint at) {
+uvec4 a_raw(const uint at) {
     if (A == F32) return a_by_4.words[at >> 2];
     return uvec4(a_by_2.words[at >> 2], 0, 0);
 }
 
-vec4 a_of(uvec4 raw) {
+vec4 a_of(const uvec4 raw) {
     if (A == F32) return uintBitsToFloat(raw);
     return vec4(unpackHalf2x16(raw.x), unpackHalf2x16(raw.y));
 }
 
 // The taps of four neighbours in a row that is staged from `at` on, whose first element is the one of this number.
-void taps_of(uint at, uint offset, out float taps[16]) {
+void taps_of(const uint at, const uint offset, out float taps[16]) {
     uint words[22];
     if (X == F32) {
         [[unroll]] for (uint i = 0; i < min(RUN_QUADS, 5); ++i) {

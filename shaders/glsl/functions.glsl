@@ -54,7 +54,7 @@ const uint LINEAR_INDEX = 20;
 
 // The sine after so many quarter turns. Drivers may err by 2^-11 in sines, and by more for large angles. Here, what is
 // left of an angle after whole quarter turns is found by subtracting a quarter turn in four parts, whose multiples are exact.
-vec4 sine_f(vec4 x, int quarters) {
+vec4 sine_f(const vec4 x, const int quarters) {
     vec4 turns = roundEven(x * 0.6366197723675814);
     precise vec4 r = x - turns * 1.5703125;
     r -= turns * 4.825592041015625e-4;
@@ -72,7 +72,7 @@ vec4 sine_f(vec4 x, int quarters) {
 }
 
 #define UNARY(name, function) \
-    vec4 name(vec4 x, float a, float b) { \
+    vec4 name(const vec4 x, const float a, const float b) { \
         switch (function) { \
             ACTIVATION_CASES \
             case COPY: return x; \
@@ -101,7 +101,7 @@ vec4 sine_f(vec4 x, int quarters) {
     }
 
 // a - b * q without rounding the product: its low half comes from halves of the factors.
-vec4 rest_f(vec4 a, vec4 b, vec4 q) {
+vec4 rest_f(const vec4 a, const vec4 b, const vec4 q) {
     precise vec4 product = b * q;
     precise vec4 b_far = b * 4097.0;
     precise vec4 q_far = q * 4097.0;
@@ -115,7 +115,7 @@ vec4 rest_f(vec4 a, vec4 b, vec4 q) {
 }
 
 // floor(a / b) as PyTorch has it: from the remainder, so that a quotient that was rounded up to a whole number is seen.
-vec4 floor_div_f(vec4 a, vec4 b) {
+vec4 floor_div_f(const vec4 a, const vec4 b) {
     vec4 quotient = a / b;
     vec4 q = trunc(quotient);
     vec4 r = rest_f(a, b, q);
@@ -136,7 +136,7 @@ vec4 floor_div_f(vec4 a, vec4 b) {
 }
 
 // pow for all numbers; the driver's is undefined below zero, and need not be right at the ends.
-vec4 pow_f(vec4 a, vec4 b) {
+vec4 pow_f(const vec4 a, const vec4 b) {
     const float infinity = uintBitsToFloat(0x7f800000u);
     vec4 m = abs(a);
     vec4 p = pow(m, b);
@@ -158,7 +158,7 @@ vec4 pow_f(vec4 a, vec4 b) {
     return mix(p, vec4(1.0), notEqual(vec4(equal(b, vec4(0.0))) + vec4(equal(a, vec4(1.0))), vec4(0.0)));
 }
 
-bvec4 either_is_nan(vec4 a, vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isnan(b)), vec4(0.0)); }
+bvec4 either_is_nan(const vec4 a, const vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isnan(b)), vec4(0.0)); }
 
 // What a function of two operands, by its number, makes of `a` and `b`; nothing, if there is none.
 #define BINARY_CASES(function) \
@@ -184,7 +184,7 @@ bvec4 either_is_nan(vec4 a, vec4 b) { return notEqual(vec4(isnan(a)) + vec4(isna
     }
 
 #define BINARY(name, function) \
-    vec4 name(vec4 a, vec4 b, float alpha) { \
+    vec4 name(const vec4 a, const vec4 b, const float alpha) { \
         BINARY_CASES(function) \
         return a; \
     }

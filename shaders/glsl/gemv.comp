@@ -122,12 +122,12 @@ shared float partials_of_squares[MOST_PARTS];
 const uint MAGIC = 0x4b000000u;
 
 // Four numbers of 4 bits less 8 each, the second times 16, the third times 256, the fourth times 4096.
-vec4 staggered(uint word) {
+vec4 staggered(const uint word) {
     uvec4 bits = (uvec4(word) & uvec4(0xf, 0xf0, 0xf00, 0xf000)) | MAGIC;
     return uintBitsToFloat(bits) - vec4(8388616.0, 8388736.0, 8390656.0, 8421376.0);
 }
 
-vec4 bytes(uint word) {
+vec4 bytes(const uint word) {
     int w = int(word);
     return vec4(bitfieldExtract(w, 0, 8), bitfieldExtract(w, 8, 8), bitfieldExtract(w, 16, 8), bitfieldExtract(w, 24, 8));
 }
@@ -150,7 +150,7 @@ uint place() {
 }
 
 // Numbers of x from element k on, as the weights take them.
-vec4 factors(uint m, uint k) {
+vec4 factors(const uint m, const uint k) {
     vec4 v = x_f4(m * push.k + k);
     if (HAS_NORM != 0) {
         squares += dot(v, v);
@@ -163,7 +163,7 @@ vec4 factors(uint m, uint k) {
 vec4 low[4];
 vec4 high[4];
 
-void take(uint m, uint k) {
+void take(const uint m, const uint k) {
     if (WIDE == 0 || WEIGHT >= HALF_WEIGHTS) {
         low[0] = factors(m, k);
         if (WEIGHT != FLOAT_WEIGHTS) high[0] = factors(m, k + 4);
@@ -189,21 +189,21 @@ const float MOST = 65504.0;
 // The factors of a turn: 4 bits: in a word, each with the fourth from it; 8 bits: with the second.
 f16vec2 pairs[4][4];
 
-uvec2 words_of(vec4 v) {
+uvec2 words_of(const vec4 v) {
     return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
 }
 
 // Four numbers of x from element k on.
-uvec2 halves(uint m, uint k) {
+uvec2 halves(const uint m, const uint k) {
     if (HAS_NORM == 0) return x_by_2.words[(m * push.k + k) >> 2];
     vec4 v = x_f4(m * push.k + k);
     squares += dot(v, v);
     return words_of(clamp(v * norm_f4(k) / NORM_OVER, -MOST, MOST));
 }
 
-uint low_words(uint a, uint b) { return (a & 0xffffu) | (b << 16); }
+uint low_words(const uint a, const uint b) { return (a & 0xffffu) | (b << 16); }
 
-uint high_words(uint a, uint b) { return (a >> 16) | (b & 0xffff0000u); }
+uint high_words(const uint a, const uint b) { return (a >> 16) | (b & 0xffff0000u); }
 
 f16vec2 low_halves(uint a, uint b) { return unpackFloat2x16(low_words(a, b)); }
 
@@ -215,7 +215,7 @@ shared uvec4 staged[STAGED + 1];
 // Eight numbers of x are a group, as `pairs` has them; behind those of a turn is nothing, so that neighbours lie in different banks.
 const uint GROUPS = WEIGHT == 0 ? 2 : 4;
 
-void stage(uint m) {
+void stage(const uint m) {
     if (STAGED == 0) return;
     for (uint group = place(); group < push.k / 8; group += gl_WorkGroupSize.x) {
         uvec4 eight;
@@ -232,7 +232,7 @@ void stage(uint m) {
     }
 }
 
-void take_staged(uint k) {
+void take_staged(const uint k) {
     uint first = k / (8 * GROUPS) * (GROUPS + 1);
     [[unroll]] for (uint j = 0; j < GROUPS; ++j) {
         uvec4 paired = staged[first + j];
@@ -247,7 +247,7 @@ void take_staged(uint k) {
     }
 }
 
-void take_halves(uint m, uint k) {
+void take_halves(const uint m, const uint k) {
     if (STAGED != 0) {
         take_staged(k);
         return;
@@ -281,7 +281,7 @@ f16vec2 high_bits(uint word) {
 }
 
 // Of the words of a row at a turn.
-float product_of_halves(uvec4 row) {
+float product_of_halves(const uvec4 row) {
     float product = 0.0;
     if (WEIGHT == 0) {
         [[unroll]] for (uint j = 0; j < 4; j += 2) {
@@ -319,7 +319,7 @@ struct Rows {
     vec4 scales;
 };
 
-vec4 four_halves(uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
+vec4 four_halves(const uvec2 words) { return vec4(unpackHalf2x16(words.x), unpackHalf2x16(words.y)); }
 
 // The sum over a turn's products, by row.
 vec4 products(Rows rows) {
@@ -348,7 +348,7 @@ vec4 products(Rows rows) {
 }
 
 // The bytes of so many weights.
-uint bytes_of(uint count) {
+uint bytes_of(const uint count) {
     if (WEIGHT == FLOAT_WEIGHTS) return count * 4;
     if (WEIGHT == HALF_WEIGHTS) return count * 2;
     return WEIGHT == 0 ? count : count / 2;
@@ -358,7 +358,7 @@ uint bytes_of(uint count) {
 #define MATRIX(SLOT, NAME) \
     WORDS_IN(SLOT, NAME) \
     RUN_IN(SLOT + 1, NAME##_scale, SCALE) \
-    void NAME##_bring(out Rows rows, uint n, uint k) { \
+    void NAME##_bring(out Rows rows, const uint n, const uint k) { \
         [[unroll]] for (uint c = 0; c < 4; ++c) { \
             uint at = (n + c) * push.weight_row + bytes_of(k); \
             if (WIDE != 0) rows.words[c] = NAME##_by_4.words[at >> 4]; \
@@ -393,12 +393,12 @@ struct Sums {
     float squares; // HAS_NORM
 };
 
-void put(uint at, Sums sums) {
+void put(const uint at, Sums sums) {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[i * MOST_PARTS + at] = sums.of[i];
     if (HAS_NORM != 0) partials_of_squares[at] = sums.squares;
 }
 
-void add(inout Sums sums, uint at) {
+void add(inout Sums sums, const uint at) {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) sums.of[i] += partials[i * MOST_PARTS + at];
     if (HAS_NORM != 0) sums.squares += partials_of_squares[at];
 }
@@ -463,7 +463,7 @@ uint put_all(Sums sums) {
 }
 
 // Of a team's parts.
-vec4 sum_of(uint matrix, uint quad, uint team, uint parts) {
+vec4 sum_of(const uint matrix, const uint quad, const uint team, const uint parts) {
     uint first = (matrix * QUADS + quad) * MOST_PARTS + team * parts;
     vec4 sum = partials[first];
     for (uint i = 1; i < parts; ++i) sum += partials[first + i];
@@ -491,7 +491,7 @@ const uint COMBINED = 2;
 const uint NONE = 3;
 
 // The first column of a workgroup's quad. HALVES_OF_HEADS: the quad behind one of even number has what that is rotated with.
-uint column(uint tile, uint slot) {
+uint column(const uint tile, const uint slot) {
     if (ROTATION != HALVES_OF_HEADS) return 4 * (tile * SLOTS + slot);
     uint pair = tile * (SLOTS / 2) + slot / 2;
     uint pairs = push.rotated / 8; // of a head
@@ -500,7 +500,7 @@ uint column(uint tile, uint slot) {
 
 #define COLUMN(quad) columns[quad]
 #else
-uint column(uint tile, uint slot) { return 4 * (tile * SLOTS + slot); }
+uint column(const uint tile, const uint slot) { return 4 * (tile * SLOTS + slot); }
 
 #define COLUMN(quad) (n + 4 * (quad))
 #endif
@@ -517,7 +517,7 @@ uint column(uint tile, uint slot) { return 4 * (tile * SLOTS + slot); }
 
 #ifdef PLACED
 // What a quad's sums come to.
-vec4 product_of(uint tile, uint slot, float root, uint parts) {
+vec4 product_of(const uint tile, const uint slot, const float root, const uint parts) {
     uvec4 columns = column(tile, slot) + uvec4(0, 1, 2, 3);
     vec4 product = sum_of(0, slot % QUADS, slot / QUADS, parts) * root;
     if (HAS_SCALES) product *= weight_scale_each(columns);
@@ -526,13 +526,13 @@ vec4 product_of(uint tile, uint slot, float root, uint parts) {
 }
 
 // Two pairs of neighbours, each by an angle.
-vec4 turn(vec4 v, vec2 cosines, vec2 sines) {
+vec4 turn(const vec4 v, const vec2 cosines, const vec2 sines) {
     vec4 c = cosines.xxyy;
     return v * c + v.yxwz * vec4(-sines.x, sines.x, -sines.y, sines.y);
 }
 
 // The quad of a row, by the angles of its position.
-vec4 rotated(uint tile, uint slot, uint row, float root, uint parts) {
+vec4 rotated(const uint tile, const uint slot, const uint row, const float root, const uint parts) {
     vec4 v = product_of(tile, slot, root, parts);
     if (ROTATION == NONE) return v;
     uint n = column(tile, slot);

@@ -24,13 +24,13 @@ TENSOR_IN(1, grid, GRID)
 TENSOR_OUT(2, y, OUT)
 
 // Where the grid points to, in elements of a dimension.
-float source(float at, uint size) {
+float source(const float at, const uint size) {
     float n = float(size);
     return ALIGN_CORNERS != 0 ? (at + 1.0) / 2.0 * (n - 1.0) : ((at + 1.0) * n - 1.0) / 2.0;
 }
 
 // The place that stands for one outside.
-float padded(float p, uint size) {
+float padded(float p, const uint size) {
     float n = float(size);
     if (PADDING == 2) {
         float low = ALIGN_CORNERS != 0 ? 0.0 : -0.5;
@@ -46,13 +46,13 @@ float padded(float p, uint size) {
     return isnan(p) ? -1.0 : clamp(p, -2.0, n + 1.0);
 }
 
-float at(uint plane, int iy, int ix) {
+float at(const uint plane, const int iy, const int ix) {
     if (iy < 0 || ix < 0 || iy >= int(push.height) || ix >= int(push.width)) return 0.0;
     return x_f((plane * push.height + uint(iy)) * push.width + uint(ix));
 }
 
 // How much the four elements around a place count, which lies by t behind the second.
-vec4 cubic(float t) {
+vec4 cubic(const float t) {
     const float a = -0.75;
     vec4 d = vec4(1.0 + t, t, 1.0 - t, 2.0 - t);
     vec4 near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0;
@@ -60,7 +60,7 @@ vec4 cubic(float t) {
     return vec4(far.x, near.y, near.z, far.w);
 }
 
-float bicubic(uint plane, float fx, float fy) {
+float bicubic(const uint plane, const float fx, const float fy) {
     vec4 across = cubic(fx - floor(fx));
     vec4 down = cubic(fy - floor(fy));
     float sum = 0.0;
@@ -73,7 +73,7 @@ float bicubic(uint plane, float fx, float fy) {
     return sum;
 }
 
-float bilinear(uint plane, float fx, float fy) {
+float bilinear(const uint plane, const float fx, const float fy) {
     int ix = int(floor(fx));
     int iy = int(floor(fy));
     float wx = fx - float(ix);

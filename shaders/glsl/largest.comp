@@ -28,7 +28,7 @@ shared uint places[MAX_LANES];
 const uint NOWHERE = 0xffffffffu;
 
 // Numbers of 16 bits stand in the upper half of a word, so that sign, order and zero are where they are in 32 bits.
-uint key_of(uint bits) {
+uint key_of(const uint bits) {
     uint infinity = IN == F16 ? 0x7c000000u : 0x7f800000u;
     uint magnitude = bits & 0x7fffffffu;
     if (magnitude > infinity || bits == (infinity | 0x80000000u)) return 0;
@@ -38,7 +38,7 @@ uint key_of(uint bits) {
 }
 
 // Elements from 4 * i on.
-uvec4 four(uint i) {
+uvec4 four(const uint i) {
     if (IN == F16) {
         uvec2 pair = x_by_2.words[i];
         return uvec4(pair.x << 16, pair.x & 0xffff0000u, pair.y << 16, pair.y & 0xffff0000u);

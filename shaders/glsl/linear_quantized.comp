@@ -61,7 +61,7 @@ shared vec4 partial[64];
 
 const bool FLOATING = IN == F32 || IN == F16;
 
-ivec4 weights(uint n, uint k) {
+ivec4 weights(const uint n, const uint k) {
     uint row = n * push.weight_row;
     if (ALIGNED == 0) {
         if (WEIGHT == 0) return ivec4(bitfieldExtract(weight_i(row + k), 0, 8), 0, 0, 0);
@@ -78,37 +78,37 @@ ivec4 weights(uint n, uint k) {
     return WEIGHT == 1 ? low_first : low_first.yxwz;
 }
 
-vec4 inputs_f(uint m, uint k) {
+vec4 inputs_f(const uint m, const uint k) {
     uint at = m * push.k + k;
     return ALIGNED != 0 ? x_f4(at) : vec4(x_f(at), 0, 0, 0);
 }
 
-ivec4 inputs_i(uint m, uint k, int zero) {
+ivec4 inputs_i(const uint m, const uint k, const int zero) {
     uint at = m * push.k + k;
     return ALIGNED != 0 ? x_i4(at) - zero : ivec4(x_i(at) - zero, 0, 0, 0);
 }
 
-int zero_of(uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.input_zero; }
+int zero_of(const uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.input_zero; }
 
 #ifdef DOT
 // Four signed bytes of inputs and weights each make one word: their products are one instruction. (x - zero) w is x w - zero w.
 const bool PACKED = IN == I8 && WEIGHT == 0 && ALIGNED != 0;
 
-int weights_word(uint n, uint k) { return int(weight.words[(n * push.weight_row + k) >> 2]); }
+int weights_word(const uint n, const uint k) { return int(weight.words[(n * push.weight_row + k) >> 2]); }
 
-int inputs_word(uint m, uint k) { return int(x.words[(m * push.k + k) >> 2]); }
+int inputs_word(const uint m, const uint k) { return int(x.words[(m * push.k + k) >> 2]); }
 
-int sum_of(int word) { return dotPacked4x8EXT(word, 0x01010101); }
+int sum_of(const int word) { return dotPacked4x8EXT(word, 0x01010101); }
 #endif
 
 // The products of four elements from k on.
-float product(uint m, uint k, int zero, ivec4 w) {
+float product(const uint m, const uint k, const int zero, const ivec4 w) {
     if (FLOATING) return dot(inputs_f(m, k), vec4(w));
     ivec4 p = inputs_i(m, k, zero) * w;
     return float(p.x + p.y + p.z + p.w);
 }
 
-float finished(float sum, uint m, uint n) {
+float finished(float sum, const uint m, const uint n) {
     if (GROUPED == 0) sum *= scale_f(n);
     if (!FLOATING) sum *= BY_ROW != 0 ? x_scale_f(m) : push.input_scale;
     if (HAS_BIAS != 0) sum += bias_f(n);

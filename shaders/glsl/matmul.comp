@@ -43,12 +43,12 @@ const uint MOST_SUMS = 8;
 
 #include "shares.glsl"
 
-vec4 b_row(uint at, uvec4 columns) {
+vec4 b_row(const uint at, const uvec4 columns) {
     return B_ALIGNED != 0 ? b_f4(at + columns.x) : b_each(at + columns);
 }
 
 // The columns of an invocation in the row of `b` that begins at `at`.
-void b_quads(uint at, uvec4 columns, out vec4 v[QUADS]) {
+void b_quads(const uint at, const uvec4 columns, out vec4 v[QUADS]) {
     if (QUADS == 1) {
         v[0] = b_row(at, columns);
     } else if (B == F32) {
@@ -59,7 +59,7 @@ void b_quads(uint at, uvec4 columns, out vec4 v[QUADS]) {
     }
 }
 
-vec4 a_row(uint at) {
+vec4 a_row(const uint at) {
     return A_ALIGNED != 0 ? a_f4(at) : a_each(at + uvec4(0, 1, 2, 3));
 }
 

@@ -138,7 +138,7 @@ shared B_UNIT b_tile[B_SIZE];
 
 // Four neighbours in k of a row of a factor, from term `first` on: zeros from term `end` on.
 #define TERMS_OF(NAME, ALIGNED) \
-    vec4 NAME##_terms(uint at, uint first, uint end) { \
+    vec4 NAME##_terms(const uint at, const uint first, const uint end) { \
         if (first >= end) return vec4(0); \
         if (ALIGNED >= 4) return NAME##_f4(at); \
         vec4 v = NAME##_each(at + min(uvec4(0, 1, 2, 3), uvec4(end - 1 - first))); \
@@ -151,7 +151,7 @@ TERMS_OF(b, B_ALIGNED)
 #endif
 
 // Four neighbours in a row of `b`, of columns from `n` on.
-vec4 b_quad(uint row, uint n) {
+vec4 b_quad(const uint row, const uint n) {
     if (B_ALIGNED >= 4) return b_f4(row + min(n, push.b_pitch - 4));
     return b_each(row + min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1)));
 }
@@ -159,19 +159,19 @@ vec4 b_quad(uint row, uint n) {
 #ifdef COOPERATIVE
 #ifdef BFLOAT16
 // The first halves of numbers of 32 bits, to the nearest, of two as near the even one.
-uvec2 halves(vec4 v) {
+uvec2 halves(const vec4 v) {
     uvec4 bits = floatBitsToUint(v);
     bits = mix(bits + 0x7fff + ((bits >> 16) & 1), bits | 0x400000, isnan(v));
     return bits.xz >> 16 | (bits.yw & 0xffff0000u);
 }
 #else
-uvec2 halves(vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
+uvec2 halves(const vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)); }
 #endif
 #endif
 
 // Unit `i` of the tile of `a` whose first row is `m` and whose first term is `k`: zeros from term `end` on. Rows beyond the last
 // are others, and not written.
-A_UNIT a_unit(uint base, uint m, uint k, uint end, uint i) {
+A_UNIT a_unit(const uint base, const uint m, const uint k, const uint end, const uint i) {
     if (A_TRANSPOSED != 0) {
         uint term = k + i / (TILE_M / A_WIDTH);
         uint at = base + term * push.a_pitch + min(m + i % (TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH);
@@ -200,7 +200,7 @@ A_UNIT a_unit(uint base, uint m, uint k, uint end, uint i) {
 ivec4 windows_y;
 ivec4 windows_x;
 
-void find_windows(uint n) {
+void find_windows(const uint n) {
     uvec4 columns = min(n + gl_LocalInvocationID.x % (TILE_N / 4) * 4 + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
     ivec4 y = ivec4(columns) / push.out_x;
     windows_y = y * int(STRIDE_Y) - push.padding_y;
@@ -208,7 +208,7 @@ void find_windows(uint n) {
 }
 
 // The same of the windows of a picture.
-B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
+B_UNIT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i) {
     uint row = k + i / (TILE_N / 4);
     if (row >= end) return B_UNIT(0);
     uint tap = row % (KERNEL_Y * KERNEL_X);
@@ -228,7 +228,7 @@ B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
 }
 #else
 // The same of `b`, whose first column is `n`.
-B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
+B_UNIT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i) {
     if (B_TRANSPOSED != 0) {
         uint first = k + i % (TILE_K / B_WIDTH) * B_WIDTH;
         uint at = base + min(n + i / (TILE_K / B_WIDTH), push.n - 1) * push.b_pitch + first;
@@ -253,7 +253,7 @@ B_UNIT b_unit(uint base, uint n, uint k, uint end, uint i) {
 #endif
 
 // Puts a unit into its place in shared memory.
-void store_a(uint i, A_UNIT v) {
+void store_a(const uint i, const A_UNIT v) {
     if (A_TRANSPOSED != 0) {
         a_tile[i / (TILE_M / A_WIDTH) * A_ROW + i % (TILE_M / A_WIDTH)] = v;
         return;
@@ -267,7 +267,7 @@ void store_a(uint i, A_UNIT v) {
 #endif
 }
 
-void store_b(uint i, B_UNIT v) {
+void store_b(const uint i, const B_UNIT v) {
     if (B_TRANSPOSED != 0) {
         uint k = i % (TILE_K / B_WIDTH);
         uint n = i / (TILE_K / B_WIDTH);
@@ -282,7 +282,7 @@ void store_b(uint i, B_UNIT v) {
 }
 
 // Writes four columns of a row of sums.
-void write(uint batch, uint split, uint m, uint n, vec4 sum) {
+void write(const uint batch, const uint split, const uint m, const uint n, const vec4 sum) {
     if (PARTIAL == 0) {
         finish(batch, m, n, sum);
     } else if (PARTIAL == 2) {

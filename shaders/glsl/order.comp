@@ -21,7 +21,7 @@ TENSOR_IN(0, x, IN)
 WORDS_OUT(1, places)
 
 // A number whose order is that of the elements.
-uint key(uint i) {
+uint key(const uint i) {
     uint bits;
     if (is_float(IN)) {
         float v = x_f(i);

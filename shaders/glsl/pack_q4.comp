@@ -19,7 +19,7 @@ TENSOR_IN(0, x, IN)
 TENSOR_IN(1, scale, SCALE)
 TENSOR_OUT(2, y, U8)
 
-int code(uint n, uint k) {
+int code(const uint n, const uint k) {
     if (k >= push.k) return 0;
     float s = scale_f(k / push.group * push.scale_row + n);
     float q = s != 0.0 ? roundEven(x_f(n * push.k + k) / s) : 0.0;

@@ -72,7 +72,7 @@ TENSOR_IN(4, in4, TYPE_4)
 TENSOR_OUT(5, y, OUT)
 TENSOR_OUT(6, kept, KEPT)
 
-uint place(uint i, uint strides) {
+uint place(uint i, const uint strides) {
     uint x = i % push.sizes[1];
     i /= push.sizes[1];
     uint y = i % push.sizes[0];
@@ -102,7 +102,7 @@ UNARY(unary_7, FUNCTION_7)
 UNARY(unary_8, FUNCTION_8)
 
 // The functions of two operands are short: one has them all.
-vec4 binary_of(uint function, vec4 a, vec4 b, float alpha) {
+vec4 binary_of(const uint function, const vec4 a, const vec4 b, const float alpha) {
     BINARY_CASES(function)
     return a;
 }

@@ -40,7 +40,7 @@ RUN_IN(1, residual, RESIDUAL)
 RUN_OUT(2, y, OUT)
 
 // Writes four columns of a row, if there are such a row and such columns.
-void finish(uint batch, uint m, uint n, vec4 sum) {
+void finish(const uint batch, const uint m, const uint n, vec4 sum) {
     if (m >= push.m || n >= push.n) return;
     sum *= push.alpha;
     if (HAS_BIAS != 0) {

@@ -23,13 +23,13 @@ TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
 // The row of the output that an index says, or its size if it is out of range.
-uint row_of(uint k) {
+uint row_of(const uint k) {
     int at = index_i(k);
     if (at < 0) at += int(push.out_size);
     return at < 0 || at >= int(push.out_size) ? push.out_size : uint(at);
 }
 
-void put_row(uint i) {
+void put_row(const uint i) {
     uint r = i % push.inner;
     uint rest = i / push.inner;
     uint at = row_of(rest % push.count);

@@ -57,7 +57,7 @@ RUN_OUT(6, last, OUT)
 shared float state[HIDDEN + 4];
 shared float sums[GATES * HIDDEN];
 
-vec4 sigmoid_f(vec4 v) { return 1.0 / (1.0 + exp(-v)); }
+vec4 sigmoid_f(const vec4 v) { return 1.0 / (1.0 + exp(-v)); }
 
 // The numbers of all invocations' `state`, written by as many as there are fours.
 #define WRITE_STATE(name, row) { \

@@ -46,7 +46,7 @@ float start() {
     return FUNCTION == ALL || FUNCTION == PROD ? 1.0 : 0.0;
 }
 
-float prepared(float v, float o) {
+float prepared(const float v, const float o) {
     if (FUNCTION == SUM_EXP) return exp(v - o);
     if (FUNCTION == SUM_SQUARED_DIFFERENCE) return (v - o) * (v - o);
     if (FUNCTION == SUM_SQUARES) return v * v;
@@ -54,7 +54,7 @@ float prepared(float v, float o) {
     return v;
 }
 
-float combine(float a, float b) {
+float combine(const float a, const float b) {
     if (FUNCTION == MAX || FUNCTION == ANY) return isnan(a) || isnan(b) ? a + b : max(a, b);
     if (FUNCTION == MIN || FUNCTION == ALL) return isnan(a) || isnan(b) ? a + b : min(a, b);
     if (FUNCTION == PROD) return a * b;
@@ -62,7 +62,7 @@ float combine(float a, float b) {
 }
 
 // Whether candidate (b, j) replaces (a, i): NaN counts as the extreme, the first of equals wins.
-bool replaces(float a, uint i, float b, uint j) {
+bool replaces(const float a, const uint i, const float b, const uint j) {
     if (isnan(a)) return isnan(b) && j < i;
     if (isnan(b)) return true;
     if (a == b) return j < i;

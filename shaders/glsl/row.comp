@@ -76,7 +76,7 @@ shared float partials[MAX_LANES];
     }
 #endif
 
-float plus(float a, float b) {
+float plus(const float a, const float b) {
     return a + b;
 }
 
@@ -84,13 +84,13 @@ COMBINE(summed, plus, subgroupAdd)
 COMBINE(highest, max, subgroupMax)
 
 // Four elements of the row from `base` on; what is beyond its end repeats the last.
-vec4 elements(uint base, uint i) {
+vec4 elements(const uint base, const uint i) {
     if (push.aligned != 0) return x_f4(base + i);
     return x_each(base + min(i + uvec4(0, 1, 2, 3), uvec4(push.count - 1)));
 }
 
 // The sum of the first elements of v that are in the row.
-float sum_of(vec4 v, uint i) {
+float sum_of(const vec4 v, const uint i) {
     return dot(v, vec4(lessThan(i + uvec4(0, 1, 2, 3), uvec4(push.count))));
 }
 
@@ -99,17 +99,17 @@ vec4 kept_weights[4];
 vec4 kept_biases[4];
 
 // The group of four elements from `i` on, which is the invocation's number `turn`.
-vec4 group(uint base, uint i, uint turn) {
+vec4 group(const uint base, const uint i, const uint turn) {
     return KEPT != 0 ? kept[turn] : elements(base, i);
 }
 
 // What element `at` of the tensor, of row element `i`, and those behind it are multiplied with.
-vec4 weights(uint at, uint i) {
+vec4 weights(const uint at, const uint i) {
     if (WEIGHTS_ALIGNED != 0) return weight_f4(i);
     return weight_each((at + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count);
 }
 
-vec4 biases(uint at, uint i) {
+vec4 biases(const uint at, const uint i) {
     if (WEIGHTS_ALIGNED != 0) return bias_f4(i);
     return bias_each((at + uvec4(0, 1, 2, 3)) / push.weight_step % push.weight_count);
 }

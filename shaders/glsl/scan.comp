@@ -27,7 +27,7 @@ TENSOR_OUT(1, y, OUT)
 const float LESS = 1.0 / 65536.0;
 
 // In two steps, as a power of two may have no place where a product with it has.
-float scaled(float f, int exponent) {
+float scaled(const float f, const int exponent) {
     int half_exponent = clamp(exponent / 2, -126, 126);
     return f * exp2(float(half_exponent)) * exp2(float(clamp(exponent - half_exponent, -126, 126)));
 }

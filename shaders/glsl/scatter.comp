@@ -31,7 +31,7 @@ TENSOR_IN(1, index, I32)
 TENSOR_IN(2, source, SOURCE)
 TENSOR_OUT(3, y, OUT)
 
-float joined_f(float a, float b) {
+float joined_f(const float a, const float b) {
     switch (FUNCTION) {
         case ADD: return a + b;
         case MULTIPLY: return a * b;
@@ -41,7 +41,7 @@ float joined_f(float a, float b) {
     return b;
 }
 
-int joined_i(int a, int b) {
+int joined_i(const int a, const int b) {
     switch (FUNCTION) {
         case ADD: return a + b;
         case MULTIPLY: return a * b;

@@ -8,7 +8,7 @@ shared vec4 partials[PARTIALS];
 const uint SEGMENTS = SHARES < 2 * SUMS ? 1 : SHARES / SUMS > 8 ? 8 : SHARES / SUMS;
 
 // Leaves the sums of a share, at `place` of `plane` side by side. All invocations of the workgroup come here together.
-void leave_sums(uint share, uint place, uint plane, vec4 sums[MOST_SUMS]) {
+void leave_sums(const uint share, const uint place, const uint plane, vec4 sums[MOST_SUMS]) {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[(share * SUMS + i) * plane + place] = sums[i];
     barrier();
     // As the sums were shared, so is adding them up, and where there are more invocations than these, the parts of each.
@@ -27,7 +27,7 @@ void leave_sums(uint share, uint place, uint plane, vec4 sums[MOST_SUMS]) {
 }
 
 // Sum `i` of all shares.
-vec4 whole_sum(uint i, uint place, uint plane) {
+vec4 whole_sum(const uint i, const uint place, const uint plane) {
     vec4 sum = vec4(0);
     [[unroll]] for (uint s = 0; s < (SEGMENTS > 1 ? SEGMENTS : SHARES); ++s) sum += partials[(s * SUMS + i) * plane + place];
     return sum;

@@ -41,7 +41,7 @@ const float NOT_A_NUMBER = uintBitsToFloat(0x7fc00000u);
 const float LN_2 = 0.6931471805599453;
 
 // Near zero by its series, to x^8 / 8!.
-vec4 expm1_f(vec4 x) {
+vec4 expm1_f(const vec4 x) {
     vec4 series = 1.0 + x * 0.125;
     series = 1.0 + x * (1.0 / 7.0) * series;
     series = 1.0 + x * (1.0 / 6.0) * series;
@@ -53,7 +53,7 @@ vec4 expm1_f(vec4 x) {
 }
 
 // log(1 + x) = 2 atanh(x / (2 + x)), by the series of which while that is below a fifth.
-vec4 log1p_f(vec4 x) {
+vec4 log1p_f(const vec4 x) {
     vec4 s = x / (2.0 + x);
     vec4 s2 = s * s;
     vec4 series = 2.0 * s * (1.0 + s2 * (1.0 / 3.0 + s2 * (0.2 + s2 * (1.0 / 7.0 + s2 * (1.0 / 9.0)))));
@@ -62,45 +62,45 @@ vec4 log1p_f(vec4 x) {
 }
 
 // Of large numbers, whose squares have no place.
-vec4 log_twice(vec4 x) { return log(x) + LN_2; }
+vec4 log_twice(const vec4 x) { return log(x) + LN_2; }
 
 const float LARGE = 1e9;
 
 // The number with the sign of another one, also of a zero.
-vec4 with_sign(vec4 a, vec4 x) { return mix(a, -a, lessThan(floatBitsToInt(x), ivec4(0))); }
+vec4 with_sign(const vec4 a, const vec4 x) { return mix(a, -a, lessThan(floatBitsToInt(x), ivec4(0))); }
 
-vec4 log2_f(vec4 x) {
+vec4 log2_f(const vec4 x) {
     vec4 near = log1p_f(x - 1.0) / LN_2;
     return mix(log2(x), near, lessThan(abs(x - 1.0), vec4(0.3)));
 }
 
-vec4 asinh_f(vec4 x) {
+vec4 asinh_f(const vec4 x) {
     vec4 a = abs(x);
     vec4 b = min(a, vec4(LARGE));
     vec4 near = log1p_f(b + b * b / (1.0 + sqrt(b * b + 1.0)));
     return with_sign(mix(near, log_twice(a), greaterThan(a, vec4(LARGE))), x);
 }
 
-vec4 acosh_f(vec4 x) {
+vec4 acosh_f(const vec4 x) {
     vec4 t = clamp(x - 1.0, vec4(0.0), vec4(LARGE));
     vec4 near = log1p_f(t + sqrt(t * (2.0 + t)));
     vec4 r = mix(near, log_twice(x), greaterThan(x, vec4(LARGE)));
     return mix(r, vec4(NOT_A_NUMBER), lessThan(x, vec4(1.0)));
 }
 
-vec4 atanh_f(vec4 x) {
+vec4 atanh_f(const vec4 x) {
     vec4 a = abs(x);
     vec4 r = 0.5 * log1p_f(2.0 * a / (1.0 - a));
     return with_sign(mix(r, vec4(NOT_A_NUMBER), greaterThan(a, vec4(1.0))), x);
 }
 
 // Half of e^|x|, which is finite where e^|x| is not.
-vec4 half_exp(vec4 x) {
+vec4 half_exp(const vec4 x) {
     vec4 root = exp(abs(x) * 0.5);
     return root * 0.5 * root;
 }
 
-vec4 sinh_f(vec4 x) {
+vec4 sinh_f(const vec4 x) {
     vec4 a = abs(x);
     vec4 e = expm1_f(min(a, vec4(1.0)));
     vec4 near = 0.5 * (e + e / (e + 1.0));
@@ -108,13 +108,13 @@ vec4 sinh_f(vec4 x) {
 }
 
 // The nearest number of which the last 16 bits are zero, and of two of them the even one.
-vec4 to_bfloat16(vec4 x) {
+vec4 to_bfloat16(const vec4 x) {
     uvec4 bits = floatBitsToUint(x);
     bits += 0x7fff + ((bits >> 16) & 1);
     return uintBitsToFloat(bits & 0xffff0000u);
 }
 
-vec4 apply(vec4 x) {
+vec4 apply(const vec4 x) {
     switch (FUNCTION) {
         case SIGN: return vec4(greaterThan(x, vec4(0.0))) - vec4(lessThan(x, vec4(0.0)));
         case TRUNC: return trunc(x);

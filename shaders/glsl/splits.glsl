@@ -9,21 +9,21 @@ layout(set = 0, binding = PARTS_SLOT + 1) coherent buffer counts_block { uint do
 shared bool is_last;
 
 // The number of this workgroup's tile, and where a split of it lies among the parts.
-uint own_tile(uint batch) {
+uint own_tile(const uint batch) {
     return (batch * gl_NumWorkGroups.y + gl_WorkGroupID.y) * gl_NumWorkGroups.x + gl_WorkGroupID.x;
 }
 
-uint part_of(uint batch, uint split) {
+uint part_of(const uint batch, const uint split) {
     return (own_tile(batch) * push.splits + split) * (TILE_M * TILE_N / 4);
 }
 
 // Leaves four columns of a row of the tile.
-void leave(uint batch, uint split, uint m, uint n, SUM sum) {
+void leave(const uint batch, const uint split, const uint m, const uint n, const SUM sum) {
     parts.quads[part_of(batch, split) + m % TILE_M * (TILE_N / 4) + n % TILE_N / 4] = sum;
 }
 
 // Whether this workgroup is the last of its tile, so that all parts are there. All invocations come here together.
-bool all_are_left(uint batch) {
+bool all_are_left(const uint batch) {
     // What this workgroup wrote is there before it counts as done.
     memoryBarrierBuffer();
     barrier();
@@ -42,7 +42,7 @@ bool all_are_left(uint batch) {
 
 // Adds up the parts of a tile that are all there, and hands them to finish(batch, m, n, sum). An invocation has a multiple of four groups of
 // columns: four of as many parts are on their way together.
-void add_up(uint batch, uint tile_m, uint tile_n) {
+void add_up(const uint batch, const uint tile_m, const uint tile_n) {
     for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += 4 * LANES) {
         SUM total[4];
         [[unroll]] for (uint g = 0; g < 4; ++g) total[g] = SUM(0);

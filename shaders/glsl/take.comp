@@ -23,7 +23,7 @@ TENSOR_IN(0, x, IN)
 TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
-uint place(uint i) {
+uint place(const uint i) {
     uint r = i % push.inner;
     uint k = i / push.inner % push.out_size;
     uint o = i / push.inner / push.out_size;

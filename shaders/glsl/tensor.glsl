@@ -40,9 +40,9 @@ uint invocation_y() {
     return gl_GlobalInvocationID.y + gl_WorkGroupID.z * gl_NumWorkGroups.y * gl_WorkGroupSize.y;
 }
 
-bool is_float(uint type) { return type == F32 || type == F16; }
+bool is_float(const uint type) { return type == F32 || type == F16; }
 
-float word_f(uint word, uint type, uint lane) {
+float word_f(const uint word, const uint type, const uint lane) {
     if (type == F32) return uintBitsToFloat(word);
     if (type == F16) return unpackHalf2x16(word)[lane];
     if (type == I32) return float(int(word));
@@ -50,7 +50,7 @@ float word_f(uint word, uint type, uint lane) {
     return float(bitfieldExtract(word, int(lane) * 8, 8));
 }
 
-int word_i(uint word, uint type, uint lane) {
+int word_i(const uint word, const uint type, const uint lane) {
     if (type == F32) return int(uintBitsToFloat(word));
     if (type == F16) return int(unpackHalf2x16(word)[lane]);
     if (type == I32) return int(word);
@@ -58,7 +58,7 @@ int word_i(uint word, uint type, uint lane) {
     return int(bitfieldExtract(word, int(lane) * 8, 8));
 }
 
-uint shift_of(uint type) { return type == F32 || type == I32 ? 0 : type == F16 ? 1 : 2; }
+uint shift_of(const uint type) { return type == F32 || type == I32 ? 0 : type == F16 ? 1 : 2; }
 
 uint pack_bytes(ivec4 v) {
     v &= 0xff;
@@ -67,15 +67,15 @@ uint pack_bytes(ivec4 v) {
 
 // The integer that a number becomes, towards zero. What is beyond all of 32 bits, and NaN, becomes the least one, as x86 does it and PyTorch
 // there; devices differ.
-ivec4 integers(vec4 v) {
+ivec4 integers(const vec4 v) {
     bvec4 fits = lessThan(abs(v), vec4(2147483648.0));
     return mix(ivec4(-2147483647 - 1), ivec4(v), fits);
 }
 
 #define TENSOR_READERS(name, type) \
-    float name##_f(uint i) { return word_f(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
-    int name##_i(uint i) { return word_i(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
-    vec4 name##_f4(uint i) { \
+    float name##_f(const uint i) { return word_f(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
+    int name##_i(const uint i) { return word_i(name.words[i >> shift_of(type)], type, i & ((1 << shift_of(type)) - 1)); } \
+    vec4 name##_f4(const uint i) { \
         if (type == F32) return uintBitsToFloat(name##_by_4.words[i >> 2]); \
         if (type == F16) { \
             uvec2 pair = name##_by_2.words[i >> 2]; \
@@ -84,13 +84,13 @@ ivec4 integers(vec4 v) {
         if (type == I32) return vec4(ivec4(name##_by_4.words[i >> 2])); \
         return vec4(name##_f(i), name##_f(i + 1), name##_f(i + 2), name##_f(i + 3)); \
     } \
-    ivec4 name##_i4(uint i) { \
+    ivec4 name##_i4(const uint i) { \
         if (type == I32) return ivec4(name##_by_4.words[i >> 2]); \
         return ivec4(name##_i(i), name##_i(i + 1), name##_i(i + 2), name##_i(i + 3)); \
     }
 
 #define TENSOR_WRITERS(name, type) \
-    void name##_write_i4(uint i, ivec4 v) { \
+    void name##_write_i4(const uint i, const ivec4 v) { \
         if (type == F32 || type == F16) { \
             vec4 f = vec4(v); \
             if (type == F32) name##_by_4.words[i >> 2] = floatBitsToUint(f); \
@@ -103,7 +103,7 @@ ivec4 integers(vec4 v) {
             name.words[i >> 2] = pack_bytes(v); \
         } \
     } \
-    void name##_write_f4(uint i, vec4 v) { \
+    void name##_write_f4(const uint i, const vec4 v) { \
         if (type == F32) { \
             name##_by_4.words[i >> 2] = floatBitsToUint(v); \
         } else if (type == F16) { \

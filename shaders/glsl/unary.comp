@@ -28,7 +28,7 @@ TENSOR_OUT(1, y, OUT)
 
 UNARY(apply_f, FUNCTION)
 
-int apply_i(int x) {
+int apply_i(const int x) {
     switch (FUNCTION) {
         case ABS: return abs(x);
         case NEG: return -x;

@@ -25,7 +25,7 @@ RUN_IN(1, scale, SCALE)
 RUN_OUT(2, y, OUT)
 
 // Element i of eight.
-float element(uvec2 words, uint i) {
+float element(const uvec2 words, const uint i) {
     if (WEIGHT == 0) return float(bitfieldExtract(int(i < 4 ? words.x : words.y), int(i & 3) * 8, 8));
     uint place = WEIGHT == 2 ? i ^ 1 : i;
     return float(int((words.x >> (place * 4)) & 15) - 8);

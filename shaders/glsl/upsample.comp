@@ -21,12 +21,12 @@ layout(push_constant) uniform Push {
 TENSOR_IN(0, x, ELEMENT)
 TENSOR_OUT(1, y, ELEMENT)
 
-float source(uint index, float scale) {
+float source(const uint index, const float scale) {
     if (ALIGN_CORNERS != 0) return float(index) * scale;
     return max((float(index) + 0.5) * scale - 0.5, 0.0);
 }
 
-float at(uint i) {
+float at(const uint i) {
     uint ox = i % push.out_width;
     uint oy = i / push.out_width % push.out_height;
     uint plane = i / push.out_width / push.out_height * push.in_height * push.in_width;
