@@ -115,6 +115,7 @@ impl Compiled {
         let context = build.context;
         report_missing(&graph)?;
         crate::passes::cut(&mut graph, &context.limits);
+        crate::passes::by_place(&mut graph, &context.used_features(), &context.limits);
         crate::passes::run(&mut graph);
         crate::tuning::tune(build, &graph)?;
         watch.lap("measure");

@@ -5,12 +5,14 @@ mod dynamic;
 mod epilogue;
 mod flatten;
 mod gated;
+mod places;
 mod recurrent;
 mod rotary;
 mod separable;
 mod silu;
 
-use crate::device::Limits;
+use crate::device::{DeviceFeatures, Limits};
+use crate::ops;
 use crate::tensors::{Operand, element_of, padded_bytes};
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
@@ -47,6 +49,11 @@ pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
             _ => true,
         })
     })
+}
+
+/// Has convolutions of 8-bit codes take and give channels beside each other, on a device that computes with such.
+pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
+    places::run(graph, |graph, node| ops::suited(graph, node, features, limits));
 }
 
 /// How many calls take each value, also within lists; an output of the graph, or what updates a buffer, counts as one more.

@@ -21,6 +21,9 @@
 //! - `torchlet.packed(data, form)` is constant weights, whose elements `data` has in the order in which one kind of machine reads them;
 //!   `form` says which, in numbers that the back-end gives a meaning. It stands only in regions that are compiled for the machine that
 //!   they run on.
+//! - `torchlet.places(codes)` `[batch, height * width, channels and what pads them to 16]` has the channels of each place of `codes` `[batch, channels,
+//!   height, width]` beside each other; `torchlet.planes` is the way back. What pads them may be anything. `torchlet.convolution_by_place` is a convolution
+//!   of codes that takes and gives such, perhaps with what makes codes of another scale of its result. They are what a back-end makes of calls.
 //! - `torchlet.q8ta_lookup(codes, table)` is the code of 8 bits that `table` `[256]` has for each code, the one for -128 first.
 //! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes of 8 bits stand for, `(code - zero) *
 //!   scale` by the first two pairs, which broadcast, in codes by the third.
@@ -714,12 +717,15 @@ operators! {
     TORCHAO_QUANTIZE_AFFINE = "torchao.quantize_affine.default";
     ATTENTION = "torchlet.attention";
     CHAIN = "torchlet.chain";
+    CONVOLUTION_BY_PLACE = "torchlet.convolution_by_place";
     DYNAMIC_CONVOLUTION = "torchlet.dynamic_convolution";
     DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";
     GATED = "torchlet.gated";
     LINEAR_OF_CODES = "torchlet.linear_of_codes";
     PACKED = "torchlet.packed";
+    PLACES = "torchlet.places";
+    PLANES = "torchlet.planes";
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
     RECURRENT = "torchlet.recurrent";

@@ -16,9 +16,12 @@
 // Products of codes of 8 bits with weights of 8 bits, whose sums are whole numbers: a workgroup computes TILE_M rows of TILE_N columns, of
 // factors that it brings to shared memory, TILE_K units of 16 terms at a time. Rows of both factors are of whole units.
 //
-// Of a convolution, the rows are output channels, and the columns windows of a picture whose channels lie beside each other, in whole
-// units: the terms of a window are the channels of each of its taps. Of a product (OF_ROWS), the rows are those of the input, and
-// the columns rows of weights. Behind each row of weights, the first word of one more unit has its sum.
+// One factor are rows of weights; behind each of them, the first word of one more unit has its sum. The other factor are rows of the
+// input, or windows of a picture whose channels lie beside each other, in whole units: the terms of a window are the channels of each of its
+// taps. FORM says which of them are the rows and which the columns:
+// - PLANES: output channels times windows, so that the output's channels lie behind each other;
+// - ROWS: rows of the input times rows of weights;
+// - PLACES: windows times output channels, which lie beside each other in the output, too, in whole units.
 //
 // Plain: an invocation keeps a block of rows of four columns. COOPERATIVE: each subgroup of 32 invocations keeps a part of the tile in matrices of
 // 16 times 16, multiplied MATRIX_K terms at a time.
@@ -29,7 +32,7 @@ layout(constant_id = 5) const uint OUT = 0;
 // Whether all rows of the output start at multiples of four elements.
 layout(constant_id = 6) const uint OUT_ALIGNED = 0;
 layout(constant_id = 7) const uint HAS_BIAS = 0;
-layout(constant_id = 8) const uint OF_ROWS = 0;
+layout(constant_id = 8) const uint FORM = 0;
 // Multiples of 32.
 layout(constant_id = 9) const uint TILE_M = 64;
 layout(constant_id = 10) const uint TILE_N = 64;
@@ -39,10 +42,19 @@ layout(constant_id = 12) const uint SHARED = 0;
 // The invocations of a workgroup: 128 or 256, but so that each has at most 32 groups of four sums, and brings at most MOST_UNITS of each factor.
 layout(constant_id = 13) const uint LANES = 128;
 layout(constant_id = 14) const uint MATRIX_K = 32;
+// Whether codes of the output become codes of another scale.
+layout(constant_id = 15) const uint RECODED = 0;
+
+const uint PLANES = 0;
+const uint ROWS = 1;
+const uint PLACES = 2;
+const bool OF_WINDOWS = FORM != ROWS;
 
 layout(push_constant) uniform Push {
     uint m;
     uint n;
+    // Elements from row to row of the output.
+    uint pitch;
     // The units of a row.
     uint units;
     uint splits;
@@ -69,6 +81,13 @@ layout(push_constant) uniform Push {
     float out_zero;
     float low;
     float high;
+    // What codes stand for that are RECODED, and what the others do, with their bounds.
+    float from_scale;
+    float from_zero;
+    float to_inverse;
+    float to_zero;
+    float to_low;
+    float to_high;
 } push;
 
 WORDS_IN(0, a)
@@ -78,13 +97,13 @@ RUN_IN(3, bias, BIAS)
 RUN_OUT(4, y, OUT)
 
 // The sum of a row of weights.
-int sum_of(uint row) {
+int sum_of(const uint row) {
     uint at = (row * (push.units + 1) + push.units) * 4;
-    return int(OF_ROWS != 0 ? b.words[at] : a.words[at]);
+    return int(FORM == PLANES ? a.words[at] : b.words[at]);
 }
 
 // Writes the first `count` of four codes from element `at` on. Others may write the other codes of a word at the same time.
-void write_codes(uint at, ivec4 v, uint count) {
+void write_codes(const uint at, const ivec4 v, const uint count) {
     uint word = pack_bytes(v);
     if (OUT_ALIGNED != 0) {
         y.words[at >> 2] = word;
@@ -101,20 +120,24 @@ void write_codes(uint at, ivec4 v, uint count) {
 }
 
 // Writes four columns of a row, if there are such a row and such columns.
-void finish(uint batch, uint m, uint n, ivec4 sum) {
+void finish(const uint batch, const uint m, const uint n, const ivec4 sum) {
     if (m >= push.m || n >= push.n) return;
     // The rows of weights that the columns have.
     uvec4 rows = uvec4(batch % push.groups * push.m + m);
-    if (OF_ROWS != 0) rows = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
+    if (FORM != PLANES) rows = min(n + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
     ivec4 sums;
     [[unroll]] for (uint i = 0; i < 4; ++i) sums[i] = sum_of(rows[i]);
     vec4 v = vec4(sum - push.zero * sums) * scale_each(rows) * push.scale;
     if (HAS_BIAS != 0) v += bias_each(rows);
     v = mix(clamp(v, push.low, push.high), v, isnan(v));
-    uint at = (batch * push.m + m) * push.n + n;
+    uint at = (batch * push.m + m) * push.pitch + n;
     uint count = min(push.n - n, 4);
     if (!is_float(OUT)) {
         v = clamp(roundEven(v * push.out_inverse) + push.out_zero, -128.0, 127.0);
+        if (RECODED != 0) {
+            v = (v - push.from_zero) * push.from_scale;
+            v = clamp(roundEven(v * push.to_inverse) + push.to_zero, push.to_low, push.to_high);
+        }
         write_codes(at, integers(v), count);
     } else if (OUT_ALIGNED != 0) {
         y_write_f4(at, v);
@@ -137,29 +160,35 @@ const uint ROW = TILE_K + 1;
 shared uvec4 a_tile[TILE_M * ROW];
 shared uvec4 b_tile[TILE_N * ROW];
 
-// Where windows begin of the columns that this invocation brings.
+// Where windows begin that this invocation brings terms of.
 ivec2 windows[MOST_UNITS];
 
-// Unit `i` of the tile of `a` whose first row is `m` and whose first unit is `k`: zeros from unit `end` on.
-uvec4 a_unit(uint base, uint m, uint k, uint end, uint i) {
-    uint unit = k + i % TILE_K;
-    uint row = min(m + i / TILE_K, push.m - 1);
-    uint pitch = push.units + (OF_ROWS != 0 ? 0 : 1);
-    return unit < end ? a_by_4.words[base + row * pitch + unit] : uvec4(0);
-}
-
-// The same of `b`, whose first column is `n`; this invocation's number `own`.
-uvec4 b_unit(uint base, uint n, uint k, uint i, uint own) {
-    uint unit = k + i % TILE_K;
-    if (OF_ROWS != 0) {
-        uint row = min(n + i / TILE_K, push.n - 1);
-        return b_by_4.words[base + row * (push.units + 1) + min(unit, push.units - 1)];
-    }
+// A unit of a window, this invocation's number `own`. There are such elements in any unit.
+uvec4 window_unit(uint words, const uint unit, const uint own) {
     int tap = int(unit / push.place_units);
     ivec2 at = windows[own] + ivec2(tap / push.kernel_x * push.dilation_y, tap % push.kernel_x * push.dilation_x);
     bool inside = uint(at.x) < uint(push.in_y) && uint(at.y) < uint(push.in_x);
     if (!inside) return uvec4(uint(push.zero & 0xff) * 0x01010101u);
-    return b_by_4.words[base + uint(at.x * push.in_x + at.y) * push.place_units + unit % push.place_units];
+    words += uint(at.x * push.in_x + at.y) * push.place_units + unit % push.place_units;
+    return FORM == PLANES ? b_by_4.words[words] : a_by_4.words[words];
+}
+
+// Unit `i` of the tile of `a` whose first row is `m` and whose first unit is `k`, this invocation's number `own`: zeros from unit `end` on.
+uvec4 a_unit(const uint base, const uint m, const uint k, const uint end, const uint i, const uint own) {
+    uint unit = k + i % TILE_K;
+    if (unit >= end) return uvec4(0);
+    if (FORM == PLACES) return window_unit(base, unit, own);
+    uint row = min(m + i / TILE_K, push.m - 1);
+    uint pitch = push.units + (FORM == PLANES ? 1 : 0);
+    return a_by_4.words[base + row * pitch + unit];
+}
+
+// The same of `b`, whose first column is `n`: anything from unit `end` on.
+uvec4 b_unit(const uint base, const uint n, const uint k, const uint i, const uint own) {
+    uint unit = k + i % TILE_K;
+    if (FORM == PLANES) return window_unit(base, unit, own);
+    uint row = min(n + i / TILE_K, push.n - 1);
+    return b_by_4.words[base + row * (push.units + 1) + min(unit, push.units - 1)];
 }
 
 #ifdef COOPERATIVE
@@ -175,10 +204,10 @@ const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
 shared ivec4 results[PARTS * SIDE * SIDE / 4];
 #else
 const uint ACROSS = TILE_N / 4;
-const uint ROWS = TILE_M * ACROSS / LANES;
+const uint OWN_ROWS = TILE_M * ACROSS / LANES;
 #endif
 
-void put(uint batch, uint split, uint m, uint n, ivec4 sum) {
+void put(const uint batch, const uint split, const uint m, const uint n, const ivec4 sum) {
     if (SHARED != 0) leave(batch, split, m, n, sum);
     else finish(batch, m, n, sum);
 }
@@ -190,15 +219,19 @@ void main() {
     uint tile_m = gl_WorkGroupID.y * TILE_M;
     uint tile_n = gl_WorkGroupID.x * TILE_N;
     uint a_base = batch % push.groups * push.m * (push.units + 1);
-    uint b_base = OF_ROWS != 0 ? 0 : batch * uint(push.in_y * push.in_x) * push.place_units;
+    uint b_base = 0;
+    uint picture = batch * uint(push.in_y * push.in_x) * push.place_units;
+    if (FORM == PLANES) b_base = picture;
+    if (FORM == PLACES) a_base = picture;
     uint start = split * push.split_units;
     uint end = min(start + push.split_units, push.units);
 
-    if (OF_ROWS == 0) {
-        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) {
-            int column = int(min(tile_n + (i * LANES + lane) / TILE_K, push.n - 1));
-            int row = column / push.out_x;
-            windows[i] = ivec2(row * push.stride_y - push.padding_y, (column - row * push.out_x) * push.stride_x - push.padding_x);
+    if (OF_WINDOWS) {
+        [[unroll]] for (uint i = 0; i < (FORM == PLANES ? B_UNITS : A_UNITS); ++i) {
+            uint of_tile = (i * LANES + lane) / TILE_K;
+            int place = int(FORM == PLANES ? min(tile_n + of_tile, push.n - 1) : min(tile_m + of_tile, push.m - 1));
+            int row = place / push.out_x;
+            windows[i] = ivec2(row * push.stride_y - push.padding_y, (place - row * push.out_x) * push.stride_x - push.padding_x);
         }
     }
     uvec4 a_next[MOST_UNITS];
@@ -214,12 +247,12 @@ void main() {
     [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) sums[i] = SUMS(0);
 #else
     ivec4 sums[32];
-    uint own_m = lane / ACROSS * ROWS;
+    uint own_m = lane / ACROSS * OWN_ROWS;
     uint own_n = lane % ACROSS * 4;
-    [[unroll]] for (uint i = 0; i < ROWS; ++i) sums[i] = ivec4(0);
+    [[unroll]] for (uint i = 0; i < OWN_ROWS; ++i) sums[i] = ivec4(0);
 #endif
 
-    [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, start, end, i * LANES + lane);
+    [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, start, end, i * LANES + lane, i);
     [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, start, i * LANES + lane, i);
     for (uint k = start; k < end; k += TILE_K) {
         barrier();
@@ -228,7 +261,7 @@ void main() {
         barrier();
         uint next = k + TILE_K;
         if (next < end) {
-            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, next, end, i * LANES + lane);
+            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, next, end, i * LANES + lane, i);
             [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, next, i * LANES + lane, i);
         }
 #ifdef COOPERATIVE
@@ -251,7 +284,7 @@ void main() {
         for (uint j = 0; j < TILE_K; ++j) {
             uvec4 w[4];
             [[unroll]] for (uint c = 0; c < 4; ++c) w[c] = b_tile[(own_n + c) * ROW + j];
-            [[unroll]] for (uint i = 0; i < ROWS; ++i) {
+            [[unroll]] for (uint i = 0; i < OWN_ROWS; ++i) {
                 uvec4 v = a_tile[(own_m + i) * ROW + j];
                 [[unroll]] for (uint c = 0; c < 4; ++c) {
                     [[unroll]] for (uint word = 0; word < 4; ++word) sums[i][c] += dotPacked4x8EXT(int(v[word]), int(w[c][word]));
@@ -277,7 +310,7 @@ void main() {
     }
     }
 #else
-    [[unroll]] for (uint i = 0; i < ROWS; ++i) put(batch, split, tile_m + own_m + i, tile_n + own_n, sums[i]);
+    [[unroll]] for (uint i = 0; i < OWN_ROWS; ++i) put(batch, split, tile_m + own_m + i, tile_n + own_n, sums[i]);
 #endif
 
     if (SHARED != 0 && all_are_left(batch)) add_up(batch, tile_m, tile_n);

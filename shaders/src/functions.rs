@@ -75,6 +75,11 @@ numbers! {
 }
 
 numbers! {
+    /// What the rows and columns of [`ConvolutionCodes`](crate::ConvolutionCodes) are.
+    codes, ["convolution_codes.comp"]: PLANES, ROWS, PLACES;
+}
+
+numbers! {
     /// What [`CrossEntropy`](crate::CrossEntropy) computes.
     cross_entropy, ["cross_entropy.comp"]: LOSS, GRADIENT;
 }

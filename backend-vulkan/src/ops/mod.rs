@@ -42,7 +42,7 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use convolution::Form;
-pub(crate) use quantized::weighs_floats;
+pub(crate) use quantized::{suited, weighs_floats};
 pub(crate) use recurrent::{Cell, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
 pub(crate) use views::copy_all;
@@ -132,6 +132,7 @@ const FAMILIES: &[&[Entry]] = &[
     quantized::elementwise::OPERATORS,
     quantized::linear::OPERATORS,
     quantized::parameters::OPERATORS,
+    quantized::places::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
     scan::OPERATORS,

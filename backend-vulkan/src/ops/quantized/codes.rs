@@ -4,6 +4,7 @@
 //! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a picture are put beside each other
 //! first, and the weights once, when a graph is compiled.
 
+use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
 use crate::device::{DeviceFeature, DeviceKind};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -11,10 +12,8 @@ use crate::error::Error;
 use crate::ops::splits;
 use crate::ops::tiling::{MOST_SPLITS, large_at_once};
 use crate::tensors::Operand;
-use torchlet_shaders::{
-    ConvolutionCodes, ConvolutionCodesPush, Element, Module, PackCodes, PackCodesPush,
-    Pipeline as _,
-};
+use torchlet_shaders::functions::codes as functions;
+use torchlet_shaders::{ConvolutionCodes, ConvolutionCodesPush, Element, Module, Pipeline as _};
 
 /// A convolution or a product to encode.
 pub(super) struct Product<'o> {
@@ -33,6 +32,25 @@ pub(super) struct Product<'o> {
     pub(super) clamp: [f64; 2],
     /// `None` for a product of rows.
     pub(super) windows: Option<Windows>,
+    /// Whether channels lie beside each other in both, [`by_place`](super::places): of a convolution in one group.
+    pub(super) by_place: bool,
+    /// What becomes of the codes of the output.
+    pub(super) recoding: Option<Recoding>,
+}
+
+/// Codes of another scale that codes become.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Recoding {
+    /// Scale and zero point of both.
+    pub(super) from: [f64; 2],
+    pub(super) to: [f64; 2],
+    /// The codes that come of it at least and at most.
+    pub(super) bounds: [f32; 2],
+}
+
+impl Recoding {
+    /// None at all: for shaders that do not look at it.
+    pub(super) const NONE: Self = Recoding { from: [1.0, 0.0], to: [1.0, 0.0], bounds: [0.0; 2] };
 }
 
 /// The windows of a convolution.
@@ -104,7 +122,7 @@ const LANES: usize = 128;
 /// The groups of terms that are worth a workgroup of their own.
 const LEAST_UNITS_OF_SPLIT: usize = 16;
 
-/// The fewest rows, columns and terms of a product for tiles.
+/// The fewest rows, columns and terms of a product for tiles. (What has channels beside each other already is for them with any terms.)
 const LEAST_SIDE: usize = 16;
 const LEAST_TERMS: usize = 32;
 
@@ -116,6 +134,9 @@ impl Product<'_> {
     fn shape(&self, out_sizes: &[usize]) -> Option<[usize; 3]> {
         let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |a, b| a.checked_mul(*b));
         match (&self.windows, out_sizes) {
+            (Some(_), [batches, places, _]) if self.by_place => {
+                Some([*batches, *places, self.weights.rows.count])
+            }
             (None, [rows @ .., _]) => Some([1, numel(rows)?, self.weights.rows.count]),
             (Some(windows), [batches @ .., _, height, width]) => {
                 let rows = self.weights.rows.count / windows.groups;
@@ -156,7 +177,7 @@ impl Product<'_> {
             || !computes
             || zero != f64::from(zero as i8)
             || most_rows.min(most_columns) < LEAST_SIDE
-            || parts.saturating_mul(codes) < LEAST_TERMS
+            || (!self.by_place && parts.saturating_mul(codes) < LEAST_TERMS)
             || units > MOST_TERMS / GROUP
         {
             return Ok(false);
@@ -173,8 +194,12 @@ impl Product<'_> {
         }
         let weights = e.derived(Derived::Packed(self.weights))?;
         let packed = match &self.windows {
-            None => None,
-            Some(windows) => Some(self.pack(e, windows)?),
+            Some(windows) if !self.by_place => {
+                // Each group by itself.
+                let plane = windows.size[0] * windows.size[1];
+                Some(places::by_place(e, self.input, [codes, plane])?)
+            }
+            _ => None,
         };
         let [batches, m, n] = now;
         let shares = match tiles.splits {
@@ -194,21 +219,29 @@ impl Product<'_> {
             scale: self.scales.element,
             bias: bias.element,
             output: self.out.element,
-            out_aligned: n.is_multiple_of(4),
+            out_aligned: self.by_place || n.is_multiple_of(4),
             has_bias: self.bias.is_some(),
-            of_rows: self.windows.is_none(),
+            form: match self.windows {
+                None => functions::ROWS,
+                Some(_) if self.by_place => functions::PLACES,
+                Some(_) => functions::PLANES,
+            },
             tile_m: u32_of(tiles.tile[0])?,
             tile_n: u32_of(tiles.tile[1])?,
             tile_k: u32_of(tiles.units)?,
             shared: shares.is_some(),
             lanes: u32_of(tiles.lanes)?,
             matrix_k: matrix_k.unwrap_or(GROUP as u32),
+            recoded: self.recoding.is_some(),
         };
         let split_units = units.div_ceil(tiles.splits).next_multiple_of(tiles.units);
         let [low, high] = self.clamp;
+        let recoding = self.recoding.unwrap_or(Recoding::NONE);
+        let pitch = if self.by_place { n.next_multiple_of(GROUP) } else { n };
         let push = ConvolutionCodesPush {
             m: u32_of(m)?,
             n: u32_of(n)?,
+            pitch: u32_of(pitch)?,
             units: u32_of(units)?,
             splits: u32_of(tiles.splits)?,
             split_units: u32_of(split_units)?,
@@ -218,12 +251,18 @@ impl Product<'_> {
             out_zero: self.out_parameters[1] as f32,
             low: low as f32,
             high: high as f32,
+            from_scale: recoding.from[0] as f32,
+            from_zero: recoding.from[1] as f32,
+            to_inverse: (1.0 / recoding.to[0]) as f32,
+            to_zero: recoding.to[1] as f32,
+            to_low: recoding.bounds[0],
+            to_high: recoding.bounds[1],
             ..self.placed()?
         };
         let first = packed.as_ref().unwrap_or(self.input).id;
         let [a, b] = match self.windows {
-            Some(_) => [weights.id, first],
-            None => [first, weights.id],
+            Some(_) if !self.by_place => [weights.id, first],
+            _ => [first, weights.id],
         };
         let accesses = [
             read(a),
@@ -253,10 +292,10 @@ impl Product<'_> {
         let most = limits.workgroups.map(|most| most as usize);
         let numel = e.bound_sizes(self.input).into_iter().fold(1, usize::saturating_mul);
         let packed = match self.windows {
-            Some(_) => {
+            Some(_) if !self.by_place => {
                 (numel / self.weights.rows.codes.max(1)).saturating_mul(self.weights.rows.padded())
             }
-            None => 0,
+            _ => 0,
         };
         let parts = match tiles.splits {
             1 => 0,
@@ -293,6 +332,13 @@ impl Product<'_> {
             out_zero: 0.0,
             low: 0.0,
             high: 0.0,
+            pitch: 0,
+            from_scale: 1.0,
+            from_zero: 0.0,
+            to_inverse: 1.0,
+            to_zero: 0.0,
+            to_low: 0.0,
+            to_high: 0.0,
         };
         let Some(windows) = &self.windows else { return Ok(none) };
         let i32_of = |size: usize| {
@@ -316,22 +362,6 @@ impl Product<'_> {
             padding_x: i32_of(padding_x)?,
             ..none
         })
-    }
-
-    /// The picture with channels beside each other, in whole groups.
-    fn pack(&self, e: &mut Encoder<'_, '_>, windows: &Windows) -> Result<Operand, Error> {
-        let Rows { codes, .. } = self.weights.rows;
-        let plane = windows.size[0] * windows.size[1];
-        let batches = self.input.numel() / codes.saturating_mul(plane).max(1);
-        let packed = e.temporary(Element::I8, &[batches, plane, self.weights.rows.padded()])?;
-        let push = PackCodesPush {
-            numel: u32_of(packed.numel() / GROUP)?,
-            channels: u32_of(codes)?,
-            plane: u32_of(plane)?,
-        };
-        let accesses = [read(self.input.id), write(packed.id)];
-        e.dispatch_along_x(&PackCodes {}, accesses, &push, packed.numel() / GROUP)?;
-        Ok(packed)
     }
 }
 

@@ -97,6 +97,12 @@ impl Convolution {
         }
     }
 
+    /// Of so many arguments, which may have an activation.
+    fn of_codes(args: &[ValueId]) -> Self {
+        let activation = if args.len() > 15 { Some(14) } else { None };
+        Convolution { activation, ..Convolution::q8ta() }
+    }
+
     /// With what follows the kernel size right behind it.
     const fn shifted(self) -> Self {
         let kernel = self.kernel;
@@ -111,8 +117,7 @@ impl Convolution {
 }
 
 fn q8ta_conv2d(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let activation = if args.len() > 15 { Some(14) } else { None };
-    convolve(e, args, &Convolution { activation, ..Convolution::q8ta() }, None).map(drop)
+    convolve(e, args, &Convolution::of_codes(args), None).map(drop)
 }
 
 /// Two sizes from a list of one or two, each from `least` on.
@@ -134,6 +139,265 @@ fn two(
     Ok([y as usize, x as usize])
 }
 
+/// A convolution to encode.
+pub(super) struct Call {
+    pub(super) input: Operand,
+    pub(super) weight: Operand,
+    pub(super) scales: Operand,
+    pub(super) bias: Option<Operand>,
+    /// Rows and columns of a picture, and of the output, whose channels are `out_channels`.
+    pub(super) size: [usize; 2],
+    pub(super) out_size: [usize; 2],
+    pub(super) out_channels: usize,
+    pub(super) kernel: [usize; 2],
+    pub(super) stride: [usize; 2],
+    pub(super) padding: [usize; 2],
+    pub(super) dilation: [usize; 2],
+    pub(super) groups: usize,
+    /// Whether each channel has a kernel of its own.
+    pub(super) depthwise: bool,
+    transposed: bool,
+    pub(super) relu: bool,
+    /// Scale and zero point of the input and of the output; [1, 0] of what is not of codes.
+    pub(super) parameters: [f64; 2],
+    pub(super) output: [f64; 2],
+}
+
+impl Call {
+    /// Reads the arguments of a convolution, and checks them.
+    fn of(e: &Encoder<'_, '_>, args: &[ValueId], convolution: &Convolution) -> Result<Self, Error> {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let weight = e.tensor(e.arg(args, convolution.weight)?)?;
+        let scales = e.tensor(e.arg(args, convolution.scales)?)?;
+        let kernel = two(e, args, convolution.kernel, 1)?;
+        let stride = two(e, args, convolution.stride, 1)?;
+        let padding = two(e, args, convolution.padding, 0)?;
+        let dilation = two(e, args, convolution.dilation, 1)?;
+        let groups = usize::try_from(e.int(e.arg(args, convolution.groups)?)?).unwrap_or(0);
+        let depthwise = weight.rank() == 3;
+        let out_channels = if depthwise { weight.size(2) } else { weight.size(0) };
+        let rank = input.rank();
+        if rank < 3 || groups == 0 || out_channels == 0 || weight.element != Element::I8 {
+            let (input, weight) = (&input.sizes, &weight.sizes);
+            return Err(Error::Invalid(format!("{input:?} convolved with {weight:?}")));
+        }
+        let channels = input.size(rank - 3);
+        let size = [input.size(rank - 2), input.size(rank - 1)];
+        // Depthwise weights have a column for each channel, perhaps with padding.
+        let out_channels = if depthwise { out_channels.min(channels) } else { out_channels };
+        let (group_in, group_out) = (channels / groups, out_channels / groups);
+        let taps = kernel[0].saturating_mul(kernel[1]);
+        let fits = channels % groups == 0
+            && out_channels % groups == 0
+            && group_in > 0
+            && if depthwise {
+                group_in == 1 && taps <= weight.size(0).saturating_mul(weight.size(1))
+            } else {
+                weight.rank() == 2 && taps.saturating_mul(group_in) <= weight.size(1)
+            };
+        if !fits {
+            let (input, weight) = (&input.sizes, &weight.sizes);
+            return Err(Error::Invalid(format!(
+                "{input:?} convolved with {weight:?} in {groups} groups of kernels {kernel:?}"
+            )));
+        }
+        let transposed = convolution.output_padding;
+        let extra = match transposed {
+            Some(position) => two(e, args, position, 0)?,
+            None => [0; 2],
+        };
+        let length = |axis: usize, size: usize| -> Option<usize> {
+            let window = dilation[axis].checked_mul(kernel[axis] - 1)?;
+            if transposed.is_some() {
+                size.checked_sub(1)?
+                    .checked_mul(stride[axis])?
+                    .checked_add(window)?
+                    .checked_add(extra[axis] + 1)?
+                    .checked_sub(2 * padding[axis])
+            } else {
+                Some((size + 2 * padding[axis]).checked_sub(window + 1)? / stride[axis] + 1)
+            }
+        };
+        let (Some(out_height), Some(out_width)) = (length(0, size[0]), length(1, size[1])) else {
+            return Err(Error::Invalid(format!("kernel {kernel:?} over {:?}", input.sizes)));
+        };
+        if dilation.iter().zip(kernel).any(|(step, size)| step.saturating_mul(size) > 1 << 30) {
+            return Err(Error::invalid("the dilation is out of range"));
+        }
+        let bias = bias_of(e, args, convolution.bias, out_channels)?;
+        // A transposed convolution has the scales of one group.
+        let scale_count = if transposed.is_some() { group_out } else { out_channels };
+        if scales.numel() < scale_count {
+            return Err(Error::invalid("there are too few scales"));
+        }
+        let relu = match convolution.activation {
+            Some(position) => is_relu(e, args, position)?,
+            None => false,
+        };
+        let numbers = |positions: Option<[usize; 2]>| match positions {
+            Some(positions) => pair(e, args, positions),
+            None => Ok([1.0, 0.0]),
+        };
+        let (parameters, output) = (numbers(convolution.input)?, numbers(convolution.output)?);
+        Ok(Call {
+            input,
+            weight,
+            scales,
+            bias,
+            size,
+            out_size: [out_height, out_width],
+            out_channels,
+            kernel,
+            stride,
+            padding,
+            dilation,
+            groups,
+            depthwise,
+            transposed: transposed.is_some(),
+            relu,
+            parameters,
+            output,
+        })
+    }
+
+    /// A call of an operator that takes and gives codes.
+    pub(super) fn of_codes(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        Call::of(e, args, &Convolution::of_codes(args))
+    }
+
+    /// The channels of a picture.
+    pub(super) fn channels(&self) -> usize {
+        self.input.size(self.input.rank() - 3)
+    }
+
+    fn out_sizes(&self) -> Vec<usize> {
+        let mut sizes = self.input.sizes.clone();
+        for (slot, size) in
+            sizes.iter_mut().rev().zip([self.out_size[1], self.out_size[0], self.out_channels])
+        {
+            *slot = size;
+        }
+        sizes
+    }
+
+    /// The same as a product of codes, if there are tiles for such weights.
+    pub(super) fn product<'o>(
+        &'o self,
+        e: &Encoder<'_, '_>,
+        input: &'o Operand,
+        out: &'o Operand,
+    ) -> Option<codes::Product<'o>> {
+        let source = e.constant(self.weight.id).filter(|_| !self.transposed && !self.depthwise)?;
+        let rows = Rows {
+            count: self.out_channels,
+            pitch: self.weight.size(1),
+            parts: self.kernel[0].saturating_mul(self.kernel[1]),
+            codes: self.channels() / self.groups,
+        };
+        Some(codes::Product {
+            input,
+            parameters: self.parameters,
+            weights: Packed { source, rows },
+            scales: &self.scales,
+            bias: self.bias.as_ref(),
+            out,
+            out_parameters: self.output,
+            clamp: [if self.relu { 0.0 } else { f64::NEG_INFINITY }, f64::INFINITY],
+            windows: Some(codes::Windows {
+                groups: self.groups,
+                size: self.size,
+                out_size: self.out_size,
+                kernel: self.kernel,
+                stride: self.stride,
+                padding: self.padding,
+                dilation: self.dilation,
+            }),
+            by_place: false,
+            recoding: None,
+        })
+    }
+
+    /// Emits it, from `source` to `out`.
+    pub(super) fn encode(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        source: &Operand,
+        out: &Operand,
+    ) -> Result<(), Error> {
+        if let Some(product) = self.product(e, source, out)
+            && product.encode(e)?
+        {
+            return Ok(());
+        }
+        self.encode_any(e, source, out)
+    }
+
+    /// Emits the kernel that takes any.
+    fn encode_any(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        source: &Operand,
+        out: &Operand,
+    ) -> Result<(), Error> {
+        let Call { groups, kernel, stride, padding, dilation, depthwise, .. } = *self;
+        let ([in_height, in_width], [out_height, out_width]) = (self.size, self.out_size);
+        let (channels, out_channels) = (self.channels(), self.out_channels);
+        let (group_in, group_out) = (channels / groups, out_channels / groups);
+        let plane = out_height.saturating_mul(out_width);
+        let tile = if !depthwise && plane % 4 == 0 && group_out % 4 == 0 { 4 } else { 1 };
+        let weight_row = self.weight.sizes.last().copied().unwrap_or(1);
+        let by_four = !depthwise && group_in % 4 == 0 && weight_row % 4 == 0;
+        let i32_of = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
+        let push = ConvolutionQuantizedPush {
+            numel: u32_of(out.numel())?,
+            in_channels: u32_of(channels)?,
+            in_height: u32_of(in_height)?,
+            in_width: u32_of(in_width)?,
+            out_channels: u32_of(out_channels)?,
+            out_height: u32_of(out_height)?,
+            out_width: u32_of(out_width)?,
+            kernel_height: u32_of(kernel[0])?,
+            kernel_width: u32_of(kernel[1])?,
+            stride_y: u32_of(stride[0])?,
+            stride_x: u32_of(stride[1])?,
+            pad_y: i32_of(padding[0]),
+            pad_x: i32_of(padding[1]),
+            dilation_y: i32_of(dilation[0]),
+            dilation_x: i32_of(dilation[1]),
+            group_in: u32_of(group_in)?,
+            group_out: u32_of(group_out)?,
+            weight_row: u32_of(weight_row)?,
+            scales: u32_of(if self.transposed { group_out } else { out_channels })?,
+            input_scale: self.parameters[0] as f32,
+            input_zero: self.parameters[1] as i32,
+            out_inverse: (1.0 / self.output[0]) as f32,
+            out_zero: self.output[1] as f32,
+        };
+        u32_of(source.numel())?;
+        let bias = self.bias.as_ref().unwrap_or(&self.scales);
+        let pipeline = ConvolutionQuantized {
+            input: source.element,
+            scale: self.scales.element,
+            bias: bias.element,
+            output: out.element,
+            has_bias: self.bias.is_some(),
+            depthwise,
+            transposed: self.transposed,
+            tile,
+            by_four,
+            relu: self.relu,
+        };
+        let accesses = [
+            read(source.id),
+            read(self.weight.id),
+            read(self.scales.id),
+            read(bias.id),
+            write(out.id),
+        ];
+        e.dispatch_by_four(&pipeline, accesses, &push, out.numel().div_ceil(tile as usize))
+    }
+}
+
 /// Emits a convolution into `target` or the output, and tells its shape.
 fn convolve(
     e: &mut Encoder<'_, '_>,
@@ -141,65 +405,8 @@ fn convolve(
     convolution: &Convolution,
     target: Option<Operand>,
 ) -> Result<Vec<usize>, Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
-    let weight = e.tensor(e.arg(args, convolution.weight)?)?;
-    let scales = e.tensor(e.arg(args, convolution.scales)?)?;
-    let kernel = two(e, args, convolution.kernel, 1)?;
-    let stride = two(e, args, convolution.stride, 1)?;
-    let padding = two(e, args, convolution.padding, 0)?;
-    let dilation = two(e, args, convolution.dilation, 1)?;
-    let groups = usize::try_from(e.int(e.arg(args, convolution.groups)?)?).unwrap_or(0);
-    let depthwise = weight.rank() == 3;
-    let out_channels = if depthwise { weight.size(2) } else { weight.size(0) };
-    let rank = input.rank();
-    if rank < 3 || groups == 0 || out_channels == 0 || weight.element != Element::I8 {
-        return Err(Error::Invalid(format!("{:?} convolved with {:?}", input.sizes, weight.sizes)));
-    }
-    let channels = input.size(rank - 3);
-    let (in_height, in_width) = (input.size(rank - 2), input.size(rank - 1));
-    // Depthwise weights have a column for each channel, perhaps with padding.
-    let out_channels = if depthwise { out_channels.min(channels) } else { out_channels };
-    let (group_in, group_out) = (channels / groups, out_channels / groups);
-    let taps = kernel[0].saturating_mul(kernel[1]);
-    let fits = channels % groups == 0
-        && out_channels % groups == 0
-        && group_in > 0
-        && if depthwise {
-            group_in == 1 && taps <= weight.size(0).saturating_mul(weight.size(1))
-        } else {
-            weight.rank() == 2 && taps.saturating_mul(group_in) <= weight.size(1)
-        };
-    if !fits {
-        let (input, weight) = (&input.sizes, &weight.sizes);
-        return Err(Error::Invalid(format!(
-            "{input:?} convolved with {weight:?} in {groups} groups of kernels {kernel:?}"
-        )));
-    }
-    let transposed = convolution.output_padding;
-    let extra = match transposed {
-        Some(position) => two(e, args, position, 0)?,
-        None => [0; 2],
-    };
-    let length = |axis: usize, size: usize| -> Option<usize> {
-        let window = dilation[axis].checked_mul(kernel[axis] - 1)?;
-        if transposed.is_some() {
-            size.checked_sub(1)?
-                .checked_mul(stride[axis])?
-                .checked_add(window)?
-                .checked_add(extra[axis] + 1)?
-                .checked_sub(2 * padding[axis])
-        } else {
-            Some((size + 2 * padding[axis]).checked_sub(window + 1)? / stride[axis] + 1)
-        }
-    };
-    let (Some(out_height), Some(out_width)) = (length(0, in_height), length(1, in_width)) else {
-        return Err(Error::Invalid(format!("kernel {kernel:?} over {:?}", input.sizes)));
-    };
-    if dilation.iter().zip(kernel).any(|(step, size)| step.saturating_mul(size) > 1 << 30) {
-        return Err(Error::invalid("the dilation is out of range"));
-    }
-    let mut sizes = input.sizes[..rank - 3].to_vec();
-    sizes.extend([out_channels, out_height, out_width]);
+    let call = Call::of(e, args, convolution)?;
+    let sizes = call.out_sizes();
     let out = match target {
         Some(target) => {
             if target.sizes != sizes {
@@ -215,103 +422,10 @@ fn convolve(
     if out.element.is_floating() == convolution.output.is_some() {
         return Err(Error::invalid("the output has another type"));
     }
-    let bias = bias_of(e, args, convolution.bias, out_channels)?;
-    // A transposed convolution has the scales of one group.
-    let scale_count = if transposed.is_some() { group_out } else { out_channels };
-    if scales.numel() < scale_count {
-        return Err(Error::invalid("there are too few scales"));
-    }
-    let relu = match convolution.activation {
-        Some(position) => is_relu(e, args, position)?,
-        None => false,
+    let source = match convolution.input {
+        Some(_) => quantized_input(e, &call.input, call.parameters)?,
+        None => call.input.clone(),
     };
-    let (parameters, source) = match convolution.input {
-        Some(positions) => {
-            let parameters = pair(e, args, positions)?;
-            (parameters, quantized_input(e, &input, parameters)?)
-        }
-        None => ([1.0, 0.0], input.clone()),
-    };
-    let output = match convolution.output {
-        Some(positions) => pair(e, args, positions)?,
-        None => [1.0, 0.0],
-    };
-    if transposed.is_none()
-        && !depthwise
-        && let Some(source_of_weights) = e.constant(weight.id)
-    {
-        let rows =
-            Rows { count: out_channels, pitch: weight.size(1), parts: taps, codes: group_in };
-        let weights = Packed { source: source_of_weights, rows };
-        let product = codes::Product {
-            input: &source,
-            parameters,
-            weights,
-            scales: &scales,
-            bias: bias.as_ref(),
-            out: &out,
-            out_parameters: output,
-            clamp: [if relu { 0.0 } else { f64::NEG_INFINITY }, f64::INFINITY],
-            windows: Some(codes::Windows {
-                groups,
-                size: [in_height, in_width],
-                out_size: [out_height, out_width],
-                kernel,
-                stride,
-                padding,
-                dilation,
-            }),
-        };
-        if product.encode(e)? {
-            return Ok(sizes);
-        }
-    }
-    let plane = out_height.saturating_mul(out_width);
-    let tile = if !depthwise && plane % 4 == 0 && group_out % 4 == 0 { 4 } else { 1 };
-    let weight_row = weight.sizes.last().copied().unwrap_or(1);
-    let by_four = !depthwise && group_in % 4 == 0 && weight_row % 4 == 0;
-    let i32_of = |size: usize| i32::try_from(size).unwrap_or(i32::MAX);
-    let push = ConvolutionQuantizedPush {
-        numel: u32_of(out.numel())?,
-        in_channels: u32_of(channels)?,
-        in_height: u32_of(in_height)?,
-        in_width: u32_of(in_width)?,
-        out_channels: u32_of(out_channels)?,
-        out_height: u32_of(out_height)?,
-        out_width: u32_of(out_width)?,
-        kernel_height: u32_of(kernel[0])?,
-        kernel_width: u32_of(kernel[1])?,
-        stride_y: u32_of(stride[0])?,
-        stride_x: u32_of(stride[1])?,
-        pad_y: i32_of(padding[0]),
-        pad_x: i32_of(padding[1]),
-        dilation_y: i32_of(dilation[0]),
-        dilation_x: i32_of(dilation[1]),
-        group_in: u32_of(group_in)?,
-        group_out: u32_of(group_out)?,
-        weight_row: u32_of(weight_row)?,
-        scales: u32_of(scale_count)?,
-        input_scale: parameters[0] as f32,
-        input_zero: parameters[1] as i32,
-        out_inverse: (1.0 / output[0]) as f32,
-        out_zero: output[1] as f32,
-    };
-    u32_of(source.numel())?;
-    let bias_operand = bias.as_ref().unwrap_or(&scales);
-    let pipeline = ConvolutionQuantized {
-        input: source.element,
-        scale: scales.element,
-        bias: bias_operand.element,
-        output: out.element,
-        has_bias: bias.is_some(),
-        depthwise,
-        transposed: transposed.is_some(),
-        tile,
-        by_four,
-        relu,
-    };
-    let accesses =
-        [read(source.id), read(weight.id), read(scales.id), read(bias_operand.id), write(out.id)];
-    e.dispatch_by_four(&pipeline, accesses, &push, out.numel().div_ceil(tile as usize))?;
+    call.encode(e, &source, &out)?;
     Ok(sizes)
 }

@@ -21,7 +21,10 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let to = [e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?];
         let out = e.out(args)?;
         let out = e.resize(out.id, &input.sizes)?;
-        requantize(e, functions::RELU, [&input, &input], [from, from], 1.0 / to[0], to[1], &out)
+        let codes = bounds(out.element).map(|bound| bound as f32);
+        let (inverse, zero) = (1.0 / to[0], to[1]);
+        let inputs = [&input, &input];
+        requantize(e, functions::RELU, inputs, [from, from], [inverse, zero], codes, &out)
     }),
     operator(Operator::ET_VK_Q8TA_PIXEL_SHUFFLE, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -29,23 +32,24 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let (inverse, zero) = (e.float(e.arg(args, 3)?)?, e.float(e.arg(args, 4)?)?);
         let factor = e.int(e.arg(args, 5)?)?;
         let shuffled = e.temporary(Element::I8, &input.sizes)?;
-        requantize(e, functions::COPY, [&input, &input], [from, from], inverse, zero, &shuffled)?;
+        let (inputs, to) = ([&input, &input], [inverse, zero]);
+        let codes = bounds(shuffled.element).map(|bound| bound as f32);
+        requantize(e, functions::COPY, inputs, [from, from], to, codes, &shuffled)?;
         let out = e.out(args)?.id;
         resize::pixel_shuffle(e, &shuffled, factor, out)
     }),
 ];
 
-/// Emits a change of scale and zero point, or a sum, by number of the shader's function.
-fn requantize(
+/// Emits a change of scale and zero point, or a sum, by number of the shader's function: to codes between two, by what one over their scale is.
+pub(super) fn requantize(
     e: &mut Encoder<'_, '_>,
     function: u32,
     [a, b]: [&Operand; 2],
     [a_scale, b_scale]: [[f64; 2]; 2],
-    inverse: f64,
-    zero: f64,
+    [inverse, zero]: [f64; 2],
+    [low, high]: [f32; 2],
     out: &Operand,
 ) -> Result<(), Error> {
-    let [low, high] = bounds(out.element);
     let push = RequantizePush {
         numel: u32_of(out.numel())?,
         a_scale: a_scale[0] as f32,
@@ -54,8 +58,8 @@ fn requantize(
         b_zero: b_scale[1] as f32,
         out_inverse: inverse as f32,
         out_zero: zero as f32,
-        low: low as f32,
-        high: high as f32,
+        low,
+        high,
     };
     let pipeline = Requantize { function, a: a.element, b: b.element, output: out.element };
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
@@ -81,13 +85,7 @@ fn q8ta_add(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         expanded.push(whole);
     }
     let from_b = [from_b[0] * alpha, from_b[1]];
-    requantize(
-        e,
-        functions::ADD,
-        [&expanded[0], &expanded[1]],
-        [from_a, from_b],
-        1.0 / to[0],
-        to[1],
-        &out,
-    )
+    let (inputs, codes) = ([&expanded[0], &expanded[1]], bounds(out.element).map(|it| it as f32));
+    let to = [1.0 / to[0], to[1]];
+    requantize(e, functions::ADD, inputs, [from_a, from_b], to, codes, &out)
 }

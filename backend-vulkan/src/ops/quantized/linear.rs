@@ -435,6 +435,8 @@ fn in_tiles(
         out_parameters: source.output,
         clamp: [epilogue.a, epilogue.b].map(f64::from),
         windows: None,
+        by_place: false,
+        recoding: None,
     };
     product.encode(e)
 }

@@ -9,10 +9,12 @@ pub(super) mod convolution;
 pub(super) mod elementwise;
 pub(super) mod linear;
 pub(super) mod parameters;
+pub(super) mod places;
 mod regular;
 
 pub(crate) use linear::weighs_floats;
 pub(super) use linear::{Weighted, product_of_rows, weighted};
+pub(crate) use places::suited;
 pub(super) use regular::{Regular, gated, is_wide};
 
 use crate::encoder::Encoder;

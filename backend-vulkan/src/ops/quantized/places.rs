@@ -1,0 +1,292 @@
+//! Codes whose channels lie beside each other, and convolutions of them: what the pass of this name ([`crate::passes`]) makes of calls.
+
+use super::codes::Recoding;
+use super::convolution::Call;
+use super::elementwise::requantize;
+use super::pair;
+use crate::derived::GROUP;
+use crate::device::{DeviceFeature, DeviceFeatures, Limits};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ops::elementwise::stage_of;
+use crate::ops::views::gather;
+use crate::ops::{Entry, operator};
+use crate::stages::Stage;
+use crate::tensors::Operand;
+use torchlet_core::ScalarType;
+use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::{requantize as functions, unary};
+use torchlet_shaders::{DepthwiseCodes, DepthwiseCodesPush, Element, PackCodes, PackCodesPush};
+
+pub(in crate::ops) const OPERATORS: &[Entry] = &[
+    operator(Operator::PLACES, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let channels = channels_and_plane(&input.sizes)?;
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &sizes_by_place(&input, channels))?;
+        pack(e, &input, channels, &out)
+    }),
+    operator(Operator::PLANES, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let out = e.out(args)?;
+        planes(e, &input, &out)
+    }),
+    operator(Operator::CONVOLUTION_BY_PLACE, convolution),
+];
+
+/// Channels, and places of each, of pictures.
+fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
+    match sizes {
+        [_, channels, height, width] => Ok([*channels, height * width]),
+        _ => Err(Error::Invalid(format!("{sizes:?} is not of pictures"))),
+    }
+}
+
+/// The shape of pictures of so many channels and places with channels beside each other.
+fn sizes_by_place(pictures: &Operand, [channels, plane]: [usize; 2]) -> [usize; 3] {
+    let batches = pictures.numel() / channels.saturating_mul(plane).max(1);
+    [batches, plane, channels.next_multiple_of(GROUP)]
+}
+
+/// Pictures of so many channels and places, with channels beside each other.
+pub(super) fn by_place(
+    e: &mut Encoder<'_, '_>,
+    pictures: &Operand,
+    channels: [usize; 2],
+) -> Result<Operand, Error> {
+    let packed = e.temporary(Element::I8, &sizes_by_place(pictures, channels))?;
+    pack(e, pictures, channels, &packed)?;
+    Ok(packed)
+}
+
+fn pack(
+    e: &mut Encoder<'_, '_>,
+    pictures: &Operand,
+    [channels, plane]: [usize; 2],
+    packed: &Operand,
+) -> Result<(), Error> {
+    if packed.numel() == 0 {
+        return Ok(());
+    }
+    let push = PackCodesPush {
+        numel: u32_of(packed.numel() / GROUP)?,
+        channels: u32_of(channels)?,
+        plane: u32_of(plane)?,
+    };
+    let accesses = [read(pictures.id), write(packed.id)];
+    e.dispatch_along_x(&PackCodes {}, accesses, &push, packed.numel() / GROUP)
+}
+
+/// Emits the way back.
+fn planes(e: &mut Encoder<'_, '_>, packed: &Operand, pictures: &Operand) -> Result<(), Error> {
+    let [channels, plane] = channels_and_plane(&pictures.sizes)?;
+    let pitch = packed.size(2);
+    if packed.sizes != sizes_by_place(pictures, [channels, plane]) {
+        let (from, to) = (&packed.sizes, &pictures.sizes);
+        return Err(Error::Invalid(format!("{from:?} are not the places of {to:?}")));
+    }
+    let sizes = [packed.size(0), channels, plane];
+    let steps = [plane * pitch, 1, pitch].map(|step| step as i64);
+    gather(e, packed, pictures, &sizes, &steps, 0)
+}
+
+/// Whether a call is a convolution of codes for shaders that take channels beside each other, on a device with these features and limits.
+pub(crate) fn suited(
+    graph: &Graph<'_>,
+    node: &Node,
+    features: &DeviceFeatures,
+    limits: &Limits,
+) -> bool {
+    let is_of_codes = matches!(
+        node.operator,
+        Operator::ET_VK_Q8TA_CONV2D
+            | Operator::ET_VK_Q8TA_CONV2D_DW
+            | Operator::ET_VK_Q8TA_CONV2D_PW
+            | Operator::ET_VK_Q8TA_CONV2D_GENERAL
+            | Operator::ET_VK_Q8TA_CONV2D_IM2COL
+            | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO
+            | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW
+    );
+    let computes =
+        features.multiply_codes().is_some() || features.has(DeviceFeature::IntegerDotProduct);
+    let tensor = |id: Option<&ValueId>| id.and_then(|id| graph.tensor(*id));
+    let picture = |id| {
+        let tensor: &Tensor<'_> =
+            tensor(id).filter(|it| it.scalar_type == ScalarType::Char && !it.dynamic)?;
+        let [batches, channels, height, width] = tensor.sizes[..] else { return None };
+        let bytes = [batches, channels.checked_next_multiple_of(GROUP)?, height, width]
+            .into_iter()
+            .try_fold(1usize, usize::checked_mul)?;
+        (bytes > 0 && bytes as u64 <= limits.tensor).then_some((channels, height * width))
+    };
+    let weights = tensor(node.args.get(3));
+    let groups = match node.args.get(13).and_then(|id| graph.values.get(*id)) {
+        Some(Value::Int(groups)) => usize::try_from(*groups).ok(),
+        _ => None,
+    };
+    let (Some((channels, _)), Some((out_channels, places)), Some(weights), Some(groups)) =
+        (picture(node.args.first()), picture(node.args.last()), weights, groups)
+    else {
+        return false;
+    };
+    let of_each = weights.sizes.len() == 3 && channels == out_channels && groups == channels;
+    let of_all = weights.sizes.len() == 2
+        && groups == 1
+        && places.min(out_channels) >= GROUP
+        // Of few channels, most would be padding.
+        && channels * 8 >= channels.next_multiple_of(GROUP);
+    let is_constant = weights.data.is_some() && weights.changes != Some(true);
+    is_of_codes && computes && is_constant && (of_each || of_all)
+}
+
+fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let Some((part, behind)) = e.parts().split_first() else {
+        return Err(Error::invalid("a convolution by place is of no call"));
+    };
+    let call = Call::of_codes(e, &part.args)?;
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let out = e.out(args)?;
+    let channels = [call.channels(), call.size[0] * call.size[1]];
+    let out_channels = [call.out_channels, call.out_size[0] * call.out_size[1]];
+    let batches = input.size(0);
+    let shape = |[channels, plane]: [usize; 2]| [batches, plane, channels.next_multiple_of(GROUP)];
+    if input.sizes != shape(channels) || call.input.element != Element::I8 {
+        return Err(Error::invalid("a convolution by place is of other pictures"));
+    }
+    let out = e.resize(out.id, &shape(out_channels))?;
+    let recoding = recoding(e, behind, call.output)?;
+    if call.depthwise && call.groups == call.out_channels && call.out_channels == call.channels() {
+        return depthwise(e, &call, &input, &out, recoding);
+    }
+    let product = call.product(e, &input, &out).filter(|_| call.groups == 1);
+    if let Some(mut product) = product {
+        (product.by_place, product.recoding) = (true, recoding);
+        if product.encode(e)? {
+            return Ok(());
+        }
+    }
+    // Other kernels take planes.
+    let [height, width] = call.out_size;
+    let source = e.temporary(Element::I8, &call.input.sizes)?;
+    planes(e, &input, &source)?;
+    let target = e.temporary(Element::I8, &[batches, call.out_channels, height, width])?;
+    call.encode(e, &source, &target)?;
+    let Some(Recoding { from, to: [scale, zero], bounds }) = recoding else {
+        return pack(e, &target, out_channels, &out);
+    };
+    let packed = by_place(e, &target, out_channels)?;
+    let (inputs, to) = ([&packed, &packed], [1.0 / scale, zero]);
+    requantize(e, functions::COPY, inputs, [from, from], to, bounds, &out)
+}
+
+/// What the calls behind a convolution make of its codes, of this scale and zero point.
+fn recoding(
+    e: &Encoder<'_, '_>,
+    calls: &[Node],
+    output: [f64; 2],
+) -> Result<Option<Recoding>, Error> {
+    let Some((last, before)) = calls.split_last() else { return Ok(None) };
+    if last.operator == Operator::ET_VK_Q8TA_RELU {
+        let (from, to) = (pair(e, &last.args, [1, 2])?, pair(e, &last.args, [3, 4])?);
+        return Ok(Some(bounded(from, to, [0.0, f32::INFINITY], [-128.0, 127.0])));
+    }
+    let mut from = output;
+    let mut clamp = [f32::NEG_INFINITY, f32::INFINITY];
+    for call in before {
+        if call.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR {
+            from = pair(e, &call.args, [1, 2])?;
+            continue;
+        }
+        match stage_of(e, call.operator, &call.args)? {
+            Stage::Unary(unary::CLAMP, _, bounds) => clamp = bounds.map(|bound| bound as f32),
+            _ => return Err(Error::invalid("something else than a clamp is between codes")),
+        }
+    }
+    let to = pair(e, &last.args, [1, 2])?;
+    let codes = super::convert::bounds_at(e, &last.args, 3, Element::I8)?;
+    Ok(Some(bounded(from, to, clamp, codes.map(|code| code as f32))))
+}
+
+/// Numbers that are clamped before they become codes are as well clamped as codes: what rounds keeps their order.
+fn bounded(from: [f64; 2], to: [f64; 2], clamp: [f32; 2], [least, most]: [f32; 2]) -> Recoding {
+    let (inverse, zero) = ((1.0 / to[0]) as f32, to[1] as f32);
+    // As shaders do it.
+    let code = |number: f32| {
+        let code = (number * inverse).round_ties_even() + zero;
+        if code >= most {
+            most
+        } else if code >= least {
+            code
+        } else {
+            least
+        }
+    };
+    Recoding { from, to, bounds: clamp.map(code) }
+}
+
+/// Emits a convolution of each channel by itself.
+fn depthwise(
+    e: &mut Encoder<'_, '_>,
+    call: &Call,
+    input: &Operand,
+    out: &Operand,
+    recoding: Option<Recoding>,
+) -> Result<(), Error> {
+    let i32_of =
+        |size: usize| i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"));
+    let [height, width] = call.out_size;
+    let quads = out.size(2) / 4;
+    let rows = out.size(0) * height * quads;
+    // Neighbours read the same weights, as long as enough invocations remain.
+    let enough = |across: &usize| rows.saturating_mul(width.div_ceil(*across)) >= e.busy();
+    let across = [4, 2].into_iter().find(enough).unwrap_or(1);
+    let count = rows.saturating_mul(width.div_ceil(across));
+    let codes = recoding.unwrap_or(Recoding::NONE);
+    let push = DepthwiseCodesPush {
+        count: u32_of(count)?,
+        channels: u32_of(call.out_channels)?,
+        quads: u32_of(quads)?,
+        weight_row: u32_of(call.weight.size(2))?,
+        in_y: i32_of(call.size[0])?,
+        in_x: i32_of(call.size[1])?,
+        out_y: u32_of(height)?,
+        out_x: u32_of(width)?,
+        kernel_y: i32_of(call.kernel[0])?,
+        kernel_x: i32_of(call.kernel[1])?,
+        stride_y: i32_of(call.stride[0])?,
+        stride_x: i32_of(call.stride[1])?,
+        dilation_y: i32_of(call.dilation[0])?,
+        dilation_x: i32_of(call.dilation[1])?,
+        padding_y: i32_of(call.padding[0])?,
+        padding_x: i32_of(call.padding[1])?,
+        zero: call.parameters[1] as i32,
+        scale: call.parameters[0] as f32,
+        out_inverse: (1.0 / call.output[0]) as f32,
+        out_zero: call.output[1] as f32,
+        from_scale: codes.from[0] as f32,
+        from_zero: codes.from[1] as f32,
+        to_inverse: (1.0 / codes.to[0]) as f32,
+        to_zero: codes.to[1] as f32,
+        to_low: codes.bounds[0],
+        to_high: codes.bounds[1],
+    };
+    for operand in [input, out] {
+        u32_of(operand.numel())?;
+    }
+    let bias = call.bias.as_ref().unwrap_or(&call.scales);
+    let pipeline = DepthwiseCodes {
+        scale: call.scales.element,
+        bias: bias.element,
+        has_bias: call.bias.is_some(),
+        across: u32_of(across)?,
+        recoded: recoding.is_some(),
+        relu: call.relu,
+    };
+    let accesses =
+        [read(input.id), read(call.weight.id), read(call.scales.id), read(bias.id), write(out.id)];
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    e.dispatch_along_x(&pipeline, accesses, &push, count)
+}

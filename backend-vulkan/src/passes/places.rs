@@ -1,0 +1,267 @@
+//! Between convolutions of 8-bit codes, channels lie beside each other.
+//!
+//! That is how these read and write codes: in words, without dispatches that bring channels beside each other for one convolution and apart for
+//! the next. What computes element by element in between does so in either order. So each such call is there twice at first, once for each order,
+//! and what nobody takes goes.
+
+use super::uses;
+use std::collections::{HashMap, HashSet};
+use torchlet_core::ScalarType;
+use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// Codes that shaders take at a time: channels are padded to as many.
+const GROUP: usize = 16;
+
+/// Has the convolutions that are `suited` take and give codes with channels beside each other, and what is between them, too.
+pub(crate) fn run(graph: &mut Graph<'_>, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
+    if !graph.nodes.iter().any(|node| suited(graph, node)) {
+        return;
+    }
+    let mut twice = Twice::default();
+    for node in std::mem::take(&mut graph.nodes) {
+        if node.operator.writes_arguments() {
+            // What was there in the other order may not be what it was.
+            twice.by_place.clear();
+        }
+        if suited(graph, &node) {
+            twice.convolution(graph, node);
+        } else {
+            twice.other(graph, node);
+        }
+    }
+    graph.nodes = twice.nodes;
+    drop_unused(graph, &twice.added);
+    restore_lonely(graph);
+    recode(graph);
+}
+
+/// Calls in both orders.
+#[derive(Default)]
+struct Twice {
+    nodes: Vec<Node>,
+    /// The calls that may go, by what they make.
+    added: HashSet<ValueId>,
+    /// Tensors with channels beside each other, by the one whose values they have.
+    by_place: HashMap<ValueId, ValueId>,
+}
+
+impl Twice {
+    /// A convolution in the other order, and the way back.
+    fn convolution(&mut self, graph: &mut Graph<'_>, node: Node) {
+        let ends = node.args.first().copied().zip(node.args.last().copied());
+        let Some((input, out)) = ends else { return self.nodes.push(node) };
+        let source = match self.by_place.get(&input) {
+            Some(there) => *there,
+            None => {
+                let Some(source) = tensor_by_place(graph, input) else {
+                    return self.nodes.push(node);
+                };
+                self.add(Node { id: node.id, ..Node::new(Operator::PLACES, vec![input, source]) });
+                self.by_place.insert(input, source);
+                source
+            }
+        };
+        let Some(result) = tensor_by_place(graph, out) else { return self.nodes.push(node) };
+        let mut args = node.args.clone();
+        for (slot, id) in [(args.len() - 1, result), (0, source)] {
+            args[slot] = id;
+        }
+        let id = node.id;
+        self.nodes.push(Node {
+            id,
+            operator: Operator::CONVOLUTION_BY_PLACE,
+            args,
+            parts: vec![node],
+        });
+        self.add(Node { id, ..Node::new(Operator::PLANES, vec![result, out]) });
+        self.by_place.insert(out, result);
+    }
+
+    /// Another call as it is and, if it works element by element on what is there in the other order, in that, too.
+    fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
+        let swapped = self.swapped(graph, &node);
+        self.nodes.push(node);
+        let Some((node, out)) = swapped else { return };
+        self.added.insert(out);
+        if let Some(result) = node.args.last() {
+            self.by_place.insert(out, *result);
+        }
+        self.add(node);
+    }
+
+    /// A call in the other order, and what it makes in the usual one.
+    fn swapped(&self, graph: &mut Graph<'_>, node: &Node) -> Option<(Node, ValueId)> {
+        let (out, inputs) = node.args.split_last()?;
+        let sizes = &graph.tensor(*out)?.sizes;
+        let mut args = inputs.to_vec();
+        for slot in args.get_mut(..tensors_of(node.operator)?)? {
+            if graph.tensor(*slot).filter(|tensor| tensor.data.is_none())?.sizes != *sizes {
+                return None;
+            }
+            *slot = *self.by_place.get(slot)?;
+        }
+        args.push(tensor_by_place(graph, *out)?);
+        Some((Node { id: node.id, ..Node::new(node.operator, args) }, *out))
+    }
+
+    /// Adds a call that goes if nobody takes what it makes.
+    fn add(&mut self, node: Node) {
+        self.added.extend(node.args.last());
+        self.nodes.push(node);
+    }
+}
+
+/// How many of the first arguments of a call that works element by element are tensors.
+fn tensors_of(operator: Operator) -> Option<usize> {
+    match operator {
+        Operator::ET_VK_Q8TA_ADD | Operator::Q8TA_MUL => Some(2),
+        Operator::CLAMP
+        | Operator::HARDTANH
+        | Operator::RELU
+        | Operator::ET_VK_Q8TA_RELU
+        | Operator::Q8TA_LOOKUP
+        | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
+        | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => Some(1),
+        _ => None,
+    }
+}
+
+/// A tensor for the values of another, of pictures, with channels beside each other.
+fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId) -> Option<ValueId> {
+    let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
+    let [batch, channels, height, width] = tensor.sizes[..] else { return None };
+    let sizes = vec![batch, height.checked_mul(width)?, channels.checked_next_multiple_of(GROUP)?];
+    let (scalar_type, host_type) = (tensor.scalar_type, tensor.host_type);
+    let tensor =
+        Tensor { scalar_type, host_type, sizes, dynamic: false, data: None, changes: None };
+    graph.values.push(Value::Tensor(tensor));
+    Some(graph.values.len() - 1)
+}
+
+/// Takes out the calls that make one of these values which nobody takes.
+fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
+    let mut taken: HashSet<ValueId> =
+        graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)).copied().collect();
+    let mut kept = Vec::with_capacity(graph.nodes.len());
+    while let Some(node) = graph.nodes.pop() {
+        let out = node.args.last();
+        if out.is_some_and(|out| added.contains(out) && !taken.contains(out)) {
+            continue;
+        }
+        let inputs = node.args.split_last().map(|(_, inputs)| inputs).unwrap_or_default();
+        let inputs = inputs.iter().flat_map(|id| graph.items(id).iter().chain([id]));
+        taken.extend(inputs);
+        kept.push(node);
+    }
+    kept.reverse();
+    graph.nodes = kept;
+}
+
+/// A convolution whose input and result are in the usual order is what it was: it reads and writes that by itself.
+fn restore_lonely(graph: &mut Graph<'_>) {
+    let uses = uses(graph);
+    let mut sources = HashMap::new();
+    let mut gone = HashSet::new();
+    let mut restored = HashMap::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        match (node.operator, &node.args[..]) {
+            (Operator::PLACES, [_, result]) => {
+                sources.insert(*result, place);
+            }
+            (Operator::CONVOLUTION_BY_PLACE, [source, .., result]) => {
+                let back = graph.nodes.get(place + 1);
+                let is_back = back.is_some_and(|back| {
+                    back.operator == Operator::PLANES && back.args.first() == Some(result)
+                });
+                let alone = |id: &ValueId| uses.get(id) == Some(&1);
+                if let Some(first) = sources.get(source)
+                    && is_back
+                    && alone(source)
+                    && alone(result)
+                    && let Some(call) = node.parts.first()
+                {
+                    restored.insert(place, call.clone());
+                    gone.extend([*first, place + 1]);
+                }
+            }
+            _ => {}
+        }
+    }
+    for (place, call) in restored {
+        if let Some(slot) = graph.nodes.get_mut(place) {
+            *slot = call;
+        }
+    }
+    super::remove(graph, &gone);
+}
+
+/// Joins convolutions with what makes codes of another scale of theirs: numbers, a clamp of these, codes.
+fn recode(graph: &mut Graph<'_>) {
+    let uses = uses(graph);
+    let takers: HashMap<ValueId, usize> = {
+        let nodes = graph.nodes.iter().enumerate();
+        nodes.filter_map(|(place, node)| Some((*node.args.first()?, place))).collect()
+    };
+    let mut gone = HashSet::new();
+    let mut joined = Vec::new();
+    for (place, node) in graph.nodes.iter().enumerate() {
+        if node.operator != Operator::CONVOLUTION_BY_PLACE {
+            continue;
+        }
+        let only = |id: Option<&ValueId>| {
+            let taker = *takers.get(id.filter(|id| uses.get(id) == Some(&1))?)?;
+            Some((taker, graph.nodes.get(taker)?))
+        };
+        let Some(behind) = recoding(graph, node, only) else { continue };
+        let places = behind.iter().map(|(place, _)| *place);
+        let last = behind.last().and_then(|(_, last)| last.args.last());
+        let Some(last) = last else { continue };
+        let mut node = node.clone();
+        if let Some(out) = node.args.last_mut() {
+            *out = *last;
+        }
+        node.parts.extend(behind.iter().map(|(_, call)| (*call).clone()));
+        gone.extend(places);
+        joined.push((place, node));
+    }
+    for (place, node) in joined {
+        if let Some(slot) = graph.nodes.get_mut(place) {
+            *slot = node;
+        }
+    }
+    super::remove(graph, &gone);
+}
+
+/// The calls behind a convolution that make codes of another scale of its result, and nothing else.
+fn recoding<'g>(
+    graph: &'g Graph<'_>,
+    node: &Node,
+    only: impl Fn(Option<&ValueId>) -> Option<(usize, &'g Node)>,
+) -> Option<Vec<(usize, &'g Node)>> {
+    let is = |id: Option<&ValueId>, scalar_type| {
+        id.and_then(|id| graph.tensor(*id)).is_some_and(|it| it.scalar_type == scalar_type)
+    };
+    let first = only(node.args.last())?;
+    if first.1.operator == Operator::ET_VK_Q8TA_RELU {
+        return is(first.1.args.last(), ScalarType::Char).then(|| vec![first]);
+    }
+    let mut calls = vec![first];
+    let is_float = |node: &Node| is(node.args.last(), ScalarType::Float);
+    if first.1.operator != Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR
+        || !is_float(first.1)
+    {
+        return None;
+    }
+    let mut next = only(first.1.args.last())?;
+    if matches!(next.1.operator, Operator::CLAMP | Operator::HARDTANH | Operator::RELU)
+        && is_float(next.1)
+    {
+        calls.push(next);
+        next = only(next.1.args.last())?;
+    }
+    calls.push(next);
+    let is_last = next.1.operator == Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
+        && is(next.1.args.last(), ScalarType::Char);
+    is_last.then_some(calls)
+}
