@@ -154,6 +154,35 @@ fn codes_in_tiles_are_what_other_kernels_make_of_them() {
 }
 
 #[test]
+fn codes_are_the_same_in_either_order() {
+    if !device_is_there() {
+        return;
+    }
+    let ran = |shaders: &[String], name: &str| shaders.iter().any(|it| it.contains(name));
+    for file in [
+        "xnnpack/places/blocks.bpte",
+        "xnnpack/places/gates.bpte",
+        "vulkan/quantized_places/separable.bpte",
+    ] {
+        let (by_place, with) = outputs(file, VulkanBackend::new());
+        let features = [DeviceFeature::IntegerDotProduct, DeviceFeature::CooperativeMatrix];
+        let other = features.iter().fold(VulkanBackend::builder(), |it, one| it.disable(*one));
+        let (in_planes, without) = outputs(file, other.build());
+        assert!(by_place == in_planes, "{file}");
+        for name in ["convolution_codes", "depthwise_codes", "pack_codes"] {
+            assert!(ran(&with, name) && !ran(&without, name), "{file}: {with:?}, {without:?}");
+        }
+    }
+    // Convolutions of more tiles than a device takes go by way of planes.
+    let file = "xnnpack/places/blocks.bpte";
+    let (tiles, _) = outputs(file, VulkanBackend::new());
+    let small = VulkanBackend::builder().fold_workgroups_at(4).build();
+    let (folded, shaders) = outputs(file, small);
+    assert!(tiles == folded);
+    assert!(ran(&shaders, "convolution_quantized"), "{shaders:?}");
+}
+
+#[test]
 fn runs_may_take_a_bounded_time() {
     if !device_is_there() {
         return;

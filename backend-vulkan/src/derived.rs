@@ -24,6 +24,8 @@ pub(crate) enum Derived {
     Scale(BatchNorm),
     /// What a batch normalisation adds.
     Shift(BatchNorm),
+    /// The codes of 8 bits that codes of another scale become.
+    Recoding(Recoding),
     /// Memory that keeps its contents between runs, for a tensor that has none of this kind.
     Beside(Beside),
     /// Memory that calls take turns to use.
@@ -36,6 +38,40 @@ pub(crate) enum Number {
     Int(i32),
     /// The bits of a 32-bit floating-point number.
     Float(u32),
+}
+
+/// What makes codes of 8 bits of others: what these stand for, clamped, in another scale. Numbers are the bits of 32-bit floating-point numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Recoding {
+    /// Scale and zero point of what they are made of, and of what becomes of it, whose scale is one over this.
+    pub(crate) from: [u32; 2],
+    pub(crate) to: [u32; 2],
+    pub(crate) clamp: [u32; 2],
+    /// The codes that come of it at least and at most.
+    pub(crate) bounds: [u32; 2],
+}
+
+impl Recoding {
+    /// From this scale and zero point to that, between these numbers and these codes.
+    pub(crate) fn new(from: [f64; 2], to: [f64; 2], clamp: [f64; 2], bounds: [f64; 2]) -> Self {
+        let bits = |numbers: [f64; 2]| numbers.map(|number| (number as f32).to_bits());
+        let to = bits([1.0 / to[0], to[1]]);
+        Recoding { from: bits(from), to, clamp: bits(clamp), bounds: bits(bounds) }
+    }
+
+    /// The codes that all codes become, the one for -128 first: as shaders compute them.
+    fn codes(&self) -> impl Iterator<Item = u8> {
+        let Recoding { from, to, clamp, bounds } = *self;
+        let numbers = |bits: [u32; 2]| bits.map(f32::from_bits);
+        let ([scale, zero], [inverse, to_zero]) = (numbers(from), numbers(to));
+        let (clamp, bounds) = (numbers(clamp), numbers(bounds));
+        (i8::MIN..=i8::MAX).map(move |code| {
+            let number = (f32::from(code) - zero) * scale;
+            let number = number.max(clamp[0]).min(clamp[1]);
+            let code = (number * inverse).round_ties_even() + to_zero;
+            (code.max(bounds[0]).min(bounds[1]) as i8).cast_unsigned()
+        })
+    }
 }
 
 /// A constant that another is made from.
@@ -138,6 +174,7 @@ impl Derived {
             Derived::Nibbles(nibbles) => nibbles.source.element,
             Derived::Packed(packed) => packed.source.element,
             Derived::Beside(beside) => beside.element,
+            Derived::Recoding(_) => Element::I8,
             Derived::Shared(_) => Element::F32,
         }
     }
@@ -151,6 +188,7 @@ impl Derived {
             Derived::Nibbles(nibbles) => vec![nibbles.rows, nibbles.columns / 2],
             Derived::Packed(Packed { rows, .. }) => vec![rows.count, rows.packed()],
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
+            Derived::Recoding(_) => vec![1 << 8],
             Derived::Beside(beside) => vec![beside.numel],
             Derived::Shared(shared) => vec![shared.counts.saturating_add(shared.shares), 4],
         }
@@ -172,7 +210,9 @@ impl Derived {
     /// Its bytes can be made in pieces of a multiple of so many.
     pub(crate) fn grain(&self) -> usize {
         match self {
-            Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) => self.bytes(),
+            Derived::Number(_) | Derived::Scale(_) | Derived::Shift(_) | Derived::Recoding(_) => {
+                self.bytes()
+            }
             Derived::Packed(packed) => packed.rows.packed(),
             Derived::Transposed(Transposed { source, matrices }) => {
                 matrices.pitch().saturating_mul(source.element.size())
@@ -229,6 +269,9 @@ impl Derived {
                 let shift = |((bias, mean), scale): ((f32, f32), f32)| bias - mean * scale;
                 let shifts = bias.into_iter().zip(mean).zip(norm.scale(of)?).map(shift);
                 fill(target, shifts.map(f32::to_le_bytes));
+            }
+            Derived::Recoding(recoding) => {
+                target.iter_mut().zip(recoding.codes()).for_each(|(slot, code)| *slot = code);
             }
             Derived::Beside(_) | Derived::Shared(_) => target.fill(0),
         }
@@ -410,6 +453,19 @@ mod tests {
             }
             assert_eq!(target, whole, "{rows}");
         }
+    }
+
+    #[test]
+    fn codes_become_those_of_another_scale() {
+        let recoding = Recoding::new([0.5, 3.0], [0.25, -10.0], [-1.0, 6.0], [-128.0, 12.0]);
+        let derived = Derived::Recoding(recoding);
+        assert_eq!((derived.bytes(), derived.grain()), (256, 256));
+        let mut target = vec![99; 256];
+        derived.make(&|_| Err(Error::invalid("there is none")), 0, &mut target).unwrap();
+        let code = |code: i8| target[(i16::from(code) + 128) as usize].cast_signed();
+        // Clamped to -1: code -14. One half: code -8. From 5.5 on codes are 12.
+        assert_eq!([code(-128), code(2), code(3), code(4)], [-14, -12, -10, -8]);
+        assert_eq!([code(13), code(14), code(127)], [10, 12, 12]);
     }
 
     #[test]

@@ -12,6 +12,7 @@
 #endif
 #include "tensor.glsl"
 #include "run.glsl"
+#include "table.glsl"
 
 // Products of codes of 8 bits with weights of 8 bits, whose sums are whole numbers: a workgroup computes TILE_M rows of TILE_N columns, of
 // factors that it brings to shared memory, TILE_K units of 16 terms at a time. Rows of both factors are of whole units.
@@ -42,7 +43,7 @@ layout(constant_id = 12) const uint SHARED = 0;
 // The invocations of a workgroup: 128 or 256, but so that each has at most 32 groups of four sums, and brings at most MOST_UNITS of each factor.
 layout(constant_id = 13) const uint LANES = 128;
 layout(constant_id = 14) const uint MATRIX_K = 32;
-// Whether codes of the output become codes of another scale.
+// Whether codes of the output become others, by a table.
 layout(constant_id = 15) const uint RECODED = 0;
 
 const uint PLANES = 0;
@@ -81,13 +82,6 @@ layout(push_constant) uniform Push {
     float out_zero;
     float low;
     float high;
-    // What codes stand for that are RECODED, and what the others do, with their bounds.
-    float from_scale;
-    float from_zero;
-    float to_inverse;
-    float to_zero;
-    float to_low;
-    float to_high;
 } push;
 
 WORDS_IN(0, a)
@@ -95,6 +89,7 @@ WORDS_IN(1, b)
 RUN_IN(2, scale, SCALE)
 RUN_IN(3, bias, BIAS)
 RUN_OUT(4, y, OUT)
+TABLE(7)
 
 // The sum of a row of weights.
 int sum_of(const uint row) {
@@ -103,8 +98,7 @@ int sum_of(const uint row) {
 }
 
 // Writes the first `count` of four codes from element `at` on. Others may write the other codes of a word at the same time.
-void write_codes(const uint at, const ivec4 v, const uint count) {
-    uint word = pack_bytes(v);
+void write_codes(const uint at, const uint word, const uint count) {
     if (OUT_ALIGNED != 0) {
         y.words[at >> 2] = word;
         return;
@@ -134,11 +128,8 @@ void finish(const uint batch, const uint m, const uint n, const ivec4 sum) {
     uint count = min(push.n - n, 4);
     if (!is_float(OUT)) {
         v = clamp(roundEven(v * push.out_inverse) + push.out_zero, -128.0, 127.0);
-        if (RECODED != 0) {
-            v = (v - push.from_zero) * push.from_scale;
-            v = clamp(roundEven(v * push.to_inverse) + push.to_zero, push.to_low, push.to_high);
-        }
-        write_codes(at, integers(v), count);
+        ivec4 codes = integers(v);
+        write_codes(at, RECODED != 0 ? recoded(codes) : pack_bytes(codes), count);
     } else if (OUT_ALIGNED != 0) {
         y_write_f4(at, v);
     } else {

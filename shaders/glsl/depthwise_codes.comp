@@ -2,6 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
+#include "table.glsl"
 
 // A convolution of each channel by itself, of codes of 8 bits with weights of 8 bits, whose sums are whole numbers. The channels of a place lie
 // beside each other, in whole units of 16, and so do those of a tap of the weights. An invocation computes four channels of ACROSS neighbours
@@ -12,7 +13,7 @@ layout(constant_id = 4) const uint BIAS = 0;
 layout(constant_id = 5) const uint HAS_BIAS = 0;
 // 1, 2 or 4.
 layout(constant_id = 6) const uint ACROSS = 1;
-// Whether codes of the output become codes of another scale.
+// Whether codes of the output become others, by a table.
 layout(constant_id = 7) const uint RECODED = 0;
 layout(constant_id = 8) const uint RELU = 0;
 
@@ -41,13 +42,6 @@ layout(push_constant) uniform Push {
     float scale;
     float out_inverse;
     float out_zero;
-    // What codes stand for that are RECODED, and what the others do, with their bounds.
-    float from_scale;
-    float from_zero;
-    float to_inverse;
-    float to_zero;
-    float to_low;
-    float to_high;
 } push;
 
 WORDS_IN(0, x)
@@ -55,6 +49,7 @@ WORDS_IN(1, weight)
 RUN_IN(2, scale, SCALE)
 RUN_IN(3, bias, BIAS)
 WORDS_OUT(4, y)
+TABLE(5)
 
 ivec4 codes(const uint word) {
     return ivec4(word << 24, word << 16, word << 8, word) >> 24;
@@ -105,10 +100,7 @@ void main() {
         if (HAS_BIAS != 0) v += biases;
         if (RELU != 0) v = max(v, 0.0);
         v = clamp(roundEven(v * push.out_inverse) + push.out_zero, -128.0, 127.0);
-        if (RECODED != 0) {
-            v = (v - push.from_zero) * push.from_scale;
-            v = clamp(roundEven(v * push.to_inverse) + push.to_zero, push.to_low, push.to_high);
-        }
-        y.words[at + i * push.quads] = pack_bytes(integers(v));
+        ivec4 made = integers(v);
+        y.words[at + i * push.quads] = RECODED != 0 ? recoded(made) : pack_bytes(made);
     }
 }

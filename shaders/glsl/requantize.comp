@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// From one scale and zero point to another, or the sum of two such tensors.
+// From one scale and zero point to another, or the sum or the product of two such tensors.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint A = 0;
@@ -12,6 +12,7 @@ layout(constant_id = 6) const uint OUT = 0;
 const uint COPY = 0;
 const uint RELU = 1;
 const uint ADD = 2;
+const uint MUL = 3;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -35,5 +36,6 @@ void main() {
     vec4 v = (a_f4(i) - push.a_zero) * push.a_scale;
     if (FUNCTION == RELU) v = max(v, 0.0);
     if (FUNCTION == ADD) v += (b_f4(i) - push.b_zero) * push.b_scale;
+    if (FUNCTION == MUL) v *= (b_f4(i) - push.b_zero) * push.b_scale;
     y_write_f4(i, clamp(roundEven(v * push.out_inverse) + push.out_zero, push.low, push.high));
 }

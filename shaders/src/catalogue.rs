@@ -347,27 +347,31 @@ pipelines! {
 
     /// Convolutions of 8-bit codes with 8-bit weights, or products of rows of both, in whole numbers: a workgroup of `lanes` computes `tile_m` rows of
     /// `tile_n` columns, `tile_k` units of 16 terms at a time. What these are says `form`. If tiles are `shared` by several, their sums are in
-    /// the sixth buffer, and how many are there in the last. Buffers: the rows' factor, the columns', scales, bias, output. Behind each
-    /// row of weights is one more unit, of which the first word is its sum. If codes are `recoded`, they become those of another scale.
-    ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 7 buffers, {
+    /// the sixth buffer, and how many are there in the seventh. Buffers: the rows' factor, the columns', scales, bias, output, and last a table that
+    /// `recoded` codes become those of. Behind each row of weights is one more unit, of which the first word is its sum.
+    ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
         scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool, form: u32, tile_m: u32, tile_n: u32,
         tile_k: u32, shared: bool, lanes: u32, matrix_k: u32, recoded: bool,
     }, {
         m: u32, n: u32, pitch: u32, units: u32, splits: u32, split_units: u32, groups: u32, place_units: u32, in_y: i32, in_x: i32,
         out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32,
-        from_scale: f32, from_zero: f32, to_inverse: f32, to_zero: f32, to_low: f32, to_high: f32,
     }, needs IntegerDotProduct, or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
 
+    /// Codes of 8 bits that a table of 256 has for others. Buffers: codes, table, output.
+    Lookup, LookupPush = "lookup", 3 buffers, {
+    }, {
+        numel: u32,
+    };
+
     /// Convolutions of each channel by itself, of 8-bit codes whose channels lie beside each other: an invocation computes four channels of `across`
-    /// neighbours. Buffers: input, weights, scales, bias, output.
-    DepthwiseCodes, DepthwiseCodesPush = "depthwise_codes", 5 buffers, {
+    /// neighbours. Buffers: input, weights, scales, bias, output, a table of codes.
+    DepthwiseCodes, DepthwiseCodesPush = "depthwise_codes", 6 buffers, {
         scale: Element, bias: Element, has_bias: bool, across: u32, recoded: bool, relu: bool,
     }, {
         count: u32, channels: u32, quads: u32, weight_row: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, kernel_y: i32, kernel_x: i32,
         stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32,
-        from_scale: f32, from_zero: f32, to_inverse: f32, to_zero: f32, to_low: f32, to_high: f32,
     };
 
     /// Picks rows of a table of 4-bit numbers. Buffers: weights, scales, indices, output.

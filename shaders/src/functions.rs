@@ -71,7 +71,7 @@ numbers! {
 
 numbers! {
     /// What [`Requantize`](crate::Requantize) computes.
-    requantize, ["requantize.comp"]: COPY, RELU, ADD;
+    requantize, ["requantize.comp"]: COPY, RELU, ADD, MUL;
 }
 
 numbers! {

@@ -312,6 +312,47 @@ def tiles() -> Iterator[Case]:
     yield Case("sizes", net, cases, ROUNDED, (sizes,), quantizer)
 
 
+def places() -> Iterator[Case]:
+    """Convolutions of codes behind each other, of each channel by itself among them, whose channels do not fill groups of 16, and what is between."""
+
+    def of(name: str, net: nn.Module, x: torch.Tensor) -> Case:
+        quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+        return one(name, net, x, tolerance=ROUNDED, quantizer=quantizer)
+
+    def alone(channels: int, size: int, stride: int, padding: int, dilation: int = 1) -> nn.Module:
+        return nn.Conv2d(channels, channels, size, stride, padding, dilation, groups=channels)
+
+    class Blocks(nn.Module):
+        """A sum that two take, and a result that one takes in either order."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Sequential(nn.Conv2d(3, 20, 3, 2, 1), nn.ReLU6()), nn.Sequential(alone(20, 5, 1, 2), nn.ReLU6())
+            self.third, self.fourth = nn.Conv2d(20, 33, 1), nn.Sequential(alone(33, 3, 1, 2, 2), nn.ReLU())
+            self.fifth, self.last = nn.Conv2d(33, 33, 1), nn.Sequential(alone(33, 3, 2, 1), nn.Conv2d(33, 24, 1), nn.ReLU6())
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            x = self.third(self.second(self.first(x)))
+            x = x + self.fifth(self.fourth(x))
+            return self.last(x), x
+
+    class Gates(nn.Module):
+        """Functions by table, a product, and pictures beside each other."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.third = nn.Conv2d(16, 32, 3, 1, 1), alone(32, (3, 1), 1, (1, 0)), nn.Conv2d(32, 32, 1)
+            self.last = nn.Conv2d(64, 16, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = nn.functional.hardswish(self.first(x))
+            y = self.third(torch.sigmoid(self.second(x)) * x)
+            return self.last(torch.cat((x, y), 1))
+
+    yield of("blocks", Blocks(), randn(1, 3, 33, 32))
+    yield of("gates", Gates(), randn(1, 16, 5, 9))
+
+
 def dynamic() -> Iterator[Case]:
     """Convolutions of pictures that are quantized as the program runs, each of a batch by itself."""
     config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
@@ -416,6 +457,7 @@ FAMILIES = {
         quantized,
         integers,
         tiles,
+        places,
         dynamic,
         rows,
         grouped,

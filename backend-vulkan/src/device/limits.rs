@@ -8,8 +8,8 @@ use torchlet_shaders::Module;
 pub(crate) const MOST_INVOCATIONS: u32 = 256;
 
 /// The storage buffers of the shaders that programs cannot do without. Vulkan asks for 4; chains of element-wise functions, products, convolutions
-/// in tiles, recurrent layers and their like bind so many. Products that rotate their rows or put them into a cache (`gemv_placed`) bind more: where
-/// there are fewer, others do that behind the product.
+/// in tiles, recurrent layers and their like bind so many. Products that rotate their rows or put them into a cache (`gemv_placed`), and those of codes of
+/// 8 bits in tiles (`convolution_codes`), bind more: where there are fewer, other kernels do that.
 pub(crate) const NEEDED_BUFFERS: u32 = 7;
 
 /// What a device says that it takes at most.
@@ -208,7 +208,8 @@ mod tests {
     fn all_devices_bind_what_programs_cannot_do_without() {
         let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
         let more: Vec<&str> = more.map(|module| module.name).collect();
-        assert_eq!(more, ["gemv_placed", "gemv_placed_halves"]);
+        let codes = ["convolution_codes", "convolution_codes_cooperative"];
+        assert_eq!(more, [codes, ["gemv_placed", "gemv_placed_halves"]].concat());
         // And no more is asked for than that takes.
         let most = MODULES.iter().filter(|module| Limits::LEAST.bind(module));
         assert_eq!(most.map(|module| module.bindings).max(), Some(NEEDED_BUFFERS as usize));

@@ -1,7 +1,7 @@
 //! Between convolutions of 8-bit codes, channels lie beside each other.
 //!
 //! That is how these read and write codes: in words, without dispatches that bring channels beside each other for one convolution and apart for
-//! the next. What computes element by element in between does so in either order. So each such call is there twice at first, once for each order,
+//! the next. What computes element by element in between does so in either order. So each value is there twice at first, once in each order,
 //! and what nobody takes goes.
 
 use super::uses;
@@ -78,16 +78,18 @@ impl Twice {
         self.by_place.insert(out, result);
     }
 
-    /// Another call as it is and, if it works element by element on what is there in the other order, in that, too.
+    /// Another call: if it works element by element on what is there in the other order, in that. Codes of it find the way back; what is larger is
+    /// computed in both orders.
     fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
-        let swapped = self.swapped(graph, &node);
-        self.nodes.push(node);
-        let Some((node, out)) = swapped else { return };
-        self.added.insert(out);
-        if let Some(result) = node.args.last() {
-            self.by_place.insert(out, *result);
-        }
-        self.add(node);
+        let Some((there, out)) = self.swapped(graph, &node) else { return self.nodes.push(node) };
+        let result = there.args.last().copied().unwrap_or(out);
+        let is_of_codes = graph.tensor(out).is_some_and(|it| it.scalar_type == ScalarType::Char);
+        self.by_place.insert(out, result);
+        self.add(there);
+        self.add(match is_of_codes {
+            true => Node { id: node.id, ..Node::new(Operator::PLANES, vec![result, out]) },
+            false => node,
+        });
     }
 
     /// A call in the other order, and what it makes in the usual one.
@@ -115,10 +117,22 @@ impl Twice {
 /// How many of the first arguments of a call that works element by element are tensors.
 fn tensors_of(operator: Operator) -> Option<usize> {
     match operator {
-        Operator::ET_VK_Q8TA_ADD | Operator::Q8TA_MUL => Some(2),
+        Operator::ET_VK_Q8TA_ADD
+        | Operator::Q8TA_MUL
+        | Operator::ADD_TENSOR
+        | Operator::SUB_TENSOR
+        | Operator::MUL_TENSOR => Some(2),
         Operator::CLAMP
+        | Operator::ELU
+        | Operator::GELU
+        | Operator::HARDSIGMOID
+        | Operator::HARDSWISH
         | Operator::HARDTANH
+        | Operator::LEAKY_RELU
         | Operator::RELU
+        | Operator::SIGMOID
+        | Operator::SILU
+        | Operator::TANH
         | Operator::ET_VK_Q8TA_RELU
         | Operator::Q8TA_LOOKUP
         | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
@@ -214,16 +228,28 @@ fn recode(graph: &mut Graph<'_>) {
             Some((taker, graph.nodes.get(taker)?))
         };
         let Some(behind) = recoding(graph, node, only) else { continue };
-        let places = behind.iter().map(|(place, _)| *place);
-        let last = behind.last().and_then(|(_, last)| last.args.last());
-        let Some(last) = last else { continue };
+        // All of them move to where the last one is, which may take what was made in between.
+        let Some((end, last)) = behind.last() else { continue };
+        let passed = graph.nodes.get(place..*end).unwrap_or_default();
+        let Some(result) = last.args.last() else { continue };
+        if passed.iter().any(|node| node.operator.writes_arguments()) {
+            continue;
+        }
         let mut node = node.clone();
         if let Some(out) = node.args.last_mut() {
-            *out = *last;
+            *out = *result;
+        }
+        // What the calls take besides.
+        let inputs = node.args.len().saturating_sub(1);
+        for (_, call) in &behind {
+            if call.operator == Operator::Q8TA_LOOKUP {
+                node.args.splice(inputs..inputs, call.args.get(1).copied());
+            }
         }
         node.parts.extend(behind.iter().map(|(_, call)| (*call).clone()));
-        gone.extend(places);
-        joined.push((place, node));
+        let before = behind.iter().rev().skip(1).map(|(place, _)| *place);
+        gone.extend(before.chain([place]));
+        joined.push((*end, node));
     }
     for (place, node) in joined {
         if let Some(slot) = graph.nodes.get_mut(place) {
@@ -243,7 +269,7 @@ fn recoding<'g>(
         id.and_then(|id| graph.tensor(*id)).is_some_and(|it| it.scalar_type == scalar_type)
     };
     let first = only(node.args.last())?;
-    if first.1.operator == Operator::ET_VK_Q8TA_RELU {
+    if matches!(first.1.operator, Operator::ET_VK_Q8TA_RELU | Operator::Q8TA_LOOKUP) {
         return is(first.1.args.last(), ScalarType::Char).then(|| vec![first]);
     }
     let mut calls = vec![first];

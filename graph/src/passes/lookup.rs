@@ -14,6 +14,7 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use alloc::borrow::Cow;
 use alloc::vec;
+use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
 /// Makes such calls where a processor takes them, and says how many.
@@ -79,7 +80,22 @@ fn lookup(
         return None;
     }
     let operator = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR;
-    let taken = rewriter.call_of(id, operator)?.get(1..)?.to_vec();
+    // As kernels have them, for which the exporters of some back-ends leave out types.
+    let char = rewriter.value(Value::Int(ScalarType::Char as i64));
+    let none = rewriter.value(Value::None);
+    let ends = [i8::MIN, i8::MAX].map(|end| rewriter.value(Value::Int(end.into())));
+    let whole = |rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]| {
+        let [scale, zero, bounds @ ..] = parameters else { return None };
+        let bound = |(given, end): (&ValueId, ValueId)| match rewriter.is_none(Some(given)) {
+            true => end,
+            false => *given,
+        };
+        let bounds = bounds.iter().zip(ends).map(bound);
+        Some([*scale, *zero].into_iter().chain(bounds).chain([char]).collect::<Vec<_>>())
+    };
+    let mut taken = whole(rewriter, rewriter.call_of(id, operator)?.get(1..5)?)?;
+    taken.push(none);
+    let parameters = whole(rewriter, inputs(node).get(1..5)?)?;
     let all = (i8::MIN..=i8::MAX).map(i8::cast_unsigned).collect();
     let all = Tensor {
         scalar_type: ScalarType::Char,
@@ -101,8 +117,7 @@ fn lookup(
     for (operator, rest) in functions.iter().rev() {
         numbers = call(*operator, numbers, rest, ScalarType::Float);
     }
-    let parameters = inputs(node).get(1..)?;
-    let table = call(node.operator, numbers, parameters, ScalarType::Char);
+    let table = call(node.operator, numbers, &parameters, ScalarType::Char);
     rewriter.call(Operator::Q8TA_LOOKUP, &[source, table], out);
     Some(())
 }

@@ -178,6 +178,26 @@ def layers() -> Iterator[Delegated]:
     yield quanta("pixel_shuffle", nn.Sequential(nn.Conv2d(4, 16, 1), nn.PixelShuffle(2)), (values(f32, 1, 4, 3, 4),))
 
 
+class Separable(nn.Module):
+    """Blocks of convolutions of each channel by itself and of all at each place, with clamps behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        depthwise = nn.Conv2d(24, 24, 3, 2, 1, groups=24)
+        self.first = nn.Sequential(nn.Conv2d(3, 24, 3, padding=1), nn.ReLU6())
+        self.second = nn.Sequential(depthwise, nn.ReLU(), nn.Conv2d(24, 40, 1))
+        self.third = nn.Sequential(nn.Conv2d(40, 40, 1), nn.Hardtanh(-0.5, 0.25))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.first(x))
+        return x + self.third(x)
+
+
+def places() -> Iterator[Delegated]:
+    """Codes between convolutions, whose channels lie beside each other on a device."""
+    yield quanta("separable", Separable(), (values(f32, 2, 3, 13, 10),))
+
+
 class Chain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -263,6 +283,7 @@ FAMILIES = {
     "long_rows": long_rows,
     "quantized_layers": layers,
     "quantized_conversion": conversion,
+    "quantized_places": places,
     "quantized_embedding": embedding,
     "training": training,
 }

@@ -6,7 +6,7 @@
 
 use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
-use crate::device::{DeviceFeature, DeviceKind};
+use crate::device::DeviceKind;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
@@ -34,23 +34,8 @@ pub(super) struct Product<'o> {
     pub(super) windows: Option<Windows>,
     /// Whether channels lie beside each other in both, [`by_place`](super::places): of a convolution in one group.
     pub(super) by_place: bool,
-    /// What becomes of the codes of the output.
-    pub(super) recoding: Option<Recoding>,
-}
-
-/// Codes of another scale that codes become.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Recoding {
-    /// Scale and zero point of both.
-    pub(super) from: [f64; 2],
-    pub(super) to: [f64; 2],
-    /// The codes that come of it at least and at most.
-    pub(super) bounds: [f32; 2],
-}
-
-impl Recoding {
-    /// None at all: for shaders that do not look at it.
-    pub(super) const NONE: Self = Recoding { from: [1.0, 0.0], to: [1.0, 0.0], bounds: [0.0; 2] };
+    /// A table of what becomes of the codes of the output.
+    pub(super) table: Option<&'o Operand>,
 }
 
 /// The windows of a convolution.
@@ -166,7 +151,7 @@ impl Product<'_> {
             None => codes.is_multiple_of(GROUP),
         };
         let [scale, zero] = self.parameters;
-        let computes = matrix_k.is_some() || e.features().has(DeviceFeature::IntegerDotProduct);
+        let computes = e.can_run(&module(matrix_k));
         let bound = e.bound_sizes(self.out);
         let (Some(now), Some(bound)) = (self.shape(&self.out.sizes), self.shape(&bound)) else {
             return Ok(false);
@@ -232,11 +217,10 @@ impl Product<'_> {
             shared: shares.is_some(),
             lanes: u32_of(tiles.lanes)?,
             matrix_k: matrix_k.unwrap_or(GROUP as u32),
-            recoded: self.recoding.is_some(),
+            recoded: self.table.is_some(),
         };
         let split_units = units.div_ceil(tiles.splits).next_multiple_of(tiles.units);
         let [low, high] = self.clamp;
-        let recoding = self.recoding.unwrap_or(Recoding::NONE);
         let pitch = if self.by_place { n.next_multiple_of(GROUP) } else { n };
         let push = ConvolutionCodesPush {
             m: u32_of(m)?,
@@ -251,12 +235,6 @@ impl Product<'_> {
             out_zero: self.out_parameters[1] as f32,
             low: low as f32,
             high: high as f32,
-            from_scale: recoding.from[0] as f32,
-            from_zero: recoding.from[1] as f32,
-            to_inverse: (1.0 / recoding.to[0]) as f32,
-            to_zero: recoding.to[1] as f32,
-            to_low: recoding.bounds[0],
-            to_high: recoding.bounds[1],
             ..self.placed()?
         };
         let first = packed.as_ref().unwrap_or(self.input).id;
@@ -272,6 +250,8 @@ impl Product<'_> {
             write(self.out.id),
             write(part.id),
             write(counts.id),
+            // Any, where there is none.
+            read(self.table.unwrap_or(self.scales).id),
         ];
         let invocations = [
             n.div_ceil(tiles.tile[1]) * tiles.lanes,
@@ -289,7 +269,7 @@ impl Product<'_> {
         let (limits, [batches, m, n]) = (e.limits(), bound);
         let [rows, columns] = tiles.tile;
         let groups = [n.div_ceil(columns), m.div_ceil(rows), batches.saturating_mul(tiles.splits)];
-        let most = limits.workgroups.map(|most| most as usize);
+        let most = limits.fold_at.map(|most| most as usize);
         let numel = e.bound_sizes(self.input).into_iter().fold(1, usize::saturating_mul);
         let packed = match self.windows {
             Some(_) if !self.by_place => {
@@ -333,12 +313,6 @@ impl Product<'_> {
             low: 0.0,
             high: 0.0,
             pitch: 0,
-            from_scale: 1.0,
-            from_zero: 0.0,
-            to_inverse: 1.0,
-            to_zero: 0.0,
-            to_low: 0.0,
-            to_high: 0.0,
         };
         let Some(windows) = &self.windows else { return Ok(none) };
         let i32_of = |size: usize| {
@@ -366,7 +340,7 @@ impl Product<'_> {
 }
 
 /// The shader for a device whose subgroups multiply matrices of so many terms, or do not.
-fn module(matrix_k: Option<u32>) -> Module {
+pub(super) fn module(matrix_k: Option<u32>) -> Module {
     let better = ConvolutionCodes::BETTER.first().filter(|_| matrix_k.is_some());
     better.copied().unwrap_or(ConvolutionCodes::MODULE)
 }

@@ -313,7 +313,7 @@ impl Call {
                 dilation: self.dilation,
             }),
             by_place: false,
-            recoding: None,
+            table: None,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Sums, activations and shuffles of quantized tensors, from one scale to another.
+//! Sums, products, functions and shuffles of quantized tensors, from one scale to another.
 
 use super::convert::bounds;
 use super::pair;
@@ -11,10 +11,21 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::functions::requantize as functions;
-use torchlet_shaders::{Element, Requantize, RequantizePush};
+use torchlet_shaders::{Element, Lookup, LookupPush, Requantize, RequantizePush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
-    operator(Operator::ET_VK_Q8TA_ADD, q8ta_add),
+    operator(Operator::ET_VK_Q8TA_ADD, |e, args| {
+        let alpha = e.float(e.arg(args, 8)?)?;
+        of_two(e, args, functions::ADD, alpha)
+    }),
+    operator(Operator::Q8TA_MUL, |e, args| of_two(e, args, functions::MUL, 1.0)),
+    operator(Operator::Q8TA_LOOKUP, |e, args| {
+        let input = e.tensor(e.arg(args, 0)?)?;
+        let table = table_of(e, args)?;
+        let out = e.out(args)?;
+        let out = e.resize(out.id, &input.sizes)?;
+        look_up(e, &input, &table, &out)
+    }),
     operator(Operator::ET_VK_Q8TA_RELU, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let from = [e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?];
@@ -40,7 +51,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Emits a change of scale and zero point, or a sum, by number of the shader's function: to codes between two, by what one over their scale is.
+/// Emits a change of scale and zero point, a sum or a product, by number of the shader's function: to codes between two, by what one over their scale is.
 pub(super) fn requantize(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -65,11 +76,16 @@ pub(super) fn requantize(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-fn q8ta_add(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// Emits the sum or the product of two tensors of codes, the second of which is scaled by `alpha` first.
+fn of_two(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    function: u32,
+    alpha: f64,
+) -> Result<(), Error> {
     let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let (from_a, from_b) = (pair(e, args, [2, 3])?, pair(e, args, [4, 5])?);
     let to = pair(e, args, [6, 7])?;
-    let alpha = e.float(e.arg(args, 8)?)?;
     let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
@@ -87,5 +103,29 @@ fn q8ta_add(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let from_b = [from_b[0] * alpha, from_b[1]];
     let (inputs, codes) = ([&expanded[0], &expanded[1]], bounds(out.element).map(|it| it as f32));
     let to = [1.0 / to[0], to[1]];
-    requantize(e, functions::ADD, inputs, [from_a, from_b], to, codes, &out)
+    requantize(e, function, inputs, [from_a, from_b], to, codes, &out)
+}
+
+/// The table of a lookup: 256 codes.
+pub(super) fn table_of(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
+    let table = e.tensor(e.arg(args, 1)?)?;
+    match (table.element, table.numel()) {
+        (Element::I8, 256) => Ok(table),
+        _ => Err(Error::Invalid(format!("{:?} is no table of codes", table.sizes))),
+    }
+}
+
+/// Emits `out[i] = table[input[i] + 128]`.
+pub(super) fn look_up(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    table: &Operand,
+    out: &Operand,
+) -> Result<(), Error> {
+    if input.element != Element::I8 || out.element != Element::I8 {
+        return Err(Error::invalid("a table is looked up for codes of 8 bits"));
+    }
+    let push = LookupPush { numel: u32_of(out.numel())? };
+    let accesses = [read(input.id), read(table.id), write(out.id)];
+    e.dispatch_by_four(&Lookup {}, accesses, &push, out.numel())
 }

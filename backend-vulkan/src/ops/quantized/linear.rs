@@ -436,7 +436,7 @@ fn in_tiles(
         clamp: [epilogue.a, epilogue.b].map(f64::from),
         windows: None,
         by_place: false,
-        recoding: None,
+        table: None,
     };
     product.encode(e)
 }

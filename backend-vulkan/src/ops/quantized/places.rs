@@ -1,11 +1,12 @@
 //! Codes whose channels lie beside each other, and convolutions of them: what the pass of this name ([`crate::passes`]) makes of calls.
 
-use super::codes::Recoding;
+use super::codes;
+use super::convert::{bounds, bounds_at};
 use super::convolution::Call;
-use super::elementwise::requantize;
+use super::elementwise::{look_up, table_of};
 use super::pair;
-use crate::derived::GROUP;
-use crate::device::{DeviceFeature, DeviceFeatures, Limits};
+use crate::derived::{Derived, GROUP, Recoding};
+use crate::device::{DeviceFeatures, Limits};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::elementwise::stage_of;
@@ -16,7 +17,7 @@ use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::functions::{requantize as functions, unary};
+use torchlet_shaders::functions::unary;
 use torchlet_shaders::{DepthwiseCodes, DepthwiseCodesPush, Element, PackCodes, PackCodesPush};
 
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
@@ -108,8 +109,8 @@ pub(crate) fn suited(
             | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO
             | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW
     );
-    let computes =
-        features.multiply_codes().is_some() || features.has(DeviceFeature::IntegerDotProduct);
+    let module = codes::module(features.multiply_codes());
+    let computes = features.have(module.features) && limits.bind(&module);
     let tensor = |id: Option<&ValueId>| id.and_then(|id| graph.tensor(*id));
     let picture = |id| {
         let tensor: &Tensor<'_> =
@@ -155,13 +156,13 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         return Err(Error::invalid("a convolution by place is of other pictures"));
     }
     let out = e.resize(out.id, &shape(out_channels))?;
-    let recoding = recoding(e, behind, call.output)?;
+    let table = table(e, behind, call.output)?;
     if call.depthwise && call.groups == call.out_channels && call.out_channels == call.channels() {
-        return depthwise(e, &call, &input, &out, recoding);
+        return depthwise(e, &call, &input, &out, table.as_ref());
     }
     let product = call.product(e, &input, &out).filter(|_| call.groups == 1);
     if let Some(mut product) = product {
-        (product.by_place, product.recoding) = (true, recoding);
+        (product.by_place, product.table) = (true, table.as_ref());
         if product.encode(e)? {
             return Ok(());
         }
@@ -172,57 +173,42 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     planes(e, &input, &source)?;
     let target = e.temporary(Element::I8, &[batches, call.out_channels, height, width])?;
     call.encode(e, &source, &target)?;
-    let Some(Recoding { from, to: [scale, zero], bounds }) = recoding else {
-        return pack(e, &target, out_channels, &out);
-    };
+    let Some(table) = table else { return pack(e, &target, out_channels, &out) };
     let packed = by_place(e, &target, out_channels)?;
-    let (inputs, to) = ([&packed, &packed], [1.0 / scale, zero]);
-    requantize(e, functions::COPY, inputs, [from, from], to, bounds, &out)
+    look_up(e, &packed, &table, &out)
 }
 
-/// What the calls behind a convolution make of its codes, of this scale and zero point.
-fn recoding(
-    e: &Encoder<'_, '_>,
+/// A table of what the calls behind a convolution make of its codes, of this scale and zero point; `None` if there are none.
+fn table(
+    e: &mut Encoder<'_, '_>,
     calls: &[Node],
     output: [f64; 2],
-) -> Result<Option<Recoding>, Error> {
+) -> Result<Option<Operand>, Error> {
     let Some((last, before)) = calls.split_last() else { return Ok(None) };
-    if last.operator == Operator::ET_VK_Q8TA_RELU {
-        let (from, to) = (pair(e, &last.args, [1, 2])?, pair(e, &last.args, [3, 4])?);
-        return Ok(Some(bounded(from, to, [0.0, f32::INFINITY], [-128.0, 127.0])));
-    }
     let mut from = output;
-    let mut clamp = [f32::NEG_INFINITY, f32::INFINITY];
-    for call in before {
-        if call.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR {
-            from = pair(e, &call.args, [1, 2])?;
-            continue;
+    let mut clamp = [f64::NEG_INFINITY, f64::INFINITY];
+    let recoding = match last.operator {
+        Operator::Q8TA_LOOKUP => return table_of(e, &last.args).map(Some),
+        Operator::ET_VK_Q8TA_RELU => {
+            let (from, to) = (pair(e, &last.args, [1, 2])?, pair(e, &last.args, [3, 4])?);
+            Recoding::new(from, to, [0.0, f64::INFINITY], bounds(Element::I8))
         }
-        match stage_of(e, call.operator, &call.args)? {
-            Stage::Unary(unary::CLAMP, _, bounds) => clamp = bounds.map(|bound| bound as f32),
-            _ => return Err(Error::invalid("something else than a clamp is between codes")),
-        }
-    }
-    let to = pair(e, &last.args, [1, 2])?;
-    let codes = super::convert::bounds_at(e, &last.args, 3, Element::I8)?;
-    Ok(Some(bounded(from, to, clamp, codes.map(|code| code as f32))))
-}
-
-/// Numbers that are clamped before they become codes are as well clamped as codes: what rounds keeps their order.
-fn bounded(from: [f64; 2], to: [f64; 2], clamp: [f32; 2], [least, most]: [f32; 2]) -> Recoding {
-    let (inverse, zero) = ((1.0 / to[0]) as f32, to[1] as f32);
-    // As shaders do it.
-    let code = |number: f32| {
-        let code = (number * inverse).round_ties_even() + zero;
-        if code >= most {
-            most
-        } else if code >= least {
-            code
-        } else {
-            least
+        _ => {
+            for call in before {
+                if call.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR {
+                    from = pair(e, &call.args, [1, 2])?;
+                    continue;
+                }
+                match stage_of(e, call.operator, &call.args)? {
+                    Stage::Unary(unary::CLAMP, _, bounds) => clamp = bounds,
+                    _ => return Err(Error::invalid("something else than a clamp between codes")),
+                }
+            }
+            let to = pair(e, &last.args, [1, 2])?;
+            Recoding::new(from, to, clamp, bounds_at(e, &last.args, 3, Element::I8)?)
         }
     };
-    Recoding { from, to, bounds: clamp.map(code) }
+    e.derived(Derived::Recoding(recoding)).map(Some)
 }
 
 /// Emits a convolution of each channel by itself.
@@ -231,7 +217,7 @@ fn depthwise(
     call: &Call,
     input: &Operand,
     out: &Operand,
-    recoding: Option<Recoding>,
+    table: Option<&Operand>,
 ) -> Result<(), Error> {
     let i32_of =
         |size: usize| i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"));
@@ -242,7 +228,6 @@ fn depthwise(
     let enough = |across: &usize| rows.saturating_mul(width.div_ceil(*across)) >= e.busy();
     let across = [4, 2].into_iter().find(enough).unwrap_or(1);
     let count = rows.saturating_mul(width.div_ceil(across));
-    let codes = recoding.unwrap_or(Recoding::NONE);
     let push = DepthwiseCodesPush {
         count: u32_of(count)?,
         channels: u32_of(call.out_channels)?,
@@ -264,12 +249,6 @@ fn depthwise(
         scale: call.parameters[0] as f32,
         out_inverse: (1.0 / call.output[0]) as f32,
         out_zero: call.output[1] as f32,
-        from_scale: codes.from[0] as f32,
-        from_zero: codes.from[1] as f32,
-        to_inverse: (1.0 / codes.to[0]) as f32,
-        to_zero: codes.to[1] as f32,
-        to_low: codes.bounds[0],
-        to_high: codes.bounds[1],
     };
     for operand in [input, out] {
         u32_of(operand.numel())?;
@@ -280,11 +259,18 @@ fn depthwise(
         bias: bias.element,
         has_bias: call.bias.is_some(),
         across: u32_of(across)?,
-        recoded: recoding.is_some(),
+        recoded: table.is_some(),
         relu: call.relu,
     };
-    let accesses =
-        [read(input.id), read(call.weight.id), read(call.scales.id), read(bias.id), write(out.id)];
+    let accesses = [
+        read(input.id),
+        read(call.weight.id),
+        read(call.scales.id),
+        read(bias.id),
+        write(out.id),
+        // Any, where there is none.
+        read(table.unwrap_or(input).id),
+    ];
     if out.numel() == 0 {
         return Ok(());
     }
