@@ -291,3 +291,127 @@ fn recoding<'g>(
         && is(next.1.args.last(), ScalarType::Char);
     is_last.then_some(calls)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PICTURE: &[usize] = &[1, 20, 4, 4];
+
+    /// A graph of calls `(operator, inputs, output)` over codes, or numbers where `floats` says so, in pictures; value 0 is the input.
+    fn graph(
+        calls: &[(Operator, &[ValueId], ValueId)],
+        floats: &[ValueId],
+        outputs: &[ValueId],
+    ) -> Graph<'static> {
+        let count = 1 + calls.iter().map(|call| call.2).max().unwrap_or(0);
+        let value = |id: ValueId| {
+            let scalar_type =
+                if floats.contains(&id) { ScalarType::Float } else { ScalarType::Char };
+            let sizes = PICTURE.to_vec();
+            let host_type = scalar_type;
+            let (dynamic, data, changes) = (false, None, None);
+            Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
+        };
+        let nodes = calls
+            .iter()
+            .map(|(operator, inputs, out)| Node::new(*operator, [inputs, &[*out][..]].concat()));
+        Graph {
+            nodes: nodes.collect(),
+            values: (0..count).map(value).collect(),
+            inputs: vec![0],
+            outputs: outputs.to_vec(),
+            ..Graph::default()
+        }
+    }
+
+    fn after(mut graph: Graph<'static>) -> (Vec<Operator>, Graph<'static>) {
+        run(&mut graph, |_, node| node.operator == CONVOLUTION);
+        (graph.nodes.iter().map(|node| node.operator).collect(), graph)
+    }
+
+    const CONVOLUTION: Operator = Operator::ET_VK_Q8TA_CONV2D;
+    const BY_PLACE: Operator = Operator::CONVOLUTION_BY_PLACE;
+
+    #[test]
+    fn channels_stay_beside_each_other_between_convolutions() {
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (CONVOLUTION, &[0], 1),
+            (Operator::Q8TA_MUL, &[1, 1], 2),
+            (CONVOLUTION, &[2], 3),
+            (Operator::ET_VK_Q8TA_ADD, &[3, 1], 4),
+        ];
+        let (operators, graph) = after(graph(calls, &[], &[4]));
+        let expected = [
+            Operator::PLACES,
+            BY_PLACE,
+            Operator::Q8TA_MUL,
+            BY_PLACE,
+            Operator::ET_VK_Q8TA_ADD,
+            Operator::PLANES,
+        ];
+        assert_eq!(operators, expected);
+        assert_eq!(graph.nodes[5].args.last(), Some(&4));
+        // Whole groups of 16 of the 20 channels.
+        let first = graph.tensor(*graph.nodes[0].args.last().unwrap()).unwrap();
+        assert_eq!(first.sizes, [1, 16, 32]);
+    }
+
+    #[test]
+    fn a_convolution_alone_is_what_it_was() {
+        let calls: &[(Operator, &[ValueId], ValueId)] =
+            &[(CONVOLUTION, &[0], 1), (Operator::MAX_POOL2D, &[1], 2), (CONVOLUTION, &[2], 3)];
+        let (operators, _) = after(graph(calls, &[], &[3]));
+        assert_eq!(operators, [CONVOLUTION, Operator::MAX_POOL2D, CONVOLUTION]);
+    }
+
+    #[test]
+    fn numbers_are_made_in_the_order_that_is_asked_for() {
+        // Of codes that nobody else takes: what is four times as large is not brought into another order.
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (CONVOLUTION, &[0], 1),
+            (CONVOLUTION, &[1], 2),
+            (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &[2], 3),
+        ];
+        let (operators, _) = after(graph(calls, &[3], &[3]));
+        let back = [Operator::PLANES, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR];
+        assert_eq!(operators, [&[Operator::PLACES, BY_PLACE, BY_PLACE][..], &back].concat());
+    }
+
+    #[test]
+    fn what_makes_other_codes_is_part_of_the_convolution() {
+        // The table, value 3, is made behind the convolution.
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (CONVOLUTION, &[0], 1),
+            (Operator::ABS, &[0], 3),
+            (Operator::Q8TA_LOOKUP, &[1, 3], 2),
+            (CONVOLUTION, &[2], 4),
+            (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &[4], 5),
+            (Operator::HARDTANH, &[5], 6),
+            (Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &[6], 7),
+        ];
+        let (operators, graph) = after(graph(calls, &[5, 6], &[7]));
+        let expected = [Operator::PLACES, Operator::ABS, BY_PLACE, BY_PLACE, Operator::PLANES];
+        assert_eq!(operators, expected);
+        assert_eq!([graph.nodes[2].parts.len(), graph.nodes[3].parts.len()], [2, 4]);
+        assert!(graph.nodes[2].args.contains(&3));
+    }
+
+    #[test]
+    fn what_others_take_is_not_recoded() {
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (CONVOLUTION, &[0], 1),
+            (Operator::ET_VK_Q8TA_RELU, &[1], 2),
+            (CONVOLUTION, &[2], 3),
+            (Operator::ET_VK_Q8TA_ADD, &[3, 1], 4),
+        ];
+        let (operators, _) = after(graph(calls, &[], &[4]));
+        assert!(operators.contains(&Operator::ET_VK_Q8TA_RELU), "{operators:?}");
+        // Nor does anything move behind what writes to its arguments.
+        let mut calls = calls.to_vec();
+        calls.truncate(3);
+        calls.insert(1, (Operator::UPDATE_CACHE, &[0, 0], 5));
+        let (operators, _) = after(graph(&calls, &[], &[3]));
+        assert!(operators.contains(&Operator::ET_VK_Q8TA_RELU), "{operators:?}");
+    }
+}

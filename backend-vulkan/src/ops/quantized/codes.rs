@@ -348,7 +348,7 @@ pub(super) fn module(matrix_k: Option<u32>) -> Module {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceFeatures;
+    use crate::device::{DeviceFeature, DeviceFeatures};
     use crate::encode::encode;
     use crate::ops::testing::tensor;
     use crate::state::State;
@@ -380,6 +380,16 @@ mod tests {
 
     /// The shaders of a convolution of so many channels with 3×3 windows in so many groups on a device.
     fn shaders(features: DeviceFeatures, channels: [usize; 2], groups: usize) -> Vec<&'static str> {
+        shaders_with(features, 8, channels, groups)
+    }
+
+    /// The same on a device that binds so many buffers.
+    fn shaders_with(
+        features: DeviceFeatures,
+        buffers: u32,
+        channels: [usize; 2],
+        groups: usize,
+    ) -> Vec<&'static str> {
         let [inputs, outputs] = channels;
         let row = inputs / groups * 9;
         let char = ScalarType::Char;
@@ -399,6 +409,7 @@ mod tests {
         let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![3], ..Graph::default() };
         let mut state = State::new(&graph, HashSet::new()).unwrap();
         state.features = features;
+        state.limits.buffers = buffers;
         let steps = encode(&graph, &mut state, true).unwrap().0;
         steps.iter().map(|step| step.key.module.name).collect()
     }
@@ -412,8 +423,9 @@ mod tests {
         let matrices = ["pack_codes", "convolution_codes_cooperative"];
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(32), [16, 32], 1), matrices);
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(16), [16, 32], 1), matrices);
-        // Neither; few channels of an output; groups that would be padding for the most part.
+        // Too few buffers; neither; few channels of an output; groups that would be padding for the most part.
         let any = ["convolution_quantized"];
+        assert_eq!(shaders_with(dot(), 7, [16, 32], 1), any);
         assert_eq!(shaders(DeviceFeatures::default(), [16, 32], 1), any);
         assert_eq!(shaders(dot(), [16, 15], 1), any);
         assert_eq!(shaders(dot(), [12, 48], 3), any);
