@@ -201,4 +201,6 @@ mod book {
     struct Processors;
     #[doc = include_str!("../docs/profiling.md")]
     struct Profiling;
+    #[doc = include_str!("../docs/training.md")]
+    struct Training;
 }
