@@ -69,10 +69,11 @@
 //! |---|---|---|
 //! | `std` | yes | [`Module`], [`Tensor`], files, memory maps, threads, SIMD chosen at run time |
 //! | `portable` | yes | the CPU kernels |
-//! | `vulkan` | | GPUs, for programs lowered with `VulkanPartitioner` |
+//! | `vulkan` | | GPUs, through Vulkan, for any program |
 //! | `llm` | | language models: `llm::Runner` over a [`Module`] |
+//! | `grammar` | | text of language models that fits a JSON schema |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
-//! | `safetensors` | | `Module::save_state` and `load_state` |
+//! | `safetensors` | | `Module::save_state` and `load_state`, and `save_training` |
 //! | `chosen-types` | | firmware links what the programs of [`program!`] make use of, for their element types alone |
 //! | `small-mem` | | firmware for Cortex-M3 and up gets `memcpy` and its like in 170 bytes |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
@@ -201,4 +202,6 @@ mod book {
     struct Processors;
     #[doc = include_str!("../docs/profiling.md")]
     struct Profiling;
+    #[doc = include_str!("../docs/training.md")]
+    struct Training;
 }

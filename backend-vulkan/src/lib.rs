@@ -1,4 +1,5 @@
-//! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, on any Vulkan 1.1 device.
+//! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, and regions of any program that the compiler gives it, on any Vulkan 1.1
+//! device.
 //!
 //! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob; so is a graph of the compiler's own. Operators ([`ops`]) encode the graph into
 //! dispatches over tensors ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the dispatches

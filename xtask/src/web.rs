@@ -15,7 +15,7 @@ const MOST: u64 = 1_500_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Measures a program in Node and natively on one thread, in turns
+    /// Measures a program in Node, in Chromium and natively on one thread, in turns
     #[arg(long, value_name = "FILE")]
     speed: Option<PathBuf>,
     /// Drives the page in a browser with this program, too
