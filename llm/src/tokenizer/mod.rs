@@ -321,17 +321,30 @@ impl Tokenizer {
         }
     }
 
-    /// What each token adds to a text behind others: nothing, where it is special.
+    /// What a token adds to a text behind others, which may be a part of a character: nothing, where it is special.
+    pub fn token_bytes(&self, token: u32) -> Vec<u8> {
+        let (behind, before) = self.beginning();
+        self.added(&behind, &before, token)
+    }
+
+    /// The same of each token.
     #[cfg(feature = "grammar")]
     pub(crate) fn token_texts(&self) -> Vec<Vec<u8>> {
-        // Spaces in front of a text are left out: so there is something.
+        let (behind, before) = self.beginning();
+        let tokens = 0..u32::try_from(self.size).unwrap_or(u32::MAX);
+        tokens.map(|token| self.added(&behind, &before, token)).collect()
+    }
+
+    /// Something in front, as tokens and as text: spaces at the beginning of a text are left out.
+    fn beginning(&self) -> (Vec<u32>, Vec<u8>) {
         let behind = self.encode_plain("a").unwrap_or_default();
         let before = self.decode_bytes(&behind);
-        let text = |token: u32| {
-            let both = self.decode_bytes(&[&behind[..], &[token]].concat());
-            both.strip_prefix(before.as_slice()).unwrap_or_default().to_vec()
-        };
-        (0..u32::try_from(self.size).unwrap_or(u32::MAX)).map(text).collect()
+        (behind, before)
+    }
+
+    fn added(&self, behind: &[u32], before: &[u8], token: u32) -> Vec<u8> {
+        let both = self.decode_bytes(&[behind, &[token]].concat());
+        both.strip_prefix(before).unwrap_or_default().to_vec()
     }
 
     /// The text of tokens; what is no text is replaced. [`TextStream`] does this token by token.
