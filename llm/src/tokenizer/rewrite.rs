@@ -126,6 +126,9 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
             return Ok(());
         }
+        "UnicodeScripts" => {
+            return Err("it cuts texts where their script changes (UnicodeScripts)".into());
+        }
         "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
         "Metaspace" if !is_first && prefixes(&step) => {
             // Words with one space in front of each.
@@ -224,6 +227,8 @@ mod tests {
         let mut inside = pairs;
         inside["continuing_subword_prefix"] = "##".into();
         assert!(refused(&file(Value::Null, inside)).contains("##"));
+        let scripts = json!({"type": "UnicodeScripts"});
+        assert!(refused(&file(scripts, json!({}))).contains("UnicodeScripts"));
         let words = json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"});
         assert!(refused(&file(Value::Null, words)).contains("<unk>"));
         assert!(of(&json!([])).is_err() && of(&json!({})).is_err());
