@@ -1,5 +1,5 @@
 """Writes `llm/tests/tokenizers/steps.json`: tokenizers of a few tokens with steps that models in use have, and what `tokenizers` makes of texts; and
-`spaces.json`, `across.model`, `characters.model` and `words.model`, the same for SentencePiece.
+`spaces.json`, `across.model`, `suffixes.model`, `characters.model` and `words.model`, the same for SentencePiece.
 
     python tokenizer_steps.py
 """
@@ -156,16 +156,18 @@ def write_sentencepiece() -> None:
         minloglevel=2,
     )
     (FOLDER / "across.model").write_bytes(made.getvalue())
-    for kind, file in (("char", "characters.model"), ("word", "words.model")):
+    behind = {"treat_whitespace_as_suffix": True, "remove_extra_whitespaces": False}
+    for kind, file, others in (("char", "characters.model", {}), ("word", "words.model", {}), ("bpe", "suffixes.model", behind)):
         made = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=iter(sentences),
             model_writer=made,
             model_type=kind,
-            vocab_size=24 if kind == "char" else 12,
+            vocab_size={"char": 24, "word": 12, "bpe": 36}[kind],
             hard_vocab_limit=False,
             normalization_rule_name="identity",
             minloglevel=2,
+            **others,
         )
         (FOLDER / file).write_bytes(made.getvalue())
     forms = []
@@ -174,6 +176,7 @@ def write_sentencepiece() -> None:
         # What a map has is replaced whatever follows it.
         ("mapped.model", ["", " ", "  ", "ﬁ\u0301ne", "A\u200d A\u0300\u0301b", "ﬂ\u200d½"]),
         ("characters.model", ["of the people", "Zoë's people", "", " ", "  of  the "]),
+        ("suffixes.model", ["of the people", "ΣΑΣ Zoë's  people ", "", " "]),
         ("words.model", ["of the people", "for the unknown people, of the word", "word", "", " ", "  of  the "]),
         # Ways to cut a row of one character are as likely but for how their sums are rounded.
         ("unigram.model", [letter * count for letter in ("a", "the", "o", "e ", "日", "\n") for count in (1, 2, 7, 33, 130)]),

@@ -20,8 +20,8 @@ use kitoken::convert::{
     convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
 };
 use kitoken::{
-    CharsMap, Definition, Normalization, Processing, Regex, SpecialToken, SpecialTokenKind, Split,
-    SplitBehavior,
+    CharsMap, Decoding, Definition, Normalization, Processing, Regex, SpecialToken,
+    SpecialTokenKind, Split, SplitBehavior,
 };
 use llama2c::Llama2c;
 use pipeline::Pipeline;
@@ -208,6 +208,18 @@ impl Tokenizer {
         if format == TokenizerFormat::SentencePiece {
             let unknown = |token: &&SpecialToken| token.kind == SpecialTokenKind::Unknown;
             let unknown = definition.specials.iter().find(unknown).map(|token| token.id);
+            // Of unknown characters in a row, there is one; and it is the space in front that a text loses, also where they are behind words.
+            definition
+                .config
+                .processing
+                .retain(|step| !matches!(step, Processing::Collapse { .. }));
+            let collapse = unknown.map(|id| Processing::Collapse { id });
+            definition.config.processing.extend(collapse);
+            for step in &mut definition.config.decoding {
+                if let Decoding::Strip { left, right, .. } = step {
+                    (*left, *right) = (1, 0);
+                }
+            }
             if kind != Kind::Pairs {
                 let read = Unigrams::of_sentencepiece(bytes, kind, unknown);
                 unigrams = Some(read.map_err(Error::tokenizer)?);

@@ -173,8 +173,16 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
         model.insert("max_input_chars_per_word".into(), u32::MAX.into());
     }
     // What stands for what is unknown has to be among the added tokens, though it is not looked for in texts.
-    let Some(unknown) = model["unk_token"].as_str().map(String::from) else { return Ok(()) };
-    let id = model["vocab"][&unknown].as_u64();
+    let is_unigram = model["type"] == "Unigram";
+    let (unknown, id) = match (model["unk_token"].as_str(), model["unk_id"].as_u64()) {
+        (Some(name), _) => (name.to_owned(), model["vocab"][name].as_u64()),
+        (None, Some(id)) if is_unigram => {
+            let piece = usize::try_from(id).map_or(&Value::Null, |at| &model["vocab"][at]);
+            let missing = || format!("its unknown token {id} is none of its tokens");
+            (piece[0].as_str().ok_or_else(missing)?.to_owned(), Some(id))
+        }
+        _ => return Ok(()),
+    };
     let list = parts.entry("added_tokens").or_insert(Value::Null);
     let is_there = |token: &Value| token["content"] == unknown.as_str();
     if list.as_array().is_some_and(|list| list.iter().any(is_there)) {
