@@ -1,5 +1,5 @@
 """Writes `llm/tests/tokenizers/steps.json`: tokenizers of a few tokens with steps that models in use have, and what `tokenizers` makes of texts; and
-`spaces.json` and `across.model`, the same for SentencePiece.
+`spaces.json`, `across.model`, `suffixes.model`, `characters.model` and `words.model`, the same for SentencePiece.
 
     python tokenizer_steps.py
 """
@@ -26,6 +26,8 @@ TEXTS = (
     "é\x00A😀",
     "<|x|> the <|x|>\n<|y|> word",
 )
+
+ROWS = tuple(letter * count for letter in ("a", "b", "ab", "aab") for count in (2, 3, 5, 8, 13, 31, 64))
 
 
 def letters(*words: str) -> dict[str, int]:
@@ -97,6 +99,28 @@ def made() -> dict[str, Tokenizer]:
     t5.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     t5.decoder = decoders.Metaspace()
 
+    # Ways to cut a row of one character whose sums are the same but for how they are rounded.
+    rows = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), ("▁", -2.3), ("a", -1.1), ("aa", -2.2), ("aaa", -3.3000000000000003)]
+    rows += [("b", -0.7000000001), ("bb", -1.4000000002), ("ab", -1.8), ("▁a", -3.4), ("ba", -1.8)]
+    ties = all["ties"] = special(Tokenizer(models.Unigram(rows, unk_id=0, byte_fallback=False)))
+    ties.pre_tokenizer = pre_tokenizers.Metaspace()
+    ties.decoder = decoders.Metaspace()
+
+    # As the tour of `tokenizers` makes one, which has no decoder.
+    tour = all["tour"] = special(pairs(False))
+    tour.pre_tokenizer = pre_tokenizers.Whitespace()
+
+    # As CLIP's: what ends a word is marked.
+    ended = ["t", "h", "e", "w", "o", "r", "d", "s", ",", "<", ">", "|", "x", "y"]
+    vocab = ["<unk>", *ended, *(piece + "</w>" for piece in ended), "th", "the</w>", "wo", "wor", "word</w>", "word", "words</w>"]
+    merges = [("t", "h"), ("th", "e</w>"), ("w", "o"), ("wo", "r"), ("wor", "d</w>"), ("wor", "d"), ("word", "s</w>")]
+    vocab = {piece: id for id, piece in enumerate(vocab)}
+    suffix = models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", end_of_word_suffix="</w>")
+    suffixed = all["suffixed"] = Tokenizer(suffix)
+    suffixed.add_special_tokens(["<unk>"])
+    suffixed.pre_tokenizer = pre_tokenizers.Whitespace()
+    suffixed.decoder = decoders.BPEDecoder(suffix="</w>")
+
     clipped = all["cut_by_pattern"] = special(pairs(False))
     clipped.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
     return all
@@ -106,16 +130,12 @@ def write_steps() -> None:
     lines = []
     for name, tokenizer in made().items():
         cases = []
-        for text in TEXTS:
+        for text in TEXTS + (ROWS if name == "ties" else ()):
             tokenizer.encode_special_tokens = False
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             tokenizer.encode_special_tokens = True
             plain = tokenizer.encode(text, add_special_tokens=False).ids
-            case = {"text": text, "ids": ids, "plain": plain}
-            # Without a decoder, pieces are shown beside each other, which is no text.
-            if tokenizer.decoder is not None or name in ("words", "delimited"):
-                case["decoded"] = tokenizer.decode(ids)
-            cases.append(case)
+            cases.append({"text": text, "ids": ids, "plain": plain, "decoded": tokenizer.decode(ids)})
         tokenizer.encode_special_tokens = False
         file = json.loads(tokenizer.to_str())
         lines.append(json.dumps({"name": name, "tokenizer": file, "cases": cases}, ensure_ascii=False))
@@ -136,11 +156,31 @@ def write_sentencepiece() -> None:
         minloglevel=2,
     )
     (FOLDER / "across.model").write_bytes(made.getvalue())
+    behind = {"treat_whitespace_as_suffix": True, "remove_extra_whitespaces": False}
+    for kind, file, others in (("char", "characters.model", {}), ("word", "words.model", {}), ("bpe", "suffixes.model", behind)):
+        made = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=made,
+            model_type=kind,
+            vocab_size={"char": 24, "word": 12, "bpe": 36}[kind],
+            hard_vocab_limit=False,
+            normalization_rule_name="identity",
+            minloglevel=2,
+            **others,
+        )
+        (FOLDER / file).write_bytes(made.getvalue())
     forms = []
     for name, texts in (
         ("across.model", ["of the people", "for the words, of the word", "", " ", "   of  the "]),
         # What a map has is replaced whatever follows it.
         ("mapped.model", ["", " ", "  ", "ﬁ\u0301ne", "A\u200d A\u0300\u0301b", "ﬂ\u200d½"]),
+        ("characters.model", ["of the people", "Zoë's people", "", " ", "  of  the "]),
+        ("suffixes.model", ["of the people", "ΣΑΣ Zoë's  people ", "", " "]),
+        ("words.model", ["of the people", "for the unknown people, of the word", "word", "", " ", "  of  the "]),
+        # Ways to cut a row of one character are as likely but for how their sums are rounded.
+        ("unigram.model", [letter * count for letter in ("a", "the", "o", "e ", "日", "\n") for count in (1, 2, 7, 33, 130)]),
+        ("bpe.model", ["".join(bytes([byte]).decode("latin1") for byte in range(1, 256))]),
     ):
         model = sentencepiece.SentencePieceProcessor(model_file=str(FOLDER / name))
         cases = [{"text": given, "ids": (ids := model.encode(given)), "decoded": model.decode(ids)} for given in texts]

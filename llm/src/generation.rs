@@ -2,6 +2,7 @@
 
 #[cfg(feature = "grammar")]
 use crate::grammar::Grammar;
+use crate::logprobs::Logprobs;
 use crate::sampler::Sampling;
 use crate::stats::Stats;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub struct GenerationConfig {
     /// The most tokens that are fed before they are chosen, where the text had them behind the same ones before: 0 is none. The text is the same
     /// (but for what a program rounds otherwise when it takes several tokens), and takes less time where it repeats itself.
     pub lookahead: usize,
+    /// Whether it is told how likely each token was, and how many of the likeliest there were in its place. Logits then come back from devices.
+    pub logprobs: Option<usize>,
     /// What the text has to be. It ends where nothing may follow, or where it may end and the model ends it.
     #[cfg(feature = "grammar")]
     pub grammar: Option<Grammar>,
@@ -56,6 +59,8 @@ pub struct Generation {
     pub text: String,
     /// All tokens that were chosen, that which ended the text included.
     pub tokens: Vec<u32>,
+    /// How likely each of them was, where [that was asked for](GenerationConfig::logprobs).
+    pub logprobs: Vec<Logprobs>,
     /// Why it ended.
     pub finish: Finish,
     /// What it took.

@@ -22,6 +22,7 @@ mod form;
 mod generation;
 #[cfg(feature = "grammar")]
 mod grammar;
+mod logprobs;
 mod lookahead;
 mod mark;
 mod metadata;
@@ -42,6 +43,7 @@ pub use error::Error;
 pub use generation::{Finish, Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
+pub use logprobs::Logprobs;
 pub use mark::Mark;
 pub use metadata::{Metadata, Overrides};
 pub use model::{Failure, Model};

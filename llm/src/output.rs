@@ -23,6 +23,11 @@ impl<'t> Output<'t> {
         Output { stream, stop, text: String::new(), given: 0, on_text }
     }
 
+    /// How many bytes of text there are, given or not.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
+    }
+
     /// Whether the text goes on behind this token.
     pub(crate) fn push(&mut self, token: u32) -> bool {
         let Some(stream) = &mut self.stream else { return false };

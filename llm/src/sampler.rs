@@ -1,16 +1,21 @@
 //! Choosing a token by its logits.
 
 use crate::error::Error;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// How tokens are chosen. The steps come in the order of the fields, which is that of Hugging Face's `transformers` but for the bias: there
-/// it comes first.
+/// How tokens are chosen. The steps come in the order of the fields, which is that of Hugging Face's `transformers` but for the bias, which comes
+/// first there, and the penalties of OpenAI's API, which it does not have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
     /// Logits of tokens that are in the context already are divided by this where positive, and multiplied where negative: 1 is none.
     pub repetition_penalty: f32,
     /// How many of the last tokens the penalty looks at: 0 is all.
     pub repetition_window: usize,
+    /// What logits lose for each time that their token was chosen before, by the same [`Sampler`]: in this generation, not in its prompt. Below 0, they
+    /// gain it.
+    pub frequency_penalty: f32,
+    /// What logits lose once their token was chosen before, as often as that may be.
+    pub presence_penalty: f32,
     /// What is added to the logits of these tokens. Minus infinity forbids one.
     pub logit_bias: Vec<(u32, f32)>,
     /// What logits are divided by. 0 takes the likeliest token, always.
@@ -31,6 +36,8 @@ impl Default for Sampling {
         Sampling {
             repetition_penalty: 1.0,
             repetition_window: 0,
+            frequency_penalty: 0.0,
+            presence_penalty: 0.0,
             logit_bias: Vec::new(),
             temperature: 0.8,
             top_k: 0,
@@ -59,6 +66,12 @@ impl Sampling {
         in_range("min_p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
         let fits = is_usual(repetition_penalty) && repetition_penalty > 0.0;
         in_range("repetition_penalty", repetition_penalty, fits, "a number above 0")?;
+        for (name, penalty) in [
+            ("frequency_penalty", self.frequency_penalty),
+            ("presence_penalty", self.presence_penalty),
+        ] {
+            in_range(name, penalty, penalty.is_finite(), "a number")?;
+        }
         match self.logit_bias.iter().find(|(_, bias)| bias.is_nan()) {
             Some((_, bias)) => in_range("logit_bias", *bias, false, "a number"),
             None => Ok(()),
@@ -82,6 +95,8 @@ pub struct Sampler {
     random: Random,
     /// Tokens that may still be chosen, with their logits or probabilities.
     candidates: Vec<(u32, f32)>,
+    /// How often tokens were chosen, where that is asked.
+    chosen: BTreeMap<u32, u32>,
 }
 
 impl Sampler {
@@ -92,7 +107,7 @@ impl Sampler {
     pub fn new(sampling: Sampling) -> Result<Self, Error> {
         sampling.check()?;
         let random = Random(sampling.seed.unwrap_or_else(Random::any));
-        Ok(Sampler { sampling, random, candidates: Vec::new() })
+        Ok(Sampler { sampling, random, candidates: Vec::new(), chosen: BTreeMap::new() })
     }
 
     /// Whether the likeliest token is always taken.
@@ -103,7 +118,13 @@ impl Sampler {
     /// Whether nothing but the likeliest token needs to be known of the logits.
     pub(crate) fn needs_likeliest_alone(&self) -> bool {
         let Sampling { repetition_penalty, ref logit_bias, top_k, .. } = self.sampling;
-        (self.is_greedy() || top_k == 1) && repetition_penalty == 1.0 && logit_bias.is_empty()
+        let changes = repetition_penalty != 1.0 || self.counts() || !logit_bias.is_empty();
+        (self.is_greedy() || top_k == 1) && !changes
+    }
+
+    /// Whether it matters how often tokens were chosen.
+    fn counts(&self) -> bool {
+        self.sampling.frequency_penalty != 0.0 || self.sampling.presence_penalty != 0.0
     }
 
     /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a number counts as minus infinity.
@@ -113,6 +134,16 @@ impl Sampler {
     pub fn sample(&mut self, logits: &mut [f32], context: &[u32]) -> Result<u32, Error> {
         self.sampling.check_tokens(logits.len())?;
         self.adjust(logits, context);
+        let token = self.choose(logits)?;
+        if self.counts() {
+            let count = self.chosen.entry(token).or_default();
+            *count = count.saturating_add(1);
+        }
+        Ok(token)
+    }
+
+    /// One of the tokens whose logits are adjusted.
+    fn choose(&mut self, logits: &[f32]) -> Result<u32, Error> {
         let nothing = Error::NoToken { logits: logits.len() };
         let likeliest = argmax(logits).ok_or(nothing)?;
         if self.is_greedy() || self.sampling.top_k == 1 {
@@ -131,7 +162,7 @@ impl Sampler {
         Ok(self.candidates.last().map_or(likeliest, |(token, _)| *token))
     }
 
-    /// The penalty and the biases.
+    /// The penalties and the biases.
     fn adjust(&self, logits: &mut [f32], context: &[u32]) {
         let Sampling { repetition_penalty: penalty, repetition_window: window, .. } = self.sampling;
         if penalty != 1.0 {
@@ -142,6 +173,12 @@ impl Sampler {
                 if let Some(logit) = logits.get_mut(token as usize) {
                     *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
                 }
+            }
+        }
+        let Sampling { frequency_penalty, presence_penalty, .. } = self.sampling;
+        for (token, count) in &self.chosen {
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit -= *count as f32 * frequency_penalty + presence_penalty;
             }
         }
         for (token, bias) in &self.sampling.logit_bias {
@@ -337,6 +374,38 @@ mod tests {
         assert_eq!(chosen(&biased, &logits, &[], 1), [0, 0, 1]);
     }
 
+    /// As OpenAI tells it: `logit -= count * frequency_penalty + (count > 0) * presence_penalty`, of what was chosen, not of the prompt.
+    #[test]
+    fn tokens_that_were_chosen_are_penalised() {
+        let run = |frequency_penalty, presence_penalty, logits: &[f32], count| -> Vec<u32> {
+            let sampling = Sampling { frequency_penalty, presence_penalty, ..Sampling::greedy() };
+            let mut sampler = Sampler::new(sampling).unwrap();
+            assert!(!sampler.needs_likeliest_alone());
+            let mut adjusted = logits.to_vec();
+            let chosen = (0..count).map(|_| {
+                adjusted.copy_from_slice(logits);
+                sampler.sample(&mut adjusted, &[0, 0, 0]).unwrap()
+            });
+            chosen.collect()
+        };
+        // 3, 2.25, 1.5, 0.75 for the first; 1.75 for the second.
+        assert_eq!(run(0.75, 0.0, &[3.0, 1.75], 5), [0, 0, 1, 0, 1]);
+        // Once, however often.
+        assert_eq!(run(0.0, 1.0, &[3.0, 2.5], 4), [0, 1, 0, 0]);
+        // 3, 1.5, 1.25, 1 for the first; 2.5, 1 for the second; 1.2 for the third.
+        assert_eq!(run(0.25, 1.25, &[3.0, 2.5, 1.2], 5), [0, 1, 0, 0, 2]);
+        // Below 0, what was said is said again.
+        assert_eq!(run(-1.0, 0.0, &[1.0, 1.0], 3), [0, 0, 0]);
+        let sampling =
+            Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::greedy() };
+        let mut sampler = Sampler::new(sampling).unwrap();
+        for expected in [[2.0, -9.0], [1.25, -9.0], [1.0, -9.0]] {
+            let mut logits = [2.0, -9.0];
+            sampler.sample(&mut logits, &[]).unwrap();
+            assert_eq!(logits, expected);
+        }
+    }
+
     #[test]
     fn biases_of_tokens_that_are_not_there_are_refused() {
         let biased =
@@ -367,10 +436,14 @@ mod tests {
                 top_p: [1e-9, 0.5, 1.0][(random.next() % 3) as usize],
                 min_p: [0.0, 0.5, 1.0][(random.next() % 3) as usize],
                 repetition_penalty: [1.0, 1e-30, 1e30][(random.next() % 3) as usize],
+                frequency_penalty: [0.0, f32::MIN, f32::MAX][(random.next() % 3) as usize],
+                presence_penalty: [0.0, f32::MIN, f32::MAX][(random.next() % 3) as usize],
                 seed: Some(round),
                 ..Sampling::default()
             })
             .unwrap();
+            // What was chosen before counts.
+            let _ = sampler.sample(&mut logits.clone(), &[]);
             let mut adjusted = logits.clone();
             match sampler.sample(&mut adjusted, &[0, 1, 70_000]) {
                 Ok(token) => assert!(adjusted[token as usize] > f32::NEG_INFINITY, "{logits:?}"),
@@ -393,6 +466,8 @@ mod tests {
             (warm(|sampling| sampling.min_p = 1.5), "min_p"),
             (warm(|sampling| sampling.repetition_penalty = 0.0), "repetition_penalty"),
             (warm(|sampling| sampling.logit_bias = vec![(1, f32::NAN)]), "logit_bias"),
+            (warm(|sampling| sampling.frequency_penalty = f32::NAN), "frequency_penalty"),
+            (warm(|sampling| sampling.presence_penalty = f32::INFINITY), "presence_penalty"),
         ] {
             assert!(Sampler::new(sampling).unwrap_err().to_string().starts_with(name));
         }

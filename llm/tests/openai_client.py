@@ -87,6 +87,44 @@ def functions(client: openai.OpenAI, options: dict) -> None:
     assert plain.message.content == untold.message.content
 
 
+def likelihoods(client: openai.OpenAI, options: dict) -> None:
+    """How likely tokens were, in both forms, streamed and whole; several texts; and penalties."""
+    asked = options | {"logprobs": True, "top_logprobs": 5}
+    whole = client.chat.completions.create(**asked).choices[0]
+    content = whole.logprobs.content
+    assert "".join(token.token for token in content) == whole.message.content
+    assert b"".join(bytes(token.bytes) for token in content).decode() == whole.message.content
+    assert all(token.top_logprobs[0].logprob == token.logprob and len(token.top_logprobs) == 5 for token in content)
+    chunks = client.chat.completions.create(**asked, stream=True)
+    logprobs = [chunk.choices[0].logprobs for chunk in chunks]
+    assert [token for told in logprobs if told for token in told.content] == content
+    assert client.chat.completions.create(**options).choices[0].logprobs is None
+
+    prompt = {"model": options["model"], "prompt": "In those days", "temperature": 0, "max_tokens": 12, "logprobs": 3}
+    whole = client.completions.create(**prompt).choices[0]
+    told = whole.logprobs
+    assert "".join(told.tokens) == whole.text and len(told.token_logprobs) == len(told.top_logprobs) == 12
+    assert all(whole.text[offset:].startswith(token) for offset, token in zip(told.text_offset, told.tokens))
+    chunks = [chunk.choices[0].logprobs for chunk in client.completions.create(**prompt, stream=True)]
+    assert [offset for chunk in chunks if chunk for offset in chunk.text_offset] == told.text_offset
+
+    several = options | {"temperature": 1, "seed": 3, "n": 4}
+    whole = client.chat.completions.create(**several)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2, 3]
+    texts = [choice.message.content for choice in whole.choices]
+    assert len(set(texts)) > 1 and whole.usage.completion_tokens > 20, texts
+    streamed = ["", "", "", ""]
+    for chunk in client.chat.completions.create(**several, stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert streamed == texts, (streamed, texts)
+    assert len(client.completions.create(**prompt, n=2, best_of=2).choices) == 2
+
+    longer = options | {"max_tokens": 80}
+    usual = client.chat.completions.create(**longer).choices[0].message.content
+    varied = client.chat.completions.create(**longer, presence_penalty=1.5, frequency_penalty=0.5).choices[0].message.content
+    assert usual != varied
+
+
 def main() -> None:
     client = openai.OpenAI(base_url=f"{BASE}/v1", api_key=KEY, max_retries=0)
     name = client.models.list().data[0].id
@@ -108,9 +146,12 @@ def main() -> None:
     assert 0 <= int(told.choices[0].message.content) <= 99, told
 
     functions(client, options | {"max_tokens": 120})
+    likelihoods(client, options)
 
     for wrong, error in (
-        ({"n": 2}, openai.BadRequestError),
+        ({"n": 17}, openai.BadRequestError),
+        ({"top_logprobs": 3}, openai.BadRequestError),
+        ({"presence_penalty": 3}, openai.BadRequestError),
         ({"temperature": -1}, openai.BadRequestError),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "sausage"}}}}, openai.BadRequestError),
         ({"tools": [{"type": "function", "function": {"parameters": {}}}]}, openai.BadRequestError),

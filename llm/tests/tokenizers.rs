@@ -341,4 +341,9 @@ fn bytes_that_have_another_token_have_their_text() {
     let tokenizer = Tokenizer::from_bytes(form["tokenizer"].to_string().as_bytes()).unwrap();
     let byte = |byte: u8| 3 + u32::from(byte);
     assert_eq!(tokenizer.decode(&[byte(b'A'), byte(b'B'), byte(b'\n')]), "AB\n");
+    for name in ["bpe.model", "unigram.model"] {
+        let tokenizer = Tokenizer::load(path(name)).unwrap();
+        let all: Vec<u32> = (b'!'..=b'~').map(byte).collect();
+        assert_eq!(tokenizer.decode(&all).as_bytes(), (b'!'..=b'~').collect::<Vec<u8>>(), "{name}");
+    }
 }

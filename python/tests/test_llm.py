@@ -1,6 +1,7 @@
 """Language models, against what PyTorch chooses."""
 
 import json
+import math
 import threading
 from pathlib import Path
 from typing import Any, Optional
@@ -110,6 +111,21 @@ def test_text_fits_a_schema_and_a_seed(runner: llm.Runner) -> None:
         "In the beginning", temperature=0.0, max_new_tokens=1, logit_bias={forbidden: float("-inf")}
     )
     assert made.tokens != [forbidden]
+
+
+def test_likelihoods_are_told(runner: llm.Runner) -> None:
+    made = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, logprobs=3)
+    assert [told.token for told in made.logprobs] == made.tokens
+    for told, behind in zip(made.logprobs, made.logprobs[1:]):
+        assert told.likeliest[0] == (told.token, told.logprob) and len(told.likeliest) == 3
+        assert sum(math.exp(logprob) for _, logprob in told.likeliest) <= 1.00001
+        assert runner.tokenizer.decode([told.token]).strip() in made.text[told.offset : behind.offset]
+    runner.reset()
+    plain = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30)
+    assert plain.tokens == made.tokens and plain.logprobs == []
+    runner.reset()
+    varied = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, presence_penalty=2.0, frequency_penalty=1.0)
+    assert len(set(varied.tokens)) > len(set(plain.tokens))
 
 
 def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:

@@ -149,7 +149,8 @@ class Tokenizer:
     def eos(self) -> Optional[int]: ...
 
 #: Text, tokens, why it ended, and statistics.
-Generated = tuple[str, list[int], str, dict[str, Any]]
+Logprobs = tuple[int, float, list[tuple[int, float]], int]
+Generated = tuple[str, list[int], list[Logprobs], str, dict[str, Any]]
 
 class Runner:
     """A language model; see `torchlet.llm.Runner`."""

@@ -30,6 +30,7 @@ __all__ = [
     "Generation",
     "GenerationConfig",
     "Image",
+    "Logprobs",
     "Overrides",
     "Picture",
     "Runner",
@@ -70,6 +71,8 @@ class Sampling:
         min_p: Only tokens are considered that are at least this part as likely as the likeliest.
         repetition_penalty: Makes tokens less likely that are in the context already; 1 is none.
         repetition_window: How many of the last tokens that looks at; 0 is all.
+        frequency_penalty: What logits lose for each time that their token was generated before; 0 is none.
+        presence_penalty: What logits lose once their token was generated before.
         logit_bias: What is added to the logits of tokens: a dictionary, or pairs; minus infinity forbids a token.
         seed: Where random numbers start: the same seed gives the same text.
     """
@@ -80,6 +83,8 @@ class Sampling:
     min_p: float = 0.0
     repetition_penalty: float = 1.0
     repetition_window: int = 0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
     logit_bias: Union[Mapping[int, float], Sequence[tuple[int, float]]] = ()
     seed: Optional[int] = None
 
@@ -102,6 +107,7 @@ class GenerationConfig:
         num_eos: How many of the token that ends a text go behind it.
         stop: Texts that end the generation, and are no part of it; one, or several.
         lookahead: The most tokens that are fed before they are chosen, where the text had them before; 0 is none.
+        logprobs: Of how many of the likeliest tokens it is told how likely they were, beside each that was chosen; of none at all, unless set.
         json_schema: The JSON schema that the text has to fit: a dictionary, or its JSON.
     """
 
@@ -114,6 +120,7 @@ class GenerationConfig:
     num_eos: int = 0
     stop: Union[str, Sequence[str]] = ()
     lookahead: int = 0
+    logprobs: Optional[int] = None
     json_schema: Union[str, Mapping[str, Any], None] = None
 
     def __post_init__(self) -> None:
@@ -197,6 +204,23 @@ class Stats:
 
 
 @dataclass(frozen=True)
+class Logprobs:
+    """How likely a token was, by the logits that the program gave, before anything of `Sampling` changed them.
+
+    Attributes:
+        token: The token.
+        logprob: The natural logarithm of its probability.
+        likeliest: As many of the likeliest tokens as were asked for, with the logarithms of theirs.
+        offset: Where in the text the token's begins.
+    """
+
+    token: int
+    logprob: float
+    likeliest: list[tuple[int, float]]
+    offset: int
+
+
+@dataclass(frozen=True)
 class Generation:
     """What was generated.
 
@@ -206,6 +230,7 @@ class Generation:
         finish: Why it ended: `"stop"`, `"length"`, `"context"` (which is full), or `"stopped"`.
         stats: What it took.
         tool_calls: The functions that the model calls, as OpenAI's API has it: the next messages have these, and what they gave.
+        logprobs: How likely each of the tokens was, where that was asked for.
     """
 
     text: str
@@ -213,11 +238,13 @@ class Generation:
     finish: str
     stats: Stats
     tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)
 
 
 def _generation(made: _torchlet.Generated, calls: Sequence[tuple[str, str]] = ()) -> Generation:
-    text, tokens, finish, stats = made
-    return Generation(text, tokens, finish, Stats(**stats), [_call(name, arguments) for name, arguments in calls])
+    text, tokens, logprobs, finish, stats = made
+    called = [_call(name, arguments) for name, arguments in calls]
+    return Generation(text, tokens, finish, Stats(**stats), called, [Logprobs(*told) for told in logprobs])
 
 
 def _call(name: str, arguments: str) -> dict[str, Any]:

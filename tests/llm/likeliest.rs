@@ -128,6 +128,16 @@ fn agrees(name: &str, processor: RunOn, lookahead: usize) {
             assert_eq!(is_asked, config.sampling.logit_bias.is_empty(), "{name}");
         }
         assert_eq!(tokens, &chosen[..count], "{name} {processor:?} in parts");
+        // Where it is asked how likely they were, logits are looked at, and the same ones chosen.
+        runner.reset().unwrap();
+        counts.asked.store(0, Ordering::Relaxed);
+        let config = GenerationConfig { logprobs: Some(2), ..plain.clone() };
+        let found = runner.generate_tokens(&prompt, &config, |_| ()).unwrap();
+        assert_eq!(counts.asked.load(Ordering::Relaxed), 0, "{name}");
+        assert_eq!(found.tokens, &chosen[..count], "{name} {processor:?} with likelihoods");
+        let told = found.logprobs.iter();
+        assert!(told.clone().all(|told| told.likeliest[0] == (told.token, told.logprob)), "{name}");
+        assert_eq!(told.map(|told| told.token).collect::<Vec<_>>(), found.tokens);
     }
 }
 

@@ -293,6 +293,74 @@ fn statistics_have_the_names_of_executorch() {
     assert!(order.windows(2).all(|pair| at(pair[0]) <= at(pair[1]) + 1), "{json}");
 }
 
+/// How likely tokens were, by the logits that the program gave, whatever was done to these before one was chosen.
+#[test]
+fn likelihoods_are_those_of_the_programs_logits() {
+    let case = &expected()[0];
+    let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
+    let mut runner = runner("fp32", RunOn::AsExported);
+    let told = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let telling = told.clone();
+    runner.on_token(move |token, logprobs| {
+        telling.lock().unwrap().push((token, logprobs.cloned()));
+    });
+    let config = |change: fn(&mut Sampling)| {
+        let mut config = GenerationConfig { num_bos: 0, logprobs: Some(4), ..greedy(40) };
+        change(&mut config.sampling);
+        config
+    };
+    let configs = [
+        config(|_| ()),
+        config(|sampling| sampling.presence_penalty = 1.5),
+        config(|sampling| {
+            (sampling.temperature, sampling.top_p, sampling.seed) = (1.3, 0.9, Some(3));
+            sampling.logit_bias = vec![(7, 3.0)];
+        }),
+        GenerationConfig { lookahead: 0, logprobs: None, ..config(|_| ()) },
+    ];
+    for (number, config) in configs.iter().enumerate() {
+        runner.reset().unwrap();
+        told.lock().unwrap().clear();
+        let found = runner.generate_tokens(&prompt, config, |_| ()).unwrap();
+        let told: Vec<_> = told.lock().unwrap().drain(..).collect();
+        assert_eq!(found.tokens, told.iter().map(|(token, _)| *token).collect::<Vec<_>>());
+        let told: Vec<_> = told.into_iter().filter_map(|(_, logprobs)| logprobs).collect();
+        assert_eq!(found.logprobs, told);
+        if number == 0 || number == 3 {
+            assert_eq!(found.tokens, &chosen[..40]);
+        }
+        if config.logprobs.is_none() {
+            assert!(told.is_empty());
+            continue;
+        }
+        // Fed token by token, and computed from the whole distribution.
+        let mut other = runner.session().unwrap();
+        other.prefill_tokens(&prompt).unwrap();
+        for (at, told) in told.iter().enumerate() {
+            let logits = other.logits().unwrap();
+            let total: f64 = logits.iter().map(|logit| f64::from(*logit).exp()).sum();
+            let logprob = |token: u32| f64::from(logits[token as usize]) - total.ln();
+            let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+            order.sort_by(|a, b| logprob(*b).total_cmp(&logprob(*a)));
+            assert_eq!(told.token, found.tokens[at]);
+            let tokens: Vec<u32> = told.likeliest.iter().map(|(token, _)| *token).collect();
+            assert_eq!(tokens, order[..4]);
+            let own = (told.token, told.logprob);
+            for (token, found) in told.likeliest.iter().chain([&own]) {
+                assert!((f64::from(*found) - logprob(*token)).abs() < 1e-4, "{found}");
+            }
+            other.prefill_tokens(&[told.token]).unwrap();
+        }
+        // Where texts begin: each is what is between two of them.
+        let offsets = told.iter().map(|told| told.offset).chain([found.text.len()]);
+        let offsets: Vec<usize> = offsets.collect();
+        for (told, ends) in told.iter().zip(offsets.windows(2)) {
+            let text = runner.tokenizer().token_bytes(told.token);
+            assert_eq!(found.text.as_bytes()[ends[0]..ends[1]], text);
+        }
+    }
+}
+
 /// Programs that are no language model's say so, and by what.
 #[test]
 fn other_programs_are_refused() {

@@ -80,6 +80,12 @@ pub(crate) struct SamplingOptions {
     /// Make tokens that were there before less likely, above 1
     #[arg(long, value_name = "R", default_value_t = 1.0)]
     pub(crate) repetition_penalty: f32,
+    /// Make tokens less likely for each time that they were generated, above 0, or likelier
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_hyphen_values = true)]
+    pub(crate) frequency_penalty: f32,
+    /// Make tokens less likely that were generated, however often, above 0, or likelier
+    #[arg(long, value_name = "P", default_value_t = 0.0, allow_hyphen_values = true)]
+    pub(crate) presence_penalty: f32,
     /// Add to a token's logit; may be given several times
     #[arg(long, value_name = "ID=BIAS", value_parser = bias, allow_hyphen_values = true)]
     pub(crate) logit_bias: Vec<(u32, f32)>,
@@ -158,6 +164,8 @@ impl SamplingOptions {
                 top_p: self.top_p,
                 min_p: self.min_p,
                 repetition_penalty: self.repetition_penalty,
+                frequency_penalty: self.frequency_penalty,
+                presence_penalty: self.presence_penalty,
                 logit_bias: self.logit_bias.clone(),
                 seed: self.seed,
                 ..Sampling::default()

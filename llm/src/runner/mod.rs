@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::generation::{Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
+use crate::logprobs::Logprobs;
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
 use crate::sampler::Sampling;
@@ -22,6 +23,8 @@ use torchlet_core::TensorInfo;
 
 /// Whether a generation should end.
 type IsOver = Box<dyn Fn() -> bool + Send>;
+/// What is told of tokens.
+type OnToken = Box<dyn FnMut(u32, Option<&Logprobs>) + Send>;
 
 /// A language model with its tokenizer, and the tokens that it has seen.
 ///
@@ -41,6 +44,7 @@ pub struct Runner {
     next: Next,
     stop: Stop,
     is_over: IsOver,
+    on_token: OnToken,
     load_started: SystemTime,
     load: Duration,
 }
@@ -86,6 +90,7 @@ impl Runner {
             next: Next::Nothing,
             stop: Stop::default(),
             is_over: Box::new(|| false),
+            on_token: Box::new(|_, _| ()),
             load_started,
             load: start.elapsed(),
         })
@@ -121,6 +126,7 @@ impl Runner {
             next: Next::Nothing,
             stop: Stop::default(),
             is_over: Box::new(|| false),
+            on_token: Box::new(|_, _| ()),
             load_started,
             load: start.elapsed(),
         })
@@ -132,7 +138,7 @@ impl Runner {
     }
 
     /// The tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 
@@ -158,6 +164,12 @@ impl Runner {
     /// each part of a prompt, from the beginning of a generation, where a [`Stop`] would come too soon. Of several, the last one is asked.
     pub fn stop_when(&mut self, is_over: impl Fn() -> bool + Send + 'static) {
         self.is_over = Box::new(is_over);
+    }
+
+    /// Tells of each token as soon as it is chosen, before text that it completes is given, with [how likely](GenerationConfig::logprobs) it was, where
+    /// that is asked for. Of several, the last one is told.
+    pub fn on_token(&mut self, tell: impl FnMut(u32, Option<&Logprobs>) + Send + 'static) {
+        self.on_token = Box::new(tell);
     }
 
     /// Whether what is fed or generated should end.

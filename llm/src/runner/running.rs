@@ -8,6 +8,7 @@ use crate::form::Form;
 use crate::generation::{Finish, Generation, GenerationConfig};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
+use crate::logprobs::Distribution;
 use crate::lookahead::Ahead;
 use crate::output::Output;
 use crate::sampler::Sampler;
@@ -80,7 +81,7 @@ impl Runner {
         stats.started = started;
         let pending = usize::from(matches!(self.next, Next::Token(_)));
         let before = self.context.len() + pending;
-        let (mut tokens, mut finish) = (Vec::new(), Finish::Stopped);
+        let (mut tokens, mut logprobs, mut finish) = (Vec::new(), Vec::new(), Finish::Stopped);
         let mut form = self.form(config)?;
         let mut ahead = Ahead::new(&[], []).1;
         if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
@@ -88,7 +89,8 @@ impl Runner {
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }
-        let likeliest = sampler.needs_likeliest_alone() && form.is_free();
+        let likeliest =
+            sampler.needs_likeliest_alone() && form.is_free() && config.logprobs.is_none();
         // Where no token may be chosen, the next generation may choose it in another way.
         let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
         let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
@@ -124,8 +126,10 @@ impl Runner {
                 }
             }
             let (context, ends) = (&self.context, &self.metadata.eos_ids);
+            let mut given = None;
             let token = match &mut self.next {
                 Next::Logits(logits) => timed(&mut stats.sampling, || {
+                    given = config.logprobs.map(|count| (Distribution::of(logits), count));
                     form.mask(logits, ends)?;
                     sampler.sample(logits, context)
                 })?,
@@ -139,6 +143,9 @@ impl Runner {
             if tokens.len() == 1 {
                 stats.first_token = start.elapsed();
             }
+            let told = given.map(|(given, count)| given.tell(token, count, output.len()));
+            (self.on_token)(token, told.as_ref());
+            logprobs.extend(told);
             let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);
             if ends || !output.push(token) || !form.accept(token)? {
                 finish = Finish::Stop;
@@ -149,6 +156,6 @@ impl Runner {
         stats.execution = feeding.execution;
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
-        Ok(Generation { text, tokens, finish, stats })
+        Ok(Generation { text, tokens, logprobs, finish, stats })
     }
 }

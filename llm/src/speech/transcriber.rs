@@ -258,7 +258,7 @@ impl Transcriber {
         }
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
-        let generation = Generation { text, tokens, finish, stats };
+        let generation = Generation { text, tokens, logprobs: Vec::new(), finish, stats };
         Ok(Transcription { generation, segments, language })
     }
 

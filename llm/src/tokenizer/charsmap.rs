@@ -202,14 +202,15 @@ fn base64(text: &str) -> Result<Vec<u8>, String> {
 }
 
 /// A field of a protocol buffer's message.
-enum Field<'m> {
+pub(super) enum Field<'m> {
     Bytes(&'m [u8]),
     Word(u32),
+    Varint(u64),
     Other,
 }
 
 /// The fields of a message, with their numbers.
-fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), String>> {
+pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field<'_>), String>> {
     std::iter::from_fn(move || {
         if rest.is_empty() {
             return None;
@@ -232,7 +233,7 @@ fn field<'m>(rest: &mut &'m [u8]) -> Option<(u64, Field<'m>)> {
     let field = match tag & 7 {
         1 => take(8).map(|_| Field::Other)?,
         5 => Field::Word(u32::from_le_bytes(take(4)?.try_into().ok()?)),
-        0 => varint(rest).map(|_| Field::Other)?,
+        0 => Field::Varint(varint(rest)?),
         2 => {
             let count = usize::try_from(varint(rest)?).ok()?;
             let (taken, behind) = rest.split_at_checked(count)?;

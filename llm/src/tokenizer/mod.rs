@@ -8,9 +8,9 @@ mod charsmap;
 mod growth;
 mod llama2c;
 mod pipeline;
-mod reversed;
 mod rewrite;
 mod stream;
+mod unigram;
 
 pub use stream::TextStream;
 
@@ -20,14 +20,15 @@ use kitoken::convert::{
     convert_sentencepiece, convert_tekken, convert_tiktoken, convert_tokenizers,
 };
 use kitoken::{
-    CharsMap, Definition, Normalization, Processing, Regex, SpecialToken, SpecialTokenKind, Split,
-    SplitBehavior,
+    CharsMap, Decoding, Definition, Normalization, Processing, Regex, SpecialToken,
+    SpecialTokenKind, Split, SplitBehavior,
 };
 use llama2c::Llama2c;
 use pipeline::Pipeline;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use unigram::{Kind, Unigrams};
 
 /// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -61,7 +62,7 @@ const LLAMA3_SPECIAL_COUNT: usize = 256;
 pub enum TokenizerFormat {
     /// Hugging Face's `tokenizer.json`.
     HuggingFace,
-    /// A SentencePiece model, of pairs or unigrams.
+    /// A SentencePiece model.
     SentencePiece,
     /// Lines of tokens in base 64 and their ranks; cut and with special tokens as Llama 3's, unless the number of tokens is another known
     /// one's.
@@ -159,6 +160,11 @@ impl Tokenizer {
         }
         // Others are looked through for added tokens when they were normalised.
         let (mut before, mut scores) = (usize::MAX, Vec::new());
+        let kind = match format {
+            TokenizerFormat::SentencePiece => Kind::of(bytes).map_err(Error::tokenizer)?,
+            _ => Kind::Pairs,
+        };
+        let mut unigrams = Unigrams::of_json(&file);
         let definition = match format {
             TokenizerFormat::HuggingFace => {
                 let rewritten = rewrite::of(&mut file)
@@ -166,7 +172,10 @@ impl Tokenizer {
                 (before, scores) = (rewritten.normalization, rewritten.scores);
                 convert_tokenizers(rewritten.text)
             }
-            TokenizerFormat::SentencePiece => convert_sentencepiece(bytes),
+            TokenizerFormat::SentencePiece => match kind {
+                Kind::Pairs => convert_sentencepiece(bytes),
+                _ => convert_sentencepiece(unigram::as_unigrams(bytes)),
+            },
             TokenizerFormat::Tekken => convert_tekken(bytes),
             _ => convert_tiktoken(bytes),
         };
@@ -196,10 +205,28 @@ impl Tokenizer {
             (TokenizerFormat::SentencePiece, Some(map)) => Some(CharacterMap::new(map)),
             _ => None,
         };
-        if format == TokenizerFormat::SentencePiece
-            && pipeline::has_pieces_across_words(&definition.model)
-        {
-            definition.config.split.clear();
+        if format == TokenizerFormat::SentencePiece {
+            let unknown = |token: &&SpecialToken| token.kind == SpecialTokenKind::Unknown;
+            let unknown = definition.specials.iter().find(unknown).map(|token| token.id);
+            // Of unknown characters in a row, there is one; and it is the space in front that a text loses, also where they are behind words.
+            definition
+                .config
+                .processing
+                .retain(|step| !matches!(step, Processing::Collapse { .. }));
+            let collapse = unknown.map(|id| Processing::Collapse { id });
+            definition.config.processing.extend(collapse);
+            for step in &mut definition.config.decoding {
+                if let Decoding::Strip { left, right, .. } = step {
+                    (*left, *right) = (1, 0);
+                }
+            }
+            if kind != Kind::Pairs {
+                let read = Unigrams::of_sentencepiece(bytes, kind, unknown);
+                unigrams = Some(read.map_err(Error::tokenizer)?);
+            }
+            if unigrams.is_some() || pipeline::has_pieces_across_words(&definition.model) {
+                definition.config.split.clear();
+            }
         }
         let (growth, behind) = growth::of(&definition, of_map);
         let longest = definition.model.vocab().iter().map(|token| token.bytes.len()).max();
@@ -221,8 +248,14 @@ impl Tokenizer {
         let bos = find(&["<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[CLS]"]);
         let eos =
             find(&["<|end_of_text|>", "</s>", "<eos>", "<|endoftext|>", "<|im_end|>", "[SEP]"]);
-        let pipeline =
-            Pipeline::new(definition, before, map, &file).map_err(|error| fail(&error))?;
+        let byte_tokens = match format {
+            TokenizerFormat::HuggingFace | TokenizerFormat::SentencePiece => {
+                unigram::byte_tokens(bytes, &file)
+            }
+            _ => Vec::new(),
+        };
+        let pipeline = Pipeline::new(definition, before, map, (unigrams, &byte_tokens), &file)
+            .map_err(|error| fail(&error))?;
         Ok(Tokenizer {
             format,
             model: Model::Kitoken(Box::new(pipeline)),
@@ -321,17 +354,30 @@ impl Tokenizer {
         }
     }
 
-    /// What each token adds to a text behind others: nothing, where it is special.
+    /// What a token adds to a text behind others, which may be a part of a character: nothing, where it is special.
+    pub fn token_bytes(&self, token: u32) -> Vec<u8> {
+        let (behind, before) = self.beginning();
+        self.added(&behind, &before, token)
+    }
+
+    /// The same of each token.
     #[cfg(feature = "grammar")]
     pub(crate) fn token_texts(&self) -> Vec<Vec<u8>> {
-        // Spaces in front of a text are left out: so there is something.
+        let (behind, before) = self.beginning();
+        let tokens = 0..u32::try_from(self.size).unwrap_or(u32::MAX);
+        tokens.map(|token| self.added(&behind, &before, token)).collect()
+    }
+
+    /// Something in front, as tokens and as text: spaces at the beginning of a text are left out.
+    fn beginning(&self) -> (Vec<u32>, Vec<u8>) {
         let behind = self.encode_plain("a").unwrap_or_default();
         let before = self.decode_bytes(&behind);
-        let text = |token: u32| {
-            let both = self.decode_bytes(&[&behind[..], &[token]].concat());
-            both.strip_prefix(before.as_slice()).unwrap_or_default().to_vec()
-        };
-        (0..u32::try_from(self.size).unwrap_or(u32::MAX)).map(text).collect()
+        (behind, before)
+    }
+
+    fn added(&self, behind: &[u32], before: &[u8], token: u32) -> Vec<u8> {
+        let both = self.decode_bytes(&[behind, &[token]].concat());
+        both.strip_prefix(before).unwrap_or_default().to_vec()
     }
 
     /// The text of tokens; what is no text is replaced. [`TextStream`] does this token by token.

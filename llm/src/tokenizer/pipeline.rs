@@ -2,7 +2,7 @@
 
 use super::added::{AddedTokens, Part};
 use super::charsmap::CharacterMap;
-use super::reversed::ReversedBytes;
+use super::unigram::Unigrams;
 use kitoken::{
     Definition, EncodeError, Kitoken, Model, Normalization, SpecialToken, SpecialTokenKind,
 };
@@ -18,7 +18,10 @@ pub(super) struct Pipeline {
     added: AddedTokens,
     /// Steps before added tokens are looked for a second time, and those behind.
     steps: (Vec<Step>, Vec<Step>),
-    reversed: ReversedBytes,
+    /// What texts are looked up in, where that is not the model.
+    unigrams: Option<Unigrams>,
+    /// How tokens are called, where the file does not say how they become text: then their names are put beside each other.
+    names: BTreeMap<u32, String>,
     /// Tokens without text.
     silent: BTreeSet<u32>,
     /// Tokens of which another has the same byte.
@@ -55,12 +58,13 @@ fn changed<'t>(steps: &[Step], text: &'t str, is_start: bool, is_end: bool) -> C
 }
 
 impl Pipeline {
-    /// From a definition, the steps in it that come before added tokens are looked for again, the map of characters of a SentencePiece model, and the
-    /// file where that is a `tokenizer.json`.
+    /// From a definition, the steps in it that come before added tokens are looked for again, the map of characters of a SentencePiece model, what unigrams
+    /// are looked up in, and the file where that is a `tokenizer.json`.
     pub(super) fn new(
         mut definition: Definition,
         before: usize,
         map: Option<CharacterMap>,
+        (unigrams, byte_tokens): (Option<Unigrams>, &[(u8, u32)]),
         file: &serde_json::Value,
     ) -> Result<Self, String> {
         let mut map = map;
@@ -100,11 +104,11 @@ impl Pipeline {
         };
         let silent = definition.specials.iter().filter(|token| is_silent(token));
         let silent = silent.map(|token| token.id).collect();
-        let reversed = ReversedBytes::of(&definition.model);
-        let bytes = same_bytes(&definition.model, file);
+        let bytes = same_bytes(&definition.model, byte_tokens);
         complete_scores(&mut definition.model, file);
         let model = Kitoken::from_definition(definition).map_err(|error| error.to_string())?;
-        Ok(Pipeline { model, added, steps: (steps, behind), reversed, silent, bytes })
+        let names = names(file);
+        Ok(Pipeline { model, added, steps: (steps, behind), unigrams, names, silent, bytes })
     }
 
     pub(super) fn encode(&self, text: &str, specials: bool) -> Result<Vec<u32>, EncodeError> {
@@ -133,7 +137,14 @@ impl Pipeline {
                 let text = text.get(range).unwrap_or_default();
                 let text = changed(&self.steps.1, text, outer.0 && inner.0, outer.1 && inner.1);
                 let none: &[SpecialTokenKind] = &[];
-                tokens.extend(self.reversed.repair(self.model.encode(&text, none)?));
+                match &self.unigrams {
+                    None => tokens.extend(self.model.encode(&text, none)?),
+                    Some(unigrams) => {
+                        for (from, to) in self.model.config().split(&text) {
+                            unigrams.encode(text.get(from..to).unwrap_or_default(), &mut tokens);
+                        }
+                    }
+                }
             }
         }
         Ok(tokens)
@@ -142,35 +153,53 @@ impl Pipeline {
     /// The bytes of tokens; `None` where one of them is unknown.
     pub(super) fn decode(&self, tokens: &[u32]) -> Option<Vec<u8>> {
         let tokens = tokens.iter().filter(|token| !self.silent.contains(token));
+        if !self.names.is_empty() {
+            let names: Option<Vec<&str>> =
+                tokens.map(|token| self.names.get(token).map(String::as_str)).collect();
+            return Some(names?.join(" ").into_bytes());
+        }
         let tokens = tokens.map(|token| *self.bytes.get(token).unwrap_or(token));
         self.model.decode(tokens.collect::<Vec<u32>>(), false).ok()
     }
 }
 
-/// Tokens such as `<0x41>` of a `tokenizer.json` that are left out because another is that character.
-fn same_bytes(model: &Model, file: &serde_json::Value) -> BTreeMap<u32, u32> {
-    let vocab = &file["model"]["vocab"];
-    let number = |name: &str| match vocab {
-        serde_json::Value::Object(vocab) => vocab.get(name)?.as_u64(),
-        serde_json::Value::Array(vocab) => {
-            vocab.iter().position(|piece| piece[0] == name).map(|at| at as u64)
-        }
+/// Tokens such as `<0x41>` that are left out because another is that character.
+fn same_bytes(model: &Model, byte_tokens: &[(u8, u32)]) -> BTreeMap<u32, u32> {
+    let single = model.vocab().iter().filter_map(|token| match token.bytes[..] {
+        [byte @ 0..0x80] => Some((byte, token.id)),
         _ => None,
-    };
-    let mut same = BTreeMap::new();
-    if file["model"]["byte_fallback"] != true {
-        return same;
+    });
+    let single: BTreeMap<u8, u32> = single.collect();
+    let pairs = byte_tokens.iter().filter_map(|(byte, token)| Some((*token, *single.get(byte)?)));
+    pairs.filter(|(token, other)| token != other).collect()
+}
+
+/// The names of all tokens of a `tokenizer.json` without a decoder; none for other files.
+fn names(file: &serde_json::Value) -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    // Names of bytes would be read by nobody.
+    let is_of_bytes = file["pre_tokenizer"].to_string().contains("\"ByteLevel\"");
+    if file.is_null() || !file["decoder"].is_null() || is_of_bytes {
+        return names;
     }
-    for token in model.vocab() {
-        if let [byte @ 0..0x80] = token.bytes[..]
-            && let Some(other) = number(&format!("<0x{byte:02X}>"))
-            && let Ok(other) = u32::try_from(other)
-            && other != token.id
-        {
-            same.insert(other, token.id);
+    let mut add = |id: Option<u64>, name: Option<&str>| {
+        if let (Some(id), Some(name)) = (id.and_then(|id| u32::try_from(id).ok()), name) {
+            names.insert(id, name.to_owned());
         }
+    };
+    match &file["model"]["vocab"] {
+        serde_json::Value::Object(vocab) => {
+            vocab.iter().for_each(|(name, id)| add(id.as_u64(), Some(name)));
+        }
+        serde_json::Value::Array(vocab) => {
+            (0u64..).zip(vocab).for_each(|(id, piece)| add(Some(id), piece[0].as_str()));
+        }
+        _ => {}
     }
-    same
+    for token in file["added_tokens"].as_array().into_iter().flatten() {
+        add(token["id"].as_u64(), token["content"].as_str());
+    }
+    names
 }
 
 /// `kitoken` 0.11 leaves out such tokens, and keeps their scores.

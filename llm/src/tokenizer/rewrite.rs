@@ -126,6 +126,9 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
             return Ok(());
         }
+        "UnicodeScripts" => {
+            return Err("it cuts texts where their script changes (UnicodeScripts)".into());
+        }
         "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
         "Metaspace" if !is_first && prefixes(&step) => {
             // Words with one space in front of each.
@@ -170,8 +173,16 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
         model.insert("max_input_chars_per_word".into(), u32::MAX.into());
     }
     // What stands for what is unknown has to be among the added tokens, though it is not looked for in texts.
-    let Some(unknown) = model["unk_token"].as_str().map(String::from) else { return Ok(()) };
-    let id = model["vocab"][&unknown].as_u64();
+    let is_unigram = model["type"] == "Unigram";
+    let (unknown, id) = match (model["unk_token"].as_str(), model["unk_id"].as_u64()) {
+        (Some(name), _) => (name.to_owned(), model["vocab"][name].as_u64()),
+        (None, Some(id)) if is_unigram => {
+            let piece = usize::try_from(id).map_or(&Value::Null, |at| &model["vocab"][at]);
+            let missing = || format!("its unknown token {id} is none of its tokens");
+            (piece[0].as_str().ok_or_else(missing)?.to_owned(), Some(id))
+        }
+        _ => return Ok(()),
+    };
     let list = parts.entry("added_tokens").or_insert(Value::Null);
     let is_there = |token: &Value| token["content"] == unknown.as_str();
     if list.as_array().is_some_and(|list| list.iter().any(is_there)) {
@@ -224,6 +235,8 @@ mod tests {
         let mut inside = pairs;
         inside["continuing_subword_prefix"] = "##".into();
         assert!(refused(&file(Value::Null, inside)).contains("##"));
+        let scripts = json!({"type": "UnicodeScripts"});
+        assert!(refused(&file(scripts, json!({}))).contains("UnicodeScripts"));
         let words = json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"});
         assert!(refused(&file(Value::Null, words)).contains("<unk>"));
         assert!(of(&json!([])).is_err() && of(&json!({})).is_err());

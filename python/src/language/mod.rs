@@ -23,8 +23,10 @@ use std::sync::Arc;
 use torchlet::core::TensorInfo;
 use torchlet::llm::{self, Finish, Input, Said, Stop, ToolCalls};
 
-/// What a generation gives: text, tokens, why it ended, and what it took.
-type Generated<'py> = (String, Vec<u32>, &'static str, Bound<'py, PyDict>);
+/// How likely a token was: the token, the logarithm of its probability, the likeliest ones with theirs, and where its text begins.
+type Logprobs = (u32, f32, Vec<(u32, f32)>, usize);
+/// What a generation gives: text, tokens, how likely they were, why it ended, and what it took.
+type Generated<'py> = (String, Vec<u32>, Vec<Logprobs>, &'static str, Bound<'py, PyDict>);
 
 /// Text to tokens and back.
 #[pyclass(frozen, module = "torchlet._torchlet")]
@@ -114,7 +116,13 @@ fn generated<'py>(py: Python<'py>, made: llm::Generation) -> PyResult<Generated<
         Finish::Stopped => "stopped",
         _ => "unknown",
     };
-    Ok((made.text, made.tokens, finish, statistics(py, &made.stats)?))
+    let offset = |bytes| made.text.get(..bytes).map_or(0, |before: &str| before.chars().count());
+    let logprobs = made.logprobs.into_iter().map(|told| {
+        let offset = offset(told.offset);
+        (told.token, told.logprob, told.likeliest, offset)
+    });
+    let logprobs = logprobs.collect();
+    Ok((made.text, made.tokens, logprobs, finish, statistics(py, &made.stats)?))
 }
 
 /// A language model with its tokenizer and what it has seen.

@@ -29,6 +29,8 @@ pub(super) struct Sampling {
     pub(super) min_p: f32,
     pub(super) repetition_penalty: f32,
     pub(super) repetition_window: usize,
+    pub(super) frequency_penalty: f32,
+    pub(super) presence_penalty: f32,
     pub(super) logit_bias: Vec<(u32, f32)>,
     pub(super) seed: Option<u64>,
 }
@@ -38,6 +40,8 @@ impl From<Sampling> for llm::Sampling {
         llm::Sampling {
             repetition_penalty: given.repetition_penalty,
             repetition_window: given.repetition_window,
+            frequency_penalty: given.frequency_penalty,
+            presence_penalty: given.presence_penalty,
             logit_bias: given.logit_bias,
             temperature: given.temperature,
             top_k: given.top_k,
@@ -60,6 +64,7 @@ pub(super) struct Config {
     pub(super) num_eos: usize,
     pub(super) stop: Vec<String>,
     pub(super) lookahead: usize,
+    pub(super) logprobs: Option<usize>,
     pub(super) json_schema: Option<String>,
 }
 
@@ -78,6 +83,7 @@ impl TryFrom<Config> for llm::GenerationConfig {
             num_eos: given.num_eos,
             stop: given.stop,
             lookahead: given.lookahead,
+            logprobs: given.logprobs,
             grammar,
         })
     }

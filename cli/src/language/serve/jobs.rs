@@ -1,6 +1,6 @@
 //! A queue of requests for text, and the sessions that work on it.
 
-use super::openai::{Completion, Prompt};
+use super::openai::{self, Completion};
 use super::pictures::parts;
 use crate::failure::Failure;
 use crate::language::inputs::Part;
@@ -9,14 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use torchlet::llm::{Error, Generation, GenerationConfig, Input, Runner, TemplateArguments};
+use torchlet::llm::{
+    Error, Finish, Generation, GenerationConfig, Input, Logprobs, Mark, Message, Runner,
+    TemplateArguments,
+};
 
 /// What becomes of a request.
 pub(super) enum Event {
-    /// Text, as it comes.
-    Text(String),
-    /// All of it, and the number of tokens of its prompt, whether they were fed now or before.
-    Done(Box<Generation>, usize),
+    /// Text, as it comes, and how likely the tokens were that it is of, where it is streamed and that is asked for.
+    Text(String, Vec<Logprobs>),
+    /// One of the texts that are wanted, the number of tokens of its prompt, whether they were fed now or before, and how likely those of its tokens were
+    /// that no text was of, and that did not end it.
+    Done { generation: Box<Generation>, prompt: usize, rest: Vec<Logprobs> },
     /// Why there is none, and whether the request is to blame.
     Failed { message: String, is_theirs: bool },
 }
@@ -160,68 +164,124 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, usual: &Usual) {
     };
     runner.stop_when(is_left.clone());
     let result = match is_left() {
-        true => Ok(None),
-        false => generate(runner, job, usual).map(|done| (!is_left()).then_some(done)),
+        true => Ok(false),
+        false => answer(runner, job, counts, usual, &is_left),
     };
-    let event = match result {
-        Ok(Some((generation, prompt))) => {
-            let add = |count: &AtomicU64, number: usize| {
-                count.fetch_add(number as u64, Ordering::Relaxed)
-            };
-            add(&counts.prompt_tokens, generation.stats.prompt_tokens);
-            add(&counts.generated_tokens, generation.stats.generated_tokens);
-            let time = u64::try_from(generation.stats.total.as_micros()).unwrap_or(u64::MAX);
-            counts.busy_microseconds.fetch_add(time, Ordering::Relaxed);
-            counts.done.fetch_add(1, Ordering::Relaxed);
-            Event::Done(Box::new(generation), prompt)
-        }
-        Ok(None) => {
+    match result {
+        Ok(true) => {}
+        Ok(false) => {
             counts.abandoned.fetch_add(1, Ordering::Relaxed);
-            return;
         }
         Err(Refusal { message, is_theirs }) => {
             counts.failed.fetch_add(1, Ordering::Relaxed);
-            Event::Failed { message, is_theirs }
+            // Nobody may be left to hear it.
+            let _ = job.reply.send(Event::Failed { message, is_theirs });
         }
-    };
-    // Nobody may be left to hear it.
-    let _ = job.reply.send(event);
+    }
 }
 
-/// The text, and the number of tokens of its prompt, as far as somebody waited for it.
-fn generate(runner: &mut Runner, job: &Job, usual: &Usual) -> Result<(Generation, usize), Refusal> {
-    let config: &GenerationConfig = &job.request.config;
-    let tools = &job.request.tools;
-    let on_text = |text: &str| {
-        // The runner asks by itself whether anyone is left to hear it.
-        let _ = job.reply.send(Event::Text(text.into()));
-    };
-    runner.set_template_arguments(job.request.arguments.clone().or(&usual.arguments));
-    let tokens = match &job.request.prompt {
-        Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
-            let pictures = parts(runner, pictures, &usual.form)?;
-            let inputs: Vec<Vec<Input<'_>>> =
-                pictures.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
-            let generation = runner.chat_from(messages, tools, (mark, &inputs), config, on_text)?;
-            let prompt = generation.stats.prompt_tokens;
-            return Ok((generation, prompt));
+/// What is fed before a text.
+enum Prompt<'j> {
+    Tokens(Vec<u32>),
+    /// Messages in which a mark stands in the place of each picture, and the parts of each.
+    Pictures {
+        messages: &'j [Message],
+        mark: &'j Mark,
+        pictures: Vec<Vec<Part>>,
+    },
+}
+
+/// Makes as many texts as are wanted, one after the other. Whether somebody waited for them to the end.
+fn answer(
+    runner: &mut Runner,
+    job: &Job,
+    counts: &Counts,
+    usual: &Usual,
+    is_left: &dyn Fn() -> bool,
+) -> Result<bool, Refusal> {
+    let Completion { config, arguments, choices, stream, .. } = &job.request;
+    runner.set_template_arguments(arguments.clone().or(&usual.arguments));
+    let prompt = prompt(runner, job, usual)?;
+    let (tell, told) = channel();
+    let is_told = *stream && config.logprobs.is_some();
+    runner.on_token(move |_, logprobs| {
+        if let Some(logprobs) = logprobs.filter(|_| is_told) {
+            let _ = tell.send(logprobs.clone());
         }
-        Prompt::Messages { messages, .. } => {
-            let prompt = runner.chat_prompt(messages, tools)?;
+    });
+    for choice in 0..*choices {
+        let mut config = config.clone();
+        // Each has another text, and the first one that which it has alone.
+        let seed = &mut config.sampling.seed;
+        *seed = seed.map(|seed| seed.wrapping_add(choice as u64));
+        let (generation, prompt) = generate(runner, job, &prompt, &config, &told)?;
+        if is_left() {
+            return Ok(false);
+        }
+        let add =
+            |count: &AtomicU64, number: usize| count.fetch_add(number as u64, Ordering::Relaxed);
+        add(&counts.prompt_tokens, generation.stats.prompt_tokens);
+        add(&counts.generated_tokens, generation.stats.generated_tokens);
+        let time = u64::try_from(generation.stats.total.as_micros()).unwrap_or(u64::MAX);
+        counts.busy_microseconds.fetch_add(time, Ordering::Relaxed);
+        counts.done.fetch_add(1, Ordering::Relaxed);
+        let rest = told.try_iter().filter(|_| generation.finish != Finish::Stop).collect();
+        // Nobody may be left to hear it.
+        let _ = job.reply.send(Event::Done { generation: Box::new(generation), prompt, rest });
+    }
+    Ok(true)
+}
+
+fn prompt<'j>(runner: &mut Runner, job: &'j Job, usual: &Usual) -> Result<Prompt<'j>, Refusal> {
+    let tokens: Vec<u32> = match &job.request.prompt {
+        openai::Prompt::Messages { messages, pictures, mark } if !pictures.is_empty() => {
+            let pictures = parts(runner, pictures, &usual.form)?;
+            return Ok(Prompt::Pictures { messages, mark, pictures });
+        }
+        openai::Prompt::Messages { messages, .. } => {
+            let prompt = runner.chat_prompt(messages, &job.request.tools)?;
             runner.tokenizer().encode(&prompt)?
         }
-        Prompt::Text(text) => {
+        openai::Prompt::Text(text) => {
             let bos = runner.metadata().bos_id;
             bos.into_iter().chain(runner.tokenizer().encode(text)?).collect()
         }
     };
     let limit = runner.metadata().max_context_len;
-    if tokens.len() > limit {
-        return Err(Error::ContextFull { position: 0, tokens: tokens.len(), limit }.into());
+    match tokens.len() > limit {
+        true => Err(Error::ContextFull { position: 0, tokens: tokens.len(), limit }.into()),
+        false => Ok(Prompt::Tokens(tokens)),
     }
-    let kept = runner.keep_common(&tokens)?;
-    let generation = runner.generate_tokens(&tokens[kept..], config, on_text)?;
-    Ok((generation, tokens.len()))
+}
+
+/// The text, and the number of tokens of its prompt, as far as somebody waited for it.
+fn generate(
+    runner: &mut Runner,
+    job: &Job,
+    prompt: &Prompt<'_>,
+    config: &GenerationConfig,
+    told: &Receiver<Logprobs>,
+) -> Result<(Generation, usize), Refusal> {
+    let on_text = |text: &str| {
+        // The runner asks by itself whether anyone is left to hear it.
+        let _ = job.reply.send(Event::Text(text.into(), told.try_iter().collect()));
+    };
+    match prompt {
+        Prompt::Pictures { messages, mark, pictures } => {
+            let inputs: Vec<Vec<Input<'_>>> =
+                pictures.iter().map(|parts| parts.iter().map(Part::input).collect()).collect();
+            let tools = &job.request.tools;
+            let generation = runner.chat_from(messages, tools, (mark, &inputs), config, on_text)?;
+            let prompt = generation.stats.prompt_tokens;
+            Ok((generation, prompt))
+        }
+        Prompt::Tokens(tokens) => {
+            let kept = runner.keep_common(tokens)?;
+            let new = tokens.get(kept..).unwrap_or_default();
+            let generation = runner.generate_tokens(new, config, on_text)?;
+            Ok((generation, tokens.len()))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -303,7 +363,7 @@ mod tests {
             watch(64, |tokens| assert!(!tokens.contains(&BAD), "a defect of the model"));
         let bad = tokenizer.decode(&[BAD as u32]);
         for _ in 0..3 {
-            assert!(matches!(ask(&queue, "In the beginning"), Event::Done(..)));
+            assert!(matches!(ask(&queue, "In the beginning"), Event::Done { .. }));
             assert!(matches!(ask(&queue, &bad), Event::Failed { is_theirs: false, .. }));
         }
         assert!(queue.is_alive() && queue.is_idle());
@@ -332,12 +392,16 @@ mod tests {
         drop(client);
         go.send(()).unwrap();
         // The next one is served at once, and rightly, by what is left in the caches.
-        let Event::Done(found, _) = ask(&queue, "In the beginning") else { panic!() };
+        let Event::Done { generation: found, .. } = ask(&queue, "In the beginning") else {
+            panic!()
+        };
         let counts = &queue.counts;
         assert_eq!(counts.abandoned.load(Ordering::Relaxed), 1);
         assert_eq!(counts.done.load(Ordering::Relaxed), 1);
         let other = watch(64, |_| ()).0;
-        let Event::Done(expected, _) = ask(&other, "In the beginning") else { panic!() };
+        let Event::Done { generation: expected, .. } = ask(&other, "In the beginning") else {
+            panic!()
+        };
         assert_eq!(found.tokens, expected.tokens);
         // Two parts, and what the other one took: its prompt and two of its tokens at most.
         let fed = fed.load(Ordering::Relaxed);

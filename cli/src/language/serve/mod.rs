@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use torchlet::llm::Tokenizer;
 
 const PAGE: &str = include_str!("page.html");
 /// The variable with what clients have to show.
@@ -44,6 +45,7 @@ struct Server {
     reading: Mutex<()>,
     created: u64,
     queue: Queue,
+    tokenizer: Arc<Tokenizer>,
     requests: AtomicU64,
     connections: AtomicUsize,
     stopping: AtomicBool,
@@ -61,7 +63,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
             "--mean, --std and --tiling are for pictures, and the program takes none: it has no vision_encoder",
         ));
     }
-    let mut sessions = Vec::new();
+    let (tokenizer, mut sessions) = (runner.tokenizer().clone(), Vec::new());
     for _ in 1..arguments.sessions {
         sessions.push(runner.session()?);
     }
@@ -87,6 +89,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         reading: Mutex::default(),
         created: openai::now(),
         queue: Queue::new(sessions, arguments.queue as usize, &form),
+        tokenizer,
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
         stopping: AtomicBool::new(false),
@@ -229,6 +232,7 @@ impl Server {
         };
         let (is_chat, streams, include_usage) =
             (request.is_chat(), request.stream, request.include_usage);
+        let (choices, tells_logprobs) = (request.choices, request.config.logprobs.is_some());
         let (tools, calls_several) = (request.tools.clone(), request.calls_several);
         if !self.queue.is_alive() {
             return fail(stream, 503, "the model failed, and could not be loaded again", None);
@@ -241,10 +245,19 @@ impl Server {
         let number = self.requests.load(Ordering::Relaxed);
         let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
         let created = openai::now();
-        let answer = Answer { model: &self.name, id, created, is_chat, tools, calls_several };
+        let answer = Answer {
+            model: &self.name,
+            id,
+            created,
+            is_chat,
+            tools,
+            calls_several,
+            tells_logprobs,
+            tokenizer: &self.tokenizer,
+        };
         match streams {
-            true => stream_answer(stream, &answer, events, include_usage),
-            false => whole_answer(stream, &answer, events),
+            true => stream_answer(stream, &answer, events, choices, include_usage),
+            false => whole_answer(stream, &answer, events, choices),
         }
     }
 
@@ -332,13 +345,18 @@ fn whole_answer(
     stream: &mut TcpStream,
     answer: &Answer<'_>,
     events: &Receiver<Event>,
+    choices: usize,
 ) -> std::io::Result<()> {
+    let mut generations = Vec::new();
     while let Some(event) = next(stream, events) {
         match event {
-            Event::Text(_) => {}
-            Event::Done(generation, prompt) => {
-                let whole = answer.whole(&generation, prompt).to_string();
-                return http::respond(stream, 200, JSON, whole.as_bytes());
+            Event::Text(..) => {}
+            Event::Done { generation, prompt, .. } => {
+                generations.push(generation);
+                if generations.len() == choices {
+                    let whole = answer.whole(&generations, prompt).to_string();
+                    return http::respond(stream, 200, JSON, whole.as_bytes());
+                }
             }
             Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
         }
@@ -350,7 +368,7 @@ fn whole_answer(
 fn next(stream: &TcpStream, events: &Receiver<Event>) -> Option<Event> {
     loop {
         match events.recv_timeout(PEEK) {
-            Ok(event @ Event::Text(_)) if is_gone(stream) => drop(event),
+            Ok(event @ Event::Text(..)) if is_gone(stream) => drop(event),
             Ok(event) => return Some(event),
             Err(RecvTimeoutError::Timeout) if !is_gone(stream) => continue,
             Err(_) => {}
@@ -374,44 +392,40 @@ fn stream_answer(
     stream: &mut TcpStream,
     answer: &Answer<'_>,
     events: &Receiver<Event>,
+    choices: usize,
     include_usage: bool,
 ) -> std::io::Result<()> {
-    let (mut has_begun, mut calls) = (false, answer.calls());
+    let (mut choice, mut has_begun, mut generated) = (answer.choice(0), false, 0);
     while let Some(event) = next(stream, events) {
-        match event {
+        let mut is_done = false;
+        let events = match event {
             Event::Failed { message, is_theirs } if !has_begun => {
                 return failed(stream, &message, is_theirs);
             }
             Event::Failed { message, .. } => {
                 return http::event(stream, &openai::error(500, &message, None).to_string());
             }
-            Event::Text(text) => {
-                begin(stream, answer, &mut has_begun)?;
-                for (said, count) in calls.push(text) {
-                    http::event(stream, &answer.said(&said, count).to_string())?;
+            Event::Text(text, tokens) => choice.push(text, tokens),
+            Event::Done { generation, prompt, rest } => {
+                let mut events = choice.end(&generation, rest);
+                generated += generation.stats.generated_tokens;
+                is_done = choice.index() + 1 == choices;
+                match is_done {
+                    true => events.extend(include_usage.then(|| answer.usage(prompt, generated))),
+                    false => choice = answer.choice(choice.index() + 1),
                 }
+                events
             }
-            Event::Done(generation, prompt) => {
-                begin(stream, answer, &mut has_begun)?;
-                for (said, count) in calls.finish() {
-                    http::event(stream, &answer.said(&said, count).to_string())?;
-                }
-                for event in answer.end(&generation, prompt, calls.count(), include_usage) {
-                    http::event(stream, &event.to_string())?;
-                }
-                http::event(stream, "[DONE]")?;
-                return stream.shutdown(std::net::Shutdown::Write);
-            }
+        };
+        if !std::mem::replace(&mut has_begun, true) {
+            http::begin_events(stream)?;
         }
-    }
-    Ok(())
-}
-
-fn begin(stream: &mut TcpStream, answer: &Answer<'_>, has_begun: &mut bool) -> std::io::Result<()> {
-    if !std::mem::replace(has_begun, true) {
-        http::begin_events(stream)?;
-        if let Some(event) = answer.begin() {
+        for event in events {
             http::event(stream, &event.to_string())?;
+        }
+        if is_done {
+            http::event(stream, "[DONE]")?;
+            return stream.shutdown(std::net::Shutdown::Write);
         }
     }
     Ok(())

@@ -1,14 +1,15 @@
 //! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would change the answer, is refused by name.
 
+mod answer;
+mod likelihood;
+
+pub(super) use answer::{Answer, error, now};
+
 use super::pictures::data_uri;
 use serde_json::{Map, Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
 #[cfg(feature = "grammar")]
 use torchlet::llm::Grammar;
-use torchlet::llm::{
-    Finish, Generation, GenerationConfig, Mark, Message, Said, Sampling, TemplateArguments, Tool,
-    ToolCall, ToolCalls,
-};
+use torchlet::llm::{GenerationConfig, Mark, Message, Sampling, TemplateArguments, Tool, ToolCall};
 
 /// What a text follows.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +28,8 @@ pub(super) enum Prompt {
 pub(super) struct Completion {
     pub(super) prompt: Prompt,
     pub(super) config: GenerationConfig,
+    /// How many texts are wanted.
+    pub(super) choices: usize,
     /// What else the chat template is given.
     pub(super) arguments: TemplateArguments,
     /// The functions that may be called.
@@ -54,18 +57,16 @@ const WITHOUT_EFFECT: [&str; 9] = [
 
 /// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call may be.
 const MAX_TOOLS: usize = 128;
+/// The most texts of a request. They come one after the other, behind a prompt that is fed once, and others wait meanwhile.
+const MAX_CHOICES: usize = 16;
+/// The most tokens that are told of in the place of each.
+const MAX_LIKELIEST: u64 = 20;
 
 /// A field's value, and whether it asks for nothing but what happens anyway.
 type Neutral = (&'static str, fn(&Value) -> bool);
-const UNSUPPORTED: [Neutral; 15] = [
+const UNSUPPORTED: [Neutral; 9] = [
     ("functions", |value| value.as_array().is_some_and(Vec::is_empty)),
     ("function_call", |value| value == "none"),
-    ("n", |value| value.as_f64() == Some(1.0)),
-    ("best_of", |value| value.as_f64() == Some(1.0)),
-    ("frequency_penalty", |value| value.as_f64() == Some(0.0)),
-    ("presence_penalty", |value| value.as_f64() == Some(0.0)),
-    ("logprobs", |value| value == false),
-    ("top_logprobs", |_| false),
     ("echo", |value| value == false),
     ("suffix", |_| false),
     ("modalities", |value| *value == json!(["text"])),
@@ -123,9 +124,11 @@ impl Completion {
             return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
         }
         let usual = Sampling::default();
+        let choices = fields.choices()?;
         let config = GenerationConfig {
             max_new_tokens: fields.most_tokens()?,
             stop: fields.stop()?,
+            logprobs: fields.logprobs(is_chat)?,
             #[cfg(feature = "grammar")]
             grammar,
             sampling: Sampling {
@@ -136,6 +139,8 @@ impl Completion {
                     .whole("top_k")?
                     .map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX)),
                 repetition_penalty: fields.number("repetition_penalty")?.unwrap_or(1.0),
+                frequency_penalty: fields.penalty("frequency_penalty")?,
+                presence_penalty: fields.penalty("presence_penalty")?,
                 seed: fields.seed()?,
                 logit_bias: fields.logit_bias()?,
                 ..usual
@@ -147,7 +152,16 @@ impl Completion {
         if let Some(name) = fields.0.keys().next() {
             return Err(format!("'{name}' is not known"));
         }
-        Ok(Completion { prompt, config, arguments, tools, calls_several, stream, include_usage })
+        Ok(Completion {
+            prompt,
+            config,
+            choices,
+            arguments,
+            tools,
+            calls_several,
+            stream,
+            include_usage,
+        })
     }
 
     pub(super) fn is_chat(&self) -> bool {
@@ -180,6 +194,53 @@ impl Fields {
 
     fn truth(&mut self, name: &str) -> Result<bool, String> {
         Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
+    }
+
+    /// How many texts are wanted, of which none is chosen here.
+    fn choices(&mut self) -> Result<usize, String> {
+        let mut count = |name| {
+            let expected = format!("a whole number from 1 to {MAX_CHOICES}");
+            let fits = |value: &Value| {
+                (1..=MAX_CHOICES).find(|count| value.as_f64() == Some(*count as f64))
+            };
+            self.take(name, &expected, fits)
+        };
+        let (choices, best_of) = (count("n")?.unwrap_or(1), count("best_of")?);
+        match best_of.is_some_and(|best_of| best_of != choices) {
+            true => Err("'best_of' is not supported but for the same as 'n'".into()),
+            false => Ok(choices),
+        }
+    }
+
+    /// Of how many of the likeliest tokens it is told how likely they were, beside the one that was chosen.
+    fn logprobs(&mut self, is_chat: bool) -> Result<Option<usize>, String> {
+        let expected = format!("a whole number from 0 to {MAX_LIKELIEST}");
+        let count = |value: &Value| {
+            let count = value.as_u64().filter(|count| *count <= MAX_LIKELIEST)?;
+            usize::try_from(count).ok()
+        };
+        if !is_chat {
+            let count = |value: &Value| match value {
+                Value::Bool(false) => Some(None),
+                value => count(value).map(Some),
+            };
+            return Ok(self.take("logprobs", &expected, count)?.flatten());
+        }
+        let is_asked = self.truth("logprobs")?;
+        match self.take("top_logprobs", &expected, count)? {
+            Some(1..) if !is_asked => {
+                Err("'top_logprobs' come with 'logprobs', which should be true".into())
+            }
+            count => Ok(is_asked.then_some(count.unwrap_or(0))),
+        }
+    }
+
+    fn penalty(&mut self, name: &str) -> Result<f32, String> {
+        let fits = |value: &Value| {
+            let number = value.as_f64().filter(|number| (-2.0..=2.0).contains(number))?;
+            Some(number as f32)
+        };
+        Ok(self.take(name, "a number from -2 to 2", fits)?.unwrap_or(0.0))
     }
 
     /// The most tokens of the answer, which has two names.
@@ -425,203 +486,6 @@ fn content_part(part: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Resul
         }
         _ => Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \"image_url\", \"image_url\": {\"url\": ...}}".into()),
     }
-}
-
-/// What all parts of an answer have.
-pub(super) struct Answer<'a> {
-    pub(super) model: &'a str,
-    pub(super) id: String,
-    pub(super) created: u64,
-    pub(super) is_chat: bool,
-    /// The functions that may be called, and whether several at once.
-    pub(super) tools: Vec<Tool>,
-    pub(super) calls_several: bool,
-}
-
-/// Finds the calls in an answer, and numbers them.
-pub(super) struct Calls<'a> {
-    answer: &'a Answer<'a>,
-    /// Where there are no functions, all is text.
-    found: Option<ToolCalls>,
-    count: usize,
-}
-
-impl Calls<'_> {
-    /// What is said by then, each part with the number of calls so far.
-    pub(super) fn push(&mut self, text: String) -> Vec<(Said, usize)> {
-        let said = match &mut self.found {
-            Some(found) => found.push(&text),
-            None => vec![Said::Text(text)],
-        };
-        self.numbered(said)
-    }
-
-    /// What is left at the end.
-    pub(super) fn finish(&mut self) -> Vec<(Said, usize)> {
-        let said = self.found.take().map(ToolCalls::finish).unwrap_or_default();
-        self.numbered(said)
-    }
-
-    /// How many calls there were.
-    pub(super) fn count(&self) -> usize {
-        self.count
-    }
-
-    fn numbered(&mut self, said: Vec<Said>) -> Vec<(Said, usize)> {
-        let mut numbered = Vec::new();
-        for mut said in said {
-            // Behind the only call that there may be, there is nothing.
-            if self.count > 0 && !self.answer.calls_several {
-                break;
-            }
-            if let Said::Call(call) = &mut said {
-                call.id = format!("call_{}_{}", self.answer.id, self.count);
-                self.count += 1;
-            }
-            numbered.push((said, self.count));
-        }
-        numbered
-    }
-}
-
-/// A call as answers have it.
-fn call(call: &ToolCall) -> Value {
-    let ToolCall { id, name, arguments } = call;
-    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
-}
-
-pub(super) fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn finish(generation: &Generation, calls: usize) -> &'static str {
-    match generation.finish {
-        Finish::Length | Finish::Context => "length",
-        _ if calls > 0 => "tool_calls",
-        _ => "stop",
-    }
-}
-
-fn usage(generation: &Generation, prompt: usize) -> Value {
-    let generated = generation.stats.generated_tokens;
-    json!({"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated})
-}
-
-impl Answer<'_> {
-    fn object(&self, kind: &str, choices: Value) -> Value {
-        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
-    }
-
-    fn chunk(&self, text: Option<&str>, reason: Option<&str>) -> Value {
-        if !self.is_chat {
-            let text = text.unwrap_or_default();
-            return self.object(
-                "text_completion",
-                json!([{"index": 0, "text": text, "logprobs": null, "finish_reason": reason}]),
-            );
-        }
-        let delta = text.map_or(json!({}), |text| json!({"content": text}));
-        self.object(
-            "chat.completion.chunk",
-            json!([{"index": 0, "delta": delta, "finish_reason": reason}]),
-        )
-    }
-
-    /// The first event of a conversation: who speaks.
-    pub(super) fn begin(&self) -> Option<Value> {
-        let delta = json!({"role": "assistant", "content": ""});
-        self.is_chat.then(|| {
-            self.object(
-                "chat.completion.chunk",
-                json!([{"index": 0, "delta": delta, "finish_reason": null}]),
-            )
-        })
-    }
-
-    /// For what the answer says.
-    pub(super) fn calls(&self) -> Calls<'_> {
-        let found = (!self.tools.is_empty()).then(|| ToolCalls::of(&self.tools));
-        Calls { answer: self, found, count: 0 }
-    }
-
-    /// An event with text, or with a call; `calls` are all so far, this one included.
-    pub(super) fn said(&self, said: &Said, calls: usize) -> Value {
-        match said {
-            Said::Text(text) => self.chunk(Some(text), None),
-            Said::Call(found) => {
-                let mut call = call(found);
-                call["index"] = (calls.saturating_sub(1)).into();
-                let delta = json!({"tool_calls": [call]});
-                self.object(
-                    "chat.completion.chunk",
-                    json!([{"index": 0, "delta": delta, "finish_reason": null}]),
-                )
-            }
-        }
-    }
-
-    /// The last events.
-    pub(super) fn end(
-        &self,
-        generation: &Generation,
-        prompt: usize,
-        calls: usize,
-        include_usage: bool,
-    ) -> Vec<Value> {
-        let mut events = vec![self.chunk(None, Some(finish(generation, calls)))];
-        if include_usage {
-            let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
-            let mut event = self.object(kind, json!([]));
-            event["usage"] = usage(generation, prompt);
-            events.push(event);
-        }
-        events
-    }
-
-    /// All of it at once.
-    pub(super) fn whole(&self, generation: &Generation, prompt: usize) -> Value {
-        let mut calls = self.calls();
-        let mut said = calls.push(generation.text.clone());
-        said.extend(calls.finish());
-        let (mut text, mut called) = (String::new(), Vec::new());
-        for (said, _) in &said {
-            match said {
-                Said::Text(said) => text += said,
-                Said::Call(found) => called.push(call(found)),
-            }
-        }
-        let reason = finish(generation, called.len());
-        let mut answer = match self.is_chat {
-            true => {
-                let mut message = json!({"role": "assistant", "content": text, "refusal": null});
-                if !called.is_empty() {
-                    if text.trim().is_empty() {
-                        message["content"] = Value::Null;
-                    }
-                    message["tool_calls"] = called.into();
-                }
-                let choices = json!([{"index": 0, "message": message, "logprobs": null, "finish_reason": reason}]);
-                self.object("chat.completion", choices)
-            }
-            false => {
-                let choices = json!([{"index": 0, "text": generation.text, "logprobs": null, "finish_reason": reason}]);
-                self.object("text_completion", choices)
-            }
-        };
-        answer["usage"] = usage(generation, prompt);
-        answer
-    }
-}
-
-/// What went wrong.
-pub(super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
-    let kind = match status {
-        401 => "authentication_error",
-        429 => "rate_limit_error",
-        500.. => "server_error",
-        _ => "invalid_request_error",
-    };
-    json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
 }
 
 #[cfg(test)]

@@ -97,6 +97,34 @@ fn requests_are_read() {
 }
 
 #[test]
+fn likelihoods_and_several_texts_are_asked_for() {
+    let asked = |rest: &str| {
+        let read = chat(rest).unwrap();
+        let Sampling { frequency_penalty, presence_penalty, .. } = read.config.sampling;
+        (read.choices, read.config.logprobs, frequency_penalty, presence_penalty)
+    };
+    assert_eq!(asked(""), (1, None, 0.0, 0.0));
+    assert_eq!(asked(r#", "logprobs": false, "top_logprobs": 0, "n": 1.0"#), (1, None, 0.0, 0.0));
+    assert_eq!(asked(r#", "logprobs": true, "n": 16"#), (16, Some(0), 0.0, 0.0));
+    let all = r#", "logprobs": true, "top_logprobs": 20, "n": 3, "best_of": 3, "frequency_penalty": -2, "presence_penalty": 0.5"#;
+    assert_eq!(asked(all), (3, Some(20), -2.0, 0.5));
+    let text = |logprobs: &str| {
+        let body = format!(r#"{{"prompt": "a", "logprobs": {logprobs}}}"#);
+        Completion::read(body.as_bytes(), false).map(|read| read.config.logprobs)
+    };
+    assert_eq!((text("0"), text("5")), (Ok(Some(0)), Ok(Some(5))));
+    assert_eq!((text("false"), text("null")), (Ok(None), Ok(None)));
+    for wrong in ["true", "21", "-1", "1.5"] {
+        assert!(
+            text(wrong).unwrap_err().contains("'logprobs' should be a whole number"),
+            "{wrong}"
+        );
+    }
+    let other = br#"{"prompt": "a", "top_logprobs": 1}"#;
+    assert!(Completion::read(other, false).unwrap_err().contains("'top_logprobs'"));
+}
+
+#[test]
 fn pictures_are_marked_in_their_messages() {
     let picture = |text: &str, url: &str| {
         let parts = json!([{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url, "detail": "low"}}, {"type": "text", "text": "?"}]);
@@ -196,18 +224,28 @@ fn what_is_not_supported_is_refused_by_name() {
     for (rest, name) in [
         (r#", "reasoning_effort": "low""#, "'reasoning_effort' is not supported"),
         (r#", "web_search_options": {}"#, "'web_search_options' is not supported"),
-        (r#", "logprobs": true, "top_logprobs": 3"#, "'logprobs' is not supported"),
+        (r#", "logprobs": 3"#, "'logprobs' should be true or false"),
+        (
+            r#", "logprobs": true, "top_logprobs": 21"#,
+            "'top_logprobs' should be a whole number from 0 to 20",
+        ),
+        (r#", "top_logprobs": 3"#, "'top_logprobs' come with 'logprobs'"),
+        (r#", "logprobs": false, "top_logprobs": 3"#, "'top_logprobs' come with 'logprobs'"),
         (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "different"),
         (r#", "chat_template_kwargs": [1]"#, "'chat_template_kwargs'"),
         (r#", "chat_template_kwargs": {"messages": []}"#, "'messages'"),
-        (r#", "n": 2"#, "'n'"),
+        (r#", "n": 0"#, "'n' should be a whole number from 1 to 16"),
+        (r#", "n": 17"#, "'n' should be a whole number from 1 to 16"),
+        (r#", "n": 1.5"#, "'n'"),
+        (r#", "n": 2, "best_of": 3"#, "'best_of' is not supported but for the same as 'n'"),
         (r#", "tools": [{}]"#, "'tools[0]'"),
         (r#", "tools": 1"#, "'tools'"),
         (r#", "tool_choice": "required""#, "'tool_choice'"),
         (r#", "tool_choice": 7"#, "'tool_choice'"),
         (r#", "functions": [{}]"#, "'functions'"),
         (r#", "response_format": {"type": "json_schema"}"#, "'response_format'"),
-        (r#", "presence_penalty": 1"#, "'presence_penalty'"),
+        (r#", "presence_penalty": 2.1"#, "'presence_penalty' should be a number from -2 to 2"),
+        (r#", "frequency_penalty": "much""#, "'frequency_penalty' should be a number from -2 to 2"),
         (r#", "temprature": 1"#, "'temprature'"),
         (r#", "temperature": "hot""#, "'temperature'"),
         (r#", "max_tokens": -1"#, "'max_tokens'"),

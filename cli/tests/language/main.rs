@@ -1,6 +1,8 @@
 //! Language models on the command line, and behind a server.
 #![cfg(feature = "serve")]
 
+mod answers;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};

@@ -1,0 +1,250 @@
+//! What is answered: all at once, or in events.
+
+use super::likelihood::Likelihoods;
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+use torchlet::llm::{Finish, Generation, Logprobs, Said, Tokenizer, Tool, ToolCall, ToolCalls};
+
+/// What all parts of an answer have.
+pub(in super::super) struct Answer<'a> {
+    pub(in super::super) model: &'a str,
+    pub(in super::super) id: String,
+    pub(in super::super) created: u64,
+    pub(in super::super) is_chat: bool,
+    /// The functions that may be called, and whether several at once.
+    pub(in super::super) tools: Vec<Tool>,
+    pub(in super::super) calls_several: bool,
+    /// Whether it is told how likely tokens were.
+    pub(in super::super) tells_logprobs: bool,
+    pub(in super::super) tokenizer: &'a Tokenizer,
+}
+
+impl Answer<'_> {
+    fn object(&self, kind: &str, choices: Value) -> Value {
+        json!({"id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices})
+    }
+
+    /// An event of one of the texts.
+    fn event(&self, choice: Value) -> Value {
+        let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
+        self.object(kind, json!([choice]))
+    }
+
+    /// For what one of its texts says.
+    pub(in super::super) fn choice(&self, index: usize) -> Choice<'_> {
+        let found = (!self.tools.is_empty()).then(|| ToolCalls::of(&self.tools));
+        let likelihoods =
+            self.tells_logprobs.then(|| Likelihoods::new(self.tokenizer, self.is_chat));
+        let has_begun = false;
+        Choice { answer: self, index, found, calls: 0, likelihoods, untold: Vec::new(), has_begun }
+    }
+
+    /// The last event, which tells how many tokens there were.
+    pub(in super::super) fn usage(&self, prompt: usize, generated: usize) -> Value {
+        let kind = if self.is_chat { "chat.completion.chunk" } else { "text_completion" };
+        let mut event = self.object(kind, json!([]));
+        event["usage"] = usage(prompt, generated);
+        event
+    }
+
+    /// All of it at once.
+    pub(in super::super) fn whole(&self, generations: &[Box<Generation>], prompt: usize) -> Value {
+        let choices = generations.iter().enumerate();
+        let choices = choices.map(|(index, generation)| self.choice(index).whole(generation));
+        let kind = if self.is_chat { "chat.completion" } else { "text_completion" };
+        let mut answer = self.object(kind, choices.collect());
+        let generated = generations.iter().map(|generation| generation.stats.generated_tokens);
+        answer["usage"] = usage(prompt, generated.sum());
+        answer
+    }
+}
+
+/// One of the texts of an answer: finds the calls in it, and numbers them.
+pub(in super::super) struct Choice<'a> {
+    answer: &'a Answer<'a>,
+    index: usize,
+    /// Where there are no functions, all is text.
+    found: Option<ToolCalls>,
+    calls: usize,
+    likelihoods: Option<Likelihoods<'a>>,
+    /// Tokens of which nothing was told yet: those of what may become a call.
+    untold: Vec<Logprobs>,
+    has_begun: bool,
+}
+
+impl Choice<'_> {
+    /// The number of the text.
+    pub(in super::super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The events of a piece of text, and of the tokens that it is of.
+    pub(in super::super) fn push(&mut self, text: String, tokens: Vec<Logprobs>) -> Vec<Value> {
+        self.untold.extend(tokens);
+        if let Some(likelihoods) = &mut self.likelihoods {
+            likelihoods.add(&text);
+        }
+        let mut events: Vec<Value> = self.begin().into_iter().collect();
+        for said in self.say(text) {
+            events.push(self.said(&said));
+        }
+        events
+    }
+
+    /// The last events, with tokens that have no text behind the others.
+    pub(in super::super) fn end(
+        &mut self,
+        generation: &Generation,
+        tokens: Vec<Logprobs>,
+    ) -> Vec<Value> {
+        let mut events: Vec<Value> = self.begin().into_iter().collect();
+        for said in self.finish() {
+            events.push(self.said(&said));
+        }
+        self.untold.extend(tokens);
+        let mut choice = self.text(None);
+        choice["finish_reason"] = reason(generation, self.calls).into();
+        events.push(self.event(choice));
+        events
+    }
+
+    /// The first event of a conversation: who speaks.
+    fn begin(&mut self) -> Option<Value> {
+        let is_first = !std::mem::replace(&mut self.has_begun, true);
+        (is_first && self.answer.is_chat).then(|| {
+            let delta = json!({"role": "assistant", "content": ""});
+            self.answer.event(json!({"index": self.index, "delta": delta, "finish_reason": null}))
+        })
+    }
+
+    /// What is said by then.
+    fn say(&mut self, text: String) -> Vec<Said> {
+        let said = match &mut self.found {
+            Some(found) => found.push(&text),
+            None => vec![Said::Text(text)],
+        };
+        self.numbered(said)
+    }
+
+    /// What is left at the end.
+    fn finish(&mut self) -> Vec<Said> {
+        let said = self.found.take().map(ToolCalls::finish).unwrap_or_default();
+        self.numbered(said)
+    }
+
+    fn numbered(&mut self, said: Vec<Said>) -> Vec<Said> {
+        let mut numbered = Vec::new();
+        for mut said in said {
+            // Behind the only call that there may be, there is nothing.
+            if self.calls > 0 && !self.answer.calls_several {
+                break;
+            }
+            if let Said::Call(call) = &mut said {
+                call.id = match self.index {
+                    0 => format!("call_{}_{}", self.answer.id, self.calls),
+                    index => format!("call_{}_{index}_{}", self.answer.id, self.calls),
+                };
+                self.calls += 1;
+            }
+            numbered.push(said);
+        }
+        numbered
+    }
+
+    /// An event with text, or with a call, which is the last one so far.
+    fn said(&mut self, said: &Said) -> Value {
+        let choice = match said {
+            Said::Text(text) => self.text(Some(text)),
+            Said::Call(found) => {
+                let mut call = call(found);
+                call["index"] = self.calls.saturating_sub(1).into();
+                json!({"index": self.index, "delta": {"tool_calls": [call]}, "finish_reason": null})
+            }
+        };
+        self.event(choice)
+    }
+
+    fn text(&self, text: Option<&str>) -> Value {
+        let index = self.index;
+        if !self.answer.is_chat {
+            let text = text.unwrap_or_default();
+            return json!({"index": index, "text": text, "logprobs": null, "finish_reason": null});
+        }
+        let delta = text.map_or(json!({}), |text| json!({"content": text}));
+        json!({"index": index, "delta": delta, "finish_reason": null})
+    }
+
+    /// An event, with all that is to be told of tokens.
+    fn event(&mut self, mut choice: Value) -> Value {
+        if let (Some(likelihoods), false) = (&mut self.likelihoods, self.untold.is_empty()) {
+            choice["logprobs"] = likelihoods.tell(&std::mem::take(&mut self.untold));
+        }
+        self.answer.event(choice)
+    }
+
+    /// All of it at once.
+    fn whole(mut self, generation: &Generation) -> Value {
+        let mut said = self.say(generation.text.clone());
+        said.extend(self.finish());
+        let (mut text, mut called) = (String::new(), Vec::new());
+        for said in &said {
+            match said {
+                Said::Text(said) => text += said,
+                Said::Call(found) => called.push(call(found)),
+            }
+        }
+        let likelihoods = self.likelihoods.as_mut().map(|likelihoods| {
+            likelihoods.add(&generation.text);
+            // What ended the text is none of it.
+            let is_cut = generation.finish == Finish::Stop;
+            let all = generation.logprobs.iter().cloned();
+            let tokens = all.filter(|told| !is_cut || told.offset < generation.text.len());
+            likelihoods.tell(&tokens.collect::<Vec<_>>())
+        });
+        let (index, reason) = (self.index, reason(generation, called.len()));
+        if !self.answer.is_chat {
+            return json!({"index": index, "text": text, "logprobs": likelihoods, "finish_reason": reason});
+        }
+        let mut message = json!({"role": "assistant", "content": text, "refusal": null});
+        if !called.is_empty() {
+            if text.trim().is_empty() {
+                message["content"] = Value::Null;
+            }
+            message["tool_calls"] = called.into();
+        }
+        json!({"index": index, "message": message, "logprobs": likelihoods, "finish_reason": reason})
+    }
+}
+
+/// A call as answers have it.
+fn call(call: &ToolCall) -> Value {
+    let ToolCall { id, name, arguments } = call;
+    json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+}
+
+pub(in super::super) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+fn reason(generation: &Generation, calls: usize) -> &'static str {
+    match generation.finish {
+        Finish::Length | Finish::Context => "length",
+        _ if calls > 0 => "tool_calls",
+        _ => "stop",
+    }
+}
+
+fn usage(prompt: usize, generated: usize) -> Value {
+    json!({"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated})
+}
+
+/// What went wrong.
+pub(in super::super) fn error(status: u16, message: &str, code: Option<&str>) -> Value {
+    let kind = match status {
+        401 => "authentication_error",
+        429 => "rate_limit_error",
+        500.. => "server_error",
+        _ => "invalid_request_error",
+    };
+    json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+}

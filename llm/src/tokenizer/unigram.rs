@@ -1,0 +1,331 @@
+//! Texts in the likeliest unigrams, and in words or characters alone.
+//!
+//! `kitoken` 0.11 finds unigrams as well, with sums of one precision for all files. Where several ways to cut a text are as likely but for how their sums
+//! are rounded, as in a long row of one character, SentencePiece and `tokenizers` take those that their sums say; so this adds as each of them does.
+//! Models of characters and of words, which SentencePiece has and `kitoken` has not, look texts up in the same table.
+
+use super::charsmap::{Field, fields};
+use serde_json::Value;
+
+/// How much less likely than the least likely piece an unknown character is.
+const UNKNOWN_PENALTY: f64 = 10.0;
+/// The character that SentencePiece has for a space.
+const SPACE: char = '▁';
+
+/// Kinds of pieces of a SentencePiece model.
+const NORMAL: u64 = 1;
+const BYTE: u64 = 6;
+
+/// What a SentencePiece model is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Unigrams,
+    Pairs,
+    Words,
+    Characters,
+}
+
+/// A vocabulary in which texts are looked up.
+#[derive(Debug)]
+pub(super) struct Unigrams {
+    /// By their bytes.
+    pieces: Vec<Piece>,
+    is_words: bool,
+    /// Whether sums are rounded to 32 bits.
+    is_narrow: bool,
+    unknown: Option<u32>,
+    unknown_score: f64,
+    /// The tokens of bytes, where unknown characters become these.
+    bytes: Option<Box<[u32; 256]>>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    bytes: Box<[u8]>,
+    token: u32,
+    score: f64,
+}
+
+/// The best way to a place in a text.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    score: f64,
+    /// How long the last piece is: 0 where no way leads there.
+    length: u32,
+    /// None where it is unknown.
+    token: Option<u32>,
+}
+
+impl Kind {
+    /// The kind of a model: unigrams, where it does not say.
+    pub(super) fn of(model: &[u8]) -> Result<Self, String> {
+        let mut kind = Kind::Unigrams;
+        for field in fields(model) {
+            let (2, Field::Bytes(settings)) = field? else { continue };
+            for field in fields(settings) {
+                kind = match field? {
+                    (3, Field::Varint(1)) => Kind::Unigrams,
+                    (3, Field::Varint(2)) => Kind::Pairs,
+                    (3, Field::Varint(3)) => Kind::Words,
+                    (3, Field::Varint(4)) => Kind::Characters,
+                    (3, _) => {
+                        return Err("its kind is none of unigrams, pairs, words, characters".into());
+                    }
+                    _ => kind,
+                };
+            }
+        }
+        Ok(kind)
+    }
+}
+
+/// A model as one of unigrams, which all else of it is read as: what a message says last counts.
+pub(super) fn as_unigrams(model: &[u8]) -> Vec<u8> {
+    const SETTINGS: [u8; 4] = [2 << 3 | 2, 2, 3 << 3, 1];
+    [model, &SETTINGS].concat()
+}
+
+impl Unigrams {
+    /// Those of a SentencePiece model of another kind than pairs.
+    pub(super) fn of_sentencepiece(
+        model: &[u8],
+        kind: Kind,
+        unknown: Option<u32>,
+    ) -> Result<Self, String> {
+        let (mut known, mut bytes, mut least) = (Vec::new(), Vec::new(), f32::INFINITY);
+        for entry in pieces(model) {
+            let Entry { text, token, score, kind } = entry?;
+            match kind {
+                NORMAL => {
+                    least = least.min(score);
+                    known.push(Piece { bytes: text.into(), token, score: score.into() });
+                }
+                BYTE => bytes.extend(byte(text).map(|byte| (byte, token))),
+                _ => {}
+            }
+        }
+        let mut does_fall_back = false;
+        for field in fields(model) {
+            let (2, Field::Bytes(settings)) = field? else { continue };
+            for field in fields(settings) {
+                if let (35, Field::Varint(found)) = field? {
+                    does_fall_back = found != 0;
+                }
+            }
+        }
+        let bytes = if does_fall_back { all_bytes(&bytes) } else { None };
+        Ok(Unigrams {
+            pieces: sorted(known),
+            is_words: kind == Kind::Words,
+            is_narrow: true,
+            unknown,
+            unknown_score: f64::from(least - UNKNOWN_PENALTY as f32),
+            bytes,
+        })
+    }
+
+    /// Those of a `tokenizer.json`, if that is its model. Special tokens are none of them.
+    pub(super) fn of_json(file: &Value) -> Option<Self> {
+        let model = &file["model"];
+        let list = model["vocab"].as_array().filter(|_| model["type"] == "Unigram")?;
+        let added = file["added_tokens"].as_array().into_iter().flatten();
+        let special = added.filter(|token| token["special"] == true);
+        let special: std::collections::BTreeSet<&str> =
+            special.filter_map(|token| token["content"].as_str()).collect();
+        let (mut pieces, mut bytes, mut least) = (Vec::new(), Vec::new(), f64::INFINITY);
+        let unknown = model["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok());
+        for (token, entry) in (0u32..).zip(list) {
+            let (text, score) = (entry[0].as_str()?, entry[1].as_f64()?);
+            least = least.min(score);
+            bytes.extend(byte(text.as_bytes()).map(|byte| (byte, token)));
+            if !special.contains(text) {
+                pieces.push(Piece { bytes: text.as_bytes().into(), token, score });
+            }
+        }
+        let does_fall_back = model["byte_fallback"] == true;
+        Some(Unigrams {
+            pieces: sorted(pieces),
+            is_words: false,
+            is_narrow: false,
+            unknown,
+            unknown_score: least - UNKNOWN_PENALTY,
+            bytes: if does_fall_back { all_bytes(&bytes) } else { None },
+        })
+    }
+
+    /// The tokens of a text that is not cut any more.
+    pub(super) fn encode(&self, text: &str, tokens: &mut Vec<u32>) {
+        let found = if self.is_words { self.words(text) } else { self.likeliest(text) };
+        let mut unknown: Option<&str> = None;
+        let mut at = 0;
+        for (length, token) in found {
+            let part = text.get(at..at + length).unwrap_or_default();
+            match (token, &self.bytes) {
+                (Some(token), _) => tokens.push(token),
+                (None, Some(bytes)) => {
+                    tokens.extend(part.bytes().map(|byte| bytes[usize::from(byte)]));
+                }
+                // Of several in a row, there is one.
+                (None, None) if unknown.is_none() => tokens.extend(self.unknown),
+                (None, None) => {}
+            }
+            unknown = token.is_none().then_some(part);
+            at += length;
+        }
+    }
+
+    /// The lengths of parts, and their tokens.
+    fn likeliest(&self, text: &str) -> Vec<(usize, Option<u32>)> {
+        let none = Node { score: 0.0, length: 0, token: None };
+        let mut nodes = vec![none; text.len() + 1];
+        for (at, character) in text.char_indices() {
+            let before = nodes.get(at).map_or(0.0, |node| node.score);
+            let rest = text.as_bytes().get(at..).unwrap_or_default();
+            let mut reach = |length: usize, score: f64, token: Option<u32>| {
+                let score = score + before;
+                if let Some(node) = nodes.get_mut(at + length)
+                    && (node.length == 0 || score > node.score)
+                {
+                    let score = if self.is_narrow { f64::from(score as f32) } else { score };
+                    // A piece is no longer than a file.
+                    let length = u32::try_from(length).unwrap_or(u32::MAX);
+                    *node = Node { score, length, token };
+                }
+            };
+            let mut is_known = false;
+            for piece in self.beginning(rest) {
+                reach(piece.bytes.len(), piece.score, Some(piece.token));
+                is_known |= piece.bytes.len() == character.len_utf8();
+            }
+            if !is_known {
+                reach(character.len_utf8(), self.unknown_score, None);
+            }
+        }
+        let (mut parts, mut at) = (Vec::new(), text.len());
+        while let Some(node) = nodes.get(at).filter(|node| node.length > 0) {
+            let length = node.length as usize;
+            parts.push((length, node.token));
+            at = at.saturating_sub(length);
+        }
+        parts.reverse();
+        parts
+    }
+
+    /// Whole words, each with the space in front of it.
+    fn words(&self, text: &str) -> Vec<(usize, Option<u32>)> {
+        let spaces = text.match_indices(SPACE).map(|(at, _)| at).filter(|at| *at > 0);
+        let mut words = Vec::new();
+        let mut from = 0;
+        for to in spaces.chain([text.len()]) {
+            let word = text.get(from..to).unwrap_or_default().as_bytes();
+            let known = self.beginning(word).find(|piece| piece.bytes.len() == word.len());
+            if !word.is_empty() {
+                words.push((word.len(), known.map(|piece| piece.token)));
+            }
+            from = to;
+        }
+        words
+    }
+
+    /// The pieces that a text begins with, the shortest first.
+    fn beginning<'s>(&'s self, text: &'s [u8]) -> impl Iterator<Item = &'s Piece> {
+        // Those that begin with as many bytes of the text as were looked at.
+        let mut pieces = self.pieces.as_slice();
+        let mut rest = text.iter().enumerate();
+        std::iter::from_fn(move || {
+            loop {
+                let (at, byte) = rest.next()?;
+                let from = pieces.partition_point(|piece| piece.bytes.get(at) < Some(byte));
+                let to = pieces.partition_point(|piece| piece.bytes.get(at) <= Some(byte));
+                pieces = pieces.get(from..to)?;
+                let first = pieces.first()?;
+                if first.bytes.len() == at + 1 {
+                    return Some(first);
+                }
+            }
+        })
+    }
+}
+
+/// By their bytes; of several that are the same, the last one.
+fn sorted(mut pieces: Vec<Piece>) -> Vec<Piece> {
+    pieces.retain(|piece| !piece.bytes.is_empty());
+    pieces.sort_by(|a, b| a.bytes.cmp(&b.bytes).then(b.token.cmp(&a.token)));
+    pieces.dedup_by(|later, earlier| later.bytes == earlier.bytes);
+    pieces
+}
+
+/// The tokens that stand for bytes, of a SentencePiece model or a `tokenizer.json`, which may have the same bytes as other tokens.
+pub(super) fn byte_tokens(model: &[u8], file: &Value) -> Vec<(u8, u32)> {
+    let numbered = |(name, token): (&str, Option<u32>)| Some((byte(name.as_bytes())?, token?));
+    if file["model"]["byte_fallback"] == true {
+        return match &file["model"]["vocab"] {
+            Value::Object(vocab) => {
+                let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+                vocab
+                    .iter()
+                    .map(|(name, id)| (name.as_str(), number(id)))
+                    .filter_map(numbered)
+                    .collect()
+            }
+            Value::Array(vocab) => {
+                let names = (0u32..)
+                    .zip(vocab)
+                    .filter_map(|(token, piece)| Some((piece[0].as_str()?, Some(token))));
+                names.filter_map(numbered).collect()
+            }
+            _ => Vec::new(),
+        };
+    }
+    if !file.is_null() {
+        return Vec::new();
+    }
+    pieces(model)
+        .filter_map(|piece| piece.ok().filter(|piece| piece.kind == BYTE))
+        .filter_map(|piece| Some((byte(piece.text)?, piece.token)))
+        .collect()
+}
+
+/// A piece of a SentencePiece model.
+struct Entry<'m> {
+    text: &'m [u8],
+    token: u32,
+    score: f32,
+    kind: u64,
+}
+
+fn pieces(model: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, String>> {
+    let messages = fields(model).filter_map(|field| match field {
+        Ok((1, Field::Bytes(piece))) => Some(piece),
+        _ => None,
+    });
+    (0u32..).zip(messages).map(|(token, piece)| {
+        let mut entry = Entry { text: &[], token, score: 0.0, kind: NORMAL };
+        for field in fields(piece) {
+            match field? {
+                (1, Field::Bytes(text)) => entry.text = text,
+                (2, Field::Word(score)) => entry.score = f32::from_bits(score),
+                (3, Field::Varint(kind)) => entry.kind = kind,
+                _ => {}
+            }
+        }
+        Ok(entry)
+    })
+}
+
+/// The byte that a piece such as `<0x0A>` stands for.
+fn byte(piece: &[u8]) -> Option<u8> {
+    let digits = std::str::from_utf8(piece.strip_prefix(b"<0x")?.strip_suffix(b">")?).ok()?;
+    let is_one = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u8::from_str_radix(digits, 16).ok().filter(|_| is_one)
+}
+
+/// The tokens of all bytes, if there are all.
+fn all_bytes(found: &[(u8, u32)]) -> Option<Box<[u32; 256]>> {
+    let mut tokens = [None; 256];
+    for (byte, token) in found {
+        tokens[usize::from(*byte)] = Some(*token);
+    }
+    let all: Option<Vec<u32>> = tokens.into_iter().collect();
+    all?.into_boxed_slice().try_into().ok()
+}
