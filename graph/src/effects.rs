@@ -51,6 +51,12 @@ impl Operator {
                 | Operator::NORMAL_FLOAT_TENSOR
                 | Operator::NORMAL_TENSOR_FLOAT
                 | Operator::NORMAL_TENSOR_TENSOR
+                | Operator::UNIFORM
+                | Operator::EXPONENTIAL
+                | Operator::GEOMETRIC
+                | Operator::CAUCHY
+                | Operator::LOG_NORMAL
+                | Operator::POISSON
         )
     }
 
@@ -59,6 +65,7 @@ impl Operator {
         matches!(
             self,
             Operator::NONZERO
+                | Operator::BINCOUNT
                 | Operator::MASKED_SELECT
                 | Operator::UNIQUE2
                 | Operator::UNIQUE_CONSECUTIVE

@@ -423,6 +423,7 @@ fn is_variable(graph: &Graph<'_>, id: ValueId) -> bool {
 fn is_data_dependent(graph: &Graph<'_>, node: &Node) -> bool {
     match node.operator {
         Operator::NONZERO
+        | Operator::BINCOUNT
         | Operator::MASKED_SELECT
         | Operator::UNIQUE2
         | Operator::UNIQUE_CONSECUTIVE

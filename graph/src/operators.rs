@@ -162,6 +162,7 @@ operators! {
     HISTOGRAMDD_BIN_EDGES = "aten._histogramdd_bin_edges.default" <- "aten::_histogramdd_bin_edges.out";
     HISTOGRAMDD_FROM_BIN_CTS = "aten._histogramdd_from_bin_cts.default" <- "aten::_histogramdd_from_bin_cts.out";
     HISTOGRAMDD_FROM_BIN_TENSORS = "aten._histogramdd_from_bin_tensors.default" <- "aten::_histogramdd_from_bin_tensors.out";
+    INT_MM = "aten._int_mm.default" <- "aten::_int_mm.out";
     LINALG_DET = "aten._linalg_det.default" <- "aten::_linalg_det.result";
     LINALG_EIGH = "aten._linalg_eigh.default" <- "aten::_linalg_eigh.eigenvalues";
     LINALG_SLOGDET = "aten._linalg_slogdet.default" <- "aten::_linalg_slogdet.sign";
@@ -179,8 +180,15 @@ operators! {
     TO_COPY = "aten._to_copy.default" <- "aten::_to_copy.out" without 1..5;
     TRILINEAR = "aten._trilinear.default" <- "aten::_trilinear.out";
     UNIQUE2 = "aten._unique2.default" <- "aten::_unique2.out";
+    UPSAMPLE_BICUBIC2D_AA = "aten._upsample_bicubic2d_aa.default" <- "aten::_upsample_bicubic2d_aa.out";
+    UPSAMPLE_BICUBIC2D_AA_BACKWARD = "aten._upsample_bicubic2d_aa_backward.default" <- "aten::_upsample_bicubic2d_aa_backward.grad_input";
     UPSAMPLE_BILINEAR2D_AA = "aten._upsample_bilinear2d_aa.default" <- "aten::_upsample_bilinear2d_aa.out";
     UPSAMPLE_BILINEAR2D_AA_BACKWARD = "aten._upsample_bilinear2d_aa_backward.default" <- "aten::_upsample_bilinear2d_aa_backward.grad_input";
+    UPSAMPLE_LANCZOS2D_AA = "aten._upsample_lanczos2d_aa.default" <- "aten::_upsample_lanczos2d_aa.out";
+    UPSAMPLE_LANCZOS2D_AA_BACKWARD = "aten._upsample_lanczos2d_aa_backward.default" <- "aten::_upsample_lanczos2d_aa_backward.grad_input";
+    UPSAMPLE_NEAREST_EXACT1D_BACKWARD = "aten._upsample_nearest_exact1d_backward.default" <- "aten::_upsample_nearest_exact1d_backward.grad_input";
+    UPSAMPLE_NEAREST_EXACT2D_BACKWARD = "aten._upsample_nearest_exact2d_backward.default" <- "aten::_upsample_nearest_exact2d_backward.grad_input";
+    UPSAMPLE_NEAREST_EXACT3D_BACKWARD = "aten._upsample_nearest_exact3d_backward.default" <- "aten::_upsample_nearest_exact3d_backward.grad_input";
     WEIGHT_INT8PACK_MM = "aten._weight_int8pack_mm.default";
     ABS = "aten.abs.default" <- "aten::abs.out";
     ACOS = "aten.acos.default" <- "aten::acos.out";
@@ -223,6 +231,7 @@ operators! {
     AVG_POOL3D = "aten.avg_pool3d.default" <- "aten::avg_pool3d.out";
     AVG_POOL3D_BACKWARD = "aten.avg_pool3d_backward.default" <- "aten::avg_pool3d_backward.grad_input";
     BADDBMM = "aten.baddbmm.default" <- "aten::baddbmm.out";
+    BINCOUNT = "aten.bincount.default" <- "aten::bincount.out";
     BITWISE_AND_SCALAR = "aten.bitwise_and.Scalar" <- "aten::bitwise_and.Scalar_out";
     BITWISE_AND_SCALAR_TENSOR = "aten.bitwise_and.Scalar_Tensor" <- "aten::bitwise_and.Scalar_Tensor_out";
     BITWISE_AND_TENSOR = "aten.bitwise_and.Tensor" <- "aten::bitwise_and.Tensor_out";
@@ -242,6 +251,7 @@ operators! {
     BMM = "aten.bmm.default" <- "aten::bmm.out";
     BUCKETIZE_TENSOR = "aten.bucketize.Tensor" <- "aten::bucketize.Tensor_out";
     CAT = "aten.cat.default" <- "aten::cat.out";
+    CAUCHY = "aten.cauchy.default" <- "aten::cauchy.out";
     CEIL = "aten.ceil.default" <- "aten::ceil.out";
     CHOLESKY_INVERSE = "aten.cholesky_inverse.default" <- "aten::cholesky_inverse.out";
     CHOLESKY_SOLVE = "aten.cholesky_solve.default" <- "aten::cholesky_solve.out";
@@ -256,6 +266,7 @@ operators! {
     CONVOLUTION_BACKWARD = "aten.convolution_backward.default" <- "aten::convolution_backward.out";
     COPY = "aten.copy.default" <- "aten::copy.out";
     COPY_ATEN = "aten.copy_.default" <- "aten::copy_";
+    COPYSIGN_SCALAR = "aten.copysign.Scalar" <- "aten::copysign.Scalar_out";
     COPYSIGN = "aten.copysign.Tensor" <- "aten::copysign.out";
     COS = "aten.cos.default" <- "aten::cos.out";
     COSH = "aten.cosh.default" <- "aten::cosh.out";
@@ -289,6 +300,7 @@ operators! {
     EXP2 = "aten.exp2.default" <- "aten::exp2.out";
     EXPAND_COPY = "aten.expand_copy.default" <- "aten::expand_copy.out";
     EXPM1 = "aten.expm1.default" <- "aten::expm1.out";
+    EXPONENTIAL = "aten.exponential.default" <- "aten::exponential.out";
     EYE = "aten.eye.default" <- "aten::eye.out" without 1..5;
     EYE_M = "aten.eye.m" <- "aten::eye.m_out" without 2..6;
     FAKE_QUANTIZE_PER_CHANNEL = "aten.fake_quantize_per_channel_affine_cachemask.default" <- "aten::fake_quantize_per_channel_affine_cachemask.out";
@@ -303,7 +315,9 @@ operators! {
     FMOD_SCALAR = "aten.fmod.Scalar" <- "aten::fmod.Scalar_out";
     FMOD_TENSOR = "aten.fmod.Tensor" <- "aten::fmod.Tensor_out";
     FRACTIONAL_MAX_POOL2D = "aten.fractional_max_pool2d.default" <- "aten::fractional_max_pool2d.output";
+    FRACTIONAL_MAX_POOL2D_BACKWARD = "aten.fractional_max_pool2d_backward.default" <- "aten::fractional_max_pool2d_backward.grad_input";
     FRACTIONAL_MAX_POOL3D = "aten.fractional_max_pool3d.default" <- "aten::fractional_max_pool3d.output";
+    FRACTIONAL_MAX_POOL3D_BACKWARD = "aten.fractional_max_pool3d_backward.default" <- "aten::fractional_max_pool3d_backward.grad_input";
     FREXP = "aten.frexp.Tensor" <- "aten::frexp.Tensor_out";
     FULL = "aten.full.default" <- "aten::full.out" without 2..6;
     FULL_LIKE = "aten.full_like.default" <- "aten::full_like.out" without 2..6;
@@ -312,11 +326,13 @@ operators! {
     GE_SCALAR = "aten.ge.Scalar" <- "aten::ge.Scalar_out";
     GE_TENSOR = "aten.ge.Tensor" <- "aten::ge.Tensor_out";
     GELU = "aten.gelu.default" <- "aten::gelu.out";
+    GEOMETRIC = "aten.geometric.default" <- "aten::geometric.out";
     GEQRF = "aten.geqrf.default" <- "aten::geqrf.a";
     GLU = "aten.glu.default" <- "aten::glu.out";
     GRID_SAMPLER_2D = "aten.grid_sampler_2d.default" <- "aten::grid_sampler_2d.out";
     GRID_SAMPLER_2D_BACKWARD = "aten.grid_sampler_2d_backward.default" <- "aten::grid_sampler_2d_backward.out";
     GRID_SAMPLER_3D = "aten.grid_sampler_3d.default" <- "aten::grid_sampler_3d.out";
+    GRID_SAMPLER_3D_BACKWARD = "aten.grid_sampler_3d_backward.default" <- "aten::grid_sampler_3d_backward.out";
     GT_SCALAR = "aten.gt.Scalar" <- "aten::gt.Scalar_out";
     GT_TENSOR = "aten.gt.Tensor" <- "aten::gt.Tensor_out";
     HARDSHRINK = "aten.hardshrink.default";
@@ -367,6 +383,7 @@ operators! {
     LOG10 = "aten.log10.default" <- "aten::log10.out";
     LOG1P = "aten.log1p.default" <- "aten::log1p.out";
     LOG2 = "aten.log2.default" <- "aten::log2.out";
+    LOG_NORMAL = "aten.log_normal.default" <- "aten::log_normal.out";
     LOGCUMSUMEXP = "aten.logcumsumexp.default" <- "aten::logcumsumexp.out";
     LOGICAL_AND = "aten.logical_and.default" <- "aten::logical_and.out";
     LOGICAL_NOT = "aten.logical_not.default" <- "aten::logical_not.out";
@@ -425,6 +442,7 @@ operators! {
     PERMUTE_COPY = "aten.permute_copy.default" <- "aten::permute_copy.out";
     PIXEL_SHUFFLE = "aten.pixel_shuffle.default" <- "aten::pixel_shuffle.out";
     PIXEL_UNSHUFFLE = "aten.pixel_unshuffle.default" <- "aten::pixel_unshuffle.out";
+    POISSON = "aten.poisson.default" <- "aten::poisson.out";
     POLAR = "aten.polar.default" <- "aten::polar.out";
     POLYGAMMA = "aten.polygamma.default" <- "aten::polygamma.out";
     POW_SCALAR = "aten.pow.Scalar" <- "aten::pow.Scalar_out";
@@ -469,8 +487,10 @@ operators! {
     RSQRT = "aten.rsqrt.default" <- "aten::rsqrt.out";
     RSUB_SCALAR = "aten.rsub.Scalar" <- "aten::rsub.Scalar_out";
     SCALAR_TENSOR = "aten.scalar_tensor.default" <- "aten::scalar_tensor.out" without 1..5;
+    SCATTER_REDUCE = "aten.scatter.reduce" <- "aten::scatter.reduce_out";
     SCATTER_SRC = "aten.scatter.src" <- "aten::scatter.src_out";
     SCATTER_VALUE = "aten.scatter.value" <- "aten::scatter.value_out";
+    SCATTER_VALUE_REDUCE = "aten.scatter.value_reduce" <- "aten::scatter.value_reduce_out";
     SCATTER_ADD = "aten.scatter_add.default" <- "aten::scatter_add.out";
     SCATTER_REDUCE_TWO = "aten.scatter_reduce.two" <- "aten::scatter_reduce.two_out";
     SEARCHSORTED_SCALAR = "aten.searchsorted.Scalar" <- "aten::searchsorted.Scalar_out";
@@ -576,6 +596,7 @@ operators! {
     TRUNC = "aten.trunc.default" <- "aten::trunc.out";
     UNBIND_COPY_INT = "aten.unbind_copy.int" <- "aten::unbind_copy.int_out";
     UNFOLD_COPY = "aten.unfold_copy.default" <- "aten::unfold_copy.out";
+    UNIFORM = "aten.uniform.default" <- "aten::uniform.out";
     UNIQUE_CONSECUTIVE = "aten.unique_consecutive.default" <- "aten::unique_consecutive.out";
     UNIQUE_DIM = "aten.unique_dim.default" <- "aten::unique_dim.out";
     UNSQUEEZE_COPY = "aten.unsqueeze_copy.default" <- "aten::unsqueeze_copy.out";
@@ -583,8 +604,12 @@ operators! {
     UPSAMPLE_BICUBIC2D_BACKWARD = "aten.upsample_bicubic2d_backward.default" <- "aten::upsample_bicubic2d_backward.grad_input";
     UPSAMPLE_BILINEAR2D_VEC = "aten.upsample_bilinear2d.vec" <- "aten::upsample_bilinear2d.vec_out";
     UPSAMPLE_BILINEAR2D_BACKWARD = "aten.upsample_bilinear2d_backward.default" <- "aten::upsample_bilinear2d_backward.grad_input";
+    UPSAMPLE_LINEAR1D_BACKWARD = "aten.upsample_linear1d_backward.default" <- "aten::upsample_linear1d_backward.grad_input";
+    UPSAMPLE_NEAREST1D_BACKWARD = "aten.upsample_nearest1d_backward.default" <- "aten::upsample_nearest1d_backward.grad_input";
     UPSAMPLE_NEAREST2D_VEC = "aten.upsample_nearest2d.vec" <- "aten::upsample_nearest2d.vec_out";
     UPSAMPLE_NEAREST2D_BACKWARD = "aten.upsample_nearest2d_backward.default" <- "aten::upsample_nearest2d_backward.grad_input";
+    UPSAMPLE_NEAREST3D_BACKWARD = "aten.upsample_nearest3d_backward.default" <- "aten::upsample_nearest3d_backward.grad_input";
+    UPSAMPLE_TRILINEAR3D_BACKWARD = "aten.upsample_trilinear3d_backward.default" <- "aten::upsample_trilinear3d_backward.grad_input";
     VAR_CORRECTION = "aten.var.correction" <- "aten::var.correction_out";
     VAR_DIM = "aten.var.dim" <- "aten::var.out";
     VAR_MEAN_CORRECTION = "aten.var_mean.correction" <- "aten::var_mean.correction_out";

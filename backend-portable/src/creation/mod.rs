@@ -1,5 +1,6 @@
 //! Tensors made of numbers.
 
+pub mod drawn;
 pub mod multinomial;
 pub mod normal;
 pub mod random;

@@ -26,6 +26,8 @@ kernels! {
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
     /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
     COPYSIGN_OUT = binary!("aten::copysign.out", Float, float Real, C::copysign);
+    /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a number.
+    COPYSIGN_SCALAR_OUT = binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
 }
 
 /// Powers.

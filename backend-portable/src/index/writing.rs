@@ -96,6 +96,52 @@ kernels! { WRITING:
         },
     )
     .updating(6, 0);
+    /// `aten::scatter.reduce_out(self, dim, index, src, reduce, out)`: "add"s what is written to what is there, or "multiply"s them.
+    SCATTER_REDUCE_OUT = Kernel::new(
+        "aten::scatter.reduce_out",
+        &[Tensor, Int, Tensor, Tensor, String, Out],
+        |ctx| {
+            plainly_named(ctx)?;
+            prepare(ctx, Some(3), 5, true, |ctx| {
+                let (kind, source) = (plainly_named(ctx)?, ctx.tensor(3)?);
+                let mut scatter = Scatter::new(ctx, Some(source.info()), 5)?;
+                with_number!(source.scalar_type, |T| {
+                    let out = core::mem::take(&mut scatter.out);
+                    let for_each = |visit: &mut dyn FnMut(usize, usize)| scatter.for_each(visit);
+                    reduce::<T>(&for_each, (out, source.bytes()), kind, true, None);
+                }, else ());
+                Ok(())
+            })
+        },
+    )
+    .updating(5, 0);
+    /// `aten::scatter.value_reduce_out(self, dim, index, value, reduce, out)`: the same with a number.
+    SCATTER_VALUE_REDUCE_OUT = Kernel::new(
+        "aten::scatter.value_reduce_out",
+        &[Tensor, Int, Tensor, Scalar, String, Out],
+        |ctx| {
+            plainly_named(ctx)?;
+            prepare(ctx, None, 5, true, |ctx| {
+                let (kind, value) = (plainly_named(ctx)?, ctx.scalar(3)?);
+                let mut scatter = Scatter::new(ctx, None, 5)?;
+                let found = scatter.info.scalar_type;
+                let bytes = element_bytes(found, value).ok_or(unsupported(0, found))?;
+                let mut aligned = [0u128; 1];
+                let source: &mut [u8] = bytemuck::cast_slice_mut(&mut aligned);
+                source.copy_from_slice(&bytes);
+                with_number!(found, |T| {
+                    let out = core::mem::take(&mut scatter.out);
+                    // All write the same.
+                    let for_each = |visit: &mut dyn FnMut(usize, usize)| {
+                        scatter.for_each(&mut |place, _| visit(place, 0));
+                    };
+                    reduce::<T>(&for_each, (out, source), kind, true, None);
+                }, else ());
+                Ok(())
+            })
+        },
+    )
+    .updating(5, 0);
 }
 
 /// How values that meet at one place become one.
@@ -254,6 +300,15 @@ impl<'c> Scatter<'c> {
                 source = source.wrapping_add(source_step);
             }
         });
+    }
+}
+
+/// The reduction that argument 4 names for `scatter`.
+fn plainly_named(ctx: &Arguments) -> Result<Reduce, KernelError> {
+    match ctx.optional_string(4)?.unwrap_or("") {
+        "add" => Ok(Reduce::Sum),
+        "multiply" => Ok(Reduce::Product),
+        _ => Err(bad(4, "must be add or multiply")),
     }
 }
 

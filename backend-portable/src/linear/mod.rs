@@ -13,12 +13,14 @@ mod plain;
 #[cfg(test)]
 mod tests;
 mod trilinear;
+mod whole;
 
 pub use addbmm::*;
 pub use experts::*;
 pub use hadamard::*;
 pub use operators::*;
 pub use trilinear::*;
+pub use whole::*;
 
 use crate::machine;
 use crate::number::{Compute, ComputeType, unsupported};

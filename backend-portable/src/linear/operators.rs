@@ -82,7 +82,7 @@ kernels! { PRODUCTS:
     });
 }
 
-fn misfit(arg: usize) -> KernelError {
+pub(super) fn misfit(arg: usize) -> KernelError {
     KernelError::argument(arg, "its shape does not fit the other operand's")
 }
 

@@ -11,7 +11,7 @@ use torchlet_core::Param::{Float, Int, OptionalInt, OptionalTensor, Out, Tensor}
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::rules::normalize_dim;
 use torchlet_core::{
-    Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType,
+    Arguments, Elements, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, Scalar, ScalarType,
     TensorInfo, TensorRef,
 };
 
@@ -369,9 +369,11 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
         }
         return;
     }
+    // As in PyTorch, these are rounded to the type of the values, and so may be beyond the range of the codes.
+    let (low, high) = (C::of_scalar(Scalar::Int(low)), C::of_scalar(Scalar::Int(high)));
     for (out, &value) in out.iter_mut().zip(values) {
-        let whole = T::from_i64(value.to_i64().max(low).min(high));
-        *out = if value.is_nan() { none } else { whole };
+        let value = if value < low { low } else { value };
+        *out = (if value > high { high } else { value }).to();
     }
 }
 
@@ -417,6 +419,9 @@ mod tests {
         assert_eq!(out, [-128, -128, 0, 127, 127, 0]);
         let mut out = [0i32; 6];
         write_bounded(&values, i32::MIN.into(), i32::MAX.into(), &mut out);
+        // The highest is 2^31 in `float32`, which is no number of 32 bits.
+        assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MIN, i32::MIN]);
+        write_bounded(&values.map(f64::from), i32::MIN.into(), i32::MAX.into(), &mut out);
         assert_eq!(out, [i32::MIN, -128, 0, 127, i32::MAX, i32::MIN]);
     }
 }

@@ -4,6 +4,7 @@
 //! [`double`] compute one output or two, in the engine's loop.
 
 pub mod bins;
+pub mod counts;
 pub mod distances;
 pub mod distances_backward;
 pub mod edges;

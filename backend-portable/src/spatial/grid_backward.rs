@@ -1,23 +1,26 @@
-//! Gradients of sampling a picture at the places that a grid names, in plain loops: of the picture, whose pixels get what they gave by their
-//! weights; and of the grid, by the slopes of these weights.
+//! Gradients of sampling a picture or a volume at the places that a grid names, in plain loops: of the picture, whose pixels get what they
+//! gave by their weights; and of the grid, by the slopes of these weights.
 
-use super::backward::{misfit, picture};
-use super::grid::{Axis, Mode, Padding, read_modes, sampled_sizes};
-use super::picture::CHANNELS;
-use super::sample::weighted;
+use super::backward::{for_each, misfit, picture};
+use super::grid::{Axis, Mode, read_modes, sampled_sizes};
+use super::picture::{CHANNELS, DIMS, Picture, SPACE};
+use super::sample::{Taps, weighted};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, BoolList, Int, Out, Tensor};
-use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
+use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Param, Plan, Prepare, ScalarType};
+
+/// `(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+const PARAMS: &[Param] = &[Tensor, Tensor, Tensor, Int, Int, Bool, BoolList, Out, Out];
 
 kernels! { GRID_BACKWARD:
     /// `aten::grid_sampler_2d_backward.out(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
-    GRID_SAMPLER_2D_BACKWARD_OUT = Kernel::new(
-        "aten::grid_sampler_2d_backward.out",
-        &[Tensor, Tensor, Tensor, Int, Int, Bool, BoolList, Out, Out],
-        prepare,
-    );
+    GRID_SAMPLER_2D_BACKWARD_OUT =
+        Kernel::new("aten::grid_sampler_2d_backward.out", PARAMS, |ctx| prepare(ctx, 2));
+    /// `aten::grid_sampler_3d_backward.out(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+    GRID_SAMPLER_3D_BACKWARD_OUT =
+        Kernel::new("aten::grid_sampler_3d_backward.out", PARAMS, |ctx| prepare(ctx, 3));
 }
 
 const GRAD_INPUT: usize = 7;
@@ -28,12 +31,15 @@ fn mask(ctx: &Arguments) -> Result<[bool; 2], KernelError> {
     Ok([ctx.list_bool(6, 0)?, ctx.list_bool(6, 1)?])
 }
 
-fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     let (grad, input, grid) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
-    if sampled_sizes(ctx, 1, 2)? != grad.sizes {
+    if sampled_sizes(ctx, 1, spatial)? != grad.sizes {
         return Err(misfit(0));
     }
-    read_modes(ctx, 3)?;
+    let (mode, _) = read_modes(ctx, 3)?;
+    if spatial == 3 && mode == Mode::Bicubic {
+        return Err(KernelError::argument(3, "is bicubic, which volumes have not"));
+    }
     let wanted = mask(ctx)?;
     let found = grad.scalar_type;
     for (arg, info) in [(1, &input), (2, &grid)] {
@@ -59,54 +65,57 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let (mode, padding): (Mode, Padding) = read_modes(ctx, 3)?;
+    let (mode, padding) = read_modes(ctx, 3)?;
     let align_corners = ctx.bool(5)?;
     let [of_input, of_grid] = mask(ctx)?;
     let (grad, input, grid) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
-    let (to, from) = (picture(&grad, 2, 0)?, picture(&input, 2, 1)?);
-    let axis =
-        |dim: usize| Axis { size: from.sizes[dim], mode, padding, align_corners, ends_last: false };
-    let (y_axis, x_axis) = (axis(3), axis(4));
+    let spatial = grad.rank().saturating_sub(2);
+    let (to, from) = (picture(&grad, spatial, 0)?, picture(&input, spatial, 1)?);
+    let axis = |dim: usize| {
+        let size = from.sizes[dim];
+        Axis { size, mode, padding, align_corners, ends_last: spatial == 3 }
+    };
+    let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let grads = elements::<C>(grad.bytes());
     let (data, places) = (elements::<C>(input.bytes()), elements::<C>(grid.bytes()));
+    // Grids have no channels, but as many numbers for each place as there are dimensions.
+    let in_grid = |strides: &[usize], at: [usize; DIMS], which: usize| {
+        let step = |dim: usize| strides.get(dim).copied().unwrap_or(0);
+        let space = (0..spatial).map(|dim| at[DIMS - spatial + dim] * step(1 + dim));
+        at[0] * step(0) + space.sum::<usize>() + which * step(spatial + 1)
+    };
     let steps = grid.strides();
-    let step = |dim: usize| steps.get(dim).copied().unwrap_or(0);
-    let place = |[batch, row, column]: [usize; 3], which: usize| {
-        let at = batch * step(0) + row * step(1) + column * step(2) + which * step(3);
-        places.get(at).copied().unwrap_or_default()
+    let place = |at: [usize; DIMS], which: usize| {
+        places.get(in_grid(&steps, at, which)).copied().unwrap_or_default()
     };
-    let value = |at: [usize; 3], channel: usize| {
-        let [batch, row, column] = at;
-        let at = batch * to.strides[0]
-            + channel * to.strides[CHANNELS]
-            + row * to.strides[3]
-            + column * to.strides[4];
-        grads.get(at).copied().unwrap_or_default()
+    let plane = |picture: &Picture, batch: usize, channel: usize| {
+        batch * picture.strides[0] + channel * picture.strides[CHANNELS]
     };
-    let each = |f: &mut dyn FnMut([usize; 3])| {
-        for batch in 0..to.sizes[0] {
-            for row in 0..to.sizes[3] {
-                for column in 0..to.sizes[4] {
-                    f([batch, row, column]);
-                }
-            }
-        }
+    let value = |at: [usize; DIMS], channel: usize| {
+        let space = (SPACE..DIMS).map(|dim| at[dim] * to.strides[dim]).sum::<usize>();
+        grads.get(plane(&to, at[0], channel) + space).copied().unwrap_or_default()
     };
+    let pixels = [to.sizes[0], 1, to.sizes[2], to.sizes[3], to.sizes[4]];
+    let deep = spatial == 3;
     if of_input {
         let out = ctx.out(GRAD_INPUT)?;
-        let back = picture(&out, 2, GRAD_INPUT)?;
+        let back = picture(&out, spatial, GRAD_INPUT)?;
         let out = elements_mut::<C>(out.into_bytes());
         out.fill(C::default());
-        each(&mut |at| {
+        for_each(pixels, |at| {
+            let z = if deep { z_axis.taps(place(at, 2)) } else { Taps::one(0) };
             let (y, x) = (y_axis.taps(place(at, 1)), x_axis.taps(place(at, 0)));
             for channel in 0..to.sizes[CHANNELS] {
                 let value = value(at, channel);
-                let plane = at[0] * back.strides[0] + channel * back.strides[CHANNELS];
-                for (row, tall) in y.iter() {
-                    for (column, wide) in x.iter() {
-                        let at = plane + row * back.strides[3] + column * back.strides[4];
-                        if let Some(slot) = out.get_mut(at) {
-                            *slot = *slot + value * tall * wide;
+                let plane = plane(&back, at[0], channel);
+                for (depth, thick) in z.iter() {
+                    let plane = plane + depth * back.strides[2];
+                    for (row, tall) in y.iter() {
+                        for (column, wide) in x.iter() {
+                            let at = plane + row * back.strides[3] + column * back.strides[4];
+                            if let Some(slot) = out.get_mut(at) {
+                                *slot = *slot + value * thick * tall * wide;
+                            }
                         }
                     }
                 }
@@ -116,25 +125,34 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if of_grid {
         let out = ctx.out(GRAD_GRID)?;
         let back = out.strides();
-        let back = |dim: usize| back.get(dim).copied().unwrap_or(0);
-        let steps = [back(0), back(1), back(2), back(3)];
         let out = elements_mut::<C>(out.into_bytes());
-        each(&mut |at| {
-            let axes = [(&x_axis, place(at, 0)), (&y_axis, place(at, 1))];
-            let [(x, x_slopes), (y, y_slopes)] =
-                axes.map(|(axis, at)| (axis.taps(at), axis.slopes(at)));
-            let mut sums = [C::default(); 2];
+        // Sums over the pixels of a volume, by their weights.
+        let sum = |plane: usize, z: &Taps<C>, y: &Taps<C>, x: &Taps<C>| {
+            z.iter().fold(C::default(), |sum, (depth, weight)| {
+                sum + weight * weighted(data, plane + depth * from.strides[2], &from, y, x)
+            })
+        };
+        for_each(pixels, |at| {
+            let of = |axis: &Axis, at: C| (axis.taps(at), axis.slopes(at));
+            let (x, x_slopes) = of(&x_axis, place(at, 0));
+            let (y, y_slopes) = of(&y_axis, place(at, 1));
+            let (z, z_slopes) =
+                if deep { of(&z_axis, place(at, 2)) } else { (Taps::one(0), Taps::none()) };
+            let mut sums = [C::default(); 3];
             for channel in 0..to.sizes[CHANNELS] {
                 let value = value(at, channel);
-                let plane = at[0] * from.strides[0] + channel * from.strides[CHANNELS];
-                let across = weighted(data, plane, &from, &y, &x_slopes);
-                let down = weighted(data, plane, &from, &y_slopes, &x);
-                sums = [sums[0] + value * across, sums[1] + value * down];
+                let plane = plane(&from, at[0], channel);
+                let slopes = [
+                    sum(plane, &z, &y, &x_slopes),
+                    sum(plane, &z, &y_slopes, &x),
+                    sum(plane, &z_slopes, &y, &x),
+                ];
+                for (sum, slope) in sums.iter_mut().zip(slopes) {
+                    *sum = *sum + value * slope;
+                }
             }
-            for (which, sum) in sums.into_iter().enumerate() {
-                let [batch, row, column] = at;
-                let at = batch * steps[0] + row * steps[1] + column * steps[2] + which * steps[3];
-                if let Some(slot) = out.get_mut(at) {
+            for (which, sum) in sums.into_iter().take(spatial).enumerate() {
+                if let Some(slot) = out.get_mut(in_grid(&back, at, which)) {
                     *slot = sum;
                 }
             }

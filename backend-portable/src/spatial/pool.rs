@@ -334,13 +334,13 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in the order of their memory. Values and indices, where both are wanted, lie alike in `to`.
+    /// Computes outputs in the order of their memory. Values and indices (of a type of integers), where both are wanted, lie alike in `to`.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
         to: &Picture,
         mut values: Option<&mut [u8]>,
-        indices: Option<&mut [u8]>,
+        indices: Option<(&mut [u8], ScalarType)>,
     ) {
         if indices.is_none()
             && let Some(values) = values.as_deref_mut()
@@ -358,7 +358,8 @@ impl Pooling<'_> {
         let size = self.scalar_type.size();
         let (write_values, write_indices) = (values.is_some(), indices.is_some());
         let values = Parts::new(values.unwrap_or_default());
-        let indices = Parts::new(indices.unwrap_or_default());
+        let (indices, places) = indices.unwrap_or((&mut [], ScalarType::Long));
+        let (indices, width) = (Parts::new(indices), places.size());
         let taps =
             (self.from.sizes.iter().product::<usize>() / to.sizes.iter().product::<usize>()).max(1);
         let share = chunk_len(parallel, rows, (GRAIN / (row * taps)).max(1));
@@ -370,7 +371,7 @@ impl Pooling<'_> {
                 let (values, indices) = unsafe {
                     (
                         values.part(index * row * size, row * size),
-                        indices.part(index * row * 8, row * 8),
+                        indices.part(index * row * width, row * width),
                     )
                 };
                 let mut at = [0; DIMS];
@@ -389,9 +390,9 @@ impl Pooling<'_> {
                         store(self.scalar_type, out, &block.values[..len]);
                     }
                     if write_indices
-                        && let Some(out) = indices.get_mut(first * 8..(first + len) * 8)
+                        && let Some(out) = indices.get_mut(first * width..(first + len) * width)
                     {
-                        store(ScalarType::Long, out, &block.places[..len]);
+                        store(places, out, &block.places[..len]);
                     }
                 }
             }

@@ -43,6 +43,18 @@ kernels! { POOLING_BACKWARD:
         &[Tensor, Tensor, Tensor, Out],
         prepare_adaptive_largest::<3>,
     );
+    /// `aten::fractional_max_pool2d_backward.grad_input(grad_output, self, kernel_size, output_size, indices, grad_input)`
+    FRACTIONAL_MAX_POOL2D_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::fractional_max_pool2d_backward.grad_input",
+        &[Tensor, Tensor, IntList, IntList, Tensor, Out],
+        prepare_fractional::<2>,
+    );
+    /// `aten::fractional_max_pool3d_backward.grad_input(grad_output, self, kernel_size, output_size, indices, grad_input)`
+    FRACTIONAL_MAX_POOL3D_BACKWARD_GRAD_INPUT = Kernel::new(
+        "aten::fractional_max_pool3d_backward.grad_input",
+        &[Tensor, Tensor, IntList, IntList, Tensor, Out],
+        prepare_fractional::<3>,
+    );
     /// `aten::avg_pool2d_backward.grad_input(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
     /// divisor_override, grad_input)`
     AVG_POOL2D_BACKWARD_GRAD_INPUT =
@@ -91,7 +103,7 @@ pub(super) fn prepare(
 /// Checks that the indices belong to the gradient.
 fn expect_indices(ctx: &Prepare, arg: usize) -> Result<(), KernelError> {
     let indices = ctx.info(arg)?;
-    if indices.scalar_type != ScalarType::Long {
+    if !matches!(indices.scalar_type, ScalarType::Long | ScalarType::Int) {
         return Err(unsupported(arg, indices.scalar_type));
     }
     if indices.sizes != ctx.info(0)?.sizes {
@@ -132,6 +144,17 @@ fn prepare_adaptive_largest<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan
 
 fn run_adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     to_largest::<C>(ctx, RANK, 2, 3)
+}
+
+/// Indices say which elements were the largest: the windows, arguments 2 and 3, are not asked for again.
+fn prepare_fractional<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    expect_alike(ctx, RANK)?;
+    expect_indices(ctx, 4)?;
+    prepare(ctx, 5, instances!(run_fractional, RANK))
+}
+
+fn run_fractional<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    to_largest::<C>(ctx, RANK, 4, 5)
 }
 
 fn prepare_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -197,7 +220,7 @@ fn to_largest<C: Pooled>(
     for_each(from.sizes, |index| {
         let mut place = [0i64];
         let at = position(&in_places, index);
-        load(ScalarType::Long, places.bytes(), at as isize, 0, &mut place);
+        load(places.scalar_type, places.bytes(), at as isize, 0, &mut place);
         let place = usize::try_from(place[0]).ok().filter(|&place| place < depth * height * width);
         let Some(place) = place else {
             outside = true;

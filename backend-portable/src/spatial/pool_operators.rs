@@ -112,7 +112,8 @@ fn prepare(
     if let Some(arg) = indices {
         ctx.resize(arg, &sizes)?;
         let found = ctx.info(arg)?.scalar_type;
-        if found != ScalarType::Long {
+        // Programs for GPUs have the shorter ones.
+        if !matches!(found, ScalarType::Long | ScalarType::Int) {
             return Err(unsupported(arg, found));
         }
     }
@@ -161,13 +162,13 @@ fn run<C: Pooled>(
         return Ok(());
     };
     let indices = ctx.out(arg)?;
-    let places = picture(&indices, arg)?;
+    let (places, integer) = (picture(&indices, arg)?, indices.scalar_type);
     if places == to {
         let (values, indices) = (values.into_bytes(), indices.into_bytes());
-        pooling.run::<C>(ctx.parallel(), &to, Some(values), Some(indices));
+        pooling.run::<C>(ctx.parallel(), &to, Some(values), Some((indices, integer)));
     } else {
         pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None);
-        pooling.run::<C>(ctx.parallel(), &places, None, Some(indices.into_bytes()));
+        pooling.run::<C>(ctx.parallel(), &places, None, Some((indices.into_bytes(), integer)));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Pictures of another size: nearest pixels, linear and cubic interpolation, linear with antialiasing.
+//! Pictures of another size: nearest pixels, linear and cubic interpolation; linear, cubic and Lanczos' with antialiasing.
 
 use super::picture::{CHANNELS, DIMS, Picture, for_each_row};
 use super::sample::{Taps, cubic, weighted};
@@ -10,7 +10,8 @@ use torchlet_core::Param::{
     Bool, IntList, OptionalFloat, OptionalFloatList, OptionalIntList, Out, Tensor,
 };
 use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes, TensorInfo,
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Param, Plan, Prepare, ScalarType, Sizes,
+    TensorInfo,
 };
 
 kernels! { RESAMPLING:
@@ -46,19 +47,80 @@ kernels! { RESAMPLING:
     /// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
     UPSAMPLE_BILINEAR2D_AA_OUT = Kernel::new(
         "aten::_upsample_bilinear2d_aa.out",
-        &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, Out],
+        SIZED,
         |ctx| prepare(ctx, ANTIALIASED, None),
     );
+    /// `aten::_upsample_bicubic2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+    UPSAMPLE_BICUBIC2D_AA_OUT = Kernel::new(
+        "aten::_upsample_bicubic2d_aa.out",
+        SIZED,
+        |ctx| prepare(ctx, ANTIALIASED_CUBIC, None),
+    );
+    /// `aten::_upsample_lanczos2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+    UPSAMPLE_LANCZOS2D_AA_OUT = Kernel::new(
+        "aten::_upsample_lanczos2d_aa.out",
+        SIZED,
+        |ctx| prepare(ctx, ANTIALIASED_LANCZOS, None),
+    );
 }
+
+const SIZED: &[Param] = &[Tensor, IntList, Bool, OptionalFloat, OptionalFloat, Out];
 
 /// How pixels of the output follow from the input's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     Nearest,
+    /// The one below the middle of the output's pixel.
+    NearestExact,
     Linear,
     Cubic,
-    /// Linear, over as many pixels as an output pixel covers.
-    Antialiased,
+    /// By a function of the distance, over as many pixels as an output pixel covers.
+    Antialiased(Filter),
+}
+
+/// What a pixel weighs, by its distance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Filter {
+    Linear,
+    /// Cubic convolution with a coefficient of -1/2, not that of [`cubic`].
+    Cubic,
+    /// With three lobes.
+    Lanczos,
+}
+
+impl Filter {
+    /// How far it reaches.
+    fn reach<C: Real>(self) -> C {
+        C::real(match self {
+            Filter::Linear => 1.0,
+            Filter::Cubic => 2.0,
+            Filter::Lanczos => 3.0,
+        })
+    }
+
+    /// The weight at a distance, which is not negative.
+    fn weight<C: Real>(self, distance: C) -> C {
+        let (one, two) = (C::real(1.0), C::real(2.0));
+        if distance >= self.reach() {
+            return C::default();
+        }
+        match self {
+            Filter::Linear => one - distance,
+            Filter::Cubic if distance < one => {
+                (C::real(1.5) * distance - C::real(2.5)) * distance * distance + one
+            }
+            Filter::Cubic => {
+                let half = C::real(0.5);
+                ((C::real(2.5) - half * distance) * distance - C::real(4.0)) * distance + two
+            }
+            Filter::Lanczos if distance == C::default() => one,
+            Filter::Lanczos => {
+                let angle = C::real(core::f64::consts::PI) * distance;
+                let third = angle / C::real(3.0);
+                angle.sin() / angle * (third.sin() / third)
+            }
+        }
+    }
 }
 
 /// Where an operator has its arguments.
@@ -82,8 +144,14 @@ const VECTOR_NEAREST: Form =
 const VECTOR_LINEAR: Form =
     Form { method: Method::Linear, align_corners: Some(2), scales: Scales::List(3), out: 4 };
 const VECTOR_CUBIC: Form = Form { method: Method::Cubic, ..VECTOR_LINEAR };
-const ANTIALIASED: Form =
-    Form { method: Method::Antialiased, align_corners: Some(2), scales: Scales::Two(3, 4), out: 5 };
+const ANTIALIASED: Form = antialiased_by(Filter::Linear);
+const ANTIALIASED_CUBIC: Form = antialiased_by(Filter::Cubic);
+const ANTIALIASED_LANCZOS: Form = antialiased_by(Filter::Lanczos);
+
+const fn antialiased_by(filter: Filter) -> Form {
+    let method = Method::Antialiased(filter);
+    Form { method, align_corners: Some(2), scales: Scales::Two(3, 4), out: 5 }
+}
 
 impl Form {
     /// The given scales of height and width.
@@ -173,6 +241,9 @@ impl<C: Real> Axis<C> {
         match self.method {
             Method::Nearest if self.input == self.output => Taps::one(at),
             Method::Nearest => Taps::one(clamped((self.scale * C::count(at)).floor())),
+            Method::NearestExact => {
+                Taps::one(clamped(((C::count(at) + C::real(0.5)) * self.scale).floor()))
+            }
             Method::Cubic => {
                 let place = self.place(at);
                 let first = place.floor();
@@ -199,19 +270,19 @@ impl<C: Real> Axis<C> {
 
     /// Visits the input's pixels that output pixel `at` shows, with their weights.
     pub(super) fn each(&self, at: usize, mut visit: impl FnMut(usize, C)) {
-        if self.method != Method::Antialiased {
+        let Method::Antialiased(filter) = self.method else {
             return self.taps(at).iter().for_each(|(position, weight)| visit(position, weight));
-        }
-        let (first, count, total) = self.covered(at);
+        };
+        let (first, count, total) = self.covered(filter, at);
         for position in first..first + count {
-            visit(position, self.weight(at, position) / total);
+            visit(position, self.weight(filter, at, position) / total);
         }
     }
 
     /// For antialiasing: the first pixel that counts, how many do, and the sum of their weights.
-    fn covered(&self, at: usize) -> (usize, usize, C) {
-        let one = C::real(1.0);
-        let support = if self.scale > one { self.scale } else { one };
+    fn covered(&self, filter: Filter, at: usize) -> (usize, usize, C) {
+        let reach = filter.reach::<C>();
+        let support = if self.scale > C::real(1.0) { reach * self.scale } else { reach };
         let center = self.center(at);
         let half = C::real(0.5);
         let cut = |value: C| usize::try_from(value.to_i64()).unwrap_or(0).min(self.input);
@@ -219,7 +290,7 @@ impl<C: Real> Axis<C> {
         let count = cut(center + support + half).saturating_sub(first);
         let mut total = C::default();
         for position in first..first + count {
-            total = total + self.weight(at, position);
+            total = total + self.weight(filter, at, position);
         }
         (first, count, total)
     }
@@ -229,11 +300,9 @@ impl<C: Real> Axis<C> {
         self.scale * (C::count(at) + C::real(0.5))
     }
 
-    fn weight(&self, at: usize, position: usize) -> C {
-        let one = C::real(1.0);
+    fn weight(&self, filter: Filter, at: usize, position: usize) -> C {
         let distance = (C::count(position) - self.center(at) + C::real(0.5)).abs();
-        let distance = if self.scale > one { distance / self.scale } else { distance };
-        if distance < one { one - distance } else { C::default() }
+        filter.weight(if self.scale > C::real(1.0) { distance / self.scale } else { distance })
     }
 }
 
@@ -277,7 +346,15 @@ fn prepare(ctx: &mut Prepare, form: Form, invoke: Option<InvokeFn>) -> Result<Pl
     macro_rules! by_method {
         ($t:ty, $c:ty) => {
             match form.method {
-                Method::Antialiased => antialiased::<$t, $c>,
+                Method::Antialiased(Filter::Linear) => {
+                    |ctx| antialiased::<$t, $c>(ctx, Filter::Linear)
+                }
+                Method::Antialiased(Filter::Cubic) => {
+                    |ctx| antialiased::<$t, $c>(ctx, Filter::Cubic)
+                }
+                Method::Antialiased(Filter::Lanczos) => {
+                    |ctx| antialiased::<$t, $c>(ctx, Filter::Lanczos)
+                }
                 Method::Cubic => interpolated_cubic::<$t, $c>,
                 _ => interpolated_linear::<$t, $c>,
             }
@@ -379,10 +456,13 @@ fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(),
     Ok(())
 }
 
-fn antialiased<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+/// The most pixels across whose weights are found once for a pixel of the result.
+const ACROSS: usize = 32;
+
+fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let parallel = ctx.parallel();
-    let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, &ANTIALIASED)?;
+    let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, &antialiased_by(filter))?;
     let data: &[T] = elements(input);
     let pixels = (from.sizes[3] / to.sizes[3] + 2).saturating_mul(from.sizes[4] / to.sizes[4] + 2);
     for_each_row(
@@ -396,17 +476,23 @@ fn antialiased<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> 
                 at[inner] = i;
                 let plane = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
                 let ((top, height, down), (left, width, across)) =
-                    (y.covered(at[3]), x.covered(at[4]));
+                    (y.covered(filter, at[3]), x.covered(filter, at[4]));
+                let mut weights = [C::default(); ACROSS];
+                for (weight, column) in weights.iter_mut().zip(left..left + width) {
+                    *weight = x.weight(filter, at[4], column);
+                }
                 let mut sum = C::default();
                 for row in top..top + height {
                     let start = plane + row * from.strides[3];
                     let mut line = C::default();
                     for column in left..left + width {
                         if let Some(&value) = data.get(start + column * from.strides[4]) {
-                            line = line + x.weight(at[4], column) * C::of(value);
+                            let weight = weights.get(column - left).copied();
+                            let weight = weight.unwrap_or_else(|| x.weight(filter, at[4], column));
+                            line = line + weight * C::of(value);
                         }
                     }
-                    sum = sum + y.weight(at[3], row) * line;
+                    sum = sum + y.weight(filter, at[3], row) * line;
                 }
                 *out = (sum / (down * across)).to();
             }

@@ -1,78 +1,144 @@
-//! Gradients of pictures of another size, in plain loops: each pixel of the result's gradient goes back to the pixels that it shows, by their
-//! weights.
+//! Gradients of pictures, lines and volumes of another size, in plain loops: each pixel of the result's gradient goes back to the pixels
+//! that it shows, by their weights.
 
-use super::backward::misfit;
-use super::picture::{CHANNELS, Picture};
-use super::resample::{Axis, Method};
+use super::backward::{misfit, picture};
+use super::picture::{CHANNELS, DIMS};
+use super::resample::{Axis, Filter, Method};
 use crate::number::{Number, elements, elements_mut, unsupported};
 use crate::real::Real;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, IntList, OptionalFloat, Out, Tensor};
 use torchlet_core::{
-    Arguments, Invoke, InvokeFn, Kernel, KernelError, Param, Plan, Prepare, ScalarType, Sizes,
+    Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes,
 };
 
-const BY_CORNERS: &[Param] = &[Tensor, IntList, IntList, Bool, OptionalFloat, OptionalFloat, Out];
+/// A kernel `(grad_output, output_size, input_size, align_corners, scales…, grad_input)`, the gradient of a method over so many
+/// dimensions; `nearest` ones have no corners to align.
+macro_rules! gradient {
+    ($name:literal, $spatial:tt, nearest $method:expr) => {
+        gradient!(@ $name, $spatial, $method, false, gradient!(params $spatial,))
+    };
+    ($name:literal, $spatial:tt, $method:expr) => {
+        gradient!(@ $name, $spatial, $method, true, gradient!(params $spatial, Bool,))
+    };
+    (params 1, $($bool:ident,)?) => { &[Tensor, IntList, IntList, $($bool,)? OptionalFloat, Out] };
+    (params 2, $($bool:ident,)?) => {
+        &[Tensor, IntList, IntList, $($bool,)? OptionalFloat, OptionalFloat, Out]
+    };
+    (params 3, $($bool:ident,)?) => {
+        &[Tensor, IntList, IntList, $($bool,)? OptionalFloat, OptionalFloat, OptionalFloat, Out]
+    };
+    (@ $name:literal, $spatial:literal, $method:expr, $corners:literal, $params:expr) => {
+        Kernel::new($name, $params, |ctx| {
+            const FORM: Form = Form { method: $method, spatial: $spatial, has_corners: $corners };
+            prepare(ctx, FORM, [|ctx| run::<f32>(ctx, FORM), |ctx| run::<f64>(ctx, FORM)])
+        })
+    };
+}
 
 kernels! { RESAMPLING_BACKWARD:
+    /// `aten::upsample_nearest1d_backward.grad_input(grad_output, output_size, input_size, scales, grad_input)`
+    UPSAMPLE_NEAREST1D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_nearest1d_backward.grad_input", 1, nearest Method::Nearest);
     /// `aten::upsample_nearest2d_backward.grad_input(grad_output, output_size, input_size, scales_h, scales_w, grad_input)`
-    UPSAMPLE_NEAREST2D_BACKWARD_GRAD_INPUT = Kernel::new(
-        "aten::upsample_nearest2d_backward.grad_input",
-        &[Tensor, IntList, IntList, OptionalFloat, OptionalFloat, Out],
-        |ctx| prepare(ctx, 5, [nearest::<f32>, nearest::<f64>]),
-    );
+    UPSAMPLE_NEAREST2D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_nearest2d_backward.grad_input", 2, nearest Method::Nearest);
+    /// `aten::upsample_nearest3d_backward.grad_input(grad_output, output_size, input_size, scales_d, scales_h, scales_w, grad_input)`
+    UPSAMPLE_NEAREST3D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_nearest3d_backward.grad_input", 3, nearest Method::Nearest);
+    /// `aten::_upsample_nearest_exact1d_backward.grad_input(grad_output, output_size, input_size, scales, grad_input)`
+    UPSAMPLE_NEAREST_EXACT1D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact);
+    /// `aten::_upsample_nearest_exact2d_backward.grad_input(grad_output, output_size, input_size, scales_h, scales_w, grad_input)`
+    UPSAMPLE_NEAREST_EXACT2D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact);
+    /// `aten::_upsample_nearest_exact3d_backward.grad_input(grad_output, output_size, input_size, scales_d, scales_h, scales_w,
+    /// grad_input)`
+    UPSAMPLE_NEAREST_EXACT3D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact);
+    /// `aten::upsample_linear1d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales, grad_input)`
+    UPSAMPLE_LINEAR1D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_linear1d_backward.grad_input", 1, Method::Linear);
     /// `aten::upsample_bilinear2d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
-    UPSAMPLE_BILINEAR2D_BACKWARD_GRAD_INPUT = Kernel::new(
-        "aten::upsample_bilinear2d_backward.grad_input",
-        BY_CORNERS,
-        |ctx| prepare(ctx, 6, [linear::<f32>, linear::<f64>]),
-    );
+    UPSAMPLE_BILINEAR2D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_bilinear2d_backward.grad_input", 2, Method::Linear);
+    /// `aten::upsample_trilinear3d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_d, scales_h, scales_w,
+    /// grad_input)`
+    UPSAMPLE_TRILINEAR3D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_trilinear3d_backward.grad_input", 3, Method::Linear);
     /// `aten::upsample_bicubic2d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
-    UPSAMPLE_BICUBIC2D_BACKWARD_GRAD_INPUT = Kernel::new(
-        "aten::upsample_bicubic2d_backward.grad_input",
-        BY_CORNERS,
-        |ctx| prepare(ctx, 6, [cubic::<f32>, cubic::<f64>]),
-    );
+    UPSAMPLE_BICUBIC2D_BACKWARD_GRAD_INPUT =
+        gradient!("aten::upsample_bicubic2d_backward.grad_input", 2, Method::Cubic);
     /// `aten::_upsample_bilinear2d_aa_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w,
     /// grad_input)`
-    UPSAMPLE_BILINEAR2D_AA_BACKWARD_GRAD_INPUT = Kernel::new(
-        "aten::_upsample_bilinear2d_aa_backward.grad_input",
-        BY_CORNERS,
-        |ctx| prepare(ctx, 6, [antialiased::<f32>, antialiased::<f64>]),
-    );
+    UPSAMPLE_BILINEAR2D_AA_BACKWARD_GRAD_INPUT =
+        gradient!("aten::_upsample_bilinear2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Linear));
+    /// `aten::_upsample_bicubic2d_aa_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w,
+    /// grad_input)`
+    UPSAMPLE_BICUBIC2D_AA_BACKWARD_GRAD_INPUT =
+        gradient!("aten::_upsample_bicubic2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Cubic));
+    /// `aten::_upsample_lanczos2d_aa_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w,
+    /// grad_input)`
+    UPSAMPLE_LANCZOS2D_AA_BACKWARD_GRAD_INPUT =
+        gradient!("aten::_upsample_lanczos2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Lanczos));
+}
+
+/// What an operator is the gradient of, and where its arguments are.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    method: Method,
+    /// Dimensions that change.
+    spatial: usize,
+    /// Whether argument 3 says if corners are aligned.
+    has_corners: bool,
+}
+
+impl Form {
+    /// The first of the scales, of which there is one for each dimension.
+    fn scales(self) -> usize {
+        3 + usize::from(self.has_corners)
+    }
+
+    fn out(self) -> usize {
+        self.scales() + self.spatial
+    }
 }
 
 /// The shape of the input, which the call names.
-fn input_sizes(ctx: &Arguments) -> Result<Sizes, KernelError> {
+fn input_sizes(ctx: &Arguments, spatial: usize) -> Result<Sizes, KernelError> {
     let (given, grad, output) = (ctx.ints(2)?, ctx.info(0)?.sizes, ctx.ints(1)?);
     let mut sizes = Sizes::new();
     for &size in given.iter() {
         let size = i32::try_from(size).ok().filter(|size| *size >= 0).ok_or(misfit(2))?;
         sizes.push(size).map_err(|_| misfit(2))?;
     }
-    let (&[batch, channels, height, width], &[.., high, wide]) = (&*grad, &*output) else {
+    if grad.len() != spatial + 2 {
         return Err(KernelError::rank(0, grad.len()));
-    };
-    let is_shown = output.len() == 2 && [high, wide] == [i64::from(height), i64::from(width)];
-    if !is_shown || [height, width].contains(&0) {
+    }
+    let (outer, shown) = grad.split_at(2);
+    let is_shown = output.len() == spatial
+        && output.iter().zip(shown).all(|(&size, &shown)| size == i64::from(shown) && shown > 0);
+    if !is_shown {
         return Err(misfit(1));
     }
-    match &*sizes {
-        &[n, c, high, wide] if [n, c] == [batch, channels] && high > 0 && wide > 0 => Ok(sizes),
+    match sizes.split_at_checked(2) {
+        Some((own, space)) if own == outer && space.len() == spatial && !space.contains(&0) => {
+            Ok(sizes)
+        }
         _ => Err(misfit(2)),
     }
 }
 
 fn prepare(
     ctx: &mut Prepare,
-    out: usize,
+    form: Form,
     [single, double]: [InvokeFn; 2],
 ) -> Result<Plan, KernelError> {
-    let sizes = input_sizes(ctx)?;
-    ctx.resize(out, &sizes)?;
-    let (found, made) = (ctx.info(0)?.scalar_type, ctx.info(out)?.scalar_type);
+    let sizes = input_sizes(ctx, form.spatial)?;
+    ctx.resize(form.out(), &sizes)?;
+    let (found, made) = (ctx.info(0)?.scalar_type, ctx.info(form.out())?.scalar_type);
     if made != found {
-        return Err(unsupported(out, made));
+        return Err(unsupported(form.out(), made));
     }
     Ok(Plan::new(match found {
         ScalarType::Float => single,
@@ -81,66 +147,66 @@ fn prepare(
     }))
 }
 
-fn nearest<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    // Places are found in single precision, whatever the type.
-    spread::<C, f32>(ctx, Method::Nearest, None)
+fn run<C: Real + Number>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
+    match form.method {
+        // Places are found in single precision, whatever the type.
+        Method::Nearest | Method::NearestExact => spread::<C, f32>(ctx, form),
+        _ => spread::<C, C>(ctx, form),
+    }
 }
 
-fn linear<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    spread::<C, C>(ctx, Method::Linear, Some(3))
-}
-
-fn cubic<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    spread::<C, C>(ctx, Method::Cubic, Some(3))
-}
-
-fn antialiased<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    spread::<C, C>(ctx, Method::Antialiased, Some(3))
-}
-
-/// Spreads the gradient, with weights of type `W`; scales follow whether corners are aligned, if the call says that.
+/// Spreads the gradient, with weights of type `W`.
 fn spread<C: Real + Number, W: Real + Number>(
     ctx: &mut Invoke,
-    method: Method,
-    corners: Option<usize>,
+    form: Form,
 ) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    let align_corners = corners.map(|arg| ctx.bool(arg)).transpose()?.unwrap_or(false);
-    let first = corners.map_or(3, |arg| arg + 1);
-    let scales = [ctx.optional_float(first)?, ctx.optional_float(first + 1)?];
-    let (grad, out) = (ctx.tensor(0)?, ctx.out(first + 2)?);
-    let from = Picture::new(&grad, 2).ok_or(KernelError::rank(0, grad.rank()))?;
-    let to = Picture::new(&out, 2).ok_or(KernelError::rank(first + 2, out.rank()))?;
+    let align_corners = form.has_corners && ctx.bool(3)?;
+    let (grad, out) = (ctx.tensor(0)?, ctx.out(form.out())?);
+    let from = picture(&grad, form.spatial, 0)?;
+    let to = picture(&out, form.spatial, form.out())?;
+    let first = DIMS - form.spatial;
     let axis = |dim: usize| {
-        Axis::<W>::new(method, align_corners, to.sizes[dim], from.sizes[dim], scales[dim - 3])
+        let Some(place) = dim.checked_sub(first) else {
+            // There is one pixel along dimensions that there are not.
+            return Ok(Axis::<W>::new(Method::Nearest, false, 1, 1, None));
+        };
+        let scale = ctx.optional_float(form.scales() + place)?;
+        Ok(Axis::new(form.method, align_corners, to.sizes[dim], from.sizes[dim], scale))
     };
-    let (y, x) = (axis(3), axis(4));
+    let (z, y, x) = (axis(2)?, axis(3)?, axis(4)?);
     let (data, out) = (elements::<C>(grad.bytes()), elements_mut::<C>(out.into_bytes()));
     out.fill(C::default());
-    for row in 0..from.sizes[3] {
-        for column in 0..from.sizes[4] {
-            y.each(row, |down, tall| {
-                x.each(column, |right, wide| {
-                    let weight = C::of(tall * wide);
-                    for batch in 0..from.sizes[0] {
-                        for channel in 0..from.sizes[CHANNELS] {
-                            let at = |picture: &Picture, row: usize, column: usize| {
-                                let [of_batch, of_channel, _, of_row, of_column] = picture.strides;
-                                batch * of_batch
-                                    + channel * of_channel
-                                    + row * of_row
-                                    + column * of_column
-                            };
-                            let found = data.get(at(&from, row, column)).copied();
-                            if let (Some(slot), Some(value)) =
-                                (out.get_mut(at(&to, down, right)), found)
-                            {
-                                *slot = *slot + weight * value;
-                            }
-                        }
-                    }
+    let place = |strides: &[usize; DIMS], at: [usize; 3]| {
+        at.iter().zip(&strides[2..]).map(|(at, stride)| at * stride).sum::<usize>()
+    };
+    // What a pixel of the gradient gives to one of the input, in all channels.
+    let mut give = |at: [usize; 3], back: [usize; 3], weight: W| {
+        let (read, write) = (place(&from.strides, at), place(&to.strides, back));
+        let weight = C::of(weight);
+        for batch in 0..from.sizes[0] {
+            for channel in 0..from.sizes[CHANNELS] {
+                let plane = |strides: &[usize; DIMS]| batch * strides[0] + channel * strides[1];
+                let found = data.get(plane(&from.strides) + read).copied();
+                let slot = out.get_mut(plane(&to.strides) + write);
+                if let (Some(slot), Some(value)) = (slot, found) {
+                    *slot = *slot + weight * value;
+                }
+            }
+        }
+    };
+    for plane in 0..from.sizes[2] {
+        for row in 0..from.sizes[3] {
+            for column in 0..from.sizes[4] {
+                z.each(plane, |deep, thick| {
+                    y.each(row, |down, tall| {
+                        x.each(column, |right, wide| {
+                            let at = [plane, row, column];
+                            give(at, [deep, down, right], thick * tall * wide);
+                        });
+                    });
                 });
-            });
+            }
         }
     }
     Ok(())

@@ -27,6 +27,7 @@ super::symbols! {
     torchlet_kernel_aten__histogramdd_bin_edges_out = "aten::_histogramdd_bin_edges.out";
     torchlet_kernel_aten__histogramdd_from_bin_cts_out = "aten::_histogramdd_from_bin_cts.out";
     torchlet_kernel_aten__histogramdd_from_bin_tensors_out = "aten::_histogramdd_from_bin_tensors.out";
+    torchlet_kernel_aten__int_mm_out = "aten::_int_mm.out";
     torchlet_kernel_aten__linalg_det_result = "aten::_linalg_det.result";
     torchlet_kernel_aten__linalg_eigh_eigenvalues = "aten::_linalg_eigh.eigenvalues";
     torchlet_kernel_aten__linalg_slogdet_sign = "aten::_linalg_slogdet.sign";
@@ -44,8 +45,15 @@ super::symbols! {
     torchlet_kernel_aten__to_copy_out = "aten::_to_copy.out";
     torchlet_kernel_aten__trilinear_out = "aten::_trilinear.out";
     torchlet_kernel_aten__unique2_out = "aten::_unique2.out";
+    torchlet_kernel_aten__upsample_bicubic2d_aa_backward_grad_input = "aten::_upsample_bicubic2d_aa_backward.grad_input";
+    torchlet_kernel_aten__upsample_bicubic2d_aa_out = "aten::_upsample_bicubic2d_aa.out";
     torchlet_kernel_aten__upsample_bilinear2d_aa_backward_grad_input = "aten::_upsample_bilinear2d_aa_backward.grad_input";
     torchlet_kernel_aten__upsample_bilinear2d_aa_out = "aten::_upsample_bilinear2d_aa.out";
+    torchlet_kernel_aten__upsample_lanczos2d_aa_backward_grad_input = "aten::_upsample_lanczos2d_aa_backward.grad_input";
+    torchlet_kernel_aten__upsample_lanczos2d_aa_out = "aten::_upsample_lanczos2d_aa.out";
+    torchlet_kernel_aten__upsample_nearest_exact1d_backward_grad_input = "aten::_upsample_nearest_exact1d_backward.grad_input";
+    torchlet_kernel_aten__upsample_nearest_exact2d_backward_grad_input = "aten::_upsample_nearest_exact2d_backward.grad_input";
+    torchlet_kernel_aten__upsample_nearest_exact3d_backward_grad_input = "aten::_upsample_nearest_exact3d_backward.grad_input";
     torchlet_kernel_aten_abs_out = "aten::abs.out";
     torchlet_kernel_aten_acos_out = "aten::acos.out";
     torchlet_kernel_aten_acosh_out = "aten::acosh.out";
@@ -87,6 +95,7 @@ super::symbols! {
     torchlet_kernel_aten_avg_pool3d_backward_grad_input = "aten::avg_pool3d_backward.grad_input";
     torchlet_kernel_aten_avg_pool3d_out = "aten::avg_pool3d.out";
     torchlet_kernel_aten_baddbmm_out = "aten::baddbmm.out";
+    torchlet_kernel_aten_bincount_out = "aten::bincount.out";
     torchlet_kernel_aten_bitwise_and_Scalar_Tensor_out = "aten::bitwise_and.Scalar_Tensor_out";
     torchlet_kernel_aten_bitwise_and_Scalar_out = "aten::bitwise_and.Scalar_out";
     torchlet_kernel_aten_bitwise_and_Tensor_out = "aten::bitwise_and.Tensor_out";
@@ -106,6 +115,7 @@ super::symbols! {
     torchlet_kernel_aten_bmm_out = "aten::bmm.out";
     torchlet_kernel_aten_bucketize_Tensor_out = "aten::bucketize.Tensor_out";
     torchlet_kernel_aten_cat_out = "aten::cat.out";
+    torchlet_kernel_aten_cauchy_out = "aten::cauchy.out";
     torchlet_kernel_aten_ceil_out = "aten::ceil.out";
     torchlet_kernel_aten_cholesky_inverse_out = "aten::cholesky_inverse.out";
     torchlet_kernel_aten_cholesky_solve_out = "aten::cholesky_solve.out";
@@ -120,6 +130,7 @@ super::symbols! {
     torchlet_kernel_aten_convolution_out = "aten::convolution.out";
     torchlet_kernel_aten_copy_ = "aten::copy_";
     torchlet_kernel_aten_copy_out = "aten::copy.out";
+    torchlet_kernel_aten_copysign_Scalar_out = "aten::copysign.Scalar_out";
     torchlet_kernel_aten_copysign_out = "aten::copysign.out";
     torchlet_kernel_aten_cos_out = "aten::cos.out";
     torchlet_kernel_aten_cosh_out = "aten::cosh.out";
@@ -153,6 +164,7 @@ super::symbols! {
     torchlet_kernel_aten_exp_out = "aten::exp.out";
     torchlet_kernel_aten_expand_copy_out = "aten::expand_copy.out";
     torchlet_kernel_aten_expm1_out = "aten::expm1.out";
+    torchlet_kernel_aten_exponential_out = "aten::exponential.out";
     torchlet_kernel_aten_eye_m_out = "aten::eye.m_out";
     torchlet_kernel_aten_eye_out = "aten::eye.out";
     torchlet_kernel_aten_fake_quantize_per_channel_affine_cachemask_out = "aten::fake_quantize_per_channel_affine_cachemask.out";
@@ -166,7 +178,9 @@ super::symbols! {
     torchlet_kernel_aten_fmin_out = "aten::fmin.out";
     torchlet_kernel_aten_fmod_Scalar_out = "aten::fmod.Scalar_out";
     torchlet_kernel_aten_fmod_Tensor_out = "aten::fmod.Tensor_out";
+    torchlet_kernel_aten_fractional_max_pool2d_backward_grad_input = "aten::fractional_max_pool2d_backward.grad_input";
     torchlet_kernel_aten_fractional_max_pool2d_output = "aten::fractional_max_pool2d.output";
+    torchlet_kernel_aten_fractional_max_pool3d_backward_grad_input = "aten::fractional_max_pool3d_backward.grad_input";
     torchlet_kernel_aten_fractional_max_pool3d_output = "aten::fractional_max_pool3d.output";
     torchlet_kernel_aten_frexp_Tensor_out = "aten::frexp.Tensor_out";
     torchlet_kernel_aten_full_like_out = "aten::full_like.out";
@@ -176,10 +190,12 @@ super::symbols! {
     torchlet_kernel_aten_ge_Scalar_out = "aten::ge.Scalar_out";
     torchlet_kernel_aten_ge_Tensor_out = "aten::ge.Tensor_out";
     torchlet_kernel_aten_gelu_out = "aten::gelu.out";
+    torchlet_kernel_aten_geometric_out = "aten::geometric.out";
     torchlet_kernel_aten_geqrf_a = "aten::geqrf.a";
     torchlet_kernel_aten_glu_out = "aten::glu.out";
     torchlet_kernel_aten_grid_sampler_2d_backward_out = "aten::grid_sampler_2d_backward.out";
     torchlet_kernel_aten_grid_sampler_2d_out = "aten::grid_sampler_2d.out";
+    torchlet_kernel_aten_grid_sampler_3d_backward_out = "aten::grid_sampler_3d_backward.out";
     torchlet_kernel_aten_grid_sampler_3d_out = "aten::grid_sampler_3d.out";
     torchlet_kernel_aten_gt_Scalar_out = "aten::gt.Scalar_out";
     torchlet_kernel_aten_gt_Tensor_out = "aten::gt.Tensor_out";
@@ -229,6 +245,7 @@ super::symbols! {
     torchlet_kernel_aten_log10_out = "aten::log10.out";
     torchlet_kernel_aten_log1p_out = "aten::log1p.out";
     torchlet_kernel_aten_log2_out = "aten::log2.out";
+    torchlet_kernel_aten_log_normal_out = "aten::log_normal.out";
     torchlet_kernel_aten_log_out = "aten::log.out";
     torchlet_kernel_aten_logcumsumexp_out = "aten::logcumsumexp.out";
     torchlet_kernel_aten_logical_and_out = "aten::logical_and.out";
@@ -285,6 +302,7 @@ super::symbols! {
     torchlet_kernel_aten_permute_copy_out = "aten::permute_copy.out";
     torchlet_kernel_aten_pixel_shuffle_out = "aten::pixel_shuffle.out";
     torchlet_kernel_aten_pixel_unshuffle_out = "aten::pixel_unshuffle.out";
+    torchlet_kernel_aten_poisson_out = "aten::poisson.out";
     torchlet_kernel_aten_polar_out = "aten::polar.out";
     torchlet_kernel_aten_polygamma_out = "aten::polygamma.out";
     torchlet_kernel_aten_pow_Scalar_out = "aten::pow.Scalar_out";
@@ -328,9 +346,11 @@ super::symbols! {
     torchlet_kernel_aten_rsub_Scalar_out = "aten::rsub.Scalar_out";
     torchlet_kernel_aten_scalar_tensor_out = "aten::scalar_tensor.out";
     torchlet_kernel_aten_scatter_add_out = "aten::scatter_add.out";
+    torchlet_kernel_aten_scatter_reduce_out = "aten::scatter.reduce_out";
     torchlet_kernel_aten_scatter_reduce_two_out = "aten::scatter_reduce.two_out";
     torchlet_kernel_aten_scatter_src_out = "aten::scatter.src_out";
     torchlet_kernel_aten_scatter_value_out = "aten::scatter.value_out";
+    torchlet_kernel_aten_scatter_value_reduce_out = "aten::scatter.value_reduce_out";
     torchlet_kernel_aten_searchsorted_Scalar_out = "aten::searchsorted.Scalar_out";
     torchlet_kernel_aten_searchsorted_Tensor_out = "aten::searchsorted.Tensor_out";
     torchlet_kernel_aten_segment_reduce_out = "aten::segment_reduce.out";
@@ -433,6 +453,7 @@ super::symbols! {
     torchlet_kernel_aten_trunc_out = "aten::trunc.out";
     torchlet_kernel_aten_unbind_copy_int_out = "aten::unbind_copy.int_out";
     torchlet_kernel_aten_unfold_copy_out = "aten::unfold_copy.out";
+    torchlet_kernel_aten_uniform_out = "aten::uniform.out";
     torchlet_kernel_aten_unique_consecutive_out = "aten::unique_consecutive.out";
     torchlet_kernel_aten_unique_dim_out = "aten::unique_dim.out";
     torchlet_kernel_aten_unsafe_split_Tensor_out = "aten::unsafe_split.Tensor_out";
@@ -441,8 +462,12 @@ super::symbols! {
     torchlet_kernel_aten_upsample_bicubic2d_vec_out = "aten::upsample_bicubic2d.vec_out";
     torchlet_kernel_aten_upsample_bilinear2d_backward_grad_input = "aten::upsample_bilinear2d_backward.grad_input";
     torchlet_kernel_aten_upsample_bilinear2d_vec_out = "aten::upsample_bilinear2d.vec_out";
+    torchlet_kernel_aten_upsample_linear1d_backward_grad_input = "aten::upsample_linear1d_backward.grad_input";
+    torchlet_kernel_aten_upsample_nearest1d_backward_grad_input = "aten::upsample_nearest1d_backward.grad_input";
     torchlet_kernel_aten_upsample_nearest2d_backward_grad_input = "aten::upsample_nearest2d_backward.grad_input";
     torchlet_kernel_aten_upsample_nearest2d_vec_out = "aten::upsample_nearest2d.vec_out";
+    torchlet_kernel_aten_upsample_nearest3d_backward_grad_input = "aten::upsample_nearest3d_backward.grad_input";
+    torchlet_kernel_aten_upsample_trilinear3d_backward_grad_input = "aten::upsample_trilinear3d_backward.grad_input";
     torchlet_kernel_aten_var_correction_out = "aten::var.correction_out";
     torchlet_kernel_aten_var_mean_correction_out = "aten::var_mean.correction_out";
     torchlet_kernel_aten_var_out = "aten::var.out";

@@ -124,6 +124,17 @@ def poolings() -> Iterator[Case]:
             values(f32, *size[:2], *to),
             values(f32, *size),
         )
+    yield from fractional()
+
+
+def fractional() -> Iterator[Case]:
+    """Of windows that were drawn: each element goes back to the largest one."""
+    for rank, size, to in ((2, (2, 3, 9, 8), [4, 3]), (3, (1, 2, 6, 5, 7), [3, 2, 4])):
+        forward, backward = (A.fractional_max_pool2d, A.fractional_max_pool2d_backward) if rank == 2 else (A.fractional_max_pool3d, A.fractional_max_pool3d_backward)
+        for dtype, name in ((f32, "f32"), (f64, "f64")):
+            samples, kernel = torch.rand(*size[:2], rank).to(dtype), [2] * rank
+            run = lambda g, x, s, f=forward, b=backward, k=kernel, t=to: b(g, x, k, t, f(x, k, t, s)[1])  # noqa: E731
+            yield gradient(f"fractional{rank}d_{name}", backward.default, run, values(dtype, *size[:2], *to), values(dtype, *size), samples)
 
 
 def average2d(name, x, kernel, stride=(), padding=(0, 0), ceil=False, counted=True, divisor=None) -> Case:
@@ -270,6 +281,36 @@ def resamplings() -> Iterator[Case]:
     linear = A.upsample_bilinear2d_backward.default
     channels = last(values(f32, 2, 3, 5, 7))
     yield gradient("bilinear_channels_last", linear, lambda g: linear(g, [5, 7], [2, 3, 3, 4], False), channels)
+    yield from lines_and_volumes()
+
+
+def lines_and_volumes() -> Iterator[Case]:
+    """Other numbers of dimensions, the middle pixel in place of the first, and wider filters."""
+    for rank, input, out, more in ((1, [2, 3, 5], [12], [7]), (2, [1, 2, 4, 5], [9, 8], [3, 5]), (3, [1, 2, 3, 4, 2], [7, 5, 4], [2, 8, 3])):
+        kinds = [("exact", getattr(A, f"_upsample_nearest_exact{rank}d_backward").default)]
+        if rank != 2:
+            kinds.append(("nearest", getattr(A, f"upsample_nearest{rank}d_backward").default))
+        for name, backward in kinds:
+            for kind, size, dtype in (("larger", out, f32), ("mixed", more, f32), ("same", input[2:], f32), ("f64", out, f64)):
+                run = lambda g, f=backward, s=size, i=input: f(g, s, i)  # noqa: E731
+                yield gradient(f"{name}{rank}d_{kind}", backward, run, values(dtype, *input[:2], *size))
+            scaled = [int(size * 1.7) for size in input[2:]]
+            run = lambda g, f=backward, s=scaled, i=input, n=rank: f(g, s, i, *[1.7] * n)  # noqa: E731
+            yield gradient(f"{name}{rank}d_scale", backward, run, values(f32, *input[:2], *scaled))
+        if rank == 2:
+            continue
+        backward = {1: A.upsample_linear1d_backward.default, 3: A.upsample_trilinear3d_backward.default}[rank]
+        for kind, size, corners, dtype in (("larger", out, False, f32), ("mixed", more, False, f32), ("corners", out, True, f32), ("f64", more, True, f64)):
+            run = lambda g, f=backward, s=size, i=input, c=corners: f(g, s, i, c)  # noqa: E731
+            yield gradient(f"linear{rank}d_{kind}", backward, run, values(dtype, *input[:2], *size))
+        scaled = [int(size * 1.7) for size in input[2:]]
+        run = lambda g, f=backward, s=scaled, i=input, n=rank: f(g, s, i, False, *[1.7] * n)  # noqa: E731
+        yield gradient(f"linear{rank}d_scale", backward, run, values(f32, *input[:2], *scaled))
+    size = [1, 2, 11, 9]
+    for name, backward in (("cubic", A._upsample_bicubic2d_aa_backward.default), ("lanczos", A._upsample_lanczos2d_aa_backward.default)):
+        for kind, out, dtype in (("larger", [15, 13], f32), ("smaller", [3, 4], f32), ("one", [1, 1], f32), ("f64", [5, 17], f64)):
+            run = lambda g, f=backward, o=out: f(g, o, size, False)  # noqa: E731
+            yield gradient(f"antialiased_{name}_{kind}", backward, run, values(dtype, *size[:2], *out))
 
 
 def distances() -> Iterator[Case]:
@@ -321,6 +362,18 @@ def samplings() -> Iterator[Case]:
     far = torch.tensor([1.0, -1.0, 0.0, 1e30, -1e30, float("inf"), -3.0, 3.0]).view(1, 2, 2, 2)
     one = values(f32, 1, 2, 2, 2), values(f32, 1, 2, 3, 3), far
     yield gradient("far", backward, lambda g, x, p: backward(g, x, p, 0, 1, True, [True, True]), *one)
+    backward = A.grid_sampler_3d_backward.default
+    x, places = values(f32, 2, 3, 3, 4, 5), values(f32, 2, 2, 3, 4, 3, scale=1.3) + 0.013
+    for mode, mode_name in enumerate(("bilinear", "nearest")):
+        for padding, padding_name in enumerate(("zeros", "border", "reflection")):
+            for corners, name in ((False, ""), (True, "_corners")):
+                run = lambda g, x, p, a=(mode, padding, corners, [True, True]): backward(g, x, p, *a)  # noqa: E731
+                grad = values(f32, 2, 3, 2, 3, 4)
+                yield gradient(f"volume_{mode_name}_{padding_name}{name}", backward, run, grad, x, places)
+    run = lambda g, x, p: backward(g, x, p, 0, 2, False, [False, True])[1]  # noqa: E731
+    yield gradient("volume_only_places", backward, run, values(f32, 2, 3, 2, 3, 4), x, places)
+    double = [t.double() for t in (values(f32, 2, 3, 2, 3, 4), x, places)]
+    yield gradient("volume_f64", backward, lambda g, x, p: backward(g, x, p, 0, 1, False, [True, True]), *double)
 
 
 FAMILIES = {

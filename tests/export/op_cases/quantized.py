@@ -42,6 +42,10 @@ def per_tensor() -> Iterator[Case]:
             (dtype,),
             lambda d: [(values(d, *SHAPE),), (specials(d, *SHAPE),)] if d != i32 else (values(d, *SHAPE),),
         )
+    beyond = torch.tensor([[3e8, -3e8, 1e30, -1e30, float("inf")], [float("-inf"), float("nan"), 1.07e8, -1.07e8, 107374182.35]])
+    for name, zero in (("", 0), ("_zero", 7)):
+        run = lambda x, z=zero: Q.quantize_per_tensor(x, 0.05, z, -(2**31), 2**31 - 1, i32)  # noqa: E731
+        yield case(f"quantize_per_tensor_beyond{name}", run, (beyond,))
     yield case("quantize_per_tensor_ties", lambda x: Q.quantize_per_tensor(x, 0.5, 0, -128, 127, i8), (ties(),))
     yield case(
         "quantize_per_tensor_narrow", lambda x: Q.quantize_per_tensor(x, 0.1, -1, -7, 7, i8), (values(f32, *SHAPE),)

@@ -36,9 +36,13 @@ impl Softmax {
         // The sum without its leading one, as a fraction.
         let fraction = if sum > 0 { sum.wrapping_shl(headroom) } else { 0 };
         let reciprocal = reciprocal_of_more_than_one(fraction.wrapping_sub(i32::MIN));
-        let places = (31 - SUM_BITS + 23).saturating_sub(headroom).min(31);
+        let places = (31 - SUM_BITS + 23).saturating_sub(headroom);
+        // Where the sum is 512 or more, no share comes up to half a quantum. (There, CMSIS-NN's code for processors without vectors shifts
+        // by 32 places and more, for which C has no result; its code for those with vectors has this one.)
+        let is_seen = places < i32::BITS;
         for (out, &code) in out.iter_mut().zip(codes) {
-            let share = power(code).map_or(0, |power| halve(product(reciprocal, power), places));
+            let power = power(code).filter(|_| is_seen);
+            let share = power.map_or(0, |power| halve(product(reciprocal, power), places));
             *out = share.wrapping_sub(128).clamp(-128, 127) as i8;
         }
     }

@@ -87,6 +87,17 @@ fn softmax_is_that_of_cmsis_nn() {
     assert_eq!(hash.0, 0x63d6_1842_fd75_2ec4);
 }
 
+/// 1/512 and less is rounded to nothing, as CMSIS-NN's vectors do it.
+#[test]
+fn shares_of_many_are_nothing() {
+    let softmax = Softmax { multiplier: 0x6000_0000, shift: 22, least: -496 };
+    for (len, share) in [(300, 1), (500, 1), (520, 0), (1000, 0), (1500, 0), (5000, 0)] {
+        let mut out = std::vec![5; len];
+        softmax.row(&std::vec![17; len], &mut out);
+        assert!(out.iter().all(|&code| i32::from(code) == share - 128), "{len}: {}", out[0]);
+    }
+}
+
 #[test]
 fn scales_round_halves_away_from_zero() {
     let half = Scale::new(1 << 30, 0).unwrap();

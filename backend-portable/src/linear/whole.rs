@@ -1,0 +1,67 @@
+//! Products of matrices of codes, whose sums stay whole numbers.
+
+use super::Place;
+use super::operators::misfit;
+use super::plain::GRAIN;
+use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::shape::contiguous;
+use crate::table::kernels;
+use torchlet_core::Param::{Out, Tensor};
+use torchlet_core::rules::matmul::matrix_product;
+use torchlet_core::{Element, Invoke, Kernel, KernelError, Plan, ScalarType};
+
+kernels! { WHOLE:
+    /// `aten::_int_mm.out(self, mat2, out)`: the product of a matrix of 8-bit codes, with or without sign, and one of codes with a sign, as
+    /// `int32`. Sums that leave its range wrap.
+    INT_MM_OUT = Kernel::new("aten::_int_mm.out", &[Tensor, Tensor, Out], |ctx| {
+        let (a, b) = (ctx.info(0)?, ctx.info(1)?);
+        let (_, sizes) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(1))?;
+        ctx.resize(2, &sizes)?;
+        let out = ctx.info(2)?;
+        contiguous(2, &out)?;
+        for (arg, info, wanted) in [(1, &b, ScalarType::Char), (2, &out, ScalarType::Int)] {
+            if info.scalar_type != wanted {
+                return Err(KernelError::scalar_type(arg, info.scalar_type));
+            }
+        }
+        Ok(Plan::new(match a.scalar_type {
+            ScalarType::Char => run::<i8>,
+            ScalarType::Byte => run::<u8>,
+            found => return Err(KernelError::scalar_type(0, found)),
+        }))
+    });
+}
+
+fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let (product, _) = matrix_product(&a.sizes, &b.sizes).ok_or(misfit(1))?;
+    let (a_place, b_place) = (Place::last_two(&a), Place::last_two(&b));
+    let (codes, weights) = (a.data::<T>()?, b.data::<i8>()?);
+    let out = ctx.out(2)?.into_data::<i32>()?;
+    let (k, n) = (product.k, product.n.max(1));
+    let rows = chunk_len(ctx.parallel(), product.m, GRAIN / k.saturating_mul(n).max(1) + 1);
+    for_each_chunk_mut(ctx.parallel(), out, rows * n, &|chunk, out: &mut [i32]| {
+        for (row, out) in out.chunks_mut(n).enumerate() {
+            let first = (chunk * rows + row) * a_place.row;
+            let code = |p: usize| codes.get(first + p * a_place.col).map_or(0, |&code| code.into());
+            out.fill(0);
+            if b_place.col == 1 {
+                for p in 0..k {
+                    let code: i32 = code(p);
+                    let line = weights.get(p * b_place.row..).unwrap_or_default();
+                    for (sum, &weight) in out.iter_mut().zip(line) {
+                        *sum = sum.wrapping_add(code.wrapping_mul(weight.into()));
+                    }
+                }
+                continue;
+            }
+            for (column, sum) in out.iter_mut().enumerate() {
+                let line = weights.get(column * b_place.col..).unwrap_or_default();
+                for (p, &weight) in line.iter().step_by(b_place.row.max(1)).take(k).enumerate() {
+                    *sum = sum.wrapping_add(code(p).wrapping_mul(weight.into()));
+                }
+            }
+        }
+    });
+    Ok(())
+}

@@ -1,0 +1,95 @@
+"""Counting numbers, products of codes, writing with older names of reductions, antialiasing by wider filters, and drawing from distributions."""
+
+from __future__ import annotations
+
+from typing import Iterator
+
+import torch
+import torch.nn.functional as F
+
+from .table import FLOATS, Case, case, each, f16, f32, f64, i8, i16, i32, i64, last, longs, specials, u8, values
+
+
+
+def counting() -> Iterator[Case]:
+    def counts(x: torch.Tensor, *weights: torch.Tensor, least: int = 0) -> torch.Tensor:
+        found = torch.bincount(x, *weights, minlength=least)
+        torch._check(found.shape[0] <= 64)
+        return found
+
+    numbers = torch.tensor([3, 0, 3, 7, 1, 3, 0])
+    yield from each("plain", counts, (u8, i8, i16, i32, i64), lambda d: (numbers.to(d),))
+    yield case("least", lambda x: counts(x, least=12), (numbers,))
+    yield case("one", counts, (longs(5),))
+    yield from each("weights", counts, FLOATS + (i32, i64), lambda d: (numbers, values(d, 7)))
+    yield case("weights_least", lambda x, w: counts(x, w, least=10), (numbers, values(f32, 7)))
+    yield case("column", lambda x: counts(x[:, 1]), (torch.randint(0, 9, (6, 3)),))
+
+
+def codes() -> Iterator[Case]:
+    of = lambda *shape: torch.randint(-128, 128, shape, dtype=i8)
+    for name, m, k, n in (("small", 3, 5, 4), ("row", 1, 70, 9), ("column", 6, 33, 1), ("larger", 40, 130, 50)):
+        yield case(f"int_mm_{name}", torch._int_mm, (of(m, k), of(k, n)))
+    yield case("int_mm_turned", lambda a, b: torch._int_mm(a, b.T), (of(5, 19), of(7, 19)))
+    yield case("int_mm_both_turned", lambda a, b: torch._int_mm(a.T, b.T), (of(19, 5), of(7, 19)))
+    yield case("int_mm_nothing", torch._int_mm, (of(3, 0), of(0, 4)))
+
+
+def scattering() -> Iterator[Case]:
+    index = torch.tensor([[0, 2, 1, 0], [1, 1, 0, 2]])
+    for name in ("add", "multiply"):
+        kinds = FLOATS + (u8, i8, i32, i64)
+        source = lambda x, i, s, r=name: torch.scatter(x, 0, i, s, reduce=r)
+        number = lambda x, i, r=name: torch.scatter(x, -2, i, 3, reduce=r)
+        yield from each(f"{name}_source", source, kinds, lambda d: (values(d, 3, 5), index, values(d, 2, 4)))
+        yield from each(f"{name}_number", number, kinds, lambda d: (values(d, 3, 5), index))
+        yield case(f"{name}_last", lambda x, i, s, r=name: torch.scatter(x, 1, i, s, reduce=r), (values(f32, 3, 5), index, values(f32, 2, 4)))
+        yield case(f"{name}_fraction", lambda x, i, r=name: torch.scatter(x, 1, i, -0.7, reduce=r), (values(f32, 3, 5), index))
+        yield case(f"{name}_none", lambda x, i, s, r=name: torch.scatter(x, 0, i, s, reduce=r), (values(f32, 3, 5), index[:, :0], values(f32, 2, 4)))
+
+
+def antialiased() -> Iterator[Case]:
+    x = values(f32, 2, 3, 13, 9)
+    for mode in ("bicubic", "lanczos"):
+        for name, size, corners in (("smaller", (4, 3), False), ("larger", (20, 15), False), ("mixed", (5, 19), False), ("one", (1, 1), False), ("corners", (4, 5), True), ("same", (13, 9), False)):
+            aligned = {"align_corners": corners} if mode == "bicubic" else {}
+            if corners and not aligned:
+                continue
+            yield case(f"{mode}_{name}", lambda x, s=size, m=mode, o=aligned: F.interpolate(x, size=s, mode=m, antialias=True, **o), (x,))
+        scaled = lambda x, m=mode: F.interpolate(x, scale_factor=(0.4, 0.3), mode=m, antialias=True)
+        yield from each(f"{mode}_scale", scaled, (f32, f64), lambda d: (values(d, 1, 2, 13, 14),))
+        yield case(f"{mode}_far", lambda x, m=mode: F.interpolate(x, size=(2, 2), mode=m, antialias=True), (values(f32, 1, 1, 70, 90),))
+        yield case(f"{mode}_channels_last", lambda x, m=mode: F.interpolate(x, size=(5, 4), mode=m, antialias=True), (last(values(f32, 2, 3, 9, 8)),))
+
+
+def drawn() -> Iterator[Case]:
+    """What can only come out one way, and of many whether the mean is near the one that the distribution has."""
+    one, none = torch.zeros(1), torch.zeros(2, 3)
+    many = lambda x: x.expand(4096) + 0.0
+    near = lambda x, mean, by: (x.mean() - mean).abs() < by
+    yield from each("poisson_none", torch.poisson, FLOATS, lambda d: (none.to(d),))
+    yield case("poisson_few", lambda x: near(torch.poisson(many(x) + 2.5), 2.5, 0.2), (one,))
+    yield case("poisson_many", lambda x: near(torch.poisson(many(x) + 300.0), 300.0, 2.0), (one,))
+    yield from each("uniform_one", lambda x: torch.empty_like(x).uniform_(1.5, 1.5), FLOATS, lambda d: (none.to(d),))
+    yield case("exponential", lambda x: near(torch.empty_like(many(x)).exponential_(0.5), 2.0, 0.2), (one,))
+    yield case("exponential_positive", lambda x: (torch.empty_like(many(x)).exponential_() > 0).all(), (one,))
+    yield case("geometric", lambda x: near(torch.empty_like(many(x)).geometric_(0.25), 4.0, 0.4), (one,))
+    yield case("geometric_whole", lambda x: (lambda g: ((g >= 1) & (g == g.floor())).all())(torch.empty_like(many(x)).geometric_(0.25)), (one,))
+    yield case("cauchy", lambda x: near((torch.empty_like(many(x)).cauchy_(1.0, 2.0) > 3.0).float(), 0.25, 0.04), (one,))
+    yield case("log_normal", lambda x: near(torch.empty_like(many(x)).log_normal_(1.0, 0.5).log(), 1.0, 0.05), (one,))
+    yield case("gumbel", lambda x: F.gumbel_softmax(x, hard=True), (torch.tensor([[0.0, 1e4, 0.0], [1e4, 0.0, 0.0]]),))
+
+
+def signs() -> Iterator[Case]:
+    for name, number in (("positive", 2.0), ("negative", -3.5), ("zero", 0.0), ("whole", -1)):
+        yield from each(f"copysign_{name}", lambda x, n=number: torch.copysign(x, n), (f32, f64, f16, i32), lambda d: (specials(d, 15),))
+
+
+FAMILIES = {
+    "counting": counting,
+    "codes_product": codes,
+    "scattering": scattering,
+    "antialiased": antialiased,
+    "drawn": drawn,
+    "signs": signs,
+}
