@@ -125,7 +125,9 @@ def test_likelihoods_are_told(runner: llm.Runner) -> None:
     assert plain.tokens == made.tokens and plain.logprobs == []
     runner.reset()
     varied = runner.generate("In the beginning", temperature=0.0, max_new_tokens=30, presence_penalty=2.0, frequency_penalty=1.0)
-    assert len(set(varied.tokens)) > len(set(plain.tokens))
+    # It may also end earlier: what it says, it says less often.
+    most = [max(map(tokens.count, tokens)) for tokens in (varied.tokens, plain.tokens)]
+    assert most[0] < most[1]
 
 
 def test_what_listens_ends_a_generation(runner: llm.Runner) -> None:

@@ -15,7 +15,12 @@ const GROUP: usize = 16;
 
 /// Has the convolutions that are `suited` take and give codes with channels beside each other, and what is between them, too.
 pub(crate) fn run(graph: &mut Graph<'_>, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
-    if !graph.nodes.iter().any(|node| suited(graph, node)) {
+    // Where a file has several calls make one value, the last one counts: which that is would have to be known of each order.
+    let mut made = HashSet::new();
+    let mut results =
+        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
+    if !results.all(|out| made.insert(*out)) || !graph.nodes.iter().any(|node| suited(graph, node))
+    {
         return;
     }
     let mut twice = Twice::default();
@@ -395,6 +400,19 @@ mod tests {
         assert_eq!(operators, expected);
         assert_eq!([graph.nodes[2].parts.len(), graph.nodes[3].parts.len()], [2, 4]);
         assert!(graph.nodes[2].args.contains(&3));
+    }
+
+    #[test]
+    fn values_that_are_made_twice_stay_as_they_are() {
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (CONVOLUTION, &[0], 1),
+            (CONVOLUTION, &[1], 2),
+            (Operator::ET_VK_Q8TA_RELU, &[2], 1),
+            (CONVOLUTION, &[1], 3),
+        ];
+        let (operators, _) = after(graph(calls, &[], &[3]));
+        let expected = [CONVOLUTION, CONVOLUTION, Operator::ET_VK_Q8TA_RELU, CONVOLUTION];
+        assert_eq!(operators, expected);
     }
 
     #[test]

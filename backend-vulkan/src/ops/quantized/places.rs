@@ -25,6 +25,9 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let input = e.tensor(e.arg(args, 0)?)?;
         let channels = channels_and_plane(&input.sizes)?;
         let out = e.out(args)?;
+        if [input.element, out.element] != [Element::I8; 2] {
+            return Err(Error::invalid("places are of codes of 8 bits"));
+        }
         let out = e.resize(out.id, &sizes_by_place(&input, channels))?;
         pack(e, &input, channels, &out)
     }),
@@ -152,12 +155,16 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out_channels = [call.out_channels, call.out_size[0] * call.out_size[1]];
     let batches = input.size(0);
     let shape = |[channels, plane]: [usize; 2]| [batches, plane, channels.next_multiple_of(GROUP)];
-    if input.sizes != shape(channels) || call.input.element != Element::I8 {
+    let codes = [input.element, call.input.element, out.element];
+    if input.sizes != shape(channels) || codes != [Element::I8; 3] {
         return Err(Error::invalid("a convolution by place is of other pictures"));
     }
     let out = e.resize(out.id, &shape(out_channels))?;
     let table = table(e, behind, call.output)?;
-    if call.depthwise && call.groups == call.out_channels && call.out_channels == call.channels() {
+    let parameters = [Some(&call.scales), call.bias.as_ref()];
+    let floating = parameters.into_iter().flatten().all(|it| it.element.is_floating());
+    let alone = call.groups == call.out_channels && call.out_channels == call.channels();
+    if call.depthwise && alone && floating {
         return depthwise(e, &call, &input, &out, table.as_ref());
     }
     let product = call.product(e, &input, &out).filter(|_| call.groups == 1);
