@@ -65,10 +65,13 @@ fn every_operator_has_a_form() {
         without,
         [
             "torchlet.chain",
+            "torchlet.convolution_by_place",
             "torchlet.epilogue",
             "torchlet.gated",
             "torchlet.linear_of_codes",
             "torchlet.packed",
+            "torchlet.places",
+            "torchlet.planes",
             "torchlet.recurrent",
             "torchlet.rotary",
             "torchlet.rounded_rows",
