@@ -65,11 +65,16 @@ impl Recoding {
         let numbers = |bits: [u32; 2]| bits.map(f32::from_bits);
         let ([scale, zero], [inverse, to_zero]) = (numbers(from), numbers(to));
         let (clamp, bounds) = (numbers(clamp), numbers(bounds));
+        // What is not a number stays so, and becomes the least integer, as what does not fit into 32 bits; of integers the last byte counts.
+        let within = |number: f32, [low, high]: [f32; 2]| match number.is_nan() {
+            true => number,
+            false => number.max(low).min(high),
+        };
         (i8::MIN..=i8::MAX).map(move |code| {
-            let number = (f32::from(code) - zero) * scale;
-            let number = number.max(clamp[0]).min(clamp[1]);
-            let code = (number * inverse).round_ties_even() + to_zero;
-            (code.max(bounds[0]).min(bounds[1]) as i8).cast_unsigned()
+            let number = within((f32::from(code) - zero) * scale, clamp);
+            let code = within((number * inverse).round_ties_even() + to_zero, bounds);
+            let fits = code.abs() < 2_147_483_648.0;
+            if fits { code as i32 as u8 } else { 0 }
         })
     }
 }
@@ -463,6 +468,14 @@ mod tests {
         let mut target = vec![99; 256];
         derived.make(&|_| Err(Error::invalid("there is none")), 0, &mut target).unwrap();
         let code = |code: i8| target[(i16::from(code) + 128) as usize].cast_signed();
+        // Bounds beyond a byte, and what is not a number.
+        let odd = |to: [f64; 2]| {
+            let unbounded = [f64::NEG_INFINITY, f64::INFINITY];
+            let recoding = Recoding::new([1.0, 0.0], to, unbounded, [0.0, 255.0]);
+            recoding.codes().collect::<Vec<u8>>()
+        };
+        assert_eq!(odd([0.5, 0.0])[128 + 100], 200);
+        assert_eq!(odd([0.0, 0.0])[128], 0);
         // Clamped to -1: code -14. One half: code -8. From 5.5 on codes are 12.
         assert_eq!([code(-128), code(2), code(3), code(4)], [-14, -12, -10, -8]);
         assert_eq!([code(13), code(14), code(127)], [10, 12, 12]);

@@ -53,7 +53,7 @@ pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
 
 /// Has convolutions of 8-bit codes take and give channels beside each other, on a device that computes with such.
 pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
-    places::run(graph, |graph, node| ops::suited(graph, node, features, limits));
+    places::run(graph, limits.tensor, |graph, node| ops::suited(graph, node, features, limits));
 }
 
 /// How many calls take each value, also within lists; an output of the graph, or what updates a buffer, counts as one more.

@@ -313,7 +313,8 @@ pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
         let file =
             folder.map(|folder| CacheFile::new(folder, CacheKey::of(&properties), Holds::Choices));
         if info.features.multiply_halves() {
-            info.matrix_units = matrices::known(true, &Found::new(file)).get().copied();
+            let probes = options.probe_matrices.unwrap_or(true);
+            info.matrix_units = matrices::known(probes, &Found::new(file)).get().copied();
         }
         info
     };

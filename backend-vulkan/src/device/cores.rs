@@ -1,6 +1,6 @@
 //! How many cores a device has, as far as its driver tells: what divides work into enough pieces for all of them depends on it.
 
-use super::instance::Instance;
+use super::instance::{DeviceKind, Instance};
 use ash::{amd, arm, nv, vk};
 use std::ffi::CStr;
 
@@ -19,7 +19,9 @@ impl Cores {
     /// quarter of what they hold: tiles take many registers, and few are waiting for memory. A power of two, since it is no finer than that.
     pub(super) fn busy_invocations(self) -> usize {
         let quarter = (f64::from(self.count) * f64::from(self.invocations) / 4.0).max(1.0);
-        1 << quarter.log2().round() as u32
+        let busy = 1 << quarter.log2().round() as u32;
+        // Never as few as software, which computes in turns.
+        busy.max(2 * DeviceKind::Cpu.busy_invocations())
     }
 
     /// Those that a driver means, unless it says nonsense: `count` cores of `groups` subgroups of `lanes` invocations.
@@ -79,7 +81,6 @@ pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceKind;
 
     #[test]
     fn many_cores_take_much_to_be_busy() {
@@ -93,7 +94,9 @@ mod tests {
         // A Mali G710 of ten cores, and a Radeon of twelve units within a processor.
         assert_eq!([busy(10, 64, 16), busy(12, 32, 64)], [1 << 11, 1 << 13]);
         // None is taken for software, where invocations run in turns.
-        assert!(busy(1, 64, 16) > DeviceKind::Cpu.busy_invocations());
+        for [count, groups, lanes] in [[1, 64, 16], [1, 1, 16], [1, 16, 32]] {
+            assert!(busy(count, groups, lanes) > DeviceKind::Cpu.busy_invocations());
+        }
     }
 
     #[test]

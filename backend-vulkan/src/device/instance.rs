@@ -59,7 +59,7 @@ pub struct DeviceInfo {
     pub limits: DeviceLimits,
     /// Whether it has a queue for transfers alone.
     pub transfer_queue: bool,
-    /// Whether a load before this one found that matrix units are worth it; `None` if none asked, or where nothing is remembered.
+    /// Whether matrix units for halves are used: as a load before this one found, or because nobody is to ask; `None` where that is open, or there are none.
     pub matrix_units: Option<bool>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,

@@ -5,25 +5,25 @@
 //! and what nobody takes goes.
 
 use super::uses;
+use crate::derived::GROUP;
+use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Codes that shaders take at a time: channels are padded to as many.
-const GROUP: usize = 16;
-
-/// Has the convolutions that are `suited` take and give codes with channels beside each other, and what is between them, too.
-pub(crate) fn run(graph: &mut Graph<'_>, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
+/// Has the convolutions that are `suited` take and give codes with channels beside each other, and what is between them, too, as far as no tensor has
+/// more bytes than `most`.
+pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
     // Where a file has several calls make one value, the last one counts: which that is would have to be known of each order.
-    let mut made = HashSet::new();
+    let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
     let mut results =
         graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
     if !results.all(|out| made.insert(*out)) || !graph.nodes.iter().any(|node| suited(graph, node))
     {
         return;
     }
-    let mut twice = Twice::default();
+    let mut twice = Twice { most, ..Twice::default() };
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.writes_arguments() {
             // What was there in the other order may not be what it was.
@@ -44,6 +44,8 @@ pub(crate) fn run(graph: &mut Graph<'_>, suited: impl Fn(&Graph<'_>, &Node) -> b
 /// Calls in both orders.
 #[derive(Default)]
 struct Twice {
+    /// The bytes of a tensor, at most.
+    most: u64,
     nodes: Vec<Node>,
     /// The calls that may go, by what they make.
     added: HashSet<ValueId>,
@@ -59,7 +61,7 @@ impl Twice {
         let source = match self.by_place.get(&input) {
             Some(there) => *there,
             None => {
-                let Some(source) = tensor_by_place(graph, input) else {
+                let Some(source) = tensor_by_place(graph, input, self.most) else {
                     return self.nodes.push(node);
                 };
                 self.add(Node { id: node.id, ..Node::new(Operator::PLACES, vec![input, source]) });
@@ -67,7 +69,9 @@ impl Twice {
                 source
             }
         };
-        let Some(result) = tensor_by_place(graph, out) else { return self.nodes.push(node) };
+        let Some(result) = tensor_by_place(graph, out, self.most) else {
+            return self.nodes.push(node);
+        };
         let mut args = node.args.clone();
         for (slot, id) in [(args.len() - 1, result), (0, source)] {
             args[slot] = id;
@@ -108,7 +112,7 @@ impl Twice {
             }
             *slot = *self.by_place.get(slot)?;
         }
-        args.push(tensor_by_place(graph, *out)?);
+        args.push(tensor_by_place(graph, *out, self.most)?);
         Some((Node { id: node.id, ..Node::new(node.operator, args) }, *out))
     }
 
@@ -146,12 +150,17 @@ fn tensors_of(operator: Operator) -> Option<usize> {
     }
 }
 
-/// A tensor for the values of another, of pictures, with channels beside each other.
-fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId) -> Option<ValueId> {
+/// A tensor for the values of another, of pictures, with channels beside each other, unless that has more bytes than `most`.
+fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
     let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
     let [batch, channels, height, width] = tensor.sizes[..] else { return None };
     let sizes = vec![batch, height.checked_mul(width)?, channels.checked_next_multiple_of(GROUP)?];
     let (scalar_type, host_type) = (tensor.scalar_type, tensor.host_type);
+    let element = element_of(scalar_type).ok()?.size();
+    let bytes = sizes.iter().try_fold(element, |bytes, size| bytes.checked_mul(*size))?;
+    if bytes as u64 > most {
+        return None;
+    }
     let tensor =
         Tensor { scalar_type, host_type, sizes, dynamic: false, data: None, changes: None };
     graph.values.push(Value::Tensor(tensor));
@@ -331,7 +340,7 @@ mod tests {
     }
 
     fn after(mut graph: Graph<'static>) -> (Vec<Operator>, Graph<'static>) {
-        run(&mut graph, |_, node| node.operator == CONVOLUTION);
+        run(&mut graph, 4 * 32 * 16, |_, node| node.operator == CONVOLUTION);
         (graph.nodes.iter().map(|node| node.operator).collect(), graph)
     }
 
@@ -403,6 +412,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_too_large_stays_in_planes() {
+        let calls: &[(Operator, &[ValueId], ValueId)] = &[
+            (CONVOLUTION, &[0], 1),
+            (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &[1], 2),
+            (Operator::SIGMOID, &[2], 3),
+            (Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &[3], 4),
+            (CONVOLUTION, &[4], 5),
+        ];
+        // Codes fit, numbers do not.
+        let mut graph = graph(calls, &[2, 3], &[5]);
+        run(&mut graph, 4 * 32 * 16 - 1, |_, node| node.operator == CONVOLUTION);
+        let operators: Vec<Operator> = graph.nodes.iter().map(|node| node.operator).collect();
+        assert_eq!(operators, calls.iter().map(|call| call.0).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn values_that_are_made_twice_stay_as_they_are() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
@@ -413,6 +438,11 @@ mod tests {
         let (operators, _) = after(graph(calls, &[], &[3]));
         let expected = [CONVOLUTION, CONVOLUTION, Operator::ET_VK_Q8TA_RELU, CONVOLUTION];
         assert_eq!(operators, expected);
+        // Nor is what a call makes of an input in its place.
+        let calls: &[(Operator, &[ValueId], ValueId)] =
+            &[(CONVOLUTION, &[0], 1), (Operator::MAX_POOL2D, &[1], 0), (CONVOLUTION, &[0], 2)];
+        let (operators, _) = after(graph(calls, &[], &[2]));
+        assert_eq!(operators, [CONVOLUTION, Operator::MAX_POOL2D, CONVOLUTION]);
     }
 
     #[test]

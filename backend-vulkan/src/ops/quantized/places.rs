@@ -42,7 +42,11 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
 /// Channels, and places of each, of pictures.
 fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
     match sizes {
-        [_, channels, height, width] => Ok([*channels, height * width]),
+        [_, channels, height, width] => {
+            let plane = height.checked_mul(*width);
+            let plane = plane.ok_or_else(|| Error::unsupported("pictures so large"))?;
+            Ok([*channels, plane])
+        }
         _ => Err(Error::Invalid(format!("{sizes:?} is not of pictures"))),
     }
 }
@@ -112,6 +116,9 @@ pub(crate) fn suited(
             | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO
             | Operator::ET_VK_CONV2D_Q8TA_Q8CSW_Q8TO_DW
     );
+    if !is_of_codes {
+        return false;
+    }
     let module = codes::module(features.multiply_codes());
     let computes = features.have(module.features) && limits.bind(&module);
     let tensor = |id: Option<&ValueId>| id.and_then(|id| graph.tensor(*id));
@@ -122,7 +129,8 @@ pub(crate) fn suited(
         let bytes = [batches, channels.checked_next_multiple_of(GROUP)?, height, width]
             .into_iter()
             .try_fold(1usize, usize::checked_mul)?;
-        (bytes > 0 && bytes as u64 <= limits.tensor).then_some((channels, height * width))
+        let plane = height.checked_mul(width)?;
+        (bytes > 0 && bytes as u64 <= limits.tensor).then_some((channels, plane))
     };
     let weights = tensor(node.args.get(3));
     let groups = match node.args.get(13).and_then(|id| graph.values.get(*id)) {
@@ -134,14 +142,16 @@ pub(crate) fn suited(
     else {
         return false;
     };
-    let of_each = weights.sizes.len() == 3 && channels == out_channels && groups == channels;
+    // Of few channels, most would be padding.
+    let padded = channels.next_multiple_of(GROUP);
+    let alone = channels == out_channels && groups == channels;
+    let of_each = weights.sizes.len() == 3 && alone && channels * 2 >= padded;
     let of_all = weights.sizes.len() == 2
         && groups == 1
         && places.min(out_channels) >= GROUP
-        // Of few channels, most would be padding.
-        && channels * 8 >= channels.next_multiple_of(GROUP);
+        && channels * 8 >= padded;
     let is_constant = weights.data.is_some() && weights.changes != Some(true);
-    is_of_codes && computes && is_constant && (of_each || of_all)
+    computes && is_constant && (of_each || of_all)
 }
 
 fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
