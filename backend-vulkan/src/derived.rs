@@ -59,7 +59,7 @@ impl Recoding {
         Recoding { from: bits(from), to, clamp: bits(clamp), bounds: bits(bounds) }
     }
 
-    /// The codes that all codes become, the one for -128 first: as shaders compute them.
+    /// The codes that all codes become, the one for -128 first: as shaders compute them that keep what is not a number.
     fn codes(&self) -> impl Iterator<Item = u8> {
         let Recoding { from, to, clamp, bounds } = *self;
         let numbers = |bits: [u32; 2]| bits.map(f32::from_bits);

@@ -5,7 +5,8 @@
 //! the table, and [`fold`](crate::fold) computes it.
 //!
 //! Needs: as [`super::quantized`], behind which it runs, for what that leaves; where constants are folded afterwards. Each call is made
-//! only if `takes` says so. Keeps: what others take of what is in between. Rounding: as before.
+//! only if `takes` says so. Keeps: what others take of what is in between. Rounding: functions are those of the CPU,
+//! so that a number next to the middle of two codes may become the other one.
 
 use super::quantized::{Quantized, dequantized};
 use super::rewrite::{Rewriter, each_call};

@@ -135,12 +135,19 @@ impl Tiles {
         m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
     }
 
-    /// Whether shared memory has room for both factors, and for a matrix of sums for each subgroup.
+    /// Whether an invocation brings no more than the shader keeps, and shared memory has room for both factors, and for a matrix of sums for each subgroup.
     fn fits(&self, shared: u32) -> bool {
+        let brought = self.tile.iter().map(|side| side * self.units / self.lanes);
+        if brought.max().is_some_and(|units| units > MOST_BROUGHT) {
+            return false;
+        }
         let factors = self.tile.iter().sum::<usize>() * (self.units + 1) * GROUP;
         factors + self.lanes / 32 * 16 * 16 * size_of::<i32>() + size_of::<u32>() <= shared as usize
     }
 }
+
+/// The groups of terms of a factor that an invocation brings at a time, at most.
+const MOST_BROUGHT: usize = 8;
 
 /// The invocations of a workgroup, unless tiles are large.
 const LANES: usize = 128;
@@ -426,6 +433,19 @@ mod tests {
         let many = of([1, 49, 160], 60);
         assert_eq!((many.tile, many.units, many.splits), ([32, 64], 8, 4));
         assert_eq!(of([usize::MAX, 64, 64], 9).splits, 1);
+        // Others have room in what an invocation keeps, whatever is shared.
+        for first in [of([1, 4096, 4096], 64), few, many, of([1, 196, 64], 24)] {
+            let others = first.others(64, 1 << 20);
+            let brought = |it: &Tiles| it.tile.map(|side| side * it.units / it.lanes);
+            assert!(
+                !others.is_empty()
+                    && others
+                        .iter()
+                        .all(|it| brought(it).iter().all(|units| (1..=8).contains(units))),
+                "{others:?}"
+            );
+            assert!(others.iter().all(|it| it.tile != [32; 2] || it.splits == 1), "{others:?}");
+        }
         // Where less is shared, fewer terms are brought at a time, or no tiles are.
         let least = Tiles { tile: [64, 64], units: 4, lanes: 128, splits: 18 };
         assert_eq!(Tiles::of([1, 512, 49], 288, BUSY, 16 << 10), Some(least));

@@ -270,7 +270,8 @@ impl Call {
         self.input.size(self.input.rank() - 3)
     }
 
-    fn out_sizes(&self) -> Vec<usize> {
+    /// The shape of the output.
+    pub(super) fn out_sizes(&self) -> Vec<usize> {
         let mut sizes = self.input.sizes.clone();
         for (slot, size) in
             sizes.iter_mut().rev().zip([self.out_size[1], self.out_size[0], self.out_channels])

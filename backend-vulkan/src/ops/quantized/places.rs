@@ -161,8 +161,16 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let call = Call::of_codes(e, &part.args)?;
     let input = e.tensor(e.arg(args, 0)?)?;
     let out = e.out(args)?;
-    let channels = [call.channels(), call.size[0] * call.size[1]];
-    let out_channels = [call.out_channels, call.out_size[0] * call.out_size[1]];
+    // The tensors of planes stay as they are declared: what is made here has to be that.
+    let declared = e.tensor(e.arg(&part.args, part.args.len().saturating_sub(1))?)?.sizes;
+    if call.input.rank() != 4 || declared != call.out_sizes() {
+        return Err(Error::Invalid(format!(
+            "the result is declared as {declared:?}; it is {:?}",
+            call.out_sizes()
+        )));
+    }
+    let channels = channels_and_plane(&call.input.sizes)?;
+    let out_channels = channels_and_plane(&declared)?;
     let batches = input.size(0);
     let shape = |[channels, plane]: [usize; 2]| [batches, plane, channels.next_multiple_of(GROUP)];
     let codes = [input.element, call.input.element, out.element];
@@ -174,7 +182,8 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parameters = [Some(&call.scales), call.bias.as_ref()];
     let floating = parameters.into_iter().flatten().all(|it| it.element.is_floating());
     let alone = call.groups == call.out_channels && call.out_channels == call.channels();
-    if call.depthwise && alone && floating {
+    let few = call.kernel[0].saturating_mul(call.kernel[1]) <= MOST_TAPS;
+    if call.depthwise && alone && floating && few {
         return depthwise(e, &call, &input, &out, table.as_ref());
     }
     let product = call.product(e, &input, &out).filter(|_| call.groups == 1);
@@ -228,6 +237,9 @@ fn table(
     e.derived(Derived::Recoding(recoding)).map(Some)
 }
 
+/// With so many taps, no sum leaves 32 bits: each is less than 2^15.
+const MOST_TAPS: usize = 1 << 16;
+
 /// Emits a convolution of each channel by itself.
 fn depthwise(
     e: &mut Encoder<'_, '_>,
@@ -240,7 +252,8 @@ fn depthwise(
         |size: usize| i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"));
     let [height, width] = call.out_size;
     let quads = out.size(2) / 4;
-    let rows = out.size(0) * height * quads;
+    // No more than the output has elements.
+    let rows = out.size(0).saturating_mul(height).saturating_mul(quads);
     // Neighbours read the same weights, as long as enough invocations remain.
     let enough = |across: &usize| rows.saturating_mul(width.div_ceil(*across)) >= e.busy();
     let across = [4, 2].into_iter().find(enough).unwrap_or(1);
