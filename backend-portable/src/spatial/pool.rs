@@ -359,6 +359,9 @@ impl Pooling<'_> {
         let (write_values, write_indices) = (values.is_some(), indices.is_some());
         let values = Parts::new(values.unwrap_or_default());
         let (indices, places) = indices.unwrap_or((&mut [], ScalarType::Long));
+        // Known when an image is linked that has one of the two alone.
+        let is_short = crate::types::has(ScalarType::Int) && places == ScalarType::Int;
+        let places = if is_short { ScalarType::Int } else { ScalarType::Long };
         let (indices, width) = (Parts::new(indices), places.size());
         let taps =
             (self.from.sizes.iter().product::<usize>() / to.sizes.iter().product::<usize>()).max(1);
