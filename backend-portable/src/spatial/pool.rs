@@ -334,13 +334,14 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in the order of their memory. Values and indices (of a type of integers), where both are wanted, lie alike in `to`.
+    /// Computes outputs in the order of their memory. Values and indices (of type `places`), where both are wanted, lie alike in `to`.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
         to: &Picture,
         mut values: Option<&mut [u8]>,
-        indices: Option<(&mut [u8], ScalarType)>,
+        indices: Option<&mut [u8]>,
+        places: ScalarType,
     ) {
         if indices.is_none()
             && let Some(values) = values.as_deref_mut()
@@ -358,11 +359,8 @@ impl Pooling<'_> {
         let size = self.scalar_type.size();
         let (write_values, write_indices) = (values.is_some(), indices.is_some());
         let values = Parts::new(values.unwrap_or_default());
-        let (indices, places) = indices.unwrap_or((&mut [], ScalarType::Long));
-        // Known when an image is linked that has one of the two alone.
         let is_short = crate::types::has(ScalarType::Int) && places == ScalarType::Int;
-        let places = if is_short { ScalarType::Int } else { ScalarType::Long };
-        let (indices, width) = (Parts::new(indices), places.size());
+        let indices = Parts::new(indices.unwrap_or_default());
         let taps =
             (self.from.sizes.iter().product::<usize>() / to.sizes.iter().product::<usize>()).max(1);
         let share = chunk_len(parallel, rows, (GRAIN / (row * taps)).max(1));
@@ -370,6 +368,10 @@ impl Pooling<'_> {
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
             let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
             for index in job * share..((job + 1) * share).min(rows) {
+                // Known when an image is linked that has one of the two alone: so it is asked here, where that counts.
+                let is_short = crate::types::has(ScalarType::Int) && is_short;
+                let places = if is_short { ScalarType::Int } else { ScalarType::Long };
+                let width = places.size();
                 // SAFETY: each job comes once, and each row, of `row` elements, is in one job only.
                 let (values, indices) = unsafe {
                     (

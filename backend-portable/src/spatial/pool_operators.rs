@@ -113,7 +113,8 @@ fn prepare(
         ctx.resize(arg, &sizes)?;
         let found = ctx.info(arg)?.scalar_type;
         // Programs for GPUs have the shorter ones.
-        if !matches!(found, ScalarType::Long | ScalarType::Int) {
+        let is_short = crate::types::has(ScalarType::Int) && found == ScalarType::Int;
+        if found != ScalarType::Long && !is_short {
             return Err(unsupported(arg, found));
         }
     }
@@ -158,17 +159,19 @@ fn run<C: Pooled>(
     let values = ctx.out(out)?;
     let to = picture(&values, out)?;
     let Some(arg) = indices else {
-        pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None);
+        pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None, ScalarType::Long);
         return Ok(());
     };
     let indices = ctx.out(arg)?;
-    let (places, integer) = (picture(&indices, arg)?, indices.scalar_type);
+    let has_short = crate::types::has(ScalarType::Int);
+    let integer = if has_short { indices.scalar_type } else { ScalarType::Long };
+    let places = picture(&indices, arg)?;
     if places == to {
         let (values, indices) = (values.into_bytes(), indices.into_bytes());
-        pooling.run::<C>(ctx.parallel(), &to, Some(values), Some((indices, integer)));
+        pooling.run::<C>(ctx.parallel(), &to, Some(values), Some(indices), integer);
     } else {
-        pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None);
-        pooling.run::<C>(ctx.parallel(), &places, None, Some((indices.into_bytes(), integer)));
+        pooling.run::<C>(ctx.parallel(), &to, Some(values.into_bytes()), None, ScalarType::Long);
+        pooling.run::<C>(ctx.parallel(), &places, None, Some(indices.into_bytes()), integer);
     }
     Ok(())
 }
