@@ -300,7 +300,7 @@ fn pools_agree_with_the_definition() {
         let mut values = vec![0f32; out.iter().product()];
         let mut places = vec![0i64; values.len()];
         let both = (bytemuck::cast_slice_mut(&mut values), bytemuck::cast_slice_mut(&mut places));
-        pooling.run::<f32>(&Serial, &to, Some(both.0), Some((both.1, ScalarType::Long)));
+        pooling.run::<f32>(&Serial, &to, Some(both.0), Some(both.1), ScalarType::Long);
         for index in indices(out) {
             let (value, place) = pooled(&pooling, &data, index);
             let (got, got_place) = (values[at(&to, index)], places[at(&to, index)]);

@@ -138,7 +138,7 @@ impl Step for Pool {
             from: self.from,
         };
         let values = Some(bytemuck::cast_slice_mut(out));
-        pooling.run::<f32>(io.context.parallel, &self.to, values, None);
+        pooling.run::<f32>(io.context.parallel, &self.to, values, None, ScalarType::Long);
         Ok(())
     }
 }
