@@ -73,8 +73,11 @@ impl Twice {
             return self.nodes.push(node);
         };
         let mut args = node.args.clone();
-        for (slot, id) in [(args.len() - 1, result), (0, source)] {
-            args[slot] = id;
+        if let Some(slot) = args.last_mut() {
+            *slot = result;
+        }
+        if let Some(slot) = args.first_mut() {
+            *slot = source;
         }
         let id = node.id;
         self.nodes.push(Node {
