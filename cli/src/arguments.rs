@@ -208,7 +208,7 @@ pub(crate) struct ModelOptions {
     pub(crate) pipeline_cache: Option<PathBuf>,
     /// Measure for about so long which kernels the GPU runs fastest, when a program is loaded for the first time; what is found is kept with
     /// the pipelines [default: 0, not at all, or $TORCHLET_VULKAN_TUNE]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
     pub(crate) tune: Option<u64>,
     /// Where compiled programs are kept, or `off` [default: the user's cache folder, or $TORCHLET_COMPILE_CACHE]
     #[arg(long, value_name = "DIR")]
@@ -216,6 +216,10 @@ pub(crate) struct ModelOptions {
     /// The most memory that a method may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
+}
+
+fn whole_seconds(text: &str) -> Result<u64, String> {
+    text.trim().parse().map_err(|_| "a whole number of seconds is wanted, such as 60".to_owned())
 }
 
 /// A tier of this processor, by its name.
