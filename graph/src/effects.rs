@@ -80,6 +80,34 @@ impl Operator {
         !self.writes().is_empty()
     }
 
+    /// How many of a call's first arguments are tensors each of whose elements makes the element of the output that is in the same place, whatever the
+    /// order in which all lie: none, unless it is one of those that stand between layers of networks.
+    pub fn elementwise_tensors(self) -> usize {
+        match self {
+            Operator::ADD_TENSOR
+            | Operator::SUB_TENSOR
+            | Operator::MUL_TENSOR
+            | Operator::ET_VK_Q8TA_ADD
+            | Operator::Q8TA_MUL => 2,
+            Operator::CLAMP
+            | Operator::ELU
+            | Operator::GELU
+            | Operator::HARDSIGMOID
+            | Operator::HARDSWISH
+            | Operator::HARDTANH
+            | Operator::LEAKY_RELU
+            | Operator::RELU
+            | Operator::SIGMOID
+            | Operator::SILU
+            | Operator::TANH
+            | Operator::ET_VK_Q8TA_RELU
+            | Operator::Q8TA_LOOKUP
+            | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
+            | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => 1,
+            _ => 0,
+        }
+    }
+
     /// Whether the output is the first argument's elements in order, perhaps in another shape or type.
     pub fn is_view(self) -> bool {
         matches!(

@@ -109,7 +109,8 @@ impl Twice {
         let (out, inputs) = node.args.split_last()?;
         let sizes = &graph.tensor(*out)?.sizes;
         let mut args = inputs.to_vec();
-        for slot in args.get_mut(..tensors_of(node.operator)?)? {
+        let count = node.operator.elementwise_tensors();
+        for slot in args.get_mut(..count).filter(|tensors| !tensors.is_empty())? {
             if graph.tensor(*slot).filter(|tensor| tensor.data.is_none())?.sizes != *sizes {
                 return None;
             }
@@ -123,33 +124,6 @@ impl Twice {
     fn add(&mut self, node: Node) {
         self.added.extend(node.args.last());
         self.nodes.push(node);
-    }
-}
-
-/// How many of the first arguments of a call that works element by element are tensors.
-fn tensors_of(operator: Operator) -> Option<usize> {
-    match operator {
-        Operator::ET_VK_Q8TA_ADD
-        | Operator::Q8TA_MUL
-        | Operator::ADD_TENSOR
-        | Operator::SUB_TENSOR
-        | Operator::MUL_TENSOR => Some(2),
-        Operator::CLAMP
-        | Operator::ELU
-        | Operator::GELU
-        | Operator::HARDSIGMOID
-        | Operator::HARDSWISH
-        | Operator::HARDTANH
-        | Operator::LEAKY_RELU
-        | Operator::RELU
-        | Operator::SIGMOID
-        | Operator::SILU
-        | Operator::TANH
-        | Operator::ET_VK_Q8TA_RELU
-        | Operator::Q8TA_LOOKUP
-        | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
-        | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => Some(1),
-        _ => None,
     }
 }
 

@@ -19,34 +19,11 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
     each_call(graph, |rewriter, node| move_behind(rewriter, node).is_some())
 }
 
-/// How many of the first arguments of a call are tensors that it computes with element by element; none of others.
-fn elementwise(operator: Operator) -> usize {
-    match operator {
-        Operator::ADD_TENSOR
-        | Operator::SUB_TENSOR
-        | Operator::MUL_TENSOR
-        | Operator::ET_VK_Q8TA_ADD
-        | Operator::Q8TA_MUL => 2,
-        Operator::CLAMP
-        | Operator::GELU
-        | Operator::HARDSIGMOID
-        | Operator::HARDSWISH
-        | Operator::HARDTANH
-        | Operator::LEAKY_RELU
-        | Operator::RELU
-        | Operator::SIGMOID
-        | Operator::TANH
-        | Operator::ET_VK_Q8TA_RELU
-        | Operator::Q8TA_LOOKUP
-        // Not its inverse, which would make what is permuted four times as wide.
-        | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR => 1,
-        _ => 0,
-    }
-}
-
 fn move_behind(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
-    let count = elementwise(node.operator);
-    if count == 0 || !rewriter.has_fixed_shapes() {
+    let count = node.operator.elementwise_tensors();
+    // Numbers of codes would be permuted four times as wide.
+    let widens = node.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR;
+    if count == 0 || widens || !rewriter.has_fixed_shapes() {
         return None;
     }
     let out = *node.args.last()?;
