@@ -95,6 +95,13 @@ pub enum Error {
         /// How many tokens the program has logits of, from 0 on.
         vocabulary: usize,
     },
+    /// What is to be fed has a token that the program does not know: its tokenizer is that of another model, most likely.
+    ForeignToken {
+        /// The token.
+        token: u32,
+        /// How many tokens the program knows, from 0 on.
+        vocabulary: usize,
+    },
     /// No token can be chosen: the model gave no number that is larger than minus infinity.
     NoToken {
         /// How many logits there were.
@@ -103,6 +110,22 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a program knows tokens: as many as it says, or has logits of.
+    pub(crate) fn check_known(
+        tokens: &[u32],
+        vocabulary: Option<usize>,
+        logits: usize,
+    ) -> Result<(), Error> {
+        // What neither says is not known.
+        let vocabulary = vocabulary.unwrap_or(0).max(logits);
+        let is_foreign =
+            |token: &&u32| usize::try_from(**token).map_or(true, |at| at >= vocabulary);
+        match tokens.iter().find(is_foreign).filter(|_| vocabulary > 0) {
+            Some(&token) => Err(Error::ForeignToken { token, vocabulary }),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn model(action: impl Into<String>) -> impl FnOnce(Failure) -> Error {
         let action = action.into();
         move |source| Error::Model { action, source }
@@ -152,6 +175,11 @@ impl fmt::Display for Error {
             Error::UnknownToken { name, token, vocabulary } => write!(
                 f,
                 "{name} is about the token {token}, but the program has logits of {vocabulary} tokens: it should be below {vocabulary}"
+            ),
+            Error::ForeignToken { token, vocabulary } => write!(
+                f,
+                "the prompt has the token {token}, but the program knows {vocabulary} tokens, from 0 on: give it the tokenizer that it was \
+                 exported with"
             ),
             Error::NoToken { logits } => write!(
                 f,

@@ -202,6 +202,19 @@ fn the_context_has_a_limit() {
 }
 
 #[test]
+fn tokens_of_another_model_are_refused() {
+    let mut runner = runner("fp32", RunOn::AsExported);
+    let vocabulary = runner.metadata().vocab_size.unwrap();
+    let foreign = u32::try_from(vocabulary).unwrap();
+    let refused = runner.generate_tokens(&[5, foreign], &greedy(1), |_| ()).unwrap_err();
+    assert!(matches!(refused, Error::ForeignToken { token, .. } if token == foreign), "{refused}");
+    assert!(refused.to_string().contains("tokenizer"), "{refused}");
+    // Nothing was fed.
+    assert!(runner.context().is_empty());
+    runner.generate_tokens(&[5, foreign - 1], &greedy(1), |_| ()).unwrap();
+}
+
+#[test]
 fn the_same_seed_gives_the_same_text() {
     let mut runner = runner("8da4w", RunOn::Cpu);
     let mut text = |seed| {
