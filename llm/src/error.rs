@@ -163,11 +163,14 @@ impl fmt::Display for Error {
                 };
                 write!(f, "metadata method '{method}': {message}; {advice}")
             }
-            Error::ContextFull { position, tokens, limit } => write!(
-                f,
-                "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; reset it, or export the \
-                 program with a larger max_context_length"
-            ),
+            Error::ContextFull { position, tokens, limit } => {
+                let instead = if *position == 0 { "shorten the prompt" } else { "reset it" };
+                write!(
+                    f,
+                    "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; {instead}, or export \
+                     the program with a larger max_context_length"
+                )
+            }
             Error::NoPrompt => f.write_str("there is no prompt, and none was given before"),
             Error::Setting { name, value, expected } => {
                 write!(f, "{name} is {value}, but should be {expected}")
@@ -202,6 +205,13 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prompt_that_never_fits_is_to_be_shorter() {
+        let text = |position| Error::ContextFull { position, tokens: 9, limit: 8 }.to_string();
+        assert!(text(0).contains("shorten the prompt"), "{}", text(0));
+        assert!(text(3).contains("reset it"), "{}", text(3));
+    }
 
     #[test]
     fn what_cannot_be_overridden_is_not_said_to_be() {

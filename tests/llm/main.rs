@@ -201,6 +201,25 @@ fn the_context_has_a_limit() {
     assert!(matches!(runner.generate("", &greedy(1), |_| ()), Err(Error::NoPrompt)));
 }
 
+/// What a runner was warmed up with is forgotten, wherever it runs.
+fn warming_up_changes_nothing(processor: RunOn) {
+    let mut runner = runner("fp32", processor);
+    runner.warmup("Hello", 3).unwrap();
+    assert!(runner.context().is_empty());
+    let case = &expected()[0];
+    let found = runner.generate_tokens(&ids(&case["ids"]), &greedy(12), |_| ()).unwrap();
+    assert_eq!(found.tokens, &ids(&case["chosen"])[..12]);
+}
+
+#[test]
+fn what_was_warmed_up_generates_the_same() {
+    warming_up_changes_nothing(RunOn::Cpu);
+    #[cfg(feature = "vulkan")]
+    if device::device_is_there() {
+        warming_up_changes_nothing(RunOn::Vulkan);
+    }
+}
+
 #[test]
 fn tokens_of_another_model_are_refused() {
     let mut runner = runner("fp32", RunOn::AsExported);
