@@ -95,6 +95,13 @@ pub enum Error {
         /// How many tokens the program has logits of, from 0 on.
         vocabulary: usize,
     },
+    /// What is to be fed has a token that the program does not know: its tokenizer is that of another model, most likely.
+    ForeignToken {
+        /// The token.
+        token: u32,
+        /// How many tokens the program knows, from 0 on.
+        vocabulary: usize,
+    },
     /// No token can be chosen: the model gave no number that is larger than minus infinity.
     NoToken {
         /// How many logits there were.
@@ -103,6 +110,22 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a program knows tokens: as many as it says, or has logits of.
+    pub(crate) fn check_known(
+        tokens: &[u32],
+        vocabulary: Option<usize>,
+        logits: usize,
+    ) -> Result<(), Error> {
+        // What neither says is not known.
+        let vocabulary = vocabulary.unwrap_or(0).max(logits);
+        let is_foreign =
+            |token: &&u32| usize::try_from(**token).map_or(true, |at| at >= vocabulary);
+        match tokens.iter().find(is_foreign).filter(|_| vocabulary > 0) {
+            Some(&token) => Err(Error::ForeignToken { token, vocabulary }),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn model(action: impl Into<String>) -> impl FnOnce(Failure) -> Error {
         let action = action.into();
         move |source| Error::Model { action, source }
@@ -140,11 +163,14 @@ impl fmt::Display for Error {
                 };
                 write!(f, "metadata method '{method}': {message}; {advice}")
             }
-            Error::ContextFull { position, tokens, limit } => write!(
-                f,
-                "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; reset it, or export the \
-                 program with a larger max_context_length"
-            ),
+            Error::ContextFull { position, tokens, limit } => {
+                let instead = if *position == 0 { "shorten the prompt" } else { "reset it" };
+                write!(
+                    f,
+                    "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; {instead}, or export \
+                     the program with a larger max_context_length"
+                )
+            }
             Error::NoPrompt => f.write_str("there is no prompt, and none was given before"),
             Error::Setting { name, value, expected } => {
                 write!(f, "{name} is {value}, but should be {expected}")
@@ -152,6 +178,11 @@ impl fmt::Display for Error {
             Error::UnknownToken { name, token, vocabulary } => write!(
                 f,
                 "{name} is about the token {token}, but the program has logits of {vocabulary} tokens: it should be below {vocabulary}"
+            ),
+            Error::ForeignToken { token, vocabulary } => write!(
+                f,
+                "the prompt has the token {token}, but the program knows {vocabulary} tokens, from 0 on: give it the tokenizer that it was \
+                 exported with"
             ),
             Error::NoToken { logits } => write!(
                 f,
@@ -174,6 +205,13 @@ impl std::error::Error for Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prompt_that_never_fits_is_to_be_shorter() {
+        let text = |position| Error::ContextFull { position, tokens: 9, limit: 8 }.to_string();
+        assert!(text(0).contains("shorten the prompt"), "{}", text(0));
+        assert!(text(3).contains("reset it"), "{}", text(3));
+    }
 
     #[test]
     fn what_cannot_be_overridden_is_not_said_to_be() {

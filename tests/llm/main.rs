@@ -201,6 +201,38 @@ fn the_context_has_a_limit() {
     assert!(matches!(runner.generate("", &greedy(1), |_| ()), Err(Error::NoPrompt)));
 }
 
+/// What a runner was warmed up with is forgotten, wherever it runs.
+fn warming_up_changes_nothing(processor: RunOn) {
+    let mut runner = runner("fp32", processor);
+    runner.warmup("Hello", 3).unwrap();
+    assert!(runner.context().is_empty());
+    let case = &expected()[0];
+    let found = runner.generate_tokens(&ids(&case["ids"]), &greedy(12), |_| ()).unwrap();
+    assert_eq!(found.tokens, &ids(&case["chosen"])[..12]);
+}
+
+#[test]
+fn what_was_warmed_up_generates_the_same() {
+    warming_up_changes_nothing(RunOn::Cpu);
+    #[cfg(feature = "vulkan")]
+    if device::device_is_there() {
+        warming_up_changes_nothing(RunOn::Vulkan);
+    }
+}
+
+#[test]
+fn tokens_of_another_model_are_refused() {
+    let mut runner = runner("fp32", RunOn::AsExported);
+    let vocabulary = runner.metadata().vocab_size.unwrap();
+    let foreign = u32::try_from(vocabulary).unwrap();
+    let refused = runner.generate_tokens(&[5, foreign], &greedy(1), |_| ()).unwrap_err();
+    assert!(matches!(refused, Error::ForeignToken { token, .. } if token == foreign), "{refused}");
+    assert!(refused.to_string().contains("tokenizer"), "{refused}");
+    // Nothing was fed.
+    assert!(runner.context().is_empty());
+    runner.generate_tokens(&[5, foreign - 1], &greedy(1), |_| ()).unwrap();
+}
+
 #[test]
 fn the_same_seed_gives_the_same_text() {
     let mut runner = runner("8da4w", RunOn::Cpu);

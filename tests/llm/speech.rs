@@ -64,6 +64,9 @@ fn tokens_of_a_sound_are_those_of_pytorch() {
         assert_eq!(found.finish, Finish::Length);
         let refused = transcriber.transcribe(&sound(), &TranscriptionConfig::default(), |_| ());
         assert!(matches!(refused, Err(Error::NoPrompt)));
+        let foreign = TranscriptionConfig { start: Some(vec![start[0], 61]), ..config };
+        let refused = transcriber.transcribe(&sound(), &foreign, |_| ());
+        assert!(matches!(refused, Err(Error::ForeignToken { token: 61, vocabulary: 61 })));
     }
     let refused = Transcriber::new(
         module("multimodal", RunOn::Cpu),

@@ -1,11 +1,11 @@
 //! Attention that never has all scores at once: a tile of queries meets the keys tile by tile, and what it has of the softmax so far is
 //! corrected when a larger score comes.
 
-use crate::compute::functions::{Exp, map1_in_place};
+use crate::compute::apart::{Largest, Lines, Mix, Scores, Weigh};
 use crate::compute::gemm::{
     Context, Epilogue, Matrix, MatrixMut, ShapeMismatch, gemm, gemm_workspace_len,
 };
-use crate::compute::simd::{LINE, Simd, Tier, Vectorized};
+use crate::compute::simd::Tier;
 use crate::compute::split::{Tile, for_each_tile_mut};
 use crate::compute::storage::Stored;
 use crate::number::{elements, load, store};
@@ -18,10 +18,6 @@ const ROWS: usize = 64;
 const KEYS: usize = 128;
 /// Rows for which keys and values are read one by one, as they are for a token: tiles of products would be mostly empty.
 const FEW: usize = 4;
-/// Keys ahead of the one in use that are brought near: those of a head lie apart, which processors do not guess.
-const AHEAD: usize = 12;
-/// Numbers that are computed with side by side.
-const SIDE: usize = 16;
 
 /// Positions of heads, in `[batch, position, head, depth]` or `[batch, head, position, depth]`.
 #[derive(Debug, Clone, Copy)]
@@ -261,10 +257,8 @@ impl Attention<'_> {
                 continue;
             }
             let faded = if *max == f32::NEG_INFINITY { 0.0 } else { libm::expf(*max - largest) };
-            row.iter_mut().for_each(|score| *score -= largest);
-            map1_in_place(context, Exp, row);
             *max = largest;
-            *total = *total * faded + context.tier.dispatch(Total(row));
+            *total = *total * faded + context.tier.dispatch(Weigh { row, largest });
             if faded != 1.0 {
                 let sums = sums.get_mut(number * self.depth..(number + 1) * self.depth);
                 sums.unwrap_or_default().iter_mut().for_each(|sum| *sum *= faded);
@@ -328,7 +322,7 @@ impl<'p> Place<'p> {
         let start = self.vectors.order.vector(self.sample, self.head, self.first);
         let data = elements::<f32>(self.vectors.bytes).get(start.checked_mul(depth)?..)?;
         let step = self.vectors.order.step().checked_mul(depth)?;
-        Some(Lines { data, step, depth, count: self.keys })
+        Lines::new(data, step, depth, self.keys)
     }
 
     /// `c = a · matrix`, where the matrix has these vectors as its columns, or rows.
@@ -355,188 +349,6 @@ impl<'p> Place<'p> {
                     self.vectors.read(start + number * step, vector);
                 }
                 call.with(&*tile, 0, 1)
-            }
-        }
-    }
-}
-
-/// Vectors, each some elements behind the one before it.
-#[derive(Clone, Copy)]
-struct Lines<'p> {
-    data: &'p [f32],
-    step: usize,
-    depth: usize,
-    count: usize,
-}
-
-impl<'p> Lines<'p> {
-    #[inline(always)]
-    fn each(self) -> impl Iterator<Item = &'p [f32]> {
-        let Lines { data, step, depth, count } = self;
-        (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
-    }
-
-    /// Where the cache lines of a vector are, or would be if there were so many.
-    #[inline(always)]
-    fn cache_lines(self, number: usize) -> impl Iterator<Item = *const f32> {
-        let first = self.data.as_ptr().wrapping_add(number.wrapping_mul(self.step));
-        (0..self.depth).step_by(LINE).map(move |at| first.wrapping_add(at))
-    }
-
-    /// Some elements of each, from one on.
-    #[inline(always)]
-    fn blocks(self, from: usize) -> impl Iterator<Item = &'p [f32; SIDE]> {
-        let Lines { data, step, count, .. } = self;
-        (0..count).map_while(move |at| data.get(at * step + from..)?.first_chunk())
-    }
-}
-
-/// The sum of numbers, by halves: one after the other, each would wait for the one before it.
-#[inline(always)]
-fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
-    let mut half = SIDE / 2;
-    while half > 0 {
-        for at in 0..half {
-            numbers[at] += numbers[at + half];
-        }
-        half /= 2;
-    }
-    numbers[0]
-}
-
-/// The largest number of a row, or `least`. What is not a number is not larger.
-struct Largest<'a> {
-    row: &'a [f32],
-    least: f32,
-}
-
-impl Vectorized for Largest<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> f32 {
-        let larger = |a: f32, b: f32| if b > a { b } else { a };
-        let (chunks, rest) = self.row.as_chunks::<SIDE>();
-        let mut side = [self.least; SIDE];
-        for chunk in chunks {
-            for at in 0..SIDE {
-                side[at] = larger(side[at], chunk[at]);
-            }
-        }
-        side.iter().chain(rest).copied().fold(self.least, larger)
-    }
-}
-
-/// The sum of a row.
-struct Total<'a>(&'a [f32]);
-
-impl Vectorized for Total<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> f32 {
-        let (chunks, rest) = self.0.as_chunks::<SIDE>();
-        let mut side = [0f32; SIDE];
-        for chunk in chunks {
-            for at in 0..SIDE {
-                side[at] += chunk[at];
-            }
-        }
-        sum_of(side) + rest.iter().sum::<f32>()
-    }
-}
-
-/// Scores of few queries, key by key.
-struct Scores<'a> {
-    /// `[query, depth]`
-    a: &'a [f32],
-    vectors: Lines<'a>,
-    /// What is read after this, as many: it is brought into the second-level cache meanwhile.
-    next: Option<Lines<'a>>,
-    scale: f32,
-    /// `[query, key]`
-    c: &'a mut [f32],
-}
-
-impl Vectorized for Scores<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Scores { a, vectors, mut next, scale, c } = self;
-        let queries = a.chunks_exact(vectors.depth.max(1));
-        for (query, scores) in queries.zip(c.chunks_exact_mut(vectors.count.max(1))) {
-            let (front, rest) = query.as_chunks::<SIDE>();
-            for (number, (score, key)) in scores.iter_mut().zip(vectors.each()).enumerate() {
-                vectors.cache_lines(number + AHEAD).for_each(|line| s.prefetch(line));
-                for next in next.iter() {
-                    next.cache_lines(number).for_each(|line| s.prefetch_second(line));
-                }
-                let (key, key_rest) = key.as_chunks::<SIDE>();
-                let mut side = [0f32; SIDE];
-                for (a, b) in front.iter().zip(key) {
-                    for at in 0..SIDE {
-                        side[at] += a[at] * b[at];
-                    }
-                }
-                let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
-                *score = (sum_of(side) + rest) * scale;
-            }
-            // Once is enough.
-            next = None;
-        }
-    }
-}
-
-/// Adds values to sums of few queries, each with its weight.
-struct Mix<'a> {
-    /// `[query, key]`
-    a: &'a [f32],
-    vectors: Lines<'a>,
-    /// `[query, depth]`
-    c: &'a mut [f32],
-}
-
-impl Vectorized for Mix<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Mix { a, vectors, c } = self;
-        let weights = a.chunks_exact(vectors.count.max(1));
-        for (weights, sums) in weights.zip(c.chunks_exact_mut(vectors.depth.max(1))) {
-            let (blocks, rest) = sums.as_chunks_mut::<SIDE>();
-            let behind = blocks.len() * SIDE;
-            for (number, block) in blocks.iter_mut().enumerate() {
-                let mut part = vectors.blocks(number * SIDE);
-                // Two sums, of which none waits for the other.
-                let mut sides = [[0f32; SIDE]; 2];
-                let (pairs, odd) = weights.as_chunks::<2>();
-                for weights in pairs {
-                    for (side, weight) in sides.iter_mut().zip(weights) {
-                        let Some(value) = part.next() else { break };
-                        for at in 0..SIDE {
-                            side[at] += weight * value[at];
-                        }
-                    }
-                }
-                for (weight, value) in odd.iter().zip(part) {
-                    for at in 0..SIDE {
-                        sides[0][at] += weight * value[at];
-                    }
-                }
-                for at in 0..SIDE {
-                    block[at] += sides[0][at] + sides[1][at];
-                }
-            }
-            if rest.is_empty() {
-                continue;
-            }
-            for (weight, value) in weights.iter().zip(vectors.each()) {
-                let value = value.get(behind..).unwrap_or_default();
-                for (sum, value) in rest.iter_mut().zip(value) {
-                    *sum += weight * value;
-                }
             }
         }
     }

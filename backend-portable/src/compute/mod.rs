@@ -7,6 +7,7 @@
 //! - [`split`]: dealing work out to threads; [`threads`]: a pool of them (with `std`).
 //! - [`functions`]: element by element; [`rows`]: reductions and normalisations; [`math`]: their
 //!   functions.
+//! - `apart`: products with vectors that lie apart, and mixtures of them.
 //! - [`pool`]: windows of pooling, channels last.
 //! - `int8`: products and convolutions of 8-bit codes with scales in `f32`, as PyTorch and XNNPACK have them.
 //! - [`q8`]: networks of 8-bit codes, in integers, as CMSIS-NN has them.
@@ -16,6 +17,7 @@
 //! each computation that wants workspace has a function that says how much, and does with less what
 //! can be done with less.
 
+pub(crate) mod apart;
 pub mod conv;
 pub mod functions;
 pub mod gemm;

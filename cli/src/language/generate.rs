@@ -5,6 +5,8 @@ use super::options::{GenerateArguments, StatsForm};
 use super::{open, stop_on_interrupt};
 use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
+#[cfg(feature = "grammar")]
+use torchlet::llm::Finish;
 use torchlet::llm::{Generation, GenerationConfig, Input};
 
 /// Generates text behind a prompt, and shows it as it comes.
@@ -61,6 +63,19 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     };
     if std::io::stdout().is_terminal() || !generation.text.ends_with('\n') {
         let _ = show("\n");
+    }
+    #[cfg(feature = "grammar")]
+    if arguments.sampling.json_schema.is_some() {
+        let limit = runner.metadata().max_context_len;
+        match generation.finish {
+            Finish::Length => anstream::eprintln!(
+                "the text is cut off before it fits the schema: give it more tokens, with --max-new-tokens or --seq-len"
+            ),
+            Finish::Context => anstream::eprintln!(
+                "the text is cut off before it fits the schema: the context of {limit} tokens is full"
+            ),
+            _ => {}
+        }
     }
     show_stats(arguments.sampling.stats, &generation);
     Ok(())

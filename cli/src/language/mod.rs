@@ -42,12 +42,25 @@ const TEMPLATES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
         let hint = match &error {
             Error::Template { .. } => "; give another with --chat-template",
+            Error::ForeignToken { .. } => " (--tokenizer)",
             _ => "",
         };
-        Failure::new(format!("{error}{}{hint}", source.unwrap_or_default()))
+        let text = error.to_string();
+        let source = match error {
+            // With the way out of it; but methods are not chosen here.
+            Error::Model { source, .. } => Some(match source.downcast::<torchlet::Error>() {
+                Ok(source) if !matches!(*source, torchlet::Error::NoSuchMethod { .. }) => {
+                    Failure::from(*source).to_string()
+                }
+                Ok(source) => source.to_string(),
+                Err(source) => source.to_string(),
+            }),
+            other => std::error::Error::source(&other).map(ToString::to_string),
+        };
+        let source = source.map(|source| format!(": {source}"));
+        Failure::new(format!("{text}{}{hint}", source.unwrap_or_default()))
     }
 }
 

@@ -99,6 +99,27 @@ fn programs_of_other_forms_are_run() {
     assert_eq!(found, text(&case["chosen"]).trim_end_matches('\n'));
 }
 
+/// What fails says what to do.
+#[test]
+fn errors_say_the_way_out() {
+    let forms = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/forms");
+    let tokenizer = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/tokenizer.json");
+    let told = |arguments: &[&str]| String::from_utf8(run(arguments, "").stderr).unwrap();
+    // A tokenizer of 1,024 tokens, and a model of 131.
+    let model = format!("{forms}/llama_wide.pte");
+    let error =
+        told(&["generate", &model, "--tokenizer", tokenizer, "--prompt", "In the beginning"]);
+    assert!(error.contains("knows 131 tokens") && error.contains("--tokenizer"), "{error}");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/8da4w.pte");
+    let mut exported = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+    let exported = exported.args(["generate", model, "--prompt", "x", "--backend", "as-exported"]);
+    let error = String::from_utf8(exported.output().unwrap().stderr).unwrap();
+    assert!(error.contains("XnnpackBackend; --backend cpu"), "{error}");
+    let schema = r#"{"type": "array", "items": {"type": "integer"}, "minItems": 40}"#;
+    let cut = ["generate", MODEL, "--prompt", "x", "--json-schema", schema, "-n", "5"];
+    assert!(told(&cut).contains("cut off before it fits the schema"), "{}", told(&cut));
+}
+
 /// What changes nothing is refused, rather than passed over.
 #[test]
 fn options_without_effect_are_refused() {

@@ -83,6 +83,7 @@ impl Runner {
         if all.len() > limit.saturating_sub(position) {
             return Err(Error::ContextFull { position, tokens: all.len(), limit });
         }
+        Error::check_known(&all, self.metadata.vocab_size, self.decoder.vocabulary())?;
         let mut next = std::mem::take(&mut self.next);
         if !self.decoder.has_position() || !self.keeps_tokens() {
             if self.keeps_tokens() && !self.context.is_empty() {

@@ -215,6 +215,7 @@ impl Transcriber {
             let piece = &rest[..rest.len().min(most)];
             let heard = self.hear(piece, &mut stats)?;
             let first = self.start(config, &heard, &mut language, &mut stats)?;
+            Error::check_known(&first, self.metadata.vocab_size, 0)?;
             if tokens.is_empty() {
                 stats.prefill = start.elapsed();
             }

@@ -28,6 +28,8 @@ pub(crate) mod scales;
 #[cfg(test)]
 mod tests;
 #[cfg(target_arch = "x86_64")]
+mod token;
+#[cfg(target_arch = "x86_64")]
 mod vbmi;
 #[cfg(target_arch = "x86_64")]
 mod vnni;

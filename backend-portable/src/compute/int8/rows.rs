@@ -16,9 +16,9 @@ use super::product::{Finish, run};
 #[cfg(target_arch = "x86_64")]
 use super::product::{Place, ROWS, Walk};
 use super::scales::GroupScales;
-#[cfg(target_arch = "x86_64")]
-use super::vnni;
 use super::{LANES, plain};
+#[cfg(target_arch = "x86_64")]
+use super::{token, vnni};
 use crate::compute::gemm::{Context, ShapeMismatch};
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
@@ -128,27 +128,34 @@ impl Vectorized for Quantize<'_> {
     type Output = (f32, i32);
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> (f32, i32) {
-        /// Lanes that are compared side by side.
-        const SIDE: usize = 16;
+    fn run<S: Simd>(self, s: S) -> (f32, i32) {
         let Quantize { numbers, codes } = self;
-        let (mut low, mut high, mut is_nan) = ([0f32; SIDE], [0f32; SIDE], [false; SIDE]);
-        let (chunks, rest) = numbers.as_chunks::<SIDE>();
-        for chunk in chunks {
-            for at in 0..SIDE {
-                low[at] = if chunk[at] < low[at] { chunk[at] } else { low[at] };
-                high[at] = if chunk[at] > high[at] { chunk[at] } else { high[at] };
-                is_nan[at] |= chunk[at].is_nan();
-            }
+        let (mut lows, mut highs) = (s.splat(0.0), s.splat(0.0));
+        // One where something is not a number.
+        let (mut nans, one) = (s.splat(0.0), s.splat(1.0));
+        let whole = numbers.chunks_exact(S::LANES);
+        let rest = whole.remainder();
+        for chunk in whole {
+            // SAFETY: the chunk has as many numbers as a vector.
+            let numbers = unsafe { s.load(chunk.as_ptr()) };
+            // What is not a number leaves what was there.
+            (lows, highs) = (s.min(numbers, lows), s.max(numbers, highs));
+            nans = s.select(s.is_nan(numbers), one, nans);
         }
-        for (at, number) in rest.iter().enumerate() {
-            low[at] = low[at].min(*number);
-            high[at] = high[at].max(*number);
-            is_nan[at] |= number.is_nan();
+        let [lows, highs, nans] = [lows, highs, nans].map(|lanes| s.to_array(lanes));
+        let (mut low, mut high, mut is_nan) = (0f32, 0f32, false);
+        let each = lows.iter().zip(&highs).zip(&nans).take(S::LANES);
+        for ((lower, higher), nan) in each {
+            low = if *lower < low { *lower } else { low };
+            high = if *higher > high { *higher } else { high };
+            is_nan |= *nan > 0.0;
         }
-        let low = low.iter().copied().fold(0f32, f32::min);
-        let high = high.iter().copied().fold(0f32, f32::max);
-        let (low, high) = if is_nan.contains(&true) { (f32::NAN, f32::NAN) } else { (low, high) };
+        for number in rest {
+            low = if *number < low { *number } else { low };
+            high = if *number > high { *number } else { high };
+            is_nan |= number.is_nan();
+        }
+        let (low, high) = if is_nan { (f32::NAN, f32::NAN) } else { (low, high) };
         let scale = ((high - low) / 255.0).max(f32::EPSILON);
         let (below, above) = (low / scale, high / scale);
         // The bound whose rounding errs less.
@@ -359,7 +366,7 @@ impl<'a> Nibbles<'a> {
 }
 
 /// What is added where there is no bias, for as many panels as are computed at once.
-static NO_BIAS: [f32; 4 * LANES] = [0.0; 4 * LANES];
+static NO_BIAS: [f32; 2 * LANES] = [0.0; 2 * LANES];
 
 /// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column, with those that fill up.
 ///
@@ -420,11 +427,16 @@ impl Product<'_> {
         let first = tile.first();
         let width = tile.row(own.start).len();
         let all = width.div_ceil(LANES);
-        let most = match (self.dots.instructions(), own.len()) {
+        #[cfg(target_arch = "x86_64")]
+        if matches!(self.dots.instructions(), Instructions::Vnni)
+            && own.len() == 1
+            && self.right.bytes() <= token::MOST
+        {
+            return self.row(own.start, tile);
+        }
+        let most = match self.dots.instructions() {
             #[cfg(target_arch = "x86_64")]
-            (Instructions::Vnni, 1) => 4,
-            #[cfg(target_arch = "x86_64")]
-            (Instructions::Vnni, _) => 2,
+            Instructions::Vnni => 2,
             _ => 1,
         };
         let mut panel = 0;
@@ -437,8 +449,6 @@ impl Product<'_> {
                 let left = own.end - row;
                 let rows = left.min(match self.dots.instructions() {
                     #[cfg(target_arch = "x86_64")]
-                    Instructions::Vnni if panels > 2 => 1,
-                    #[cfg(target_arch = "x86_64")]
                     Instructions::Vnni => 6,
                     _ => 1,
                 });
@@ -448,6 +458,31 @@ impl Product<'_> {
             panel += panels;
         }
         Some(())
+    }
+
+    /// A tile of one row.
+    #[cfg(target_arch = "x86_64")]
+    fn row(&self, row: usize, tile: &mut Tile<'_, f32>) -> Option<()> {
+        let (groups, bytes, stride) = (self.right.groups, self.right.bytes(), self.rows.stride);
+        let at = tile.first();
+        let (panel, panels) = (at / LANES, tile.row(row).len().div_ceil(LANES));
+        let of_groups = |each: usize| panel * groups * each..(panel + panels) * groups * each;
+        let panels = token::Panels {
+            codes: self.right.codes.get(of_groups(bytes))?,
+            scales: self.right.scales.part(of_groups(LANES))?,
+            sums: self.right.sums.get(at..)?,
+            bias: self.bias.map(|bias| bias.get(at..).ok_or(())).transpose().ok()?,
+            groups,
+            bytes,
+        };
+        let own = token::Row {
+            codes: self.rows.codes.get(row * stride..(row + 1) * stride)?,
+            sums: self.rows.sums.get(row * groups..(row + 1) * groups)?,
+            scale: *self.rows.scales.get(row)?,
+            zero: *self.rows.zeros.get(row)? as f32,
+        };
+        // SAFETY: the instructions are there, since these came of a value that proves it.
+        unsafe { token::row_by_nibbles(&own, &panels, tile.row(row)) }
     }
 
     /// A tile of at most so many rows and columns as there are accumulators for.
@@ -494,8 +529,6 @@ impl Product<'_> {
                     match (panels, rows) {
                         (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &weights, &place),
                         (2, 1) => vnni::nibbles::<1, 2>(&a, &own, &weights, &place),
-                        (3, 1) => vnni::nibbles::<1, 3>(&a, &own, &weights, &place),
-                        (4, 1) => vnni::nibbles::<1, 4>(&a, &own, &weights, &place),
                         (1, _) => vnni::nibbles::<6, 1>(&a, &own, &weights, &place),
                         _ => vnni::nibbles::<6, 2>(&a, &own, &weights, &place),
                     }

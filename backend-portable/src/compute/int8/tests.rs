@@ -453,6 +453,45 @@ fn rows_get_the_codes_of_their_own() {
     }
 }
 
+/// A row alone takes another way than several; what it gives is the same bit for bit, whatever panels and groups there are.
+#[test]
+fn a_row_is_the_same_alone_and_with_others() {
+    let mut numbers = Noise::new(31);
+    // The last has weights that are brought near before they are needed; one before has a group of another length.
+    for [k, n, groups] in
+        [[8, 1, 1], [32, 16, 1], [64, 37, 2], [96, 16 * 7 + 5, 3], [160, 80, 2], [1024, 2100, 32]]
+    {
+        let weights: Vec<i8> = (0..k * n).map(|_| numbers.below(16) as i8 - 8).collect();
+        let input = numbers.floats(2 * k);
+        let all: Vec<f32> = (0..n * groups)
+            .map(|_| f32::from_bits((0x3c00 + numbers.below(200) as u32) << 16))
+            .collect();
+        let (sums, bias) = (numbers.floats(pack::padded(n)), numbers.floats(pack::padded(n)));
+        let mut packed = vec![0.0; rows::nibbles_len([k, n], groups).unwrap()];
+        let code = |row: usize, col: usize| weights.get(col * k + row).copied();
+        rows::pack_nibbles([k, n], groups, code, &mut packed).unwrap();
+        for (context, is_upper) in machines().flat_map(|it| [(it, false), (it, true)]) {
+            let mut scales = vec![0.0; scales::scales_len(n, groups, is_upper).unwrap()];
+            scales::pack_scales([n, groups], &all, is_upper, &mut scales).unwrap();
+            let scales = GroupScales::of([n, groups], &scales, is_upper).unwrap();
+            let right = Nibbles::of([k, n], groups, [&packed, &sums], scales).unwrap();
+            for bias in [Some(&*bias), None] {
+                let product = |input: &[f32]| {
+                    let count = input.len() / k;
+                    let room = Room::new(count, k, groups);
+                    let mut workspace = vec![0.0; room.words()];
+                    let rows = room.quantize(context, input, k, &mut workspace).unwrap();
+                    let mut out = vec![f32::NAN; count * n];
+                    rows::product_nibbles(context, rows, right, bias, &mut out).unwrap();
+                    out.iter().map(|number| number.to_bits()).collect::<Vec<u32>>()
+                };
+                let alone: Vec<u32> = input.chunks(k).flat_map(product).collect();
+                assert!(product(&input) == alone, "{k} {n} {groups} {:?}", context.tier);
+            }
+        }
+    }
+}
+
 #[test]
 fn elements_are_rounded_to_even() {
     for context in machines() {

@@ -5,18 +5,18 @@ use super::rows::Floats;
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, __mmask32, __mmask64, _MM_HINT_T0, _mm_prefetch, _mm_storeu_epi8,
-    _mm256_loadu_epi16, _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8,
-    _mm256_min_epi8, _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16,
-    _mm512_and_si512, _mm512_castsi512_ps, _mm512_castsi512_si128, _mm512_castsi512_si256,
-    _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32,
-    _mm512_cvtsepi16_epi8, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps,
-    _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8,
-    _mm512_mask_storeu_ps, _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32,
-    _mm512_packs_epi16, _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32,
-    _mm512_set1_epi8, _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_epi8,
-    _mm512_storeu_ps, _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
+    __m512, __m512i, __mmask16, __mmask32, __mmask64, _mm_storeu_epi8, _mm256_loadu_epi16,
+    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
+    _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16, _mm512_and_si512,
+    _mm512_castsi512_ps, _mm512_castsi512_si128, _mm512_castsi512_si256, _mm512_cvtepi8_epi16,
+    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8,
+    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
+    _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8, _mm512_mask_storeu_ps,
+    _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi16,
+    _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_set1_epi8,
+    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_epi8, _mm512_storeu_ps,
+    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
 };
 
 /// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped already, or have 128 added here.
@@ -368,22 +368,15 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
                 let at = (v * groups + group) * bytes + step * STEP * LANES;
                 // SAFETY: the group has so many steps.
                 let codes = unsafe { _mm512_loadu_epi32(weights.codes.as_ptr().add(at).cast()) };
-                if M == 1 {
-                    // Weights that one row uses come from memory: those of the next tile come near meanwhile.
-                    let next = weights.codes.as_ptr().wrapping_add(at + V * groups * bytes);
-                    // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer compilers know that themselves.)
-                    #[allow(unused_unsafe)]
-                    unsafe {
-                        _mm_prefetch::<_MM_HINT_T0>(next.cast());
-                    }
-                }
                 let upper = _mm512_srli_epi16::<4>(codes);
                 *halves = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
             }
             for ((row, _), sums) in a.iter().zip(&mut sums) {
+                // Each is one load that fills a vector.
                 // SAFETY: there are eight codes for each step of each group.
                 let codes = unsafe {
-                    row.add((group * steps + step) * 2 * STEP).cast::<[i32; 2]>().read_unaligned()
+                    let codes = row.add((group * steps + step) * 2 * STEP).cast::<i32>();
+                    [codes.read_unaligned(), codes.add(1).read_unaligned()]
                 };
                 let codes = codes.map(|codes| _mm512_set1_epi32(codes));
                 for (sum, halves) in sums.iter_mut().zip(&halves) {

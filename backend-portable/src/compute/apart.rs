@@ -1,0 +1,321 @@
+//! Vectors that lie apart, as those of a head lie in a cache: their products with few others, and mixtures of them.
+
+use super::math;
+use super::simd::{LINE, Simd, Vectorized};
+
+/// Numbers that are computed with side by side, whatever a vector of the processor has: sums are the same for all.
+pub(crate) const SIDE: usize = 16;
+/// Vectors ahead of the one in use that are brought near: processors do not guess where they are.
+const AHEAD: usize = 12;
+/// Vectors of the processor that a mixture has at once.
+const TOGETHER: usize = 4;
+
+/// Vectors, each some elements behind the one before it.
+#[derive(Clone, Copy)]
+pub(crate) struct Lines<'p> {
+    data: &'p [f32],
+    step: usize,
+    depth: usize,
+    count: usize,
+}
+
+impl<'p> Lines<'p> {
+    /// So many vectors of `depth` elements, the first of which is where the data begin. `None` if there are fewer.
+    pub(crate) fn new(data: &'p [f32], step: usize, depth: usize, count: usize) -> Option<Self> {
+        let last = count.saturating_sub(1).checked_mul(step)?.checked_add(depth)?;
+        (count == 0 || last <= data.len()).then_some(Lines { data, step, depth, count })
+    }
+
+    #[inline(always)]
+    fn each(self) -> impl Iterator<Item = &'p [f32]> {
+        let Lines { data, step, depth, count } = self;
+        (0..count).map_while(move |at| data.get(at * step..)?.get(..depth))
+    }
+
+    /// Where the cache lines of a vector are, or would be if there were so many.
+    #[inline(always)]
+    fn cache_lines(self, number: usize) -> impl Iterator<Item = *const f32> {
+        let first = self.data.as_ptr().wrapping_add(number.wrapping_mul(self.step));
+        (0..self.depth).step_by(LINE).map(move |at| first.wrapping_add(at))
+    }
+}
+
+/// The sum of numbers, by halves: one after the other, each would wait for the one before it.
+#[inline(always)]
+pub(crate) fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
+    let mut half = SIDE / 2;
+    while half > 0 {
+        for at in 0..half {
+            numbers[at] += numbers[at + half];
+        }
+        half /= 2;
+    }
+    numbers[0]
+}
+
+/// Sums of products, of every [`SIDE`]th element each.
+#[inline(always)]
+fn products<S: Simd>(s: S, a: &[[f32; SIDE]], b: &[[f32; SIDE]]) -> [f32; SIDE] {
+    const { assert!(SIDE.is_multiple_of(S::LANES)) };
+    let mut sums = [s.splat(0.0); SIDE];
+    for (a, b) in a.iter().zip(b) {
+        for (part, sum) in sums.iter_mut().enumerate().take(SIDE / S::LANES) {
+            let from = part * S::LANES;
+            // SAFETY: a part of both arrays.
+            let (a, b) = unsafe { (s.load(a.as_ptr().add(from)), s.load(b.as_ptr().add(from))) };
+            *sum = s.add(*sum, s.mul(a, b));
+        }
+    }
+    let mut side = [0f32; SIDE];
+    for (part, sum) in sums.iter().enumerate().take(SIDE / S::LANES) {
+        // SAFETY: a part of the array.
+        unsafe { s.store(side.as_mut_ptr().add(part * S::LANES), *sum) };
+    }
+    side
+}
+
+/// Scores of few queries, key by key.
+pub(crate) struct Scores<'a> {
+    /// `[query, depth]`
+    pub(crate) a: &'a [f32],
+    pub(crate) vectors: Lines<'a>,
+    /// What is read after this, as many: it is brought into the second-level cache meanwhile.
+    pub(crate) next: Option<Lines<'a>>,
+    pub(crate) scale: f32,
+    /// `[query, key]`
+    pub(crate) c: &'a mut [f32],
+}
+
+impl Vectorized for Scores<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Scores { a, vectors, mut next, scale, c } = self;
+        let queries = a.chunks_exact(vectors.depth.max(1));
+        for (query, scores) in queries.zip(c.chunks_exact_mut(vectors.count.max(1))) {
+            let (front, rest) = query.as_chunks::<SIDE>();
+            for (number, (score, key)) in scores.iter_mut().zip(vectors.each()).enumerate() {
+                vectors.cache_lines(number + AHEAD).for_each(|line| s.prefetch(line));
+                for next in next.iter() {
+                    next.cache_lines(number).for_each(|line| s.prefetch_second(line));
+                }
+                let (key, key_rest) = key.as_chunks::<SIDE>();
+                let side = products(s, front, key);
+                let rest: f32 = rest.iter().zip(key_rest).map(|(a, b)| a * b).sum();
+                *score = (sum_of(side) + rest) * scale;
+            }
+            // Once is enough.
+            next = None;
+        }
+    }
+}
+
+/// Adds values to sums of few queries, each with its weight.
+pub(crate) struct Mix<'a> {
+    /// `[query, key]`
+    pub(crate) a: &'a [f32],
+    pub(crate) vectors: Lines<'a>,
+    /// `[query, depth]`
+    pub(crate) c: &'a mut [f32],
+}
+
+impl Vectorized for Mix<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Mix { a, vectors, c } = self;
+        let weights = a.chunks_exact(vectors.count.max(1));
+        for (weights, sums) in weights.zip(c.chunks_exact_mut(vectors.depth.max(1))) {
+            let (blocks, rest) = sums.as_chunks_mut::<SIDE>();
+            let behind = blocks.len() * SIDE;
+            let mut at = 0;
+            while at < behind {
+                let part = &mut blocks.as_flattened_mut()[at..];
+                at += match part.len() / S::LANES {
+                    TOGETHER.. => mixed::<S, TOGETHER>(s, weights, vectors, at, part),
+                    3 => mixed::<S, 3>(s, weights, vectors, at, part),
+                    2 => mixed::<S, 2>(s, weights, vectors, at, part),
+                    _ => mixed::<S, 1>(s, weights, vectors, at, part),
+                };
+            }
+            if rest.is_empty() {
+                continue;
+            }
+            for (weight, value) in weights.iter().zip(vectors.each()) {
+                let value = value.get(behind..).unwrap_or_default();
+                for (sum, value) in rest.iter_mut().zip(value) {
+                    *sum += weight * value;
+                }
+            }
+        }
+    }
+}
+
+/// Adds to so many vectors of the processor, which are those of each of the vectors from an element on; gives how many elements these are.
+#[inline(always)]
+fn mixed<S: Simd, const N: usize>(
+    s: S,
+    weights: &[f32],
+    vectors: Lines<'_>,
+    at: usize,
+    sums: &mut [f32],
+) -> usize {
+    let elements = N * S::LANES;
+    let Lines { data, step, depth, count } = vectors;
+    assert!(at + elements <= depth && sums.len() >= elements && weights.len() <= count);
+    // Two sums, of which none waits for the other.
+    let mut sides = [[s.splat(0.0); N]; 2];
+    let add = |side: &mut [S::F; N], weight: f32, number: usize| {
+        let (weight, from) = (s.splat(weight), data.as_ptr().wrapping_add(number * step + at));
+        for (v, side) in side.iter_mut().enumerate() {
+            // SAFETY: there are `count` vectors of `depth` elements.
+            let value = unsafe { s.load(from.wrapping_add(v * S::LANES)) };
+            *side = s.add(*side, s.mul(weight, value));
+        }
+    };
+    let (pairs, odd) = weights.as_chunks::<2>();
+    for (number, [first, second]) in pairs.iter().enumerate() {
+        add(&mut sides[0], *first, 2 * number);
+        add(&mut sides[1], *second, 2 * number + 1);
+    }
+    for weight in odd {
+        add(&mut sides[0], *weight, 2 * pairs.len());
+    }
+    let [first, second] = sides;
+    for (v, (first, second)) in first.into_iter().zip(second).enumerate() {
+        let to = sums.as_mut_ptr().wrapping_add(v * S::LANES);
+        // SAFETY: there are as many sums.
+        unsafe { s.store(to, s.add(s.load(to), s.add(first, second))) };
+    }
+    elements
+}
+
+/// The largest number of a row, or `least`. What is not a number is not larger.
+pub(crate) struct Largest<'a> {
+    pub(crate) row: &'a [f32],
+    pub(crate) least: f32,
+}
+
+impl Vectorized for Largest<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) -> f32 {
+        let larger = |a: f32, b: f32| if b > a { b } else { a };
+        let (chunks, rest) = self.row.as_chunks::<SIDE>();
+        let mut side = [self.least; SIDE];
+        for chunk in chunks {
+            for at in 0..SIDE {
+                side[at] = larger(side[at], chunk[at]);
+            }
+        }
+        side.iter().chain(rest).copied().fold(self.least, larger)
+    }
+}
+
+/// Makes scores `exp(score - largest)`; gives their sum.
+pub(crate) struct Weigh<'a> {
+    pub(crate) row: &'a mut [f32],
+    pub(crate) largest: f32,
+}
+
+impl Vectorized for Weigh<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let Weigh { row, largest } = self;
+        let largest = s.splat(largest);
+        for part in row.chunks_mut(S::LANES) {
+            let (at, len) = (part.as_mut_ptr(), part.len());
+            // SAFETY: the part has so many numbers.
+            unsafe {
+                s.store_upto(at, len, math::exp(s, s.sub(s.load_upto(at, len), largest)));
+            }
+        }
+        let (chunks, rest) = row.as_chunks::<SIDE>();
+        let mut side = [0f32; SIDE];
+        for chunk in chunks {
+            for at in 0..SIDE {
+                side[at] += chunk[at];
+            }
+        }
+        sum_of(side) + rest.iter().sum::<f32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compute::simd::Tier;
+    use crate::compute::testing::Noise;
+    use std::vec;
+    use std::vec::Vec;
+
+    /// Sums in the order that all tiers have, one after the other.
+    fn in_order(terms: impl Iterator<Item = f32> + Clone, sums: usize) -> Vec<f32> {
+        (0..sums).map(|at| terms.clone().skip(at).step_by(sums).fold(0.0, |a, b| a + b)).collect()
+    }
+
+    #[test]
+    fn all_tiers_sum_up_in_the_same_order() {
+        let mut noise = Noise::new(5);
+        for (depth, count, step) in
+            [(1, 1, 1), (16, 3, 16), (48, 7, 100), (70, 2, 70), (33, 130, 40), (128, 9, 128)]
+        {
+            let data = noise.floats((count - 1) * step + depth);
+            let (query, weights) = (noise.floats(depth), noise.floats(count));
+            let vectors = Lines::new(&data, step, depth, count).unwrap();
+            let whole = depth - depth % SIDE;
+            let vector = |at: usize| &data[at * step..][..depth];
+            let scores: Vec<f32> = (0..count)
+                .map(|at| {
+                    let products = vector(at).iter().zip(&query).map(|(a, b)| a * b);
+                    let side = in_order(products.clone().take(whole), SIDE);
+                    let rest: f32 = products.skip(whole).sum();
+                    (sum_of(side.try_into().unwrap()) + rest) * 0.3
+                })
+                .collect();
+            let mixed: Vec<f32> = (0..depth)
+                .map(|at| {
+                    let terms =
+                        weights.iter().enumerate().map(|(key, weight)| weight * vector(key)[at]);
+                    match at < whole {
+                        true => 1.5 + in_order(terms, 2).iter().sum::<f32>(),
+                        false => terms.fold(1.5, |a, b| a + b),
+                    }
+                })
+                .collect();
+            for tier in Tier::available() {
+                let what = std::format!("{depth} {count} {step} {tier:?}");
+                let mut found = vec![0.0; count];
+                let next = Some(vectors);
+                tier.dispatch(Scores { a: &query, vectors, next, scale: 0.3, c: &mut found });
+                assert_eq!(found, scores, "{what}");
+                let mut found = vec![1.5; depth];
+                tier.dispatch(Mix { a: &weights, vectors, c: &mut found });
+                assert_eq!(found, mixed, "{what}");
+            }
+            assert!(Lines::new(&data[1..], step, depth, count).is_none());
+        }
+    }
+
+    #[test]
+    fn scores_become_weights_and_their_sum() {
+        for tier in Tier::available() {
+            for len in [1, 15, 16, 40] {
+                let mut row: Vec<f32> = (0..len).map(|at| at as f32 / 7.0).collect();
+                let largest = tier.dispatch(Largest { row: &row, least: f32::NEG_INFINITY });
+                assert_eq!(largest, (len - 1) as f32 / 7.0);
+                let wanted: Vec<f64> =
+                    row.iter().map(|score| f64::from(score - largest).exp()).collect();
+                let total = tier.dispatch(Weigh { row: &mut row, largest });
+                let near = |a: f32, b: f64| (f64::from(a) - b).abs() < 1e-6 * b;
+                assert!(row.iter().zip(&wanted).all(|(a, b)| near(*a, *b)), "{len} {tier:?}");
+                assert!(near(total, wanted.iter().sum()), "{len} {tier:?}");
+            }
+        }
+    }
+}
