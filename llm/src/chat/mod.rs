@@ -504,10 +504,21 @@ mod tests {
     #[test]
     fn templates_have_no_memory_without_limit() {
         let double = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
-        for source in [double, "{{ 'a' * 100000000000 }}", "{{ '%99999999999d'|format(1) }}"] {
+        for source in [
+            double,
+            "{{ 'a' * 100000000000 }}",
+            "{{ '%99999999999d'|format(1) }}",
+            "{{ '{:>60000000000}'.format(1) }}",
+            "{{ '{0[a]:\u{10ffff}^+#060000000000}'.format({'a': 1}) }}",
+            "{{ '{:.60000000000f}'.format(1.5) }}",
+            "{{ ('{0}' * 60000).format('a' * 4000000) }}",
+        ] {
             let template = ChatTemplate::new(source, None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{source}");
         }
+        let narrow = "{{ '{:>4} of {}, {:.2f}'.format(1, 'a', 0.5) }}";
+        let narrow = ChatTemplate::new(narrow, None, None).unwrap();
+        assert_eq!(narrow.render(&[], true).unwrap(), "   1 of a, 0.50");
     }
 
     /// As deep as its reader takes it.

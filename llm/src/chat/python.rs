@@ -164,6 +164,10 @@ pub(super) fn method(
             let suffix = suffix.as_str().unwrap_or_default();
             Ok(text.strip_suffix(suffix).unwrap_or(text).into())
         }
+        ("format", Some(text), _) => {
+            pay_for_format(state, text, args)?;
+            minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+        }
         _ => {
             for argument in args {
                 pay_for_text(state, argument)?;
@@ -171,6 +175,46 @@ pub(super) fn method(
             minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
         }
     }
+}
+
+/// Takes fuel for what Python's `str.format` may write, before it does: an argument as often as there are fields, as wide as they say.
+fn pay_for_format(state: &State<'_, '_>, text: &str, args: &[Value]) -> Result<(), Error> {
+    /// What a number takes, about.
+    const NUMBER: usize = 64;
+    /// What fills a field up may be any character.
+    const FILLING: usize = 4;
+    let mut longest = NUMBER;
+    for argument in args {
+        pay_for_text(state, argument)?;
+        let written = argument.as_str().map_or_else(|| argument.to_string().len(), str::len);
+        longest = longest.max(written);
+    }
+    let fields = text.matches('{').count();
+    let filling = if fields == 0 { 0 } else { asked_for(text).saturating_mul(FILLING) };
+    pay_for_bytes(state, fields.saturating_mul(longest).saturating_add(filling))
+}
+
+/// The sum of the numbers in a text that could be widths and precisions of fields: those behind a colon, an alignment or a point, and flags. It may count
+/// numbers beside fields, as it need not know where fields end.
+fn asked_for(text: &str) -> usize {
+    let (mut sum, mut number, mut counts) = (0usize, 0usize, false);
+    // A last character that is no digit ends a last number.
+    for character in text.chars().chain(['}']) {
+        if let Some(digit) = character.to_digit(10) {
+            number = number.saturating_mul(10).saturating_add(digit as usize);
+            continue;
+        }
+        if counts {
+            sum = sum.saturating_add(number);
+        }
+        number = 0;
+        counts = match character {
+            ':' | '<' | '>' | '^' | '=' | '.' => true,
+            '+' | '-' | ' ' | '#' | 'z' | ',' | '_' => counts,
+            _ => false,
+        };
+    }
+    sum
 }
 
 /// The filter `batch`, which fills the last of its lists up with copies of a value.
