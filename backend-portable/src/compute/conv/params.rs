@@ -84,6 +84,22 @@ impl Conv {
         self.axes.map(|a| a.output)
     }
 
+    /// The same convolution over pictures of one row, where those that it is over have one column: elements lie as they do, and loops that go
+    /// along rows find some there.
+    #[cfg(feature = "engine")]
+    pub(crate) fn along_rows(self) -> Conv {
+        let mut p = self.p;
+        let is_one = [p.input[2], p.kernel[2]] == [1; 2];
+        if !is_one || p.padding[2] != 0 || p.output_padding[2] != 0 || p.input[1] == 1 {
+            return self;
+        }
+        let lists = [&mut p.input, &mut p.kernel, &mut p.stride, &mut p.padding, &mut p.dilation];
+        for list in lists.into_iter().chain([&mut p.output_padding]) {
+            list.swap(1, 2);
+        }
+        Conv::new(p).unwrap_or(self)
+    }
+
     /// Elements of the input.
     pub fn input_len(&self) -> usize {
         self.p.batch * self.p.in_channels * self.p.input.iter().product::<usize>()

@@ -255,6 +255,43 @@ fn shapes_of_real_networks() {
     }
 }
 
+#[cfg(feature = "engine")]
+#[test]
+fn columns_are_convolved_as_rows() {
+    let mut noise = Noise::new(5);
+    let context = Context { tier: Tier::detect(), parallel: &Serial };
+    let mut turned = 0;
+    while turned < 30 {
+        let transposed = noise.below(3) == 0;
+        let mut p = params(&mut noise, transposed, 2);
+        (p.layout, p.input[2], p.kernel[2]) = (Layout::ChannelsLast, 1, 1);
+        (p.padding[2], p.output_padding[2]) = (noise.below(8) / 7, noise.below(8) / 7);
+        let Some(conv) = Conv::new(p) else { continue };
+        let rows = conv.along_rows();
+        if p.padding[2] + p.output_padding[2] > 0 || p.input[1] == 1 {
+            assert_eq!(rows.params(), &p, "there is more than one column of results, or one row");
+            continue;
+        }
+        turned += 1;
+        assert_eq!(rows.params().input, [1, 1, p.input[1]]);
+        let [_, height, _] = conv.output();
+        assert_eq!(rows.output(), [1, 1, height]);
+        let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups;
+        let (input, bias) = (noise.floats(conv.input_len()), noise.floats(p.out_channels));
+        let data = noise.floats(p.in_channels.max(p.out_channels) * second * p.kernel[1]);
+        let finish = Finish { bias: Some(&bias), ..Finish::default() };
+        let run = |conv: &Conv| {
+            let form = WeightForm::contiguous(second, conv.params().kernel);
+            let mut output = vec![0.0; conv.output_len()];
+            let mut workspace = vec![0.0; conv.workspace_len(context.tier, 1, form).unwrap()];
+            let weights = Weights { data: &data, form };
+            conv.run(context, &input, weights, &finish, &mut output, &mut workspace).unwrap();
+            output
+        };
+        assert_close(&run(&rows), &run(&conv), 2e-5, &format!("{p:?}"));
+    }
+}
+
 #[test]
 fn numbers_that_make_no_sense_are_refused() {
     let good = two_d((4, 4, 2), (8, 8), 3, 1, 1);

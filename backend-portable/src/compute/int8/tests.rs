@@ -110,6 +110,8 @@ fn convolutions_are_exact() {
         ([11, 9, 8], [window(3, 1, 2, 2), window(3, 1, 1, 1)], 20),
         ([8, 10, 4], [window(3, 2, 1, 1), window(3, 2, 1, 1)], 70),
         ([6, 7, 12], [window(5, 1, 0, 1), window(1, 1, 3, 1)], 33),
+        ([19, 1, 36], [window(5, 2, 2, 1), Window::ONE], 10),
+        ([12, 1, 40], [window(3, 1, 2, 2), Window::ONE], 18),
     ];
     for (input, axes, n) in cases {
         let (batch, zero) = (2, -5i8);
@@ -190,10 +192,15 @@ fn convolutions_are_exact() {
             let mut out = vec![0; rows * channels];
             let outside = vec![zero; channels];
             let codes = &picture;
-            let pictures =
-                depthwise::Pictures { batch, windows: &windows, codes, outside: &outside };
-            depthwise::convolve(context, &pictures, single, &columns, &mut out).unwrap();
-            check(&out, &wanted_single, &what);
+            // Pictures of one column as those of one row, too.
+            let rows = windows.along_rows();
+            assert_eq!(rows.input[0] == 1, input[1] == 1, "{what}");
+            for windows in [&windows, &rows] {
+                let pictures = depthwise::Pictures { batch, windows, codes, outside: &outside };
+                depthwise::convolve(context, &pictures, single, &columns, &mut out).unwrap();
+                check(&out, &wanted_single, &what);
+                out.fill(0);
+            }
         }
     }
 }

@@ -49,6 +49,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     let shape = shape(&p, rank, [height, width]);
     let out = builder.make_in_order(&shape, &order)?;
     if !builder.is_question() {
+        let conv = conv.along_rows();
         let second = if p.transposed { p.out_channels } else { p.in_channels } / p.groups.max(1);
         let plain = WeightForm::contiguous(second, p.kernel);
         let (weights, form) = match conv.packed_weights_len(tier) {
@@ -132,6 +133,7 @@ fn in_phases<'p>(
             };
             let conv = Conv::new(params).ok_or("numbers that no convolution has")?;
             let [_, rows, columns] = conv.output();
+            let conv = conv.along_rows();
             let made = builder.make_in_order(&shape(&p, rank, [rows, columns]), &order)?;
             let (weights, form) = phase_weights(builder, weights, &conv, [tall.taps, wide.taps])?;
             let (min, max) = (f32::NEG_INFINITY, f32::INFINITY);

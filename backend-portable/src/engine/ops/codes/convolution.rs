@@ -441,7 +441,7 @@ fn single_channels(
     let out = builder.make_of_in_order(&shape, &channels_last_order(4), Element::Code)?;
     if !builder.is_question() {
         let packed = depthwise_weights(builder, argument(args, 3)?, taps, channels)?;
-        let at = input.offset;
+        let (at, windows) = (input.offset, windows.along_rows());
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
         let step = Depthwise { batch, windows, at, outside, packed, taps, columns };
         builder.push(step, &reads, &out);
