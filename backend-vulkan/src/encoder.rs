@@ -48,10 +48,17 @@ pub(crate) struct Encoder<'e, 'p> {
     /// The calls that read each value, and the values that calls write to, once somebody asks.
     readers: OnceCell<HashMap<ValueId, Vec<usize>>>,
     written: OnceCell<Vec<ValueId>>,
+    /// Whether there are tensors of varying shapes, once somebody asks.
+    dynamic: OnceCell<bool>,
 }
 
 /// The invocations of a workgroup of a one-dimensional dispatch.
 const LINEAR_WORKGROUP: u32 = 64;
+
+/// The same where there are many times as many as keep the device busy: beginning workgroups takes time, too. On an NVIDIA H200, a sum of 2^24 halves
+/// takes 28 µs so, and 43 in workgroups of 64; smaller ones take the same in either.
+const WIDE_WORKGROUP: u32 = 256;
+const MANY_TIMES: usize = 4;
 
 impl<'e, 'p> Encoder<'e, 'p> {
     /// Nothing is encoded yet.
@@ -76,6 +83,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             reads,
             readers: OnceCell::new(),
             written: OnceCell::new(),
+            dynamic: OnceCell::new(),
         }
     }
 
@@ -538,7 +546,17 @@ impl<'e, 'p> Encoder<'e, 'p> {
         push: &P::Push,
         numel: usize,
     ) -> Result<(), Error> {
-        self.dispatch_along_x(pipeline, accesses, push, numel.div_ceil(4))
+        let invocations = numel.div_ceil(4);
+        // Other shapes are to need no other pipeline.
+        let is_wide = invocations / MANY_TIMES >= self.busy() && !self.is_of_varying_shapes();
+        let width = if is_wide { WIDE_WORKGROUP } else { LINEAR_WORKGROUP };
+        self.dispatch_along(0, pipeline, accesses, push, [invocations, 1, 1], [width, 1, 1])
+    }
+
+    /// Whether shapes can change from run to run.
+    fn is_of_varying_shapes(&self) -> bool {
+        let dynamic = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.dynamic);
+        *self.dynamic.get_or_init(|| self.graph.values.iter().any(dynamic))
     }
 }
 
