@@ -1,10 +1,10 @@
-//! Vectors that lie apart, as those of a head lie in a cache: their products with few others, and mixtures of them.
+//! Attention of few queries to vectors that lie apart, as those of a head lie in a cache: scores, what becomes of them, and mixtures of the vectors.
 
 use super::math;
 use super::simd::{LINE, Simd, Vectorized};
 
 /// Numbers that are computed with side by side, whatever a vector of the processor has: sums are the same for all.
-pub(crate) const SIDE: usize = 16;
+const SIDE: usize = 16;
 /// Vectors ahead of the one in use that are brought near: processors do not guess where they are.
 const AHEAD: usize = 12;
 /// Vectors of the processor that a mixture has at once.
@@ -42,7 +42,7 @@ impl<'p> Lines<'p> {
 
 /// The sum of numbers, by halves: one after the other, each would wait for the one before it.
 #[inline(always)]
-pub(crate) fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
+fn sum_of(mut numbers: [f32; SIDE]) -> f32 {
     let mut half = SIDE / 2;
     while half > 0 {
         for at in 0..half {

@@ -96,6 +96,19 @@ mod tests {
     }
 
     #[test]
+    fn permutations_pass_each_function_of_elements() {
+        for function in ["aten.silu.default(a)", "aten.elu.default(a)", "aten.gelu.default(a)"] {
+            let text = "in x f32[2,3]
+                 a f32[3,2] = aten.permute_copy.default(x, [1, 0])
+                 b f32[3,2] = FUNCTION
+                 c f32[2,3] = aten.permute_copy.default(b, [1, 0])
+                 d f32[2,3] = aten.neg.default(c)
+                 out d";
+            assert_eq!(moved(&text.replace("FUNCTION", function)).len(), 2, "{function}");
+        }
+    }
+
+    #[test]
     fn others_stay() {
         // Another order; a factor that is not permuted; what others take permuted as well.
         let text = "in x f32[2,2,2]

@@ -365,9 +365,6 @@ impl<'a> Nibbles<'a> {
     }
 }
 
-/// What is added where there is no bias, for as many panels as are computed at once.
-static NO_BIAS: [f32; 2 * LANES] = [0.0; 2 * LANES];
-
 /// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column, with those that fill up.
 ///
 /// # Errors
@@ -411,6 +408,19 @@ pub(crate) fn product_nibbles(
         &|_, tile, _| outcome.note(product.tile(tile).ok_or(ShapeMismatch)),
     );
     outcome.result()
+}
+
+/// Some panels of weights of 4 bits, and what belongs to their columns.
+#[derive(Clone, Copy)]
+pub(super) struct Panels<'a> {
+    pub(super) codes: &'a [u8],
+    pub(super) scales: GroupScales<'a>,
+    /// What each column sums up to.
+    pub(super) sums: &'a [f32],
+    pub(super) bias: Option<&'a [f32]>,
+    pub(super) groups: usize,
+    /// Bytes of a group of a panel.
+    pub(super) bytes: usize,
 }
 
 /// A product with weights of 4 bits.
@@ -460,27 +470,43 @@ impl Product<'_> {
         Some(())
     }
 
+    /// So many panels from a column on.
+    fn panels(&self, at: usize, count: usize) -> Option<Panels<'_>> {
+        let (groups, bytes, panel) = (self.right.groups, self.right.bytes(), at / LANES);
+        let of_groups = |each: usize| panel * groups * each..(panel + count) * groups * each;
+        let columns = at..at + count * LANES;
+        let bias = match self.bias {
+            Some(bias) => Some(bias.get(columns.clone())?),
+            None => None,
+        };
+        Some(Panels {
+            codes: self.right.codes.get(of_groups(bytes))?,
+            scales: self.right.scales.part(of_groups(LANES))?,
+            sums: self.right.sums.get(columns)?,
+            bias,
+            groups,
+            bytes,
+        })
+    }
+
+    /// The codes of a row, and what its groups sum up to.
+    fn line(&self, row: usize) -> Option<(&[i8], &[i32])> {
+        let (groups, stride) = (self.right.groups, self.rows.stride);
+        let codes = self.rows.codes.get(row * stride..(row + 1) * stride)?;
+        Some((codes, self.rows.sums.get(row * groups..(row + 1) * groups)?))
+    }
+
+    /// The scale of a row, and its zero point.
+    fn range(&self, row: usize) -> Option<(f32, f32)> {
+        Some((*self.rows.scales.get(row)?, *self.rows.zeros.get(row)? as f32))
+    }
+
     /// A tile of one row.
     #[cfg(target_arch = "x86_64")]
     fn row(&self, row: usize, tile: &mut Tile<'_, f32>) -> Option<()> {
-        let (groups, bytes, stride) = (self.right.groups, self.right.bytes(), self.rows.stride);
-        let at = tile.first();
-        let (panel, panels) = (at / LANES, tile.row(row).len().div_ceil(LANES));
-        let of_groups = |each: usize| panel * groups * each..(panel + panels) * groups * each;
-        let panels = token::Panels {
-            codes: self.right.codes.get(of_groups(bytes))?,
-            scales: self.right.scales.part(of_groups(LANES))?,
-            sums: self.right.sums.get(at..)?,
-            bias: self.bias.map(|bias| bias.get(at..).ok_or(())).transpose().ok()?,
-            groups,
-            bytes,
-        };
-        let own = token::Row {
-            codes: self.rows.codes.get(row * stride..(row + 1) * stride)?,
-            sums: self.rows.sums.get(row * groups..(row + 1) * groups)?,
-            scale: *self.rows.scales.get(row)?,
-            zero: *self.rows.zeros.get(row)? as f32,
-        };
+        let panels = self.panels(tile.first(), tile.row(row).len().div_ceil(LANES))?;
+        let ((codes, sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
+        let own = token::Row { codes, sums, scale, zero };
         // SAFETY: the instructions are there, since these came of a value that proves it.
         unsafe { token::row_by_nibbles(&own, &panels, tile.row(row)) }
     }
@@ -492,20 +518,8 @@ impl Product<'_> {
         [rows, cols]: [usize; 2],
         tile: &mut Tile<'_, f32>,
     ) -> Option<()> {
-        let (groups, bytes, stride) = (self.right.groups, self.right.bytes(), self.rows.stride);
-        let panels = cols.div_ceil(LANES);
-        let panel = at / LANES;
-        let range = panel * groups * bytes..(panel + panels) * groups * bytes;
-        let weights = self.right.codes.get(range)?;
-        let range = panel * groups * LANES..(panel + panels) * groups * LANES;
-        let scales = self.right.scales.part(range)?;
-        let sums = self.right.sums.get(at..at + panels * LANES)?;
-        let bias = match self.bias {
-            Some(bias) => bias.get(at..at + panels * LANES)?,
-            None => NO_BIAS.get(..panels * LANES)?,
-        };
-        let line = |row: usize| self.rows.codes.get(row * stride..(row + 1) * stride);
-        let line_sums = |row: usize| self.rows.sums.get(row * groups..(row + 1) * groups);
+        let count = cols.div_ceil(LANES);
+        let panels = self.panels(at, count)?;
         let from = at - tile.first();
         match self.dots.instructions() {
             #[cfg(target_arch = "x86_64")]
@@ -513,34 +527,35 @@ impl Product<'_> {
                 let mut a = [(core::ptr::null(), core::ptr::null()); ROWS];
                 for (place, slot) in a.iter_mut().enumerate() {
                     let row = row + place.min(rows - 1);
-                    *slot = (line(row)?.as_ptr(), line_sums(row)?.as_ptr());
+                    let (codes, sums) = self.line(row)?;
+                    *slot = (codes.as_ptr(), sums.as_ptr());
                 }
                 let mut place = Place { out: [core::ptr::null_mut(); ROWS], rows, cols };
                 let mut own = [(0.0, 0.0); ROWS];
                 for (at, (slot, own)) in place.out.iter_mut().zip(&mut own).enumerate().take(rows) {
                     *slot = tile.row(row + at).get_mut(from..from + cols)?.as_mut_ptr();
-                    *own =
-                        (*self.rows.scales.get(row + at)?, *self.rows.zeros.get(row + at)? as f32);
+                    *own = self.range(row + at)?;
                 }
-                let weights = vnni::Quarters { codes: weights, scales, sums, bias, groups, bytes };
                 // SAFETY: the instructions are there; rows, their sums, panels and places were cut from slices of these lengths
                 // just now.
                 unsafe {
-                    match (panels, rows) {
-                        (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &weights, &place),
-                        (2, 1) => vnni::nibbles::<1, 2>(&a, &own, &weights, &place),
-                        (1, _) => vnni::nibbles::<6, 1>(&a, &own, &weights, &place),
-                        _ => vnni::nibbles::<6, 2>(&a, &own, &weights, &place),
+                    match (count, rows) {
+                        (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &panels, &place),
+                        (2, 1) => vnni::nibbles::<1, 2>(&a, &own, &panels, &place),
+                        (1, _) => vnni::nibbles::<6, 1>(&a, &own, &panels, &place),
+                        _ => vnni::nibbles::<6, 2>(&a, &own, &panels, &place),
                     }
                 }
             }
             _ => {
                 debug_assert_eq!(rows, 1, "plain loops take a row at a time");
-                let (codes, own_sums) = (line(row)?, line_sums(row)?);
+                let ((codes, own_sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
                 let mut numbers = [0f32; LANES];
-                let length = stride / groups;
-                let all = codes.chunks_exact(length).zip(weights.chunks_exact(bytes));
-                for (((codes, weights), sum), scales) in all.zip(own_sums).zip(scales.together()) {
+                let length = self.rows.stride / panels.groups;
+                let all = codes.chunks_exact(length).zip(panels.codes.chunks_exact(panels.bytes));
+                for (((codes, weights), sum), scales) in
+                    all.zip(own_sums).zip(panels.scales.together())
+                {
                     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                     let found = match self.dots.instructions() {
                         Instructions::Plain => plain::nibbles(codes, weights),
@@ -553,11 +568,11 @@ impl Product<'_> {
                         *number += (found - 8 * sum) as f32 * scale;
                     }
                 }
-                let (scale, zero) =
-                    (*self.rows.scales.get(row)?, *self.rows.zeros.get(row)? as f32);
                 let out = tile.row(row).get_mut(from..from + cols)?;
-                let all = out.iter_mut().zip(numbers).zip(sums).zip(bias);
-                for (((out, number), sum), bias) in all {
+                for (at, ((out, number), sum)) in
+                    out.iter_mut().zip(numbers).zip(panels.sums).enumerate()
+                {
+                    let bias = panels.bias.and_then(|bias| bias.get(at)).copied().unwrap_or(0.0);
                     *out = (number - zero * sum) * scale + bias;
                 }
             }

@@ -1,17 +1,18 @@
 //! One row of codes by weights of 4 bits, as a token brings it, with AVX-512 and VNNI. Panels follow each other in one loop, so that little is
-//! done beside what each weight takes: one `and` and half a product.
+//! done beside what 64 weights take: one `and` and one product.
 //!
 //! A byte has two codes. Its lower half is taken by itself; of the upper one, products are 16 times as large, and what a group sums up
 //! to is divided by 16 in the end, which leaves nothing. Groups are not so long that this would be more than 32 bits have.
 
 use super::LANES;
+use super::rows::Panels;
 use super::scales::GroupScales;
+use super::vnni::scale_of;
 use core::arch::x86_64::{
-    __m512, __mmask16, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_epi16, _mm512_add_epi32,
-    _mm512_and_si512, _mm512_castsi512_ps, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
+    __mmask16, _MM_HINT_T0, _mm_prefetch, _mm512_add_epi32, _mm512_and_si512, _mm512_cvtepi32_ps,
     _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32, _mm512_loadu_ps,
     _mm512_mask_storeu_ps, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_setzero_si512, _mm512_slli_epi32, _mm512_srai_epi32,
+    _mm512_setzero_si512, _mm512_srai_epi32,
 };
 
 /// A row of codes.
@@ -23,23 +24,11 @@ pub(super) struct Row<'a> {
     pub(super) zero: f32,
 }
 
-/// Panels of weights, as [`rows`](super::rows) has them.
-pub(super) struct Panels<'a> {
-    pub(super) codes: &'a [u8],
-    pub(super) scales: GroupScales<'a>,
-    /// What each column sums up to.
-    pub(super) sums: &'a [f32],
-    pub(super) bias: Option<&'a [f32]>,
-    pub(super) groups: usize,
-    /// Bytes of a group of a panel.
-    pub(super) bytes: usize,
-}
-
 /// The most bytes of a group of a panel: 16 times 15 times 128 for each of as many codes of a column is less than half of what an integer holds.
-pub(super) const MOST: usize = 4096 * STEP;
+pub(super) const MOST: usize = 4096 * VECTOR;
 /// Bytes that a vector has, which are of four times two codes of each column of a panel.
-const STEP: usize = 4 * LANES;
-/// Weights of more bytes are brought near before they are needed: those of fewer are in the second-level cache, or soon come from it.
+const VECTOR: usize = 4 * LANES;
+/// Weights of a tile that has more bytes are brought near before they are needed: those of fewer are in the second-level cache, or soon come from it.
 const FAR: usize = 1 << 20;
 
 /// The places of the panels that are computed.
@@ -69,14 +58,14 @@ pub(super) unsafe fn row_by_nibbles(
 ) -> Option<()> {
     let &Panels { codes, scales, sums, bias, groups, bytes } = panels;
     let count = out.len().div_ceil(LANES);
-    let steps = bytes / STEP;
+    let steps = bytes / VECTOR;
     let all = count.checked_mul(groups)?;
     let padded = count.checked_mul(LANES)?;
     let (scales, has_scales) = match scales {
         GroupScales::Whole(scales) => (scales.as_ptr().cast(), scales.len()),
         GroupScales::Upper(scales) => (scales.as_ptr().cast(), scales.len()),
     };
-    let fits = bytes.is_multiple_of(STEP)
+    let fits = bytes.is_multiple_of(VECTOR)
         && bytes <= MOST
         && codes.len() >= all.checked_mul(bytes)?
         && has_scales >= all.checked_mul(LANES)?
@@ -118,7 +107,8 @@ pub(super) unsafe fn row_by_nibbles(
 ///
 /// # Safety
 /// The instructions are there. Places have as many panels as `out` has, the last of which may be less than one, in groups of so many steps
-/// (or, of 0, as many as there are), and the row has as many codes.
+/// (or, of 0, as many as there are), with scales in the form that `UPPER` says, and sums and, if it is not null, bias of whole panels; the row
+/// has as many codes, and a sum of each group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
     places: &Places,
@@ -155,7 +145,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
     let &Places { codes, scales, sums, bias, rows, row_sums, groups, scale, zero, .. } = places;
     let steps = if STEPS == 0 { places.steps } else { STEPS };
     let (lower, upper) = (_mm512_set1_epi8(0x0f), _mm512_set1_epi8(0xf0_u8.cast_signed()));
-    let apart = groups * steps * STEP;
+    let apart = groups * steps * VECTOR;
     let codes = codes.wrapping_add(panel * apart);
     let mut numbers = [_mm512_setzero_ps(); V];
     for group in 0..groups {
@@ -170,7 +160,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             let own = rows.map(|row| unsafe { row.add(at * 8).cast::<i32>().read_unaligned() });
             let own = own.map(|codes| _mm512_set1_epi32(codes));
             for (v, halves) in halves.iter_mut().enumerate() {
-                let from = codes.wrapping_add(v * apart + at * STEP);
+                let from = codes.wrapping_add(v * apart + at * VECTOR);
                 if FAR {
                     // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer compilers know that themselves.)
                     #[allow(unused_unsafe)]
@@ -187,7 +177,7 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
         }
         for (v, (number, [low, high])) in numbers.iter_mut().zip(halves).enumerate() {
             let sum = _mm512_add_epi32(low, _mm512_srai_epi32::<4>(high));
-            // SAFETY: there are scales of all groups of all panels, of as many bytes each.
+            // SAFETY: there are scales of all groups of all panels, in the form that `UPPER` says.
             let scale =
                 unsafe { scale_of::<UPPER>(scales, ((panel + v) * groups + group) * LANES) };
             *number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, *number);
@@ -208,23 +198,4 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
         unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, number) };
     }
     V
-}
-
-/// The scales of a group of a panel.
-///
-/// # Safety
-/// There are as many from this one on, of which only the upper halves are there, or all.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
-unsafe fn scale_of<const UPPER: bool>(scales: *const u8, at: usize) -> __m512 {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match UPPER {
-            false => _mm512_loadu_ps(scales.cast::<f32>().add(at)),
-            true => {
-                let halves = _mm256_loadu_epi16(scales.cast::<i16>().add(at));
-                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
-            }
-        }
-    }
 }

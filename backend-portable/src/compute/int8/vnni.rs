@@ -1,7 +1,7 @@
 //! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128 to each.
 
 use super::product::{Place, ROWS, Walk};
-use super::rows::Floats;
+use super::rows::{Floats, Panels};
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
@@ -328,31 +328,39 @@ pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>
     }
 }
 
-/// Panels of weights of 4 bits.
-pub(super) struct Quarters<'a> {
-    pub(super) codes: &'a [u8],
-    pub(super) scales: GroupScales<'a>,
-    pub(super) sums: &'a [f32],
-    pub(super) bias: &'a [f32],
-    pub(super) groups: usize,
-    /// Bytes of a group of a panel.
-    pub(super) bytes: usize,
+/// The scales of a group of a panel, of which only the upper halves are there if `UPPER` says so.
+///
+/// # Safety
+/// There are 16 in this form from element `at` on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) unsafe fn scale_of<const UPPER: bool>(scales: *const u8, at: usize) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match UPPER {
+            false => _mm512_loadu_ps(scales.cast::<f32>().add(at)),
+            true => {
+                let halves = _mm256_loadu_epi16(scales.cast::<i16>().add(at));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+            }
+        }
+    }
 }
 
 /// A tile of numbers by weights of 4 bits, which are the unsigned operand here.
 ///
 /// # Safety
 /// Each row of `a` has twice as many codes as a column of all groups has bytes, and as many sums as there are groups; there are `V` panels
-/// of weights, scales, sums and bias. The place has `rows` rows of `cols` numbers, of at most `M` rows and `V` panels.
+/// of weights, scales, sums and, if there is one, bias. The place has `rows` rows of `cols` numbers, of at most `M` rows and `V` panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     a: &[(*const i8, *const i32); ROWS],
     own: &[(f32, f32); ROWS],
-    weights: &Quarters<'_>,
+    weights: &Panels<'_>,
     place: &Place<f32>,
 ) {
     let lower = _mm512_set1_epi8(15);
-    let &Quarters { groups, bytes, .. } = weights;
+    let &Panels { groups, bytes, .. } = weights;
     let steps = bytes / (STEP * LANES);
     let mut numbers = [[_mm512_setzero_ps(); V]; M];
     for group in 0..groups {
@@ -390,12 +398,8 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             // SAFETY: there are scales of all groups of all panels.
             let scale = unsafe {
                 match weights.scales {
-                    GroupScales::Whole(scales) => _mm512_loadu_ps(scales.as_ptr().add(at)),
-                    GroupScales::Upper(scales) => {
-                        let halves = _mm256_loadu_epi16(scales.as_ptr().add(at).cast());
-                        let words = _mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves));
-                        _mm512_castsi512_ps(words)
-                    }
+                    GroupScales::Whole(scales) => scale_of::<false>(scales.as_ptr().cast(), at),
+                    GroupScales::Upper(scales) => scale_of::<true>(scales.as_ptr().cast(), at),
                 }
             };
             for (numbers, sums) in numbers.iter_mut().zip(&sums) {
@@ -406,10 +410,11 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     for v in 0..V {
         // SAFETY: there are whole panels of both.
         let (sums, bias) = unsafe {
-            (
-                _mm512_loadu_ps(weights.sums.as_ptr().add(v * LANES)),
-                _mm512_loadu_ps(weights.bias.as_ptr().add(v * LANES)),
-            )
+            let bias = match weights.bias {
+                Some(bias) => _mm512_loadu_ps(bias.as_ptr().add(v * LANES)),
+                None => _mm512_setzero_ps(),
+            };
+            (_mm512_loadu_ps(weights.sums.as_ptr().add(v * LANES)), bias)
         };
         for ((row, numbers), (scale, zero)) in numbers.iter().enumerate().zip(own).take(place.rows)
         {
