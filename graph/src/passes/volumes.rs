@@ -1,7 +1,7 @@
 //! Convolutions and pooling over three dimensions become ones over two, where a processor has only these.
 //!
-//! Each output of a convolution over depth, height and width is one over height and width of as many slices as the kernel is deep: they are
-//! stacked behind each channel, which is the order that the weights have already, and the depth becomes a part of the batch. The largest of a
+//! Each output of a convolution over depth, height and width is one over height and width of as many slices as the kernel is deep: one copy
+//! brings them behind each channel, which is the order that the weights have already, and the depth becomes a part of the batch. The largest of a
 //! window is that of the largest of its planes, and so is the mean of windows that have as many elements each.
 //!
 //! Needs: fixed shapes; runs where processors are known, and calls become others only if `takes` says no of the whole and yes of what it
@@ -120,28 +120,17 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
             rewriter.call_new(Operator::CONSTANT_PAD_ND, &args, scalar_type, sizes.to_vec())
         }
     };
-    let length = step.checked_mul(i64::try_from(depth_out).ok()? - 1)?.checked_add(1)?;
-    let (two, step) = (int(rewriter, 2), int(rewriter, step));
-    let mut slices = Vec::with_capacity(kernel);
-    for at in 0..i64::try_from(kernel).ok()? {
-        let start = at.checked_mul(apart)?;
-        let (start, end) = (int(rewriter, start), int(rewriter, start.checked_add(length)?));
-        let sizes = [batch, channels, depth_out, height, width];
-        let args = [padded, two, start, end, step];
-        slices.push(rewriter.call_new(
-            Operator::SLICE_COPY_TENSOR,
-            &args,
-            scalar_type,
-            sizes.to_vec(),
-        ));
-    }
-    let slices = rewriter.value(Value::List(slices));
-    let sizes = [batch, channels, kernel, depth_out, height, width];
-    let behind = rewriter.call_new(Operator::STACK, &[slices, two], scalar_type, sizes.to_vec());
-    let order = ints(rewriter, &[0, 3, 1, 2, 4, 5]);
+    // All slices in one copy: as many for each output as the kernel is deep, behind each channel.
+    let [plane, line] = [height.checked_mul(width)?, width].map(|it| i64::try_from(it).ok());
+    let (plane, line) = (plane?, line?);
+    let deep = i64::try_from(depth.checked_add(margins)?).ok()?;
+    let channel = plane.checked_mul(deep)?;
+    let volume = channel.checked_mul(i64::try_from(channels).ok()?)?;
+    let strides = [volume, plane.checked_mul(step)?, channel, plane.checked_mul(apart)?, line, 1];
     let sizes = [batch, depth_out, channels, kernel, height, width];
-    let ordered =
-        rewriter.call_new(Operator::PERMUTE_COPY, &[behind, order], scalar_type, sizes.to_vec());
+    let known = sizes.map(|size| i64::try_from(size).unwrap_or(i64::MAX));
+    let args = [padded, ints(rewriter, &known), ints(rewriter, &strides), int(rewriter, 0)];
+    let ordered = rewriter.call_new(Operator::AS_STRIDED_COPY, &args, scalar_type, sizes.to_vec());
     let input = view(rewriter, ordered, &stacked)?;
     let weight = view(rewriter, weight, &weights)?;
     rewriter.call(Operator::CONVOLUTION, &[&[input, weight], &rest[..]].concat(), made);
@@ -304,7 +293,7 @@ mod tests {
                 numbers(weights)
             );
             let operators = rewritten(&text);
-            assert!(operators.contains(&"aten.stack.default"), "{operators:?}");
+            assert!(operators.contains(&"aten.as_strided_copy.default"), "{operators:?}");
         }
     }
 
