@@ -554,7 +554,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     }
 
     /// Whether shapes can change from run to run.
-    fn is_of_varying_shapes(&self) -> bool {
+    pub(crate) fn is_of_varying_shapes(&self) -> bool {
         let dynamic = |value: &Value<'_>| matches!(value, Value::Tensor(tensor) if tensor.dynamic);
         *self.dynamic.get_or_init(|| self.graph.values.iter().any(dynamic))
     }

@@ -19,12 +19,15 @@ layout(constant_id = 8) const uint OUT = 0;
 layout(constant_id = 9) const uint HAS_BIAS = 0;
 // Elements of the state, at most as many as there are invocations.
 layout(constant_id = 10) const uint HIDDEN = 1;
-// The products that an invocation sums.
+// The products that an invocation sums, if it keeps its weights.
 layout(constant_id = 11) const uint SUMS = 1;
 // The weights of an invocation, if it keeps them: HIDDEN * SUMS, or 1.
 layout(constant_id = 12) const uint KEPT = 1;
 // Whether the cell's last state is asked for.
 layout(constant_id = 13) const uint KEEPS_CELL = 0;
+
+// Else it reads those of four products at a time. So many invocations share the four.
+layout(constant_id = 14) const uint PARTS = 1;
 
 const uint LSTM = 0;
 const uint GRU = 1;
@@ -55,7 +58,12 @@ RUN_OUT(6, last, OUT)
 
 // Four elements of padding: they are read by fours in the end.
 shared float state[HIDDEN + 4];
-shared float sums[GATES * HIDDEN];
+shared float sums[PARTS * GATES * HIDDEN];
+
+// How many loads are on their way at once, of as many elements of the state; a part has a multiple of them.
+const uint AHEAD = 8;
+const uint PART = (HIDDEN + PARTS * AHEAD - 1) / (PARTS * AHEAD) * AHEAD;
+const uint QUADS = (GATES * HIDDEN + 3) / 4;
 
 vec4 sigmoid_f(const vec4 v) { return 1.0 / (1.0 + exp(-v)); }
 
@@ -67,6 +75,22 @@ vec4 sigmoid_f(const vec4 v) { return 1.0 / (1.0 + exp(-v)); }
             name##_write_run((row) * HIDDEN + first, v, min(HIDDEN - first, 4)); \
         } \
     }
+
+// Four products from one on, over a part of the state.
+void put_products(const uint part, const uint at) {
+    uint k = part * PART;
+    uint end = min(k + PART, HIDDEN);
+    vec4 sum = vec4(0.0);
+    for (; k + AHEAD <= end; k += AHEAD) {
+        vec4 read[AHEAD];
+        [[unroll]] for (uint j = 0; j < AHEAD; ++j) read[j] = w_f4((k + j) * push.pitch + at);
+        [[unroll]] for (uint j = 0; j < AHEAD; ++j) sum += read[j] * state[k + j];
+    }
+    for (; k < end; ++k) sum += w_f4(k * push.pitch + at) * state[k];
+    [[unroll]] for (uint c = 0; c < 4; ++c) {
+        if (at + c < GATES * HIDDEN) sums[part * GATES * HIDDEN + at + c] = sum[c];
+    }
+}
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
@@ -82,14 +106,16 @@ void main() {
     if (lane < 4) state[HIDDEN + lane] = 0.0;
 
     float kept[KEPT];
-    float biases[SUMS];
-    [[unroll]] for (uint s = 0; s < SUMS; ++s) {
-        // What is beyond the last is read as the last, and not used.
-        uint at = min(s * lanes + lane, GATES * HIDDEN - 1);
-        biases[s] = HAS_BIAS != 0 ? bias_f(at) : 0.0;
-        if (KEPT > 1) {
+    if (KEPT > 1) {
+        [[unroll]] for (uint s = 0; s < SUMS; ++s) {
+            // What is beyond the last is read as the last, and not used.
+            uint at = min(s * lanes + lane, GATES * HIDDEN - 1);
             [[unroll]] for (uint k = 0; k < HIDDEN; ++k) kept[min(s * HIDDEN + k, KEPT - 1)] = w_f(k * push.pitch + at);
         }
+    }
+    vec4 biases = vec4(0.0);
+    if (HAS_BIAS != 0 && owns) {
+        [[unroll]] for (uint g = 0; g < GATES; ++g) biases[g] = bias_f(g * HIDDEN + lane);
     }
     barrier();
 
@@ -99,22 +125,22 @@ void main() {
         if (owns) {
             [[unroll]] for (uint g = 0; g < GATES; ++g) given[g] = x_f(in_row + g * HIDDEN + lane);
         }
-        [[unroll]] for (uint s = 0; s < SUMS; ++s) {
-            uint at = s * lanes + lane;
-            if (at < GATES * HIDDEN) {
-                float sum = biases[s];
-                if (KEPT > 1) {
-                    [[unroll]] for (uint k = 0; k < HIDDEN; ++k) sum += kept[min(s * HIDDEN + k, KEPT - 1)] * state[k];
-                } else {
-                    for (uint k = 0; k < HIDDEN; ++k) sum += w_f(k * push.pitch + at) * state[k];
-                }
-                sums[at] = sum;
+        if (KEPT > 1) {
+            [[unroll]] for (uint s = 0; s < SUMS; ++s) {
+                uint at = s * lanes + lane;
+                float sum = 0.0;
+                [[unroll]] for (uint k = 0; k < HIDDEN; ++k) sum += kept[min(s * HIDDEN + k, KEPT - 1)] * state[k];
+                if (at < GATES * HIDDEN) sums[at] = sum;
             }
+        } else {
+            for (uint place = lane; place < PARTS * QUADS; place += lanes) put_products(place / QUADS, place % QUADS * 4);
         }
         barrier();
         if (owns) {
-            vec4 own = vec4(0.0);
-            [[unroll]] for (uint g = 0; g < GATES; ++g) own[g] = sums[g * HIDDEN + lane];
+            vec4 own = biases;
+            [[unroll]] for (uint p = 0; p < PARTS; ++p) {
+                [[unroll]] for (uint g = 0; g < GATES; ++g) own[g] += sums[(p * GATES + g) * HIDDEN + lane];
+            }
             float next;
             if (CELL == LSTM) {
                 // Gates for what comes in, for what stays, the new, and for what goes out.

@@ -15,6 +15,7 @@ layout(push_constant) uniform Push {
     uint numel;  // of the output
     uint count;  // of the reduced dimension
     uint inner;  // elements behind it
+    uint parts;  // outputs that follow each other, an inner dimension apart, and share a number of `other`
     float scale;
 } push;
 
@@ -82,7 +83,8 @@ void main() {
         uvec4 base = at / push.inner * push.count * push.inner + at % push.inner;
         vec4 o = vec4(0);
         if (FUNCTION == SUM_EXP || FUNCTION == SUM_SQUARED_DIFFERENCE) {
-            o = vec4(other_f(at.x), other_f(at.y), other_f(at.z), other_f(at.w));
+            uvec4 from = at / push.inner / push.parts * push.inner + at % push.inner;
+            o = vec4(other_f(from.x), other_f(from.y), other_f(from.z), other_f(from.w));
         }
         for (uint j = lane; j < push.count; j += lanes) {
             uvec4 from = base + j * push.inner;

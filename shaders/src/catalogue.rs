@@ -187,7 +187,7 @@ pipelines! {
     Reduce, ReducePush = "reduce", 3 buffers, {
         function: u32, input: Element, other: Element, output: Element,
     }, {
-        numel: u32, count: u32, inner: u32, scale: f32,
+        numel: u32, count: u32, inner: u32, parts: u32, scale: f32,
     };
 
     /// Where the largest number of each row is: -1 where there is none. Workgroups along x share a row, `share` elements for each; if there are
@@ -445,7 +445,7 @@ pipelines! {
     /// weights, state, state of the cell, weights of the state, bias, states, last state of the cell.
     Recurrent, RecurrentPush = "recurrent", 7 buffers, {
         cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element, has_bias: bool,
-        hidden: u32, sums: u32, kept: u32, keeps_cell: bool,
+        hidden: u32, sums: u32, kept: u32, keeps_cell: bool, parts: u32,
     }, {
         batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32, next_out: i32,
     }, or "recurrent_storage16" needs HalfStorage;
@@ -590,6 +590,15 @@ pipelines! {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
         dilation_y: i32, dilation_x: i32, a: f32, b: f32,
+    };
+
+    /// What adds up the products of a transposed convolution's weights and input elements, four outputs an invocation.
+    ConvolutionFold, ConvolutionFoldPush = "convolution_fold", 4 buffers, {
+        products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32, stride_x: u32,
+        dilation_y: u32, dilation_x: u32, step_y: u32, step_x: u32, activation: u32, residual: Element, has_residual: bool,
+    }, {
+        numel: u32, channels: u32, in_y: u32, in_x: u32, out_y: u32, out_x: u32, kernel_y: u32, kernel_x: u32,
+        padding_y: u32, padding_x: u32, a: f32, b: f32,
     };
 
     /// The largest element or the mean of windows over two dimensions, four outputs an invocation.

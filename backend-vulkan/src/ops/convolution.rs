@@ -14,9 +14,10 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::{Node, ValueId};
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
-    Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush,
-    ConvolutionTransposed, ConvolutionTransposedPush, Element,
+    Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush, Element,
 };
+
+mod transposed;
 
 pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::CONVOLUTION, None, full),
@@ -451,53 +452,5 @@ impl Shape {
         let accesses = self.accesses(&self.weight);
         let tiles = self.out_size[0].div_ceil(rows as usize) * self.out_size[1].div_ceil(4);
         e.dispatch_along_x(&pipeline, accesses, &push, planes * tiles)
-    }
-
-    fn transposed(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
-        let [y, x] = self.window;
-        let matrices = Matrices {
-            count: self.groups * self.in_channels,
-            rows: self.out_channels,
-            columns: (y.kernel * x.kernel) as usize,
-        };
-        let weights = transposed(e, &self.weight, matrices)?;
-        let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
-        let pipeline = ConvolutionTransposed {
-            input: self.input.element,
-            weight: weights.element,
-            bias: self.bias().element,
-            output: self.out.element,
-            rows: u32_of(rows)?,
-            has_bias: self.bias.is_some(),
-            activation: self.epilogue.activation,
-            residual: self.residual().element,
-            has_residual: self.epilogue.residual.is_some(),
-        };
-        let push = ConvolutionTransposedPush {
-            groups: u32_of(self.groups)?,
-            in_channels: u32_of(self.in_channels)?,
-            out_channels: u32_of(self.out_channels)?,
-            pitch: u32_of(weights.size(2))?,
-            in_y: self.size[0] as i32,
-            in_x: self.size[1] as i32,
-            out_y: u32_of(self.out_size[0])?,
-            out_x: u32_of(self.out_size[1])?,
-            kernel_y: y.kernel,
-            kernel_x: x.kernel,
-            stride_y: y.stride,
-            stride_x: x.stride,
-            padding_y: y.padding,
-            padding_x: x.padding,
-            dilation_y: y.dilation,
-            dilation_x: x.dilation,
-            a: self.epilogue.a,
-            b: self.epilogue.b,
-        };
-        let accesses = self.accesses(&weights);
-        let down = self.out_channels.div_ceil(rows);
-        let workgroup = workgroup(self.bound.div_ceil(4), down, 1);
-        let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
-        let images = self.batch * self.groups;
-        e.dispatch(&pipeline, accesses, &push, [positions, down, images], workgroup)
     }
 }

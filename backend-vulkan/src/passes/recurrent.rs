@@ -445,12 +445,11 @@ impl<'g, 'p> Finder<'g, 'p> {
         let weights = self.tensor(weight).filter(|it| it.data.is_some())?;
         let [outputs, hidden] = weights.sizes[..] else { return None };
         let [1, rows, width] = self.tensor(state)?.sizes[..] else { return None };
-        let bytes = outputs.checked_mul(hidden)?.checked_mul(weights.scalar_type.size())?;
         let gates = outputs.checked_div(hidden)?;
         let has_bias = matches!(self.graph.values.get(bias), Some(Value::Tensor(_)));
         let fits = width == hidden
             && gates * hidden == outputs
-            && recurs(rows, hidden, bytes)
+            && recurs(rows, hidden, gates)
             && self.is_float(weight, &[outputs, hidden])
             && self.is_float(state, &[1, rows, hidden])
             && (!has_bias || self.is_float(bias, &[outputs]));

@@ -167,4 +167,16 @@ def softmaxes() -> Iterator[Case]:
         )
 
 
-FAMILIES = {"sum": sums, "extreme": extremes, "softmax": softmaxes}
+def long_reductions() -> Iterator[Case]:
+    """Of so many elements that several workgroups of a GPU share each: those of a small input, repeated."""
+    yield case("long_mean", lambda x: x.repeat(120).mean(), (values(f32, 100),))
+    yield case("long_sum_rows", lambda x: x.repeat(1, 90).sum(1), (values(f32, 2, 100),))
+    yield case("long_largest_columns", lambda x: x.repeat(88, 1).amax(0), (values(f32, 96, 3),))
+    yield case("long_prime", lambda x: x.repeat(8209).sum(0), (values(f32, 1),))
+    yield case("long_any", lambda x: (x.repeat(96) > 2.0).any(), (values(f32, 96),))
+    yield case("long_all", lambda x: (x.repeat(96) < 9.0).all(), (values(f32, 96),))
+    yield case("long_variance", lambda x: x.repeat(1, 128).var(1), (values(f32, 3, 64),))
+    yield case("long_halves", lambda x: x.repeat(1, 128).mean(1), (values(f16, 2, 64),))
+
+
+FAMILIES = {"sum": sums, "extreme": extremes, "softmax": softmaxes, "long_reductions": long_reductions}

@@ -103,6 +103,29 @@ def transposed() -> Iterator[Case]:
     )
 
 
+def transposed_of_many_channels() -> Iterator[Case]:
+    """Such as a GPU computes as a product of matrices first."""
+    layers = {
+        "plain": nn.ConvTranspose2d(16, 5, 3),
+        "doubling": nn.Sequential(nn.ConvTranspose2d(16, 6, 4, 2, 1), nn.ReLU()),
+        "uneven": nn.ConvTranspose2d(12, 3, (3, 4), (2, 3), (1, 2), (1, 2), bias=False),
+        "groups": nn.ConvTranspose2d(24, 6, (2, 3), 2, groups=3),
+        "dilation": nn.ConvTranspose2d(16, 4, 3, (2, 3), (1, 0), dilation=(3, 2)),
+        "apart": nn.ConvTranspose2d(16, 4, 2, (4, 6), dilation=(2, 3)),
+    }
+    for name, layer in layers.items():
+        channels = (layer[0] if isinstance(layer, nn.Sequential) else layer).in_channels
+        yield case(f"many_{name}", layer, (values(f32, 2, channels, 4, 5),))
+    yield case("many_line", nn.ConvTranspose1d(16, 8, 8, 4, 2), (values(f32, 1, 16, 9),))
+    yield case("many_halves", nn.ConvTranspose2d(16, 6, 4, 2, 1).half(), (values(f16, 1, 16, 4, 5),))
+    yield case(
+        "many_dynamic",
+        nn.ConvTranspose2d(16, 4, 3, 2, 1),
+        *[(values(f32, 1, 16, n, n + 1),) for n in (6, 1, 9)],
+        dynamic=({2: Dim("h", min=1, max=9), 3: Dim("w", min=2, max=10)},),
+    )
+
+
 def pooling() -> Iterator[Case]:
     sizes = {1: (9,), 2: (7, 8), 3: (5, 6, 5)}
     for rank in (1, 2, 3):
@@ -285,6 +308,7 @@ def resampling() -> Iterator[Case]:
 FAMILIES = {
     "convolution": convolutions,
     "transposed_convolution": transposed,
+    "transposed_of_many_channels": transposed_of_many_channels,
     "pooling": pooling,
     "normalization": normalization,
     "resampling": resampling,

@@ -1,0 +1,166 @@
+//! Transposed convolutions.
+
+use super::Shape;
+use crate::derived::Matrices;
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::ops::matmul::{Product, workgroup};
+use crate::ops::weights::transposed;
+use crate::ops::window::Window;
+use crate::stages::Epilogue;
+use crate::tensors::Operand;
+use torchlet_shaders::{
+    ConvolutionFold, ConvolutionFoldPush, ConvolutionTransposed, ConvolutionTransposedPush, Element,
+};
+
+/// Terms of an output element from which on a product of matrices and the sums of its results are faster than one dispatch.
+const LEAST_TERMS: usize = 32;
+/// Input channels, likewise: a product of fewer is mostly writing.
+const LEAST_CHANNELS: usize = 8;
+/// What products may take of memory, as a multiple of the elements of the output.
+const MOST_PRODUCTS: usize = 16;
+
+impl Shape {
+    pub(super) fn transposed(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        match self.folded_plane(e) {
+            Some(plane) => self.folded(e, plane),
+            None => self.gathered(e),
+        }
+    }
+
+    /// The products of an input element with all weights of its channel for one of the group's output channels.
+    fn taps(&self) -> usize {
+        self.window.map(|window| window.kernel as usize).iter().product()
+    }
+
+    /// The elements of an input plane at most, where it is worth it to compute all products of weights and input elements first.
+    fn folded_plane(&self, e: &Encoder<'_, '_>) -> Option<usize> {
+        let bounds = e.bound_sizes(&self.input);
+        let all: usize = bounds.iter().product();
+        let plane = all / (self.most * self.groups * self.in_channels).max(1);
+        let taps = |window: &Window| (window.kernel as usize).div_ceil(window.stride as usize);
+        let terms = self.in_channels * self.window.iter().map(taps).product::<usize>();
+        let products = [self.most, self.groups, self.out_channels, self.taps(), plane];
+        let products =
+            products.into_iter().try_fold(1usize, |numel, size| numel.checked_mul(size))?;
+        let out = self.bound * self.most * self.groups * self.out_channels;
+        let is_worth = self.in_channels >= LEAST_CHANNELS && terms >= LEAST_TERMS;
+        let fits = products <= out.saturating_mul(MOST_PRODUCTS) && products <= i32::MAX as usize;
+        (is_worth && fits).then_some(plane)
+    }
+
+    /// A product of matrices, weights times planes of at most so many elements, then sums of its results.
+    fn folded(self, e: &mut Encoder<'_, '_>, most_of_plane: usize) -> Result<(), Error> {
+        let (groups, terms) = (self.groups, self.in_channels);
+        let (rows, plane) = (self.out_channels * self.taps(), self.size.iter().product());
+        // As they are, padded: the channels of the input are rows.
+        let matrices = Matrices { count: groups * terms, rows, columns: 1 };
+        let weights = transposed(e, &self.weight, matrices)?;
+        let sizes = [self.batch * groups, rows, plane];
+        // Sums of halves are rounded once.
+        let products = e.temporary(Element::F32, &sizes)?;
+        // It varies as the output does.
+        let out = Operand { value: self.out.value, ..products.clone() };
+        let mut product = Product::new(weights, self.input.clone(), out, [rows, plane, terms]);
+        product.a_transposed = true;
+        product.batches = self.batch * groups;
+        product.period = Some(groups);
+        product.epilogue = Some(Epilogue::none());
+        product.bound = Some([self.most * groups, rows, most_of_plane]);
+        product.encode(e)?;
+        self.fold(e, &products)
+    }
+
+    /// Adds up the products, `[output plane][taps][input plane]`, that reach each element of the output.
+    fn fold(self, e: &mut Encoder<'_, '_>, products: &Operand) -> Result<(), Error> {
+        let [y, x] = self.window;
+        let steps =
+            self.window.map(|window| window.stride / common(window.stride, window.dilation));
+        let pipeline = ConvolutionFold {
+            products: products.element,
+            bias: self.bias().element,
+            output: self.out.element,
+            has_bias: self.bias.is_some(),
+            stride_y: y.stride as u32,
+            stride_x: x.stride as u32,
+            dilation_y: y.dilation as u32,
+            dilation_x: x.dilation as u32,
+            step_y: steps[0] as u32,
+            step_x: steps[1] as u32,
+            activation: self.epilogue.activation,
+            residual: self.residual().element,
+            has_residual: self.epilogue.residual.is_some(),
+        };
+        let push = ConvolutionFoldPush {
+            numel: u32_of(self.out.numel())?,
+            channels: u32_of(self.groups * self.out_channels)?,
+            in_y: u32_of(self.size[0])?,
+            in_x: u32_of(self.size[1])?,
+            out_y: u32_of(self.out_size[0])?,
+            out_x: u32_of(self.out_size[1])?,
+            kernel_y: y.kernel as u32,
+            kernel_x: x.kernel as u32,
+            padding_y: y.padding as u32,
+            padding_x: x.padding as u32,
+            a: self.epilogue.a,
+            b: self.epilogue.b,
+        };
+        let accesses =
+            [read(products.id), read(self.bias().id), read(self.residual().id), write(self.out.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, self.out.numel())
+    }
+
+    /// One dispatch, in which each output element gathers the input elements that reach it.
+    fn gathered(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let [y, x] = self.window;
+        let matrices = Matrices {
+            count: self.groups * self.in_channels,
+            rows: self.out_channels,
+            columns: (y.kernel * x.kernel) as usize,
+        };
+        let weights = transposed(e, &self.weight, matrices)?;
+        let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
+        let pipeline = ConvolutionTransposed {
+            input: self.input.element,
+            weight: weights.element,
+            bias: self.bias().element,
+            output: self.out.element,
+            rows: u32_of(rows)?,
+            has_bias: self.bias.is_some(),
+            activation: self.epilogue.activation,
+            residual: self.residual().element,
+            has_residual: self.epilogue.residual.is_some(),
+        };
+        let push = ConvolutionTransposedPush {
+            groups: u32_of(self.groups)?,
+            in_channels: u32_of(self.in_channels)?,
+            out_channels: u32_of(self.out_channels)?,
+            pitch: u32_of(weights.size(2))?,
+            in_y: self.size[0] as i32,
+            in_x: self.size[1] as i32,
+            out_y: u32_of(self.out_size[0])?,
+            out_x: u32_of(self.out_size[1])?,
+            kernel_y: y.kernel,
+            kernel_x: x.kernel,
+            stride_y: y.stride,
+            stride_x: x.stride,
+            padding_y: y.padding,
+            padding_x: x.padding,
+            dilation_y: y.dilation,
+            dilation_x: x.dilation,
+            a: self.epilogue.a,
+            b: self.epilogue.b,
+        };
+        let accesses = self.accesses(&weights);
+        let down = self.out_channels.div_ceil(rows);
+        let workgroup = workgroup(self.bound.div_ceil(4), down, 1);
+        let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
+        let images = self.batch * self.groups;
+        e.dispatch(&pipeline, accesses, &push, [positions, down, images], workgroup)
+    }
+}
+
+/// The greatest common divisor of two numbers above zero.
+fn common(a: i32, b: i32) -> i32 {
+    if b == 0 { a } else { common(b, a % b) }
+}
