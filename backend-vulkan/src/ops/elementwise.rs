@@ -3,7 +3,7 @@
 //! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own; several stages in a row
 //! become one (`chain`).
 
-use super::{Entry, activation, pointwise, pointwise_integers};
+use super::{Entry, activation, operator, pointwise, pointwise_integers};
 use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -52,6 +52,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     activation(Operator::RELU, |e, args| unary(e, args, unary::CLAMP, 0.0, f64::INFINITY)),
     activation(Operator::RELU6, |e, args| unary(e, args, unary::CLAMP, 0.0, 6.0)),
     activation(Operator::HARDTANH, clamp),
+    operator(Operator::CLAMP_TENSOR, clamp_between),
     activation(Operator::CLAMP, clamp),
     activation(Operator::LEAKY_RELU, |e, args| {
         let slope = if args.len() > 2 { e.float(args[1])? } else { 0.01 };
@@ -295,7 +296,19 @@ pub(super) fn apply_binary(
 ) -> Result<(), Error> {
     let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.resize(out, &sizes)?;
-    let same_layout = a.sizes == sizes && b.sizes == sizes;
+    emit_binary(e, function, [a, b], &out, alpha)
+}
+
+/// The same, into a tensor of the shape that the two broadcast to.
+fn emit_binary(
+    e: &mut Encoder<'_, '_>,
+    function: u32,
+    [a, b]: [&Operand; 2],
+    out: &Operand,
+    alpha: f64,
+) -> Result<(), Error> {
+    let sizes = &out.sizes;
+    let same_layout = a.sizes == *sizes && b.sizes == *sizes;
     let mut push = BinaryPush {
         numel: u32_of(out.numel())?,
         alpha: alpha as f32,
@@ -306,7 +319,7 @@ pub(super) fn apply_binary(
     };
     if !same_layout {
         let steps = [broadcast_strides(a, sizes.len()), broadcast_strides(b, sizes.len())];
-        let dims = super::views::merge_dims(&sizes, &steps)?;
+        let dims = super::views::merge_dims(sizes, &steps)?;
         for (slot, (size, strides)) in (0..MAX_DIMS).rev().zip(dims.iter().rev()) {
             push.sizes[slot] = u32_of(*size)?;
             push.a_strides[slot] = strides[0] as u32;
@@ -316,6 +329,37 @@ pub(super) fn apply_binary(
     let pipeline =
         Binary { function, a: a.element, b: b.element, output: out.element, same_layout };
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
+}
+
+/// The input, at least as large as one tensor and at most as large as another, either of which may be missing.
+fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let lower = e.optional_tensor(e.arg(args, 1)?)?;
+    let upper = e.optional_tensor(e.arg(args, 2)?)?;
+    let bounds = || [&lower, &upper].into_iter().flatten();
+    // What is of more bits than the output is rounded when that is written: to `bfloat16`, which is kept as `float32`, it is not.
+    let is_wide = e.scalar_type(&input) != Some(ScalarType::BFloat16);
+    let fits = |bound: &Operand| {
+        e.scalar_type(bound) == e.scalar_type(&input)
+            || (is_wide && bound.element.is_floating() && input.element.is_floating())
+    };
+    if !bounds().all(fits) {
+        return Err(Error::unsupported("a clamp between tensors of other types"));
+    }
+    let is_narrow = bounds().all(|bound| bound.element == input.element);
+    let element = if is_narrow { input.element } else { Element::F32 };
+    let out = e.out(args)?.id;
+    match (&lower, &upper) {
+        (Some(lower), Some(upper)) => {
+            let sizes = broadcast_sizes(&input.sizes, &lower.sizes)?;
+            let raised = e.temporary(element, &sizes)?;
+            emit_binary(e, binary::MAXIMUM, [&input, lower], &raised, 1.0)?;
+            apply_binary(e, binary::MINIMUM, [&raised, upper], out, 1.0)
+        }
+        (Some(lower), None) => apply_binary(e, binary::MAXIMUM, [&input, lower], out, 1.0),
+        (None, Some(upper)) => apply_binary(e, binary::MINIMUM, [&input, upper], out, 1.0),
+        (None, None) => Err(Error::invalid("a clamp without bounds")),
+    }
 }
 
 /// What two shapes broadcast to.
