@@ -138,6 +138,19 @@ impl Constraint {
         self.matcher.consume_token(token).map_err(|error| refuse(&error))?;
         Ok(!self.matcher.is_stopped())
     }
+
+    /// Whether what was accepted may end there.
+    pub(crate) fn fits(&mut self) -> bool {
+        self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Begins again, and goes through a text, which need not end where one of its tokens did.
+    pub(crate) fn follow(&mut self, text: &str) -> Result<(), Error> {
+        let tokens = self.matcher.tok_env().map_err(|error| refuse(&error))?;
+        let tokens = tokens.tok_trie().greedy_tokenize(text.as_bytes());
+        self.matcher.reset().map_err(|error| refuse(&error))?;
+        self.matcher.consume_tokens(&tokens).map_err(|error| refuse(&error))
+    }
 }
 
 fn refuse(error: &dyn std::fmt::Display) -> Error {
