@@ -1,6 +1,7 @@
 //! Text that has to be of a form: which tokens may come next, by the crate `llguidance`.
 
 mod alternatives;
+mod cost;
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
@@ -45,6 +46,10 @@ impl Grammar {
             Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
                 fail(format!("'{OPTIONS}' is not supported"))
             }
+            Ok(value @ Value::Object(_)) if cost::of(&value) > cost::MOST => fail(
+                "the schema becomes too large: what has to hold at once ('allOf', '$ref' beside others, patterns of one text, 'multipleOf', 'patternProperties') is put together"
+                    .into(),
+            ),
             Ok(mut value @ Value::Object(_)) => match alternatives::separate(&mut value) {
                 Ok(true) => Ok(Grammar { schema: value.to_string() }),
                 Ok(false) => Ok(Grammar { schema: schema.into() }),

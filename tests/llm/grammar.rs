@@ -170,6 +170,27 @@ fn texts_tell_whether_they_fit() {
     assert_eq!((text.as_str(), finish, is_whole), ("12345", Finish::Stop, true));
 }
 
+/// Small ones that would become large are refused at once, and what is made of others is made soon.
+#[test]
+fn schemas_take_little_time() {
+    let start = std::time::Instant::now();
+    let mut chain = String::new();
+    for at in 0..25 {
+        let next = format!(r##"{{"$ref": "#/$defs/d{}"}}"##, at + 1);
+        chain += &format!(r#""d{at}": {{"allOf": [{next}, {next}]}}, "#);
+    }
+    chain += r#""d25": {"type": "string", "pattern": "a.*b"}"#;
+    for schema in [
+        format!(r##"{{"$ref": "#/$defs/d0", "$defs": {{{chain}}}}}"##),
+        r#"{"type": "integer", "multipleOf": 1000003}"#.into(),
+        r#"{"allOf": [{"multipleOf": 97}, {"multipleOf": 89}, {"multipleOf": 83}]}"#.into(),
+    ] {
+        let refused = Grammar::json_schema(&schema).unwrap_err().to_string();
+        assert!(refused.contains("becomes too large"), "{refused}");
+    }
+    assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
+}
+
 #[test]
 fn schemas_that_cannot_be_kept_are_refused() {
     assert!(Grammar::json_schema("[]").is_err());
