@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use torchlet::Limits;
 use torchlet::portable::compute::simd::Tier;
 use torchlet_build::Target;
 
@@ -216,6 +217,9 @@ pub(crate) struct ModelOptions {
     /// The most memory that a method may take, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
+    /// The most backward jumps of a run: a program with a loop that goes on for longer fails there. Less is for programs that are not trusted
+    #[arg(long, value_name = "N", default_value_t = Limits::HOST.backward_jumps)]
+    pub(crate) jump_limit: u64,
 }
 
 fn whole_seconds(text: &str) -> Result<u64, String> {

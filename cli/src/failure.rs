@@ -4,6 +4,7 @@ use crate::containers::{instead, needs};
 use std::fmt;
 use torchlet::Error;
 use torchlet::core::InitError;
+use torchlet::core::error::InstructionError;
 use torchlet_page::PageError;
 
 /// Why the command failed.
@@ -53,6 +54,9 @@ impl From<Error> for Failure {
                 "; files of external data are given with --data"
             }
             Error::MemoryLimit { .. } => " with --memory-limit",
+            Error::Execute { source, .. } if source.source == InstructionError::JumpLimit => {
+                "; --jump-limit allows others"
+            }
             _ => "",
         };
         Failure(format!("{error}{hint}"))

@@ -6,17 +6,20 @@ use std::path::{Path, PathBuf};
 #[cfg(feature = "vulkan")]
 use torchlet::core::Backend as _;
 use torchlet::core::Rates;
-use torchlet::{FileAccess, Module, ModuleBuilder};
+use torchlet::{FileAccess, Limits, Module, ModuleBuilder};
 
 /// A builder with the options of the command line.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     if let Some(tier) = options.tier {
         tier.choose().map_err(|used| Failure::new(format!("{} is in use already", used.name())))?;
     }
+    let mut limits = Limits::HOST;
+    limits.backward_jumps = options.jump_limit;
     // The help says that files must not change meanwhile.
     let mut builder = Module::builder()
         .file_access(FileAccess::Map)
         .memory_limit(options.memory_limit.saturating_mul(1 << 20))
+        .limits(limits)
         .run_on(options.backend.run_on());
     if options.backend == Backend::Cpu {
         let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine::new());

@@ -1,4 +1,4 @@
-"""Drives the page that `torchlet serve` has at `/` in a browser: a conversation, a stop, a reset, errors, a wrong key, two pages at once.
+"""Drives the page that `torchlet serve` has at `/` in a browser: a conversation, a stop, a reset, errors, a wrong key, two pages at once, two models.
 
     python chat_page.py TORCHLET MODEL --browser CHROMIUM [--pictures FOLDER]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from playwright.sync_api import BrowserContext, Page, Route, expect, sync_playwright
 
 
-def serve(command: Path, model: Path, *more: str) -> tuple[subprocess.Popen, str]:
+def serve(command: Path, model: Path | str, *more: str) -> tuple[subprocess.Popen, str]:
     arguments = [str(command), "serve", str(model), "--port", "0", "--backend", "cpu", *more]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True)
     line = process.stdout.readline().strip()
@@ -176,6 +176,32 @@ def side_by_side(context: BrowserContext, address: str) -> None:
         page.close()
 
 
+def choose(page: Page, address: str) -> None:
+    """Of two models, that is asked which is chosen; the conversation goes on."""
+    page.goto(address)
+    model = page.locator("#model")
+    expect(model).to_be_hidden()
+    page.fill("#key", "secret")
+    page.press("#key", "Tab")
+    expect(model).to_be_visible()
+    assert model.locator("option").all_inner_texts() == ["first", "<second>"]
+    asked: list[tuple[str, int]] = []
+
+    def watch(route: Route) -> None:
+        body = route.request.post_data_json
+        asked.append((body["model"], len(body["messages"])))
+        route.continue_()
+
+    page.route(ANSWERS, watch)
+    say(page, "Hello")
+    assert wait_for_answer(page).strip()
+    model.select_option("<second>")
+    say(page, "Hello again")
+    assert wait_for_answer(page).strip()
+    assert asked == [("first", 1), ("<second>", 3)], asked
+    assert page.locator(".error").count() == 0
+
+
 def with_key(page: Page, address: str) -> None:
     page.goto(address)
     say(page, "Hello")
@@ -216,11 +242,24 @@ def main() -> None:
         process, address = serve(options.command, options.model, "--api-key", "secret")
         try:
             with_key(browser.new_page(), address)
+            page = browser.new_page()
+            page.goto(address)
+            page.fill("#key", "secret")
+            with page.expect_response("**/v1/models"):
+                page.press("#key", "Tab")
+            expect(page.locator("#model")).to_be_hidden()
+        finally:
+            process.terminate()
+            process.wait()
+        second = ["--api-key", "secret", f"<second>={options.model}"]
+        process, address = serve(options.command, f"first={options.model}", *second)
+        try:
+            choose(browser.new_page(), address)
         finally:
             process.terminate()
             process.wait()
         browser.close()
-    print("the page answers, stops, forgets, tells what went wrong, and asks for a key")
+    print("the page answers, stops, forgets, tells what went wrong, asks for a key, and lets models be chosen")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,12 @@ impl Form {
     pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
         self.constraint.as_mut().map_or(Ok(true), |constraint| constraint.accept(token))
     }
+
+    /// Whether the text is all that it has to be. One that was cut is given: not all of its tokens count.
+    pub(crate) fn fits(&mut self, cut: Option<&str>) -> bool {
+        let Some(constraint) = &mut self.constraint else { return true };
+        cut.is_none_or(|text| constraint.follow(text).is_ok()) && constraint.fits()
+    }
 }
 
 #[cfg(not(feature = "grammar"))]
@@ -45,5 +51,9 @@ impl Form {
 
     pub(crate) fn accept(&mut self, _: u32) -> Result<bool, Error> {
         Ok(true)
+    }
+
+    pub(crate) fn fits(&mut self, _: Option<&str>) -> bool {
+        true
     }
 }

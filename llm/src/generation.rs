@@ -63,6 +63,8 @@ pub struct Generation {
     pub logprobs: Vec<Logprobs>,
     /// Why it ended.
     pub finish: Finish,
+    /// Whether the text is whole as the grammar has it, where there is one: what was cut off need not be.
+    pub fits: bool,
     /// What it took.
     pub stats: Stats,
 }

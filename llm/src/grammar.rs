@@ -1,6 +1,7 @@
 //! Text that has to be of a form: which tokens may come next, by the crate `llguidance`.
 
 mod alternatives;
+mod cost;
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
@@ -45,6 +46,10 @@ impl Grammar {
             Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
                 fail(format!("'{OPTIONS}' is not supported"))
             }
+            Ok(value @ Value::Object(_)) if cost::of(&value) > cost::MOST => fail(
+                "the schema becomes too large: what has to hold at once ('allOf', '$ref' beside others, patterns of one text, 'multipleOf', 'patternProperties') is put together"
+                    .into(),
+            ),
             Ok(mut value @ Value::Object(_)) => match alternatives::separate(&mut value) {
                 Ok(true) => Ok(Grammar { schema: value.to_string() }),
                 Ok(false) => Ok(Grammar { schema: schema.into() }),
@@ -137,6 +142,19 @@ impl Constraint {
     pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
         self.matcher.consume_token(token).map_err(|error| refuse(&error))?;
         Ok(!self.matcher.is_stopped())
+    }
+
+    /// Whether what was accepted may end there.
+    pub(crate) fn fits(&mut self) -> bool {
+        self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Begins again, and goes through a text, which need not end where one of its tokens did.
+    pub(crate) fn follow(&mut self, text: &str) -> Result<(), Error> {
+        let tokens = self.matcher.tok_env().map_err(|error| refuse(&error))?;
+        let tokens = tokens.tok_trie().greedy_tokenize(text.as_bytes());
+        self.matcher.reset().map_err(|error| refuse(&error))?;
+        self.matcher.consume_tokens(&tokens).map_err(|error| refuse(&error))
     }
 }
 

@@ -1,6 +1,7 @@
 """Tries `torchlet serve` with OpenAI's own client, and with clients that behave badly.
 
 torchlet serve llm/model/8da4w.pte --port 8123 --api-key secret
+torchlet serve llm/model/8da4w.pte full=llm/model/fp32.pte --port 8123 --api-key secret
 pip install openai && python llm/tests/openai_client.py 8123 secret
 """
 
@@ -38,7 +39,54 @@ def post(body: bytes, path: str = "/v1/chat/completions", key: str = KEY) -> byt
 def metric(name: str) -> float:
     request = urllib.request.Request(f"{BASE}/metrics", headers={"authorization": f"Bearer {KEY}"})
     lines = urllib.request.urlopen(request).read().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith(f"torchlet_{name} "))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith((f"torchlet_{name} ", f"torchlet_{name}{{")))
+
+
+def several(client: openai.OpenAI, names: list[str], options: dict) -> None:
+    """Each model says what it says alone, however many ask all of them at once; others do not exist."""
+    for wrong in ({"model": "gpt-5"}, {"model": ""}):
+        try:
+            client.chat.completions.create(**(options | wrong))
+            raise SystemExit(f"{wrong} was taken")
+        except openai.NotFoundError as refused:
+            assert refused.code == "model_not_found" and all(name in refused.body["message"] for name in names)
+    try:
+        client.models.retrieve("gpt-5")
+        raise SystemExit("another model was told of")
+    except openai.NotFoundError as refused:
+        assert refused.code == "model_not_found"
+    expected = {}
+    for name in names:
+        answer = client.chat.completions.create(**(options | {"model": name}))
+        assert answer.model == name == client.models.retrieve(name).id
+        expected[name] = answer.choices[0].message.content
+    assert len(set(expected.values())) > 1, expected
+
+    results: dict[str, list[float]] = {name: [] for name in names}
+    refused = []
+
+    def one(name: str) -> None:
+        try:
+            start = time.time()
+            streamed = client.chat.completions.create(**(options | {"model": name}), stream=True)
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in streamed)
+            assert text == expected[name], (name, text)
+            results[name].append(time.time() - start)
+        except openai.RateLimitError:
+            refused.append(name)
+
+    # The first is asked five times as often, and is in the way of no other.
+    asked = names[:1] * 200 + names[1:] * 40
+    threads = [threading.Thread(target=one, args=(name,)) for name in asked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for name, times in results.items():
+        assert len(times) >= 40, (name, len(times), len(refused))
+        print(f"{name}: {len(times)} answers, half of them within {sorted(times)[len(times) // 2]:.2f} s")
+    assert len(refused) + sum(map(len, results.values())) == len(asked)
+    assert not set(refused) & set(names[1:]), "a model with room refused"
 
 
 TOOLS = [
@@ -145,6 +193,10 @@ def main() -> None:
     told = client.chat.completions.create(**(options | {"response_format": number}))
     assert 0 <= int(told.choices[0].message.content) <= 99, told
 
+    names = [model.id for model in client.models.list()]
+    if len(names) > 1:
+        several(client, names, options)
+
     functions(client, options | {"max_tokens": 120})
     likelihoods(client, options)
 
@@ -194,7 +246,7 @@ def main() -> None:
     # Those that leave free the session.
     before = metric("generations_abandoned_total")
     body = json.dumps(
-        {"messages": QUESTION, "stream": True, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}}
+        {"model": name, "messages": QUESTION, "stream": True, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}}
     ).encode()
     head = f"POST /v1/chat/completions HTTP/1.1\r\nauthorization: Bearer {KEY}\r\ncontent-length: {len(body)}\r\n\r\n"
     for _ in range(5):

@@ -212,6 +212,24 @@ fn replacements_that_multiply_are_refused() {
 }
 
 /// What a training run was cut or filled up to is no property of a prompt.
+/// Each step goes through all of a text, and templates are put into order.
+#[test]
+fn steps_without_end_are_refused() {
+    let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+    let steps =
+        |count: usize| json!({"type": "Sequence", "normalizers": vec![strip.clone(); count]});
+    assert!(changed("normalizer", steps(10)).is_ok());
+    let refused = changed("normalizer", steps(101)).unwrap_err().to_string();
+    assert!(refused.contains("its normalizer has 101 parts"), "{refused}");
+    let tokens = |count: usize| -> serde_json::Map<String, Value> {
+        let token = |at: usize| json!({"id": format!("<{at}>"), "ids": [at], "tokens": ["a"]});
+        (0..count).map(|at| (format!("<{at}>"), token(at))).collect()
+    };
+    let template = json!({"type": "TemplateProcessing", "single": [], "pair": [], "special_tokens": tokens(5000)});
+    let refused = changed("post_processor", template).unwrap_err().to_string();
+    assert!(refused.contains("its template has 5000 parts"), "{refused}");
+}
+
 #[test]
 fn prompts_are_neither_cut_nor_filled_up() {
     let usual =

@@ -53,6 +53,7 @@ fn say(runner: &mut Runner, config: &GenerationConfig) -> (String, Finish) {
     let mut pieces = String::new();
     let said = runner.generate("He wrote:", config, |text| pieces += text).unwrap();
     assert_eq!(said.text, pieces);
+    assert!(said.fits || said.finish != Finish::Stop, "{}", said.text);
     (said.text, said.finish)
 }
 
@@ -140,6 +141,55 @@ fn small_schemas_say_one_thing() {
         assert!(serde_json::from_str::<Value>(&text).unwrap().is_object(), "{text}");
     }
     assert!(text.starts_with('{'), "{text}");
+}
+
+/// A text that is cut off may be whole nevertheless.
+#[test]
+fn texts_tell_whether_they_fit() {
+    let mut runner = runner("8da4w", RunOn::Cpu);
+    let mut fits = |schema: &str, count: usize, stop: &str| {
+        runner.reset().unwrap();
+        let grammar = Grammar::json_schema(schema).unwrap();
+        let stop = (!stop.is_empty()).then(|| stop.into()).into_iter().collect();
+        let config =
+            GenerationConfig { max_new_tokens: Some(count), stop, ..config(grammar, 0.0, 1) };
+        let said = runner.generate("He wrote:", &config, |_| ()).unwrap();
+        (said.text, said.finish, said.fits)
+    };
+    let (digits, list) = (
+        r#"{"type": "string", "pattern": "^a{3}"}"#,
+        r#"{"type": "array", "items": {"const": 7}, "minItems": 9}"#,
+    );
+    let number = r#"{"type": "integer", "minimum": 0}"#;
+    assert_eq!(fits(digits, 1, "").1, Finish::Length);
+    assert!(!fits(digits, 1, "").2);
+    let (text, finish, is_whole) = fits(number, 1, "");
+    assert_eq!((finish, is_whole), (Finish::Length, true), "{text}");
+    let (text, finish, is_whole) = fits(list, 40, ",");
+    assert_eq!((text.replace(' ', "").as_str(), finish, is_whole), ("[7", Finish::Stop, false));
+    let (text, finish, is_whole) = fits(r#"{"enum": [12345, 1234567]}"#, 40, "67");
+    assert_eq!((text.as_str(), finish, is_whole), ("12345", Finish::Stop, true));
+}
+
+/// Small ones that would become large are refused at once, and what is made of others is made soon.
+#[test]
+fn schemas_take_little_time() {
+    let start = std::time::Instant::now();
+    let mut chain = String::new();
+    for at in 0..25 {
+        let next = format!(r##"{{"$ref": "#/$defs/d{}"}}"##, at + 1);
+        chain += &format!(r#""d{at}": {{"allOf": [{next}, {next}]}}, "#);
+    }
+    chain += r#""d25": {"type": "string", "pattern": "a.*b"}"#;
+    for schema in [
+        format!(r##"{{"$ref": "#/$defs/d0", "$defs": {{{chain}}}}}"##),
+        r#"{"type": "integer", "multipleOf": 1000003}"#.into(),
+        r#"{"allOf": [{"multipleOf": 97}, {"multipleOf": 89}, {"multipleOf": 83}]}"#.into(),
+    ] {
+        let refused = Grammar::json_schema(&schema).unwrap_err().to_string();
+        assert!(refused.contains("becomes too large"), "{refused}");
+    }
+    assert!(start.elapsed().as_millis() < 500, "{:?}", start.elapsed());
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::{bench, model, report};
 use expose::{Exposed, Origin};
 use recorded::Recorded;
-use torchlet::{FileAccess, Module, ModuleBuilder, RunOn, Tensor, Value};
+use torchlet::{FileAccess, Limits, Module, ModuleBuilder, RunOn, Tensor, Value};
 use torchlet_devtools::Difference;
 
 /// What the process ends with when values differ.
@@ -108,6 +108,7 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
         tune: None,
         compile_cache: Some("off".into()),
         memory_limit: arguments.memory_limit,
+        jump_limit: Limits::HOST.backward_jumps,
     };
     if way != Way::Kernels {
         return model::builder(&options);

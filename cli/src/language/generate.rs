@@ -5,9 +5,7 @@ use super::options::{GenerateArguments, StatsForm};
 use super::{open, stop_on_interrupt};
 use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
-#[cfg(feature = "grammar")]
-use torchlet::llm::Finish;
-use torchlet::llm::{Generation, GenerationConfig, Input};
+use torchlet::llm::{Finish, Generation, GenerationConfig, Input};
 
 /// Generates text behind a prompt, and shows it as it comes.
 pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
@@ -64,21 +62,23 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     if std::io::stdout().is_terminal() || !generation.text.ends_with('\n') {
         let _ = show("\n");
     }
-    #[cfg(feature = "grammar")]
-    if arguments.sampling.json_schema.is_some() {
-        let limit = runner.metadata().max_context_len;
-        match generation.finish {
-            Finish::Length => anstream::eprintln!(
-                "the text is cut off before it fits the schema: give it more tokens, with --max-new-tokens or --seq-len"
-            ),
-            Finish::Context => anstream::eprintln!(
-                "the text is cut off before it fits the schema: the context of {limit} tokens is full"
-            ),
-            _ => {}
-        }
-    }
+    show_misfit(&generation, runner.metadata().max_context_len);
     show_stats(arguments.sampling.stats, &generation);
     Ok(())
+}
+
+/// Says where a text ended before it fits its schema.
+pub(super) fn show_misfit(generation: &Generation, limit: usize) {
+    if generation.fits {
+        return;
+    }
+    let why = match generation.finish {
+        Finish::Length => "give it more tokens, with --max-new-tokens or --seq-len".into(),
+        Finish::Context => format!("the context of {limit} tokens is full"),
+        Finish::Stop => "a text of --stop ended it".into(),
+        _ => "it was stopped".into(),
+    };
+    anstream::eprintln!("the text is cut off before it fits the schema: {why}");
 }
 
 fn read_prompt() -> Result<String, Failure> {

@@ -15,13 +15,11 @@ mod transcribe;
 pub(crate) use bench::bench;
 pub(crate) use chat::chat;
 pub(crate) use generate::generate;
-#[cfg(feature = "serve")]
-pub(crate) use options::ServeArguments;
 pub(crate) use options::{
     BenchLlmArguments, ChatArguments, GenerateArguments, TranscribeArguments,
 };
 #[cfg(feature = "serve")]
-pub(crate) use serve::serve;
+pub(crate) use serve::{ServeArguments, serve};
 pub(crate) use transcribe::transcribe;
 
 use crate::failure::Failure;

@@ -128,7 +128,7 @@ impl LanguageOptions {
     }
 }
 
-fn template_argument(text: &str) -> Result<(String, String), String> {
+pub(super) fn template_argument(text: &str) -> Result<(String, String), String> {
     let (name, json) = text.split_once('=').ok_or("it should be a name, '=' and JSON")?;
     let refuse = |error| format!("{error}; a text stands in quotes, as in {name}='\"...\"'");
     TemplateArguments::default().set(name, json).map_err(refuse)?;
@@ -290,47 +290,4 @@ pub(crate) struct BenchLlmArguments {
     /// Print one JSON object a line for each length
     #[arg(long)]
     pub(crate) json: bool,
-}
-
-#[cfg(feature = "serve")]
-#[derive(Debug, Args)]
-pub(crate) struct ServeArguments {
-    #[command(flatten)]
-    pub(crate) language: LanguageOptions,
-    #[command(flatten)]
-    pub(crate) template: TemplateOptions,
-    /// Where to listen; 0.0.0.0 is for everyone on the network
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
-    pub(crate) host: String,
-    /// The port; 0 takes any that is free
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
-    pub(crate) port: u16,
-    /// A name of this server besides those of this machine, where a proxy uses one; may be given several times. Others are refused while the server is for this machine alone
-    #[arg(long, value_name = "NAME")]
-    pub(crate) allow_host: Vec<String>,
-    /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or nothing]
-    #[arg(long, value_name = "KEY")]
-    pub(crate) api_key: Option<String>,
-    /// The model's name [default: that of its file]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// Requests that are worked on at once, each with a cache of its own
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub(crate) sessions: u16,
-    /// Subtracted from the values of pictures, which are from 0 to 1: one number, or one for each channel
-    #[arg(long, value_name = "M,...", value_delimiter = ',', allow_hyphen_values = true)]
-    pub(crate) mean: Vec<f32>,
-    /// What the values of pictures are divided by, behind that
-    #[arg(long, value_name = "S,...", value_delimiter = ',')]
-    pub(crate) std: Vec<f32>,
-    #[command(flatten)]
-    pub(crate) tiling: TilingOptions,
-    /// Requests that may wait for those
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
-    pub(crate) queue: u32,
-    /// Connections at once
-    #[arg(long, value_name = "N", default_value_t = 512)]
-    pub(crate) connections: usize,
 }

@@ -85,6 +85,8 @@ fn errors_are_one_sentence_with_a_way_out() {
     assert!(error(&["run", ADD, "--image", "digits/image_2.png"]).contains("takes an image"));
     assert!(error(&["run", "digits/digits.pte"]).contains("--random"));
     assert!(error(&["run", ADD, "--ones", "--memory-limit", "0"]).contains("--memory-limit"));
+    let looping = ["run", "programs/map.bpte", "--random", "--jump-limit"];
+    assert!(error(&[&looping[..], &["2"]].concat()).contains("--jump-limit"));
     let unplanned = error(&["run", "digits/digits_external.pte", "--ones"]);
     assert!(unplanned.contains("--data") || unplanned.contains("not registered"), "{unplanned}");
 }

@@ -133,7 +133,7 @@ fn a_server_writes_several_texts() {
         assert_eq!(&said.collect::<String>(), text);
     }
     let metrics = server.ask("GET", "/metrics", "", "").1;
-    assert!(metrics.contains("\ntorchlet_generations_total 10\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_total{model=\"fp32\"} 10\n"), "{metrics}");
 }
 
 /// What was said is not said again where that costs enough, by requests and by options alike.

@@ -2,6 +2,7 @@
 #![cfg(feature = "serve")]
 
 mod answers;
+mod models;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -117,7 +118,16 @@ fn errors_say_the_way_out() {
     assert!(error.contains("XnnpackBackend; --backend cpu"), "{error}");
     let schema = r#"{"type": "array", "items": {"type": "integer"}, "minItems": 40}"#;
     let cut = ["generate", MODEL, "--prompt", "x", "--json-schema", schema, "-n", "5"];
-    assert!(told(&cut).contains("cut off before it fits the schema"), "{}", told(&cut));
+    let cut = told(&cut);
+    assert!(cut.contains("before it fits the schema: give it more tokens"), "{cut}");
+    let sevens = r#"{"type": "array", "items": {"const": 7}, "minItems": 40}"#;
+    let ended = ["generate", MODEL, "--prompt", "x", "--json-schema", sevens, "--stop", ","];
+    let ended = told(&ended);
+    assert!(ended.contains("before it fits the schema: a text of --stop"), "{ended}");
+    // What is as long as it may be may be whole.
+    let digits = r#"{"type": "integer", "minimum": 0}"#;
+    let whole = ["generate", MODEL, "--prompt", "x", "--json-schema", digits];
+    assert_eq!(told(&[&whole[..], &["-n", "1", "--temperature", "0"]].concat()), "");
 }
 
 /// What changes nothing is refused, rather than passed over.
@@ -328,8 +338,11 @@ fn a_server_answers_as_openai_does() {
     assert_eq!(head("origin: http://evil.example\r\nauthorization: Bearer secret\r\n"), "403");
     assert_eq!(head("authorization: Bearer wrong\r\n"), "401");
     let metrics = server.ask("GET", "/metrics", "secret", "").1;
-    assert!(metrics.contains("\ntorchlet_generations_total 4\n"), "{metrics}");
-    assert!(metrics.contains("\ntorchlet_generations_failed_total 2\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_total{model=\"small\"} 4\n"), "{metrics}");
+    assert!(
+        metrics.contains("\ntorchlet_generations_failed_total{model=\"small\"} 2\n"),
+        "{metrics}"
+    );
 }
 
 /// A client that leaves ends what was generated for it.
@@ -346,7 +359,10 @@ fn whoever_leaves_frees_the_session() {
     let body = json!({"prompt": "a", "max_tokens": 1});
     assert_eq!(server.complete("/v1/completions", &body).0, 200);
     let metrics = server.ask("GET", "/metrics", "", "").1;
-    assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
+    assert!(
+        metrics.contains("\ntorchlet_generations_abandoned_total{model=\"fp32\"} 1\n"),
+        "{metrics}"
+    );
 }
 
 /// What is being said is said to its end, where a service manager ends the server.
@@ -400,7 +416,7 @@ fn sessions_work_beside_each_other() {
     assert!(expected().starts_with(answer["choices"][0]["text"].as_str().unwrap()), "{answer}");
     let metrics = server.ask("GET", "/metrics", "", "").1;
     // The other is still being told.
-    assert!(metrics.contains("\ntorchlet_generations_total 1\n"), "{metrics}");
+    assert!(metrics.contains("\ntorchlet_generations_total{model=\"fp32\"} 1\n"), "{metrics}");
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("[DONE]"));
@@ -531,9 +547,9 @@ fn whoever_leaves_the_queue_costs_nothing() {
     }
     // The session looks at the last one once the others have all of their text.
     let is_idle = |metrics: &String| {
-        ["waiting", "running"]
-            .iter()
-            .all(|what| metrics.contains(&format!("\ntorchlet_generations_{what} 0\n")))
+        ["waiting", "running"].iter().all(|what| {
+            metrics.contains(&format!("\ntorchlet_generations_{what}{{model=\"fp32\"}} 0\n"))
+        })
     };
     let metrics = (0..200)
         .map(|_| {
@@ -542,6 +558,9 @@ fn whoever_leaves_the_queue_costs_nothing() {
         })
         .find(is_idle)
         .unwrap();
-    assert!(metrics.contains("\ntorchlet_generations_abandoned_total 1\n"), "{metrics}");
-    assert!(metrics.contains("\ntorchlet_generations_total 6\n"), "{metrics}");
+    assert!(
+        metrics.contains("\ntorchlet_generations_abandoned_total{model=\"fp32\"} 1\n"),
+        "{metrics}"
+    );
+    assert!(metrics.contains("\ntorchlet_generations_total{model=\"fp32\"} 6\n"), "{metrics}");
 }

@@ -1,6 +1,7 @@
 //! JSON in templates.
 
-use super::{pay_for_bytes, python};
+use super::limits::pay_for_bytes;
+use super::python;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{ErrorKind, State, Value};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Values as Python writes them, for which Hugging Face's templates are made.
 
-use super::{pay_for_bytes, pay_for_parts, pay_for_text};
+use super::fields::{Fields, Style};
+use super::limits::{pay_for_bytes, pay_for_parts, pay_for_text};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
-use minijinja::{Error, State, Value};
+use minijinja::{Error, ErrorKind, State, Value};
 
 /// `str(value)`. Fuel is taken before there is a text.
 pub(super) fn text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
@@ -165,7 +166,7 @@ pub(super) fn method(
             Ok(text.strip_suffix(suffix).unwrap_or(text).into())
         }
         ("format", Some(text), _) => {
-            pay_for_format(state, text, args)?;
+            pay_for_format(state, text, Style::Braces, args)?;
             minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
         }
         _ => {
@@ -177,44 +178,35 @@ pub(super) fn method(
     }
 }
 
-/// Takes fuel for what Python's `str.format` may write, before it does: an argument as often as there are fields, as wide as they say.
-fn pay_for_format(state: &State<'_, '_>, text: &str, args: &[Value]) -> Result<(), Error> {
-    /// What a number takes, about.
-    const NUMBER: usize = 64;
+/// Takes fuel for what filling in fields may write, before it does: an argument as often as there are fields, as wide as they say.
+fn pay_for_format(
+    state: &State<'_, '_>,
+    text: &str,
+    style: Style,
+    args: &[Value],
+) -> Result<(), Error> {
+    /// The most that a number takes: 1.8e308 with all of its digits, and separators.
+    const NUMBER: usize = 420;
     /// What fills a field up may be any character.
     const FILLING: usize = 4;
+    /// The widest that a field can be: precisions beyond this have no meaning in Rust.
+    const WIDEST: usize = 65_535;
+    let fields = Fields::of(text, style);
+    if fields.largest > WIDEST {
+        let message = format!(
+            "a field of '{}' is wider than {WIDEST}",
+            text.chars().take(40).collect::<String>()
+        );
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
     let mut longest = NUMBER;
     for argument in args {
         pay_for_text(state, argument)?;
         let written = argument.as_str().map_or_else(|| argument.to_string().len(), str::len);
         longest = longest.max(written);
     }
-    let fields = text.matches('{').count();
-    let filling = if fields == 0 { 0 } else { asked_for(text).saturating_mul(FILLING) };
-    pay_for_bytes(state, fields.saturating_mul(longest).saturating_add(filling))
-}
-
-/// The sum of the numbers in a text that could be widths and precisions of fields: those behind a colon, an alignment or a point, and flags. It may count
-/// numbers beside fields, as it need not know where fields end.
-fn asked_for(text: &str) -> usize {
-    let (mut sum, mut number, mut counts) = (0usize, 0usize, false);
-    // A last character that is no digit ends a last number.
-    for character in text.chars().chain(['}']) {
-        if let Some(digit) = character.to_digit(10) {
-            number = number.saturating_mul(10).saturating_add(digit as usize);
-            continue;
-        }
-        if counts {
-            sum = sum.saturating_add(number);
-        }
-        number = 0;
-        counts = match character {
-            ':' | '<' | '>' | '^' | '=' | '.' => true,
-            '+' | '-' | ' ' | '#' | 'z' | ',' | '_' => counts,
-            _ => false,
-        };
-    }
-    sum
+    let filling = fields.sum.saturating_mul(FILLING);
+    pay_for_bytes(state, fields.count.saturating_mul(longest).saturating_add(filling))
 }
 
 /// The filter `batch`, which fills the last of its lists up with copies of a value.
@@ -273,8 +265,7 @@ pub(super) fn format(
     value: &Value,
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
-    for argument in args.iter() {
-        pay_for_text(state, argument)?;
-    }
+    let values: Vec<Value> = args.iter().map(|argument| (**argument).clone()).collect();
+    pay_for_format(state, value.as_str().unwrap_or_default(), Style::Percent, &values)?;
     minijinja::filters::format(state, value, args)
 }

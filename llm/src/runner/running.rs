@@ -102,6 +102,7 @@ impl Runner {
         let tokenizer = self.tokenizer.clone();
         let mut output = Output::new(&tokenizer, &self.context, &config.stop, on_text);
         let (most, reason) = self.room(config);
+        let mut is_cut = false;
         loop {
             // A token that is chosen already is given yet.
             let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
@@ -147,15 +148,17 @@ impl Runner {
             (self.on_token)(token, told.as_ref());
             logprobs.extend(told);
             let ends = !config.ignore_eos && self.metadata.eos_ids.contains(&token);
-            if ends || !output.push(token) || !form.accept(token)? {
+            is_cut = !ends && !output.push(token);
+            if ends || is_cut || !form.accept(token)? {
                 finish = Finish::Stop;
                 break;
             }
         }
         let text = output.finish();
+        let fits = form.fits(is_cut.then_some(text.as_str()));
         stats.execution = feeding.execution;
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
-        Ok(Generation { text, tokens, logprobs, finish, stats })
+        Ok(Generation { text, tokens, logprobs, finish, fits, stats })
     }
 }

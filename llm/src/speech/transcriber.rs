@@ -259,7 +259,8 @@ impl Transcriber {
         }
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();
-        let generation = Generation { text, tokens, logprobs: Vec::new(), finish, stats };
+        let (logprobs, fits) = (Vec::new(), true);
+        let generation = Generation { text, tokens, logprobs, finish, fits, stats };
         Ok(Transcription { generation, segments, language })
     }
 
@@ -312,6 +313,8 @@ impl Transcriber {
             };
         }
         let first = self.tokens.start.ok_or(Error::NoPrompt)?;
+        // It may be fed at once.
+        Error::check_known(&[first], self.metadata.vocab_size, 0)?;
         if language.is_none() && !self.tokens.languages.is_empty() {
             *language = self.detect(first, heard, stats)?;
         }

@@ -11,6 +11,38 @@ const BYTE_LEVEL: &str =
 /// No token begins with it, as it would have to if words of a vocabulary of words were put together.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
+/// Steps of each part: those of models have ten at most, and each goes through the whole of a text.
+const MAX_STEPS: usize = 100;
+/// Special tokens of a template, which are put into order.
+const MAX_TEMPLATE: usize = 4096;
+
+/// Refuses what would keep who reads the file, or a text, busy for long.
+fn check_counts(file: &Value) -> Result<(), String> {
+    let within = |what: &str, count: usize, most: usize| match count > most {
+        true => Err(format!("its {what} has {count} parts, more than {most}")),
+        false => Ok(()),
+    };
+    let parts = [
+        ("normalizer", "normalizers"),
+        ("pre_tokenizer", "pretokenizers"),
+        ("post_processor", "processors"),
+        ("decoder", "decoders"),
+    ];
+    for (name, list) in parts {
+        let steps = flat(&file[name], list);
+        within(name, steps.len(), MAX_STEPS)?;
+        for step in steps {
+            let tokens = step["special_tokens"].as_object().map_or(0, Map::len);
+            within("template", tokens, MAX_TEMPLATE)?;
+            for list in ["single", "pair"] {
+                let count = step[list].as_array().map_or(0, Vec::len);
+                within("template", count, MAX_TEMPLATE)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A file in those words.
 #[derive(Debug)]
 pub(super) struct Rewritten {
@@ -23,6 +55,7 @@ pub(super) struct Rewritten {
 
 /// The file in those words. The lists of added tokens and of scores stay what they are.
 pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
+    check_counts(file)?;
     let mut normalizer = Vec::new();
     for step in flat(&file["normalizer"], "normalizers") {
         normalize(step, &mut normalizer);

@@ -155,6 +155,20 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
     Ok(Head { request: Request { method, path, token, host, origin, length, body }, expects })
 }
 
+/// A part of a path, whose odd characters may be written as `%` and two digits.
+pub(super) fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&first, behind)) = rest.split_first() {
+        let code =
+            behind.get(..2).filter(|code| first == b'%' && code.iter().all(u8::is_ascii_hexdigit));
+        let code =
+            code.and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        rest = if code.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
+        bytes.push(code.unwrap_or(first));
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
@@ -233,6 +247,19 @@ mod tests {
         for (value, token) in [("bearer a", Some("a")), ("Basic a", None), ("Bearer", None)] {
             let head = parse(format!("GET / HTTP/1.1\r\nauthorization: {value}").as_bytes());
             assert_eq!(head.unwrap().request.token.as_deref(), token);
+        }
+    }
+
+    #[test]
+    fn names_in_paths_are_read() {
+        for (text, expected) in [
+            ("a-b.c", "a-b.c"),
+            ("a%20b%2Fc%3a1", "a b/c:1"),
+            ("%", "%"),
+            ("%2", "%2"),
+            ("%+1%zz", "%+1%zz"),
+        ] {
+            assert_eq!(decoded(text), expected);
         }
     }
 

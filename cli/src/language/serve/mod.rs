@@ -1,22 +1,25 @@
-//! `torchlet serve`: a language model behind OpenAI's API.
+//! `torchlet serve`: language models behind OpenAI's API.
 //!
 //! A thread for each connection, up to a limit, reads one request and writes one answer (`http.rs`); requests for text wait in a queue of
-//! limited length for one of the sessions (`jobs.rs`). All of it is threads and sockets of the standard library: a model that takes milliseconds for a
+//! limited length for one of the sessions of a model (`models.rs`, `jobs.rs`). All of it is threads and sockets of the standard library: a model that takes milliseconds for a
 //! token on one machine has hundreds of clients at most, and each costs a stack.
 
 mod guard;
 mod http;
 mod jobs;
+mod metrics;
+mod models;
 mod openai;
+mod options;
 mod pictures;
 
-use super::open_with_template;
-use super::options::ServeArguments;
+pub(crate) use options::ServeArguments;
+
 use crate::failure::Failure;
-use crate::language::pictures::PictureForm;
 use guard::{Bodies, Guard};
 use http::Request;
-use jobs::{Counts, Event, Queue, Waiting};
+use jobs::{Event, Waiting};
+use models::{Models, Served};
 use openai::{Answer, Completion};
 use serde_json::json;
 use std::net::{TcpListener, TcpStream};
@@ -24,7 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use torchlet::llm::Tokenizer;
 
 const PAGE: &str = include_str!("page.html");
 /// The variable with what clients have to show.
@@ -38,45 +40,27 @@ const PEEK: Duration = Duration::from_millis(200);
 const GRACE: Duration = Duration::from_secs(20);
 
 struct Server {
-    name: String,
+    models: Models,
     guard: Guard,
     bodies: Bodies,
     /// Held while a body becomes values, which take a hundred times as much: of one at a time.
     reading: Mutex<()>,
     created: u64,
-    queue: Queue,
-    tokenizer: Arc<Tokenizer>,
     requests: AtomicU64,
     connections: AtomicUsize,
     stopping: AtomicBool,
 }
 
-/// Serves a model until Ctrl-C.
+/// Serves models until Ctrl-C.
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
-    let runner = open_with_template(&arguments.language, &arguments.template)?;
-    let (mean, std) = (arguments.mean.clone(), arguments.std.clone());
-    let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
-    if let Some(info) = runner.image_input() {
-        form.check(info)?;
-    } else if !form.mean.is_empty() || !form.std.is_empty() || form.tiling.is_some() {
-        return Err(Failure::new(
-            "--mean, --std and --tiling are for pictures, and the program takes none: it has no vision_encoder",
-        ));
-    }
-    let (tokenizer, mut sessions) = (runner.tokenizer().clone(), Vec::new());
-    for _ in 1..arguments.sessions {
-        sessions.push(runner.session()?);
-    }
-    sessions.push(runner);
-    let name =
-        arguments.language.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let models = Models::open(arguments)?;
     let address = (arguments.host.as_str(), arguments.port);
     let listener = TcpListener::bind(address).map_err(|error| {
         Failure::new(format!("cannot listen on {}:{}: {error}", arguments.host, arguments.port))
     })?;
     let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
     let server = Arc::new(Server {
-        name: arguments.name.clone().unwrap_or(name),
+        models,
         guard: Guard::new(
             arguments
                 .api_key
@@ -88,8 +72,6 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         bodies: Bodies::default(),
         reading: Mutex::default(),
         created: openai::now(),
-        queue: Queue::new(sessions, arguments.queue as usize, &form),
-        tokenizer,
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
         stopping: AtomicBool::new(false),
@@ -119,7 +101,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     }
     drop(listener);
     let end = Instant::now() + GRACE;
-    let is_busy = || !server.queue.is_idle() || server.connections.load(Ordering::Relaxed) > 0;
+    let is_busy = || !server.models.are_idle() || server.connections.load(Ordering::Relaxed) > 0;
     while is_busy() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -183,21 +165,30 @@ impl Server {
         };
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/") => http::respond(stream, 200, "text/html; charset=utf-8", PAGE.as_bytes()),
-            ("GET", "/health") if self.queue.is_alive() => {
+            ("GET", "/health") if self.models.are_alive() => {
                 http::respond(stream, 200, JSON, br#"{"status":"ok"}"#)
             }
             ("GET", "/health") => http::respond(stream, 503, JSON, br#"{"status":"failed"}"#),
             ("GET", "/metrics") => {
-                http::respond(stream, 200, "text/plain; version=0.0.4", self.metrics().as_bytes())
+                let metrics = metrics::of(&self.requests, &self.connections, &self.models);
+                http::respond(stream, 200, "text/plain; version=0.0.4", metrics.as_bytes())
             }
             ("GET", "/v1/models") => {
-                let list = json!({"object": "list", "data": [self.model()]});
+                let all: Vec<_> = self.models.iter().map(|model| self.tell(model)).collect();
+                let list = json!({"object": "list", "data": all});
                 http::respond(stream, 200, JSON, list.to_string().as_bytes())
             }
             ("POST", "/v1/chat/completions") => self.complete(stream, &request, true),
             ("POST", "/v1/completions") => self.complete(stream, &request, false),
-            ("GET", path) if path.strip_prefix("/v1/models/") == Some(&self.name) => {
-                http::respond(stream, 200, JSON, self.model().to_string().as_bytes())
+            ("GET", path) if path.starts_with("/v1/models/") => {
+                let name = path.strip_prefix("/v1/models/").unwrap_or_default();
+                match self.models.named(&http::decoded(name)) {
+                    Ok(model) => {
+                        let told = self.tell(model).to_string();
+                        http::respond(stream, 200, JSON, told.as_bytes())
+                    }
+                    Err(refusal) => refuse(stream, &refusal),
+                }
             }
             (
                 _,
@@ -212,8 +203,8 @@ impl Server {
         }
     }
 
-    fn model(&self) -> serde_json::Value {
-        json!({"id": self.name, "object": "model", "created": self.created, "owned_by": "torchlet"})
+    fn tell(&self, model: &Served) -> serde_json::Value {
+        json!({"id": model.name, "object": "model", "created": self.created, "owned_by": "torchlet"})
     }
 
     fn complete(
@@ -230,15 +221,19 @@ impl Server {
             Ok(request) => request,
             Err(message) => return fail(stream, 400, &message, None),
         };
+        let model = match self.models.asked_for(request.model.as_deref()) {
+            Ok(model) => model,
+            Err(refusal) => return refuse(stream, &refusal),
+        };
         let (is_chat, streams, include_usage) =
             (request.is_chat(), request.stream, request.include_usage);
         let (choices, tells_logprobs) = (request.choices, request.config.logprobs.is_some());
         let (tools, calls_several) = (request.tools.clone(), request.calls_several);
-        if !self.queue.is_alive() {
+        if !model.queue.is_alive() {
             return fail(stream, 503, "the model failed, and could not be loaded again", None);
         }
         let is_stopping = self.stopping.load(Ordering::Relaxed);
-        let waiting = if is_stopping { None } else { self.queue.push(request) };
+        let waiting = if is_stopping { None } else { model.queue.push(request) };
         let Some(Waiting { events, .. }) = &waiting else {
             return fail(stream, 429, "too many requests wait already", Some("queue_full"));
         };
@@ -246,84 +241,19 @@ impl Server {
         let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
         let created = openai::now();
         let answer = Answer {
-            model: &self.name,
+            model: &model.name,
             id,
             created,
             is_chat,
             tools,
             calls_several,
             tells_logprobs,
-            tokenizer: &self.tokenizer,
+            tokenizer: &model.tokenizer,
         };
         match streams {
             true => stream_answer(stream, &answer, events, choices, include_usage),
             false => whole_answer(stream, &answer, events, choices),
         }
-    }
-
-    fn metrics(&self) -> String {
-        let Counts {
-            sessions,
-            waiting,
-            running,
-            done,
-            failed,
-            abandoned,
-            prompt_tokens,
-            generated_tokens,
-            busy_microseconds,
-        } = &*self.queue.counts;
-        let gauge = |count: &AtomicUsize| count.load(Ordering::Relaxed) as f64;
-        let counter = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
-        let lines = [
-            ("requests_total", "counter", "Requests of all kinds.", counter(&self.requests)),
-            ("connections", "gauge", "Connections that are open.", gauge(&self.connections)),
-            ("sessions", "gauge", "Sessions that work on requests.", gauge(sessions)),
-            ("generations_waiting", "gauge", "Requests for text that wait.", gauge(waiting)),
-            (
-                "generations_running",
-                "gauge",
-                "Requests for text that are worked on.",
-                gauge(running),
-            ),
-            ("generations_total", "counter", "Texts that were generated.", counter(done)),
-            (
-                "generations_failed_total",
-                "counter",
-                "Requests for text that failed.",
-                counter(failed),
-            ),
-            (
-                "generations_abandoned_total",
-                "counter",
-                "Requests whose client left.",
-                counter(abandoned),
-            ),
-            (
-                "prompt_tokens_total",
-                "counter",
-                "Tokens of prompts that were fed.",
-                counter(prompt_tokens),
-            ),
-            (
-                "generated_tokens_total",
-                "counter",
-                "Tokens that were generated.",
-                counter(generated_tokens),
-            ),
-            (
-                "generation_seconds_total",
-                "counter",
-                "Time that generating took.",
-                counter(busy_microseconds) / 1e6,
-            ),
-        ];
-        lines
-            .iter()
-            .map(|(name, kind, help, value)| {
-                format!("# HELP torchlet_{name} {help}\n# TYPE torchlet_{name} {kind}\ntorchlet_{name} {value}\n")
-            })
-            .collect()
     }
 }
 
@@ -334,6 +264,10 @@ fn fail(
     code: Option<&str>,
 ) -> std::io::Result<()> {
     http::respond(stream, status, JSON, openai::error(status, message, code).to_string().as_bytes())
+}
+
+fn refuse(stream: &mut TcpStream, refusal: &models::Refusal) -> std::io::Result<()> {
+    fail(stream, refusal.status, &refusal.message, refusal.code)
 }
 
 fn failed(stream: &mut TcpStream, message: &str, is_theirs: bool) -> std::io::Result<()> {

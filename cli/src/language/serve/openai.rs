@@ -26,6 +26,8 @@ pub(super) enum Prompt {
 /// A request for text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Completion {
+    /// The model that is asked.
+    pub(super) model: Option<String>,
     pub(super) prompt: Prompt,
     pub(super) config: GenerationConfig,
     /// How many texts are wanted.
@@ -43,8 +45,7 @@ pub(super) struct Completion {
 }
 
 /// Fields that change nothing about the answer of this server.
-const WITHOUT_EFFECT: [&str; 9] = [
-    "model",
+const WITHOUT_EFFECT: [&str; 8] = [
     "user",
     "store",
     "metadata",
@@ -91,6 +92,11 @@ impl Completion {
             }
         }
         let mut fields = Fields(fields);
+        // Where there is one model, it is that, whatever stands there.
+        let model = fields.0.remove("model").map(|model| match model {
+            Value::String(name) => name,
+            other => other.to_string(),
+        });
         #[cfg(not(feature = "grammar"))]
         fields.refuse_grammars()?;
         let prompt = match is_chat {
@@ -153,6 +159,7 @@ impl Completion {
             return Err(format!("'{name}' is not known"));
         }
         Ok(Completion {
+            model,
             prompt,
             config,
             choices,

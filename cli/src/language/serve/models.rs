@@ -1,0 +1,113 @@
+//! The models that are served, each with a queue, sessions and a tokenizer of its own.
+
+use super::jobs::Queue;
+use super::options::{Described, ServeArguments};
+use crate::failure::Failure;
+use crate::language::open_with_template;
+use crate::language::pictures::PictureForm;
+use std::sync::Arc;
+use torchlet::llm::{Runner, Tokenizer};
+
+/// A model.
+pub(super) struct Served {
+    pub(super) name: String,
+    pub(super) queue: Queue,
+    pub(super) tokenizer: Arc<Tokenizer>,
+}
+
+/// All models, of which there is one at least.
+pub(super) struct Models(Vec<Served>);
+
+/// Why a request has no model: how it is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    pub(super) message: String,
+    pub(super) code: Option<&'static str>,
+}
+
+/// Characters of a name that are told when there is no such model.
+const MAX_NAME: usize = 100;
+
+impl Models {
+    pub(super) fn open(arguments: &ServeArguments) -> Result<Self, Failure> {
+        let form = PictureForm {
+            mean: arguments.mean.clone(),
+            std: arguments.std.clone(),
+            tiling: arguments.tiling.tiling(),
+        };
+        let described = arguments.described()?;
+        // All are read before any waits for requests.
+        let mut opened = Vec::new();
+        for Described { name, language, template } in &described {
+            let fail = |failure: Failure| match described.len() {
+                1 => failure,
+                _ => Failure::new(format!("{name}: {failure}")),
+            };
+            let runner = open_with_template(language, template).map_err(fail)?;
+            if let Some(info) = runner.image_input() {
+                form.check(info).map_err(fail)?;
+            }
+            opened.push((name.clone(), runner));
+        }
+        let has_form = !form.mean.is_empty() || !form.std.is_empty() || form.tiling.is_some();
+        if has_form && opened.iter().all(|(_, runner)| runner.image_input().is_none()) {
+            let who =
+                if opened.len() == 1 { "the program takes none" } else { "no program takes any" };
+            return Err(Failure::new(format!(
+                "--mean, --std and --tiling are for pictures, and {who}: it has no vision_encoder"
+            )));
+        }
+        let serve = |(name, runner): (String, Runner)| {
+            let (tokenizer, mut sessions) = (runner.tokenizer().clone(), Vec::new());
+            for _ in 1..arguments.sessions {
+                sessions.push(runner.session()?);
+            }
+            sessions.push(runner);
+            let queue = Queue::new(sessions, arguments.queue as usize, &form);
+            Ok(Served { name, queue, tokenizer })
+        };
+        Ok(Models(opened.into_iter().map(serve).collect::<Result<_, Failure>>()?))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Served> {
+        self.0.iter()
+    }
+
+    /// Whether each has a session to work on requests.
+    pub(super) fn are_alive(&self) -> bool {
+        self.iter().all(|model| model.queue.is_alive())
+    }
+
+    /// Whether nothing waits or runs.
+    pub(super) fn are_idle(&self) -> bool {
+        self.iter().all(|model| model.queue.is_idle())
+    }
+
+    /// The model that a request asks for. Where there is one, it need not be named, nor rightly: clients are made for names of others.
+    pub(super) fn asked_for(&self, name: Option<&str>) -> Result<&Served, Refusal> {
+        match (self.0.as_slice(), name) {
+            ([only], _) => Ok(only),
+            (_, Some(name)) => self.named(name),
+            (_, None) => {
+                let message = format!("'model' is missing: this server has {}", self.names());
+                Err(Refusal { status: 400, message, code: None })
+            }
+        }
+    }
+
+    /// The model of this name.
+    pub(super) fn named(&self, name: &str) -> Result<&Served, Refusal> {
+        self.iter().find(|model| model.name == name).ok_or_else(|| {
+            let name: String = name.chars().take(MAX_NAME).collect();
+            let message =
+                format!("the model '{name}' does not exist: this server has {}", self.names());
+            Refusal { status: 404, message, code: Some("model_not_found") }
+        })
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<String> = self.iter().map(|model| format!("'{}'", model.name)).collect();
+        names.join(", ")
+    }
+}

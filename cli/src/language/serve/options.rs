@@ -1,0 +1,324 @@
+//! The command line of `torchlet serve`: which models there are, and what holds for each of them.
+
+use crate::arguments::ModelOptions;
+use crate::failure::Failure;
+use crate::language::options::{LanguageOptions, TemplateOptions, template_argument};
+use crate::language::pictures::TilingOptions;
+use clap::Args;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArguments {
+    /// The programs, .pte. Requests name one of them as its file is called without .pte, or as it is called here. Where there are several, options with
+    /// [MODEL=] are for that model alone, or without it for all
+    #[arg(required = true, value_name = "[NAME=]MODEL")]
+    models: Vec<OsString>,
+    /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
+    #[arg(long, value_name = "[MODEL=]FILE")]
+    shard: Vec<OsString>,
+    /// The tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
+    #[arg(long, short, value_name = "[MODEL=]FILE")]
+    tokenizer: Vec<OsString>,
+    /// The most tokens in the context, in place of what the program says
+    #[arg(long, value_name = "[MODEL=]N")]
+    max_context_len: Vec<OsString>,
+    /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that who asked has gone
+    #[arg(long, value_name = "[MODEL=]N")]
+    max_seq_len: Vec<OsString>,
+    /// The token in front of a text, in place of what the program says
+    #[arg(long, value_name = "[MODEL=]ID")]
+    bos_id: Vec<OsString>,
+    /// A token that ends a text, in place of what the program says; may be given several times
+    #[arg(long, value_name = "[MODEL=]ID")]
+    eos_id: Vec<OsString>,
+    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
+    #[arg(long, value_name = "[MODEL=]FILE")]
+    chat_template: Vec<OsString>,
+    /// Give the template a variable, such as enable_thinking=false; may be given several times
+    #[arg(long, value_name = "[MODEL=]NAME=JSON")]
+    template_argument: Vec<OsString>,
+    /// The name of the only model [default: that of its file]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Requests that each model works on at once, each with a cache of its own
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(super) sessions: u16,
+    /// Requests that may wait for those of a model
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub(super) queue: u32,
+    /// Connections at once
+    #[arg(long, value_name = "N", default_value_t = 512)]
+    pub(super) connections: usize,
+    /// Where to listen; 0.0.0.0 is for everyone on the network
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(super) host: String,
+    /// The port; 0 takes any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    pub(super) port: u16,
+    /// A name of this server besides those of this machine, where a proxy uses one; may be given several times. Others are refused while the server is for this machine alone
+    #[arg(long, value_name = "NAME")]
+    pub(super) allow_host: Vec<String>,
+    /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or nothing]
+    #[arg(long, value_name = "KEY")]
+    pub(super) api_key: Option<String>,
+    /// Subtracted from the values of pictures, which are from 0 to 1: one number, or one for each channel
+    #[arg(long, value_name = "M,...", value_delimiter = ',', allow_hyphen_values = true)]
+    pub(super) mean: Vec<f32>,
+    /// What the values of pictures are divided by, behind that
+    #[arg(long, value_name = "S,...", value_delimiter = ',')]
+    pub(super) std: Vec<f32>,
+    #[command(flatten)]
+    pub(super) tiling: TilingOptions,
+    /// Of which `--data` may be for one model, too, as MODEL=FILE.
+    #[command(flatten)]
+    model_options: ModelOptions,
+}
+
+/// A model, and all that was said of it.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) name: String,
+    pub(super) language: LanguageOptions,
+    pub(super) template: TemplateOptions,
+}
+
+impl ServeArguments {
+    /// The models, each with the options that are for it or for all.
+    pub(super) fn described(&self) -> Result<Vec<Described>, Failure> {
+        let mut models: Vec<(String, PathBuf)> = Vec::new();
+        for text in &self.models {
+            let (name, path) = named(text);
+            if models.iter().any(|(other, _)| *other == name) {
+                return Err(Failure::new(format!(
+                    "two models are called '{name}': give one of them another name, as NAME=FILE"
+                )));
+            }
+            models.push((name, path));
+        }
+        match (&self.name, models.as_mut_slice()) {
+            (Some(name), [(only, _)]) => only.clone_from(name),
+            (Some(_), _) => {
+                return Err(Failure::new(
+                    "--name is for one model: of several, each is named as NAME=FILE",
+                ));
+            }
+            (None, _) => {}
+        }
+        let names: Vec<&str> = models.iter().map(|(name, _)| name.as_str()).collect();
+        let described =
+            models.iter().map(|(name, path)| self.describe(Scope { name, names: &names }, path));
+        described.collect()
+    }
+
+    fn describe(&self, scope: Scope<'_>, path: &Path) -> Result<Described, Failure> {
+        let paths = |values| scope.all(values).into_iter().map(PathBuf::from).collect();
+        if let ([_, _, ..], Some(shard)) = (scope.names, scope.common(&self.shard)) {
+            return Err(Failure::new(format!(
+                "--shard {}: of which model it is a part has to be said, as MODEL=FILE",
+                shard.display()
+            )));
+        }
+        let mut model_options = self.model_options.clone();
+        let data: Vec<OsString> = model_options.data.drain(..).map(OsString::from).collect();
+        model_options.data = paths(&data);
+        let mut arguments = Vec::new();
+        for text in scope.all(&self.template_argument) {
+            let text = text.to_string_lossy();
+            let read = template_argument(&text);
+            arguments.push(
+                read.map_err(|error| {
+                    Failure::new(format!("--template-argument '{text}': {error}"))
+                })?,
+            );
+        }
+        let language = LanguageOptions {
+            model: path.into(),
+            shard: paths(&self.shard),
+            tokenizer: scope.one("tokenizer", &self.tokenizer)?.map(PathBuf::from),
+            max_context_len: scope.number("max-context-len", &self.max_context_len)?,
+            max_seq_len: scope.number("max-seq-len", &self.max_seq_len)?,
+            bos_id: scope.number("bos-id", &self.bos_id)?,
+            eos_id: scope
+                .all(&self.eos_id)
+                .into_iter()
+                .map(|id| number("eos-id", id))
+                .collect::<Result<_, _>>()?,
+            model_options,
+        };
+        let template = TemplateOptions {
+            chat_template: scope.one("chat-template", &self.chat_template)?.map(PathBuf::from),
+            template_argument: arguments,
+        };
+        Ok(Described { name: scope.name.into(), language, template })
+    }
+}
+
+/// A model's name and its file: what stands in front of the first `=`, where that could be a name.
+fn named(text: &OsStr) -> (String, PathBuf) {
+    let path = Path::new(text);
+    let parts = text.to_str().and_then(|text| text.split_once('='));
+    match parts.filter(|(name, _)| !name.is_empty() && !name.contains(['/', '\\'])) {
+        Some((name, path)) if !Path::new(text).is_file() => (name.into(), path.into()),
+        _ => (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path.into()),
+    }
+}
+
+/// Finds what is for one of the models.
+#[derive(Clone, Copy)]
+struct Scope<'a> {
+    name: &'a str,
+    names: &'a [&'a str],
+}
+
+impl<'a> Scope<'a> {
+    /// The model that a value is for, if it is not for all, and the value.
+    fn split<'v>(&self, value: &'v OsStr) -> (Option<&'v str>, &'v OsStr) {
+        let parts = value.to_str().and_then(|text| text.split_once('='));
+        match parts.filter(|(name, _)| self.names.contains(name)) {
+            Some((name, value)) => (Some(name), OsStr::new(value)),
+            None => (None, value),
+        }
+    }
+
+    /// The first value that is for all models.
+    fn common<'v>(&self, values: &'v [OsString]) -> Option<&'v OsStr> {
+        let mut values = values.iter().map(|value| self.split(value));
+        values.find_map(|(name, value)| name.is_none().then_some(value))
+    }
+
+    /// The values that are for this model, or where there are none those for all.
+    fn all<'v>(&self, values: &'v [OsString]) -> Vec<&'v OsStr> {
+        let of = |wanted: Option<&str>| -> Vec<&'v OsStr> {
+            let values = values.iter().map(|value| self.split(value));
+            values.filter(|(name, _)| *name == wanted).map(|(_, value)| value).collect()
+        };
+        let own = of(Some(self.name));
+        if own.is_empty() { of(None) } else { own }
+    }
+
+    /// The same of an option that is given once.
+    fn one<'v>(&self, option: &str, values: &'v [OsString]) -> Result<Option<&'v OsStr>, Failure> {
+        match self.all(values).as_slice() {
+            [] => Ok(None),
+            [only] => Ok(Some(only)),
+            _ => Err(Failure::new(format!(
+                "--{option} is there twice for the model '{}'",
+                self.name
+            ))),
+        }
+    }
+
+    fn number<T: FromStr<Err: std::fmt::Display>>(
+        &self,
+        option: &str,
+        values: &[OsString],
+    ) -> Result<Option<T>, Failure> {
+        self.one(option, values)?.map(|value| number(option, value)).transpose()
+    }
+}
+
+fn number<T: FromStr<Err: std::fmt::Display>>(option: &str, value: &OsStr) -> Result<T, Failure> {
+    let value = value.to_string_lossy();
+    value.parse().map_err(|error| Failure::new(format!("--{option} '{value}': {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ServeArguments,
+    }
+
+    fn described(line: &[&str]) -> Result<Vec<Described>, String> {
+        let line = Line::try_parse_from([&["serve"], line].concat()).map_err(|e| e.to_string())?;
+        line.arguments.described().map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn models_are_called_as_their_files_or_as_they_are_named() {
+        let names = |line: &[&str]| -> Result<_, String> {
+            let models = described(line)?.into_iter();
+            Ok(models.map(|model| (model.name, model.language.model)).collect::<Vec<_>>())
+        };
+        let pair = |name: &str, path: &str| (name.to_owned(), PathBuf::from(path));
+        assert_eq!(names(&["a/b.pte"]), Ok(vec![pair("b", "a/b.pte")]));
+        assert_eq!(names(&["a/b.pte", "--name", "c"]), Ok(vec![pair("c", "a/b.pte")]));
+        assert_eq!(
+            names(&["a/b.pte", "x:1=c/b.pte", "./y=z.pte"]),
+            Ok(vec![pair("b", "a/b.pte"), pair("x:1", "c/b.pte"), pair("y=z", "./y=z.pte")])
+        );
+        for (line, error) in [
+            (&["a/b.pte", "c/b.pte"][..], "two models are called 'b'"),
+            (&["a.pte", "b.pte", "--name", "c"], "--name is for one model"),
+            (&["a.pte", "b.pte", "--shard", "c.pte"], "--shard c.pte: of which model"),
+            (&[], "required"),
+        ] {
+            let found = names(line).unwrap_err();
+            assert!(found.contains(error), "{found}");
+        }
+    }
+
+    #[test]
+    fn options_are_for_one_model_or_for_all() {
+        let line = [
+            "a.pte",
+            "b=x/c.pte",
+            "--tokenizer",
+            "all.json",
+            "--tokenizer",
+            "b=own.json",
+            "--shard",
+            "b=d.pte",
+            "--eos-id",
+            "7",
+            "--eos-id",
+            "b=8",
+            "--eos-id",
+            "b=9",
+            "--max-context-len",
+            "a=64",
+            "--template-argument",
+            "b=x=1",
+            "--template-argument",
+            "y=2",
+            "--data",
+            "a=w.ptd",
+            "--chat-template",
+            "c=t.jinja",
+        ];
+        let [a, b] = described(&line).unwrap().try_into().unwrap();
+        let (a_language, b_language) = (&a.language, &b.language);
+        assert_eq!(a_language.tokenizer.as_deref(), Some(Path::new("all.json")));
+        assert_eq!(b_language.tokenizer.as_deref(), Some(Path::new("own.json")));
+        assert!(a_language.shard.is_empty());
+        assert_eq!(b_language.shard, [Path::new("d.pte")]);
+        assert_eq!((&a_language.eos_id[..], &b_language.eos_id[..]), (&[7][..], &[8, 9][..]));
+        assert_eq!((a_language.max_context_len, b_language.max_context_len), (Some(64), None));
+        assert_eq!(a_language.model_options.data, [Path::new("w.ptd")]);
+        assert!(b_language.model_options.data.is_empty());
+        let one = |name: &str, json: &str| vec![(name.to_owned(), json.to_owned())];
+        assert_eq!(a.template.template_argument, one("y", "2"));
+        assert_eq!(b.template.template_argument, one("x", "1"));
+        // Not a model's name: a file's.
+        let file = Some(Path::new("c=t.jinja"));
+        assert_eq!(a.template.chat_template.as_deref(), file);
+        for (line, error) in [
+            (["a.pte", "--eos-id", "x"], "--eos-id 'x'"),
+            (["a.pte", "--max-seq-len", "a=-1"], "--max-seq-len '-1'"),
+            (["a.pte", "--template-argument", "a=1=2=3"], "--template-argument"),
+        ] {
+            let found = described(&line).unwrap_err();
+            assert!(found.contains(error), "{found}");
+        }
+        let twice = ["a.pte", "--tokenizer", "a=1", "--tokenizer", "a=2"];
+        assert!(described(&twice).unwrap_err().contains("twice for the model 'a'"));
+    }
+}

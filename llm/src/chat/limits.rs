@@ -1,0 +1,191 @@
+//! What templates may take: instructions, bytes and stack.
+
+use crate::error::Error;
+use minijinja::value::ValueKind;
+use minijinja::{State, Value};
+
+/// Instructions that a template may take: those of models have a few hundred for each message.
+pub(super) const FUEL: u64 = 2_000_000;
+/// Bytes that are written for one instruction's fuel, as in what templates have of their own.
+const BYTES_OF_FUEL: usize = 4;
+/// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
+pub(super) const MAX_TEMPLATE: usize = 64 << 10;
+/// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
+/// template, or as all of the fuel, can use; what is not used takes no memory.
+const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
+
+/// Fuel for bytes that are written.
+pub(super) fn pay_for_bytes(state: &State<'_, '_>, bytes: usize) -> Result<(), minijinja::Error> {
+    state.consume_fuel(bytes.div_ceil(BYTES_OF_FUEL) as u64)
+}
+
+/// Takes fuel for all that a list or map holds: it may hold another one twice, and that as well.
+pub(super) fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+    each_part(value, &mut |_| state.consume_fuel(1))
+}
+
+/// The same, and for the texts in it, which are written next.
+pub(super) fn pay_for_text(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
+    each_part(value, &mut |part| {
+        pay_for_bytes(state, part.as_str().map_or(1, |text| text.len().max(1)))
+    })
+}
+
+/// Shows all that a list or map holds, and what that holds.
+fn each_part(
+    value: &Value,
+    show: &mut impl FnMut(&Value) -> Result<(), minijinja::Error>,
+) -> Result<(), minijinja::Error> {
+    let is_map = match value.kind() {
+        ValueKind::Map => true,
+        ValueKind::Seq | ValueKind::Iterable => false,
+        _ => return Ok(()),
+    };
+    for part in value.try_iter()? {
+        show(&part)?;
+        if is_map {
+            let field = value.get_item(&part)?;
+            show(&field)?;
+            each_part(&field, show)?;
+        } else {
+            each_part(&part, show)?;
+        }
+    }
+    Ok(())
+}
+
+/// Does something where there is stack enough for it.
+pub(super) fn with_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, Error> + Send,
+) -> Result<T, Error> {
+    let refuse = |message: String| Err(Error::Template { message });
+    std::thread::scope(|scope| {
+        match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
+            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be read".into())),
+            Err(error) => refuse(format!("there is no thread to read it: {error}")),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ChatTemplate;
+    use super::*;
+
+    #[test]
+    fn endless_templates_end() {
+        let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% set c = b %}{% endfor %}{% endfor %}";
+        assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
+    }
+
+    /// Texts that double take fuel by their length.
+    #[test]
+    fn templates_have_no_memory_without_limit() {
+        let double = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+        for source in [
+            double,
+            "{{ 'a' * 100000000000 }}",
+            "{{ '%99999999999d'|format(1) }}",
+            "{{ '{:>60000000000}'.format(1) }}",
+            "{{ '{0[a]:\u{10ffff}^+#060000000000}'.format({'a': 1}) }}",
+            "{{ '{:.60000000000f}'.format(1.5) }}",
+            "{{ ('{0}' * 60000).format('a' * 4000000) }}",
+        ] {
+            let template = ChatTemplate::new(source, None, None).unwrap();
+            assert!(template.render(&[], true).is_err(), "{source}");
+        }
+        // What the formatter of an integer would panic at.
+        for source in ["{{ '{:.70000f}'.format(1) }}", "{{ '%.70000f'|format(1) }}"] {
+            let error = ChatTemplate::new(source, None, None).unwrap().render(&[], true);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("is wider than 65535"), "{source}: {error}");
+        }
+        // Each has 309 digits.
+        let long = "{{ ('{0:f}' * 100000).format(1e308) }}";
+        let long = ChatTemplate::new(long, None, None).unwrap();
+        assert!(long.render(&[], true).unwrap_err().to_string().contains("fuel"));
+        let narrow = "{{ '{:>4} of {}, {:.2f}'.format(1, 'a', 0.5) }}";
+        let narrow = ChatTemplate::new(narrow, None, None).unwrap();
+        assert_eq!(narrow.render(&[], true).unwrap(), "   1 of a, 0.50");
+        // Numbers that are none of a field's ask for nothing.
+        let dated = "{{ 'Today: 20260101. 1:99999999 {}'.format('a') }}";
+        let dated = ChatTemplate::new(dated, None, None).unwrap();
+        assert_eq!(dated.render(&[], true).unwrap(), "Today: 20260101. 1:99999999 a");
+    }
+
+    /// What holds itself twice, many times over, is written without end.
+    #[test]
+    fn values_that_double_are_refused() {
+        let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
+        for show in [
+            "ns.x|tojson",
+            "ns.x|tojson(indent=2)",
+            "{'a': ns.x}|tojson",
+            "ns.x",
+            "{'a': ns.x}",
+            "ns.x ~ ''",
+            "'' ~ ns.x",
+            "ns.x|string",
+            "ns.x|join",
+            "''.join(ns.x)",
+            "'%s'|format(ns.x)",
+            "ns.x == [ns.x]",
+        ] {
+            let template =
+                ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
+            assert!(template.render(&[], true).is_err(), "{show}");
+        }
+        // Where anything like it is made, it is paid for: what compares values, say, looks at all of it.
+        for make in [
+            "[ns.x, ns.x]",
+            "(ns.x, ns.x)",
+            "ns.x, ns.x",
+            "{'a': ns.x, 'b': [ns.x]}",
+            "dict(a=ns.x, b=ns.x)",
+            "namespace(a=ns.x, b=ns.x)",
+            "[ns.x] * 2",
+            "[ns.x] + [ns.x]",
+            "[ns.x] | batch(2, ns.x) | list",
+        ] {
+            let source = format!(
+                "{{% set ns = namespace(x=[1]) %}}{{% for i in range(60) %}}{{% set ns.x = {make} %}}{{% endfor %}}"
+            );
+            let template = ChatTemplate::new(&source, None, None).unwrap();
+            assert!(template.render(&[], true).is_err(), "{make}");
+        }
+        let parted =
+            "{% set x = 'x' * 50000000 %}{{ range(10000)|list|tojson(separators=('', x)) }}";
+        let parted = ChatTemplate::new(parted, None, None).unwrap();
+        assert!(parted.render(&[], true).is_ok(), "what is not written takes nothing");
+        let deep = "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}";
+        assert!(ChatTemplate::new(deep, None, None).unwrap().render(&[], true).is_err());
+        let often = "{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{% set y = x|tojson %}{% endfor %}";
+        assert!(ChatTemplate::new(often, None, None).unwrap().render(&[], true).is_err());
+    }
+
+    /// What is nested deeply is worked on or refused, and overflows no stack.
+    #[test]
+    fn deep_templates_end() {
+        let room = MAX_TEMPLATE - 64;
+        let (minus, or) = ("-".repeat(room), "1 ~ ".repeat(2000));
+        let filters = "|abs".repeat(2000);
+        for source in [
+            format!("{{{{ {minus}1 }}}}"),
+            format!("{{{{ {or}1 }}}}"),
+            format!("{{{{ 1{filters} }}}}"),
+            format!("{{{{ {}1{} }}}}", "(".repeat(room / 2), ")".repeat(room / 2)),
+            "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}".into(),
+            format!("{{{{ {}1{} }}}}", "[".repeat(room / 2), "]".repeat(room / 2)),
+            format!("{{{{ {}1{} }}}}", "~[".repeat(room / 3), "]".repeat(room / 3)),
+            "{% set ns = namespace(x=[1]) %}{% for a in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}".into(),
+            "{% set ns = namespace(x=[1]) %}{% for a in range(9000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x == ns.x }}{{ ns.x }}".into(),
+        ] {
+            let _ = ChatTemplate::new(&source, None, None)
+                .and_then(|template| template.render(&[], true));
+        }
+        let joined = format!("{{{{ {}1 }}}}", "1~".repeat(room / 2));
+        for long in [" ".repeat(MAX_TEMPLATE + 1), joined] {
+            assert!(ChatTemplate::new(&long, None, None).is_err());
+        }
+    }
+}
