@@ -69,6 +69,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::DYNAMIC_CONVOLUTION => codes::dynamic,
         Operator::DYNAMIC_LINEAR => dynamic::linear,
         Operator::ET_VK_Q8TA_ADD => codes::add,
+        Operator::Q8TA_ADD_FIXED => codes::add_fixed,
         Operator::ET_VK_Q8TA_RELU => codes::relu,
         Operator::Q8TA_LOOKUP => codes::lookup,
         Operator::Q8TA_MUL => codes::mul,
