@@ -96,7 +96,7 @@ fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
-/// Whether a region gains from an operator: the others are as fast as kernels.
+/// Whether a region gains from an operator: the others are as fast as kernels. A sum of codes is ten calls of kernels.
 pub(super) fn is_heavy(operator: Operator) -> bool {
     matches!(
         operator,
@@ -113,6 +113,7 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::ET_VK_Q8TA_LINEAR
             | Operator::DYNAMIC_CONVOLUTION
             | Operator::DYNAMIC_LINEAR
+            | Operator::Q8TA_ADD_FIXED
     )
 }
 
