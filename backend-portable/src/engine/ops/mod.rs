@@ -69,6 +69,7 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::DYNAMIC_CONVOLUTION => codes::dynamic,
         Operator::DYNAMIC_LINEAR => dynamic::linear,
         Operator::ET_VK_Q8TA_ADD => codes::add,
+        Operator::Q8TA_ADD_FIXED => codes::add_fixed,
         Operator::ET_VK_Q8TA_RELU => codes::relu,
         Operator::Q8TA_LOOKUP => codes::lookup,
         Operator::Q8TA_MUL => codes::mul,
@@ -95,7 +96,7 @@ fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
-/// Whether a region gains from an operator: the others are as fast as kernels.
+/// Whether a region gains from an operator: the others are as fast as kernels. A sum of codes is ten calls of kernels.
 pub(super) fn is_heavy(operator: Operator) -> bool {
     matches!(
         operator,
@@ -112,6 +113,7 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::ET_VK_Q8TA_LINEAR
             | Operator::DYNAMIC_CONVOLUTION
             | Operator::DYNAMIC_LINEAR
+            | Operator::Q8TA_ADD_FIXED
     )
 }
 

@@ -1,6 +1,7 @@
 //! Calls over height and width: convolutions, pools and resizing. PyTorch has channels before them, the blob behind.
 
 use super::builder::{Builder, Limits};
+use super::codes::MeanOfCodes;
 use super::schema::{ConvolutionTable, PoolTable, ResizeTable};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
@@ -217,11 +218,16 @@ pub(super) fn mean(
     out: ValueId,
     limits: Option<Limits>,
 ) -> Result<(), Error> {
-    let input = builder.numbers(input)?;
-    let [batch, _, _, channels] = four(&builder.sizes(input)?)?;
+    let sizes = builder.sizes(input)?;
+    let [batch, height, width, channels] = four(&sizes)?;
     let keeps = builder.sizes(out)?.len() == 4;
     let sizes: Vec<usize> =
         if keeps { [batch, 1, 1, channels].to_vec() } else { [batch, channels].to_vec() };
+    let count = height.saturating_mul(width);
+    if let Some(coded) = MeanOfCodes::of(builder, [input, out], count)? {
+        return coded.add(builder, [input, out], keeps, &sizes, limits);
+    }
+    let input = builder.numbers(input)?;
     let dims = builder.ints([1, 2]);
     let (keep, none) = (builder.push(Value::Bool(keeps)), builder.none());
     let found = builder.call(Operator::MEAN_DIM, &[input, dims, keep, none], &sizes)?;

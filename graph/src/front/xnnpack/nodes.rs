@@ -1,6 +1,7 @@
 //! The calls of a blob, one rule for each kind.
 
 use super::builder::{Builder, Limits};
+use super::codes;
 use super::convolution::{Kind, convolution, mean, pool, resize};
 use super::schema::{
     AttentionTable, BinaryTable, CatTable, ConvolutionTable, LinearTable, NodeTable, PadTable,
@@ -212,9 +213,17 @@ fn binary(
     operator: Operator,
     limits: Option<Limits>,
 ) -> Result<(), Error> {
+    let is_sum = matches!(operator, Operator::ADD_TENSOR | Operator::SUB_TENSOR);
+    let ids = [table.first()?, table.second()?, table.output()?];
+    let [first, second, out] = ids.map(|number| builder.id(number));
+    if is_sum
+        && codes::sum(builder, [first?, second?, out?], operator == Operator::SUB_TENSOR, limits)?
+    {
+        return Ok(());
+    }
     let ([first, second], out) = operands(builder, table)?;
     let mut inputs = Vec::from([first, second]);
-    if matches!(operator, Operator::ADD_TENSOR | Operator::SUB_TENSOR) {
+    if is_sum {
         inputs.push(builder.int(1));
     }
     let sizes = builder.sizes(out)?;
