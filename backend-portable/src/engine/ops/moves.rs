@@ -355,7 +355,10 @@ fn lines<T: core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture.
+/// Rows that are written together.
+const TOGETHER: usize = 16;
+
+/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture, or channels of groups by turns.
 fn interleaved<T: Pod, const C: usize>(
     rows: usize,
     from_col: usize,
@@ -367,8 +370,30 @@ fn interleaved<T: Pod, const C: usize>(
         *column = source.get(c * from_col..)?.get(..rows)?;
     }
     let (target, _) = target.get_mut(..rows * C)?.as_chunks_mut::<C>();
-    for (i, row) in target.iter_mut().enumerate().take(rows) {
-        *row = columns.map(|column| column[i]);
+    let mut done = 0;
+    while done < rows {
+        // The last ones once more, where fewer are left.
+        let from = if rows - done >= TOGETHER { done } else { rows.saturating_sub(TOGETHER) };
+        if let Some(place) = target.get_mut(from..)?.first_chunk_mut::<TOGETHER>() {
+            // Loops of known length over arrays, which become moves between vectors.
+            let mut read = [[T::zeroed(); TOGETHER]; C];
+            for c in 0..C {
+                read[c] = *columns[c].get(from..)?.first_chunk::<TOGETHER>()?;
+            }
+            for i in 0..TOGETHER {
+                for c in 0..C {
+                    place[i][c] = read[c][i];
+                }
+            }
+            done = from + TOGETHER;
+            continue;
+        }
+        for i in 0..rows {
+            for c in 0..C {
+                target.get_mut(i)?[c] = columns[c][i];
+            }
+        }
+        done = rows;
     }
     Some(())
 }
@@ -548,7 +573,7 @@ mod tests {
     fn all_ways_copy_the_same() {
         let mut noise = Noise::new(7);
         let pool = ThreadPool::new(2);
-        let cases: [&[[usize; 3]]; 10] = [
+        let cases: [&[[usize; 3]]; 13] = [
             &[],
             &[[20_001, 1, 1]],
             &[[20_001, 3, 2]],
@@ -558,6 +583,10 @@ mod tests {
             &[[301, 1, 301], [301, 301, 1]],
             &[[64, 4_096, 4_096], [64, 1, 64], [64, 64, 1]],
             &[[40, 1_000, 1_200], [1_000, 1, 1]],
+            // Channels of groups by turns: of more than are written together, of fewer, and no whole number of them.
+            &[[30, 116, 116], [58, 1, 2], [2, 58, 1]],
+            &[[30, 10, 12], [5, 1, 2], [2, 5, 1]],
+            &[[900, 51, 51], [17, 1, 3], [3, 17, 1]],
             // A turn of the outermost loop ends behind where the next begins.
             &[[33_000, 1, 2], [2, 33_000, 66_001]],
         ];
