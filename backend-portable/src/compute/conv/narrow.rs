@@ -44,7 +44,7 @@ pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f3
         let (turn, at) = (at % group, at / group);
         let (tap, input) = (at % taps, at / taps * lanes + lane);
         let within = (input / group * filter.group)
-            .saturating_add((input % group ^ turn).saturating_mul(filter.out))
+            .saturating_add(((input % group) ^ turn).saturating_mul(filter.out))
             .saturating_add((input % group).saturating_mul(filter.input))
             .saturating_add(tap.saturating_mul(filter.tap));
         *place = if input < channels { filter.data[within] } else { 0.0 };

@@ -401,9 +401,8 @@ fn copy(source: &[i8], place: &mut [i8], count: usize) -> Option<()> {
         && let (Some(source), Some(place)) = (source.get(..whole), place.get_mut(..whole))
     {
         let source = source.as_chunks::<TOGETHER>().0;
-        let place = place.as_chunks_mut::<TOGETHER>().0;
-        for at in 0..place.len().min(source.len()) {
-            place[at] = source[at];
+        for (place, source) in place.as_chunks_mut::<TOGETHER>().0.iter_mut().zip(source) {
+            *place = *source;
         }
         return Some(());
     }

@@ -355,9 +355,6 @@ fn lines<T: core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Rows that are written together.
-const TOGETHER: usize = 16;
-
 /// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture, or channels of groups by turns.
 fn interleaved<T: Pod, const C: usize>(
     rows: usize,
@@ -370,30 +367,11 @@ fn interleaved<T: Pod, const C: usize>(
         *column = source.get(c * from_col..)?.get(..rows)?;
     }
     let (target, _) = target.get_mut(..rows * C)?.as_chunks_mut::<C>();
-    let mut done = 0;
-    while done < rows {
-        // The last ones once more, where fewer are left.
-        let from = if rows - done >= TOGETHER { done } else { rows.saturating_sub(TOGETHER) };
-        if let Some(place) = target.get_mut(from..)?.first_chunk_mut::<TOGETHER>() {
-            // Loops of known length over arrays, which become moves between vectors.
-            let mut read = [[T::zeroed(); TOGETHER]; C];
-            for c in 0..C {
-                read[c] = *columns[c].get(from..)?.first_chunk::<TOGETHER>()?;
-            }
-            for i in 0..TOGETHER {
-                for c in 0..C {
-                    place[i][c] = read[c][i];
-                }
-            }
-            done = from + TOGETHER;
-            continue;
+    // Counted: what maps arrays is a call where there is no link-time optimization.
+    for (i, row) in target.iter_mut().enumerate().take(rows) {
+        for c in 0..C {
+            row[c] = columns[c][i];
         }
-        for i in 0..rows {
-            for c in 0..C {
-                target.get_mut(i)?[c] = columns[c][i];
-            }
-        }
-        done = rows;
     }
     Some(())
 }
