@@ -254,7 +254,7 @@ impl<T> Tile<'_, T> {
         if !is_inside || rows.is_empty() || cols.is_empty() || cols.end > len {
             return None;
         }
-        let [first, last] = [rows.start, rows.end - 1].map(|row| row.checked_mul(width));
+        let (first, last) = (rows.start.checked_mul(width), (rows.end - 1).checked_mul(width));
         let (first, last) = (first?.checked_add(start)?, last?.checked_add(start)?);
         let end = last.checked_add(cols.end).filter(|end| *end <= parts.len)?;
         let first = first + cols.start;

@@ -45,6 +45,9 @@ pub(super) enum Form {
     Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
     /// Codes of 8 bits of a convolution of each channel for itself.
     Depthwise { taps: usize, channels: usize },
+    /// Codes of 8 bits of a convolution of groups so narrow that several share a vector: taps, channels, and those of a group.
+    #[cfg(target_arch = "x86_64")]
+    Narrow { taps: usize, channels: usize, group: usize },
     /// Codes of 4 bits in groups, the right operand of a product.
     Nibbles { k: usize, n: usize, groups: usize },
     /// The scales of these, or the upper halves of them.
@@ -76,6 +79,8 @@ impl Form {
             Form::Codes { k, n } => &[2, k, n],
             Form::Widened { len } => &[8, len],
             Form::Depthwise { taps, channels } => &[3, taps, channels],
+            #[cfg(target_arch = "x86_64")]
+            Form::Narrow { taps, channels, group } => &[10, taps, channels, group],
             Form::Nibbles { k, n, groups } => &[4, k, n, groups],
             Form::Scales { n, groups, are_upper } => &[5, n, groups, are_upper.into()],
             Form::CodesOfPart { channels, taps } => {

@@ -5,6 +5,7 @@
 //! |----------------------------------------|--------------------------------------------------------------------|
 //! | 1 x 1, stride 1                        | a product on the image in place                                      |
 //! | channels last, weights packed          | `strips.rs`: a product that reads its windows from the image         |
+//! | the same, in groups of 4 or 8          | `narrow.rs`, where a vector holds several groups                     |
 //! | one or two spatial dimensions          | a product; blocks of the patch matrix are written when needed        |
 //! | depthwise, one or two dimensions       | `depthwise.rs`                                                      |
 //! | three dimensions, or no workspace      | `direct.rs`: plain loops, which need no memory                       |
@@ -15,12 +16,19 @@
 
 mod depthwise;
 mod direct;
+mod narrow;
 mod params;
 mod strips;
 #[cfg(test)]
 mod tests;
 
 pub use params::{Conv, ConvParams, Layout};
+
+/// Whether so many groups of so many inputs and outputs are computed several to a vector, channels last.
+#[cfg(feature = "engine")]
+pub(crate) fn share_vectors(groups: usize, group: [usize; 2], tier: Tier) -> bool {
+    narrow::serves(groups, group, tier)
+}
 
 use super::gemm::operand::{Lhs, Operand, Rhs, pack_rhs, packed_len};
 use super::gemm::patches::{Axis, Patches};
@@ -94,6 +102,8 @@ struct Filter<'a> {
 enum Method {
     Product,
     Depthwise,
+    /// Where weights are packed: else a product.
+    Narrow,
     Direct,
 }
 
@@ -108,6 +118,8 @@ impl Conv {
             && !p.transposed
             && self.taps() <= depthwise::TAPS;
         match p.layout {
+            // A processor that has no vectors links nothing of this.
+            _ if tier != Tier::SCALAR && narrow::fits(self, tier) => Method::Narrow,
             _ if !depthwise => Method::Product,
             Layout::ChannelsLast if p.out_channels != p.groups => Method::Product,
             // One lane has nothing to gain from copies.
@@ -251,7 +263,8 @@ impl Conv {
             Method::Direct => Some(0),
             Method::Depthwise if tier != Tier::SCALAR => depthwise::slot_len(self, tier, form),
             Method::Depthwise => Some(0),
-            Method::Product => {
+            Method::Narrow if form == WeightForm::Packed => Some(0),
+            Method::Product | Method::Narrow => {
                 if let Some(strips) = self.strips(tier, form) {
                     return Some(strips.slot_len);
                 }
@@ -275,6 +288,7 @@ impl Conv {
             _ if self.params().layout == Layout::ChannelsFirst || tier == Tier::SCALAR => Some(0),
             Method::Direct => Some(0),
             Method::Depthwise => depthwise::packed_len(self, tier),
+            Method::Narrow => narrow::packed_len(self, tier),
             Method::Product => packed_len(tier, out_group, in_group.checked_mul(self.taps())?)?
                 .checked_mul(self.params().groups),
         }
@@ -297,9 +311,16 @@ impl Conv {
         let packed = packed.get_mut(..len).ok_or(ShapeMismatch)?;
         self.check_weights(data, strides)?;
         let filter = self.filter(data, strides).ok_or(ShapeMismatch)?;
-        if self.method(tier) == Method::Depthwise {
-            depthwise::pack(self, tier, filter, packed);
-            return Ok(());
+        match self.method(tier) {
+            Method::Depthwise => {
+                depthwise::pack(self, tier, filter, packed);
+                return Ok(());
+            }
+            Method::Narrow => {
+                narrow::pack(self, tier, filter, packed);
+                return Ok(());
+            }
+            _ => {}
         }
         let (in_group, out_group) = self.group();
         for (g, part) in packed.chunks_exact_mut(len / self.params().groups).enumerate() {
@@ -379,6 +400,9 @@ impl Conv {
                 output,
                 workspace,
             ),
+            Method::Narrow if context.tier != Tier::SCALAR && filter.is_none() => {
+                narrow::run(self, context, (input, weights.data), finish, output);
+            }
             _ => match (self.strips(context.tier, weights.form), filter) {
                 (Some(strips), None)
                     if context.tier != Tier::SCALAR && strips.slot_len <= workspace.len() =>

@@ -331,3 +331,37 @@ fn numbers_that_make_no_sense_are_refused() {
     );
     assert_eq!(run(&input, &weights, form, &mut output[1..]), Err(ShapeMismatch));
 }
+
+/// Groups of four or eight channels, several of which share a vector where it has room.
+#[test]
+fn narrow_groups_agree_with_the_definition() {
+    let pool = ThreadPool::new(3);
+    for tier in Tier::available() {
+        let mut noise = Noise::new(21);
+        let mut done = 0;
+        while done < 60 {
+            let dims = 1 + noise.below(2);
+            let mut p = params(&mut noise, false, dims);
+            let group = [4, 8][noise.below(2)];
+            p.groups = 2 + noise.below(9);
+            (p.in_channels, p.out_channels) = (p.groups * group, p.groups * group);
+            let Some(conv) = Conv::new(ConvParams { layout: Layout::ChannelsLast, ..p }) else {
+                continue;
+            };
+            if conv.output_len() > 20_000 {
+                continue;
+            }
+            assert_eq!(narrow::fits(&conv, tier), group < tier.lanes());
+            if group < tier.lanes() {
+                // No weights of other groups, but those that fill up the last vector.
+                let padded = p.in_channels.next_multiple_of(tier.lanes());
+                let len = padded * group * conv.taps();
+                assert_eq!(conv.packed_weights_len(tier), Some(len));
+            }
+            let serial = done % 2 == 0;
+            let parallel: &dyn crate::parallel::Parallel = if serial { &Serial } else { &pool };
+            check(Context { tier, parallel }, p, &mut noise);
+            done += 1;
+        }
+    }
+}

@@ -44,6 +44,18 @@ fn in_parts<T: Send>(
     });
 }
 
+/// What there is of two operands from one element on, and of a result. Loops over these count: see `vnni.rs`.
+#[inline(always)]
+fn alike<'a, 'o>(
+    [a, b]: [&'a [i8]; 2],
+    first: usize,
+    out: &'o mut [i8],
+) -> (&'a [i8], &'a [i8], &'o mut [i8]) {
+    let (a, b) = (a.get(first..).unwrap_or_default(), b.get(first..).unwrap_or_default());
+    let count = out.len().min(a.len()).min(b.len());
+    (&a[..count], &b[..count], &mut out[..count])
+}
+
 /// Numbers as codes, as far as there are both. What is not a number becomes code 0, as in PyTorch.
 pub(crate) fn quantize(
     context: Context<'_>,
@@ -58,9 +70,12 @@ pub(crate) fn quantize(
         out,
         #[inline(always)]
         |first, out| {
-            for (out, number) in out.iter_mut().zip(numbers.get(first..).unwrap_or_default()) {
-                let code = range.code(number * inverse);
-                *out = if number.is_nan() { 0 } else { code };
+            let numbers = numbers.get(first..).unwrap_or_default();
+            let count = out.len().min(numbers.len());
+            let (out, numbers) = (&mut out[..count], &numbers[..count]);
+            for at in 0..count {
+                let code = range.code(numbers[at] * inverse);
+                out[at] = if numbers[at].is_nan() { 0 } else { code };
             }
         },
     );
@@ -73,8 +88,11 @@ pub(crate) fn dequantize(context: Context<'_>, codes: &[i8], from: Scaled, out: 
         out,
         #[inline(always)]
         |first, out| {
-            for (out, code) in out.iter_mut().zip(codes.get(first..).unwrap_or_default()) {
-                *out = from.number(*code);
+            let codes = codes.get(first..).unwrap_or_default();
+            let count = out.len().min(codes.len());
+            let (out, codes) = (&mut out[..count], &codes[..count]);
+            for at in 0..count {
+                out[at] = from.number(codes[at]);
             }
         },
     );
@@ -95,10 +113,10 @@ pub(crate) fn add(
         out,
         #[inline(always)]
         |first, out| {
-            let [a_codes, b_codes] = [a.0, b.0].map(|codes| codes.get(first..).unwrap_or_default());
-            for ((out, a_code), b_code) in out.iter_mut().zip(a_codes).zip(b_codes) {
-                let sum = a.1.number(*a_code) + b.1.number(*b_code) * alpha;
-                *out = range.code(sum * inverse);
+            let (a_codes, b_codes, out) = alike([a.0, b.0], first, out);
+            for at in 0..out.len() {
+                let sum = a.1.number(a_codes[at]) + b.1.number(b_codes[at]) * alpha;
+                out[at] = range.code(sum * inverse);
             }
         },
     );
@@ -181,10 +199,11 @@ pub(crate) fn mul(
         out,
         #[inline(always)]
         |first, out| {
-            let [a_codes, b_codes] = [a.0, b.0].map(|codes| codes.get(first..).unwrap_or_default());
-            for ((out, a_code), b_code) in out.iter_mut().zip(a_codes).zip(b_codes) {
-                let product = (i32::from(*a_code) - a.1.zero) * (i32::from(*b_code) - b.1.zero);
-                *out = range.code(product as f32 * factor);
+            let (a_codes, b_codes, out) = alike([a.0, b.0], first, out);
+            for at in 0..out.len() {
+                let (a_code, b_code) = (i32::from(a_codes[at]), i32::from(b_codes[at]));
+                let product = (a_code - a.1.zero) * (b_code - b.1.zero);
+                out[at] = range.code(product as f32 * factor);
             }
         },
     );
@@ -205,8 +224,11 @@ pub(crate) fn requantize(
         out,
         #[inline(always)]
         |first, out| {
-            for (out, code) in out.iter_mut().zip(codes.get(first..).unwrap_or_default()) {
-                *out = range.code(from.number(*code) * inverse);
+            let codes = codes.get(first..).unwrap_or_default();
+            let count = out.len().min(codes.len());
+            let (out, codes) = (&mut out[..count], &codes[..count]);
+            for at in 0..count {
+                out[at] = range.code(from.number(codes[at]) * inverse);
             }
         },
     );
@@ -257,8 +279,10 @@ pub(crate) fn largest(
                     let y = tall.start + row * rows.dilation();
                     let x = wide.start + col * cols.dilation();
                     let codes = picture.get((y * width + x) * channels..).unwrap_or_default();
-                    for (out, code) in out.iter_mut().zip(codes) {
-                        *out = (*out).max(*code);
+                    let count = out.len().min(codes.len());
+                    let (out, codes) = (&mut out[..count], &codes[..count]);
+                    for at in 0..count {
+                        out[at] = out[at].max(codes[at]);
                     }
                 }
             }

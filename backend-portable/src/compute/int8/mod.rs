@@ -5,7 +5,7 @@
 //! as CMSIS-NN.)
 //!
 //! - [`product`]: rows of codes by packed weights ([`pack`]); convolutions are such products, of [`windows`].
-//! - [`depthwise`]: convolutions of each channel for itself.
+//! - [`depthwise`]: convolutions of each channel for itself, and `narrow`: those of groups of four or eight channels, on x86-64.
 //! - [`rows`]: rows of numbers that get a scale of their own each time, and products of these, with weights of 8 or 4 bits, whose groups have [`scales`].
 //! - [`elementwise`]: between codes and numbers.
 //!
@@ -20,6 +20,8 @@ mod avx2;
 pub(crate) mod depthwise;
 pub(crate) mod elementwise;
 pub(crate) mod left;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod narrow;
 pub(crate) mod pack;
 mod plain;
 pub(crate) mod product;

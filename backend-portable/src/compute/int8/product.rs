@@ -117,11 +117,15 @@ unsafe impl Finish for Requantize<'_> {
 
     #[inline(always)]
     fn finish(&self, _: Dots, _: usize, at: usize, sums: &[i32; LANES], out: &mut [i8]) {
-        let columns = [self.scales, self.bias].map(|all| all.get(at..).unwrap_or_default());
+        let scales = self.scales.get(at..).unwrap_or_default();
+        let bias = self.bias.get(at..).unwrap_or_default();
         let start = self.start.get(at..).unwrap_or_default();
-        let columns = columns[0].iter().zip(columns[1]).zip(start);
-        for ((out, sum), ((scale, bias), start)) in out.iter_mut().zip(sums).zip(columns) {
-            *out = self.range.code(start.wrapping_add(*sum) as f32 * scale + bias);
+        let count = out.len().min(LANES).min(scales.len()).min(bias.len()).min(start.len());
+        let (out, start) = (&mut out[..count], &start[..count]);
+        let (scales, bias) = (&scales[..count], &bias[..count]);
+        for at in 0..count {
+            let sum = start[at].wrapping_add(sums[at]);
+            out[at] = self.range.code(sum as f32 * scales[at] + bias[at]);
         }
     }
 

@@ -142,13 +142,12 @@ impl Vectorized for Quantize<'_> {
             (lows, highs) = (s.min(numbers, lows), s.max(numbers, highs));
             nans = s.select(s.is_nan(numbers), one, nans);
         }
-        let [lows, highs, nans] = [lows, highs, nans].map(|lanes| s.to_array(lanes));
+        let (lows, highs, nans) = (s.to_array(lows), s.to_array(highs), s.to_array(nans));
         let (mut low, mut high, mut is_nan) = (0f32, 0f32, false);
-        let each = lows.iter().zip(&highs).zip(&nans).take(S::LANES);
-        for ((lower, higher), nan) in each {
-            low = if *lower < low { *lower } else { low };
-            high = if *higher > high { *higher } else { high };
-            is_nan |= *nan > 0.0;
+        for lane in 0..S::LANES {
+            low = if lows[lane] < low { lows[lane] } else { low };
+            high = if highs[lane] > high { highs[lane] } else { high };
+            is_nan |= nans[lane] > 0.0;
         }
         for number in rest {
             low = if *number < low { *number } else { low };
@@ -164,9 +163,10 @@ impl Vectorized for Quantize<'_> {
         let zero = libm::rintf(zero.clamp(-128.0, 127.0)) as i32;
         let (inverse, range) = (1.0 / scale, super::Range { zero, low: i8::MIN, high: i8::MAX });
         let (there, beyond) = codes.split_at_mut(numbers.len().min(codes.len()));
-        for (code, number) in there.iter_mut().zip(numbers) {
-            let found = range.code(number * inverse);
-            *code = if number.is_nan() { 0 } else { found };
+        let numbers = &numbers[..there.len()];
+        for at in 0..there.len() {
+            let found = range.code(numbers[at] * inverse);
+            there[at] = if numbers[at].is_nan() { 0 } else { found };
         }
         beyond.fill(0);
         (scale, zero)
@@ -206,13 +206,15 @@ unsafe impl Finish for Floats<'_> {
             return;
         };
         let zero = zero + dots.offset();
-        let columns = [self.columns.scales, self.columns.bias];
-        let [scales, bias] = columns.map(|all| all.get(at..).unwrap_or_default());
+        let scales = self.columns.scales.get(at..).unwrap_or_default();
+        let bias = self.columns.bias.get(at..).unwrap_or_default();
         let weights = self.sums.get(at..).unwrap_or_default();
-        let all = out.iter_mut().zip(sums).zip(weights).zip(scales).zip(bias);
-        for ((((out, sum), weights), column), bias) in all {
-            let sum = sum.wrapping_sub(zero.wrapping_mul(*weights));
-            *out = sum as f32 * scale * column + bias;
+        let count = out.len().min(LANES).min(scales.len()).min(bias.len()).min(weights.len());
+        let (out, scales) = (&mut out[..count], &scales[..count]);
+        let (bias, weights) = (&bias[..count], &weights[..count]);
+        for at in 0..count {
+            let sum = sums[at].wrapping_sub(zero.wrapping_mul(weights[at]));
+            out[at] = sum as f32 * scale * scales[at] + bias[at];
         }
     }
 

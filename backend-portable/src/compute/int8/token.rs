@@ -157,9 +157,14 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             let at = group * steps + step;
             // Each is one load that fills a vector.
             // SAFETY: there are eight codes for each step of each group.
-            let own = rows.map(|row| unsafe { row.add(at * 8).cast::<i32>().read_unaligned() });
-            let own = own.map(|codes| _mm512_set1_epi32(codes));
-            for (v, halves) in halves.iter_mut().enumerate() {
+            let own = unsafe {
+                let [first, second] =
+                    [rows[0].add(at * 8).cast::<i32>(), rows[1].add(at * 8).cast::<i32>()];
+                [first.read_unaligned(), second.read_unaligned()]
+            };
+            let own = [_mm512_set1_epi32(own[0]), _mm512_set1_epi32(own[1])];
+            // Counted, as all loops here: see `vnni.rs`.
+            for v in 0..V {
                 let from = codes.wrapping_add(v * apart + at * VECTOR);
                 if FAR {
                     // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer compilers know that themselves.)
@@ -170,20 +175,25 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
                 }
                 // SAFETY: the panel has so many groups of so many steps.
                 let both = unsafe { _mm512_loadu_epi32(from.cast()) };
-                let [low, high] = halves;
-                *low = _mm512_dpbusd_epi32(*low, _mm512_and_si512(both, lower), own[0]);
-                *high = _mm512_dpbusd_epi32(*high, _mm512_and_si512(both, upper), own[1]);
+                let [low, high] = halves[v];
+                halves[v] = [
+                    _mm512_dpbusd_epi32(low, _mm512_and_si512(both, lower), own[0]),
+                    _mm512_dpbusd_epi32(high, _mm512_and_si512(both, upper), own[1]),
+                ];
             }
         }
-        for (v, (number, [low, high])) in numbers.iter_mut().zip(halves).enumerate() {
+        for v in 0..V {
+            let [low, high] = halves[v];
             let sum = _mm512_add_epi32(low, _mm512_srai_epi32::<4>(high));
             // SAFETY: there are scales of all groups of all panels, in the form that `UPPER` says.
             let scale =
                 unsafe { scale_of::<UPPER>(scales, ((panel + v) * groups + group) * LANES) };
-            *number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, *number);
+            numbers[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, numbers[v]);
         }
     }
-    for (v, (number, out)) in numbers.iter().zip(out.chunks_mut(LANES)).enumerate() {
+    for v in 0..V.min(out.len().div_ceil(LANES)) {
+        let rest = &mut out[v * LANES..];
+        let there = rest.len().min(LANES);
         let at = (panel + v) * LANES;
         // SAFETY: there are whole panels of both.
         let (sums, bias) = unsafe {
@@ -191,11 +201,11 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             let bias = if bias.is_null() { none } else { _mm512_loadu_ps(bias.add(at)) };
             (_mm512_loadu_ps(sums.add(at)), bias)
         };
-        let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, *number);
+        let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, numbers[v]);
         let number = _mm512_fmadd_ps(number, _mm512_set1_ps(scale), bias);
-        let mask = ((1u32 << out.len()) - 1) as __mmask16;
+        let mask = ((1u32 << there) - 1) as __mmask16;
         // SAFETY: the mask is that of the numbers that there are places for, 16 at most.
-        unsafe { _mm512_mask_storeu_ps(out.as_mut_ptr(), mask, number) };
+        unsafe { _mm512_mask_storeu_ps(rest.as_mut_ptr(), mask, number) };
     }
     V
 }

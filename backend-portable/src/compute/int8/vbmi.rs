@@ -28,9 +28,19 @@ unsafe fn look_up(codes: &[i8], table: &[i8; CODES], out: &mut [i8]) {
     let mut quarters = [[0; LANES]; CODES / LANES];
     quarters.copy_from_slice(parts);
     // SAFETY: each is as long as a register.
-    let [a, b, c, d] = quarters.map(|part| unsafe { _mm512_loadu_epi8(part.as_ptr()) });
-    for (out, codes) in out.chunks_mut(LANES).zip(codes.chunks(LANES)) {
-        let count = out.len().min(codes.len());
+    let [a, b, c, d] = unsafe {
+        let [a, b, c, d] = &quarters;
+        [
+            _mm512_loadu_epi8(a.as_ptr()),
+            _mm512_loadu_epi8(b.as_ptr()),
+            _mm512_loadu_epi8(c.as_ptr()),
+            _mm512_loadu_epi8(d.as_ptr()),
+        ]
+    };
+    let all = out.len().min(codes.len());
+    for from in (0..all).step_by(LANES) {
+        let (out, codes) = (&mut out[from..all], &codes[from..all]);
+        let count = out.len().min(LANES);
         let mask = u64::MAX >> (LANES - count);
         // SAFETY: the mask is that of the codes, of which there is one at least.
         let codes = unsafe { _mm512_maskz_loadu_epi8(mask, codes.as_ptr()) };

@@ -1,22 +1,28 @@
 //! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128 to each.
+//!
+//! Loops count: what goes over arrays element by element otherwise, such as `zip` and `map`, are functions of the standard library that a
+//! build without link-time optimization compiles apart, for any processor, and calls for each vector.
 
 use super::product::{Place, ROWS, Walk};
 use super::rows::{Floats, Panels};
 use super::scales::GroupScales;
 use super::{LANES, Range, Requantize, STEP};
 use core::arch::x86_64::{
-    __m512, __m512i, __mmask16, __mmask32, __mmask64, _mm_storeu_epi8, _mm256_loadu_epi16,
-    _mm256_mask_storeu_epi8, _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8,
-    _mm256_set1_epi8, _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16, _mm512_and_si512,
-    _mm512_castsi512_ps, _mm512_castsi512_si128, _mm512_castsi512_si256, _mm512_cvtepi8_epi16,
-    _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8,
-    _mm512_dpbusd_epi32, _mm512_dpwssd_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps,
-    _mm512_loadu_epi32, _mm512_loadu_ps, _mm512_mask_storeu_epi8, _mm512_mask_storeu_ps,
-    _mm512_max_epi8, _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi16,
-    _mm512_packs_epi32, _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_set1_epi8,
-    _mm512_set1_epi16, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
-    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_epi8, _mm512_storeu_ps,
-    _mm512_unpackhi_epi16, _mm512_unpacklo_epi16, _mm512_xor_si512,
+    __m512, __m512i, __mmask16, __mmask32, __mmask64, _mm_loadu_epi8, _mm_mask_storeu_epi8,
+    _mm_setr_epi8, _mm_storeu_epi8, _mm_storeu_si64, _mm256_loadu_epi16, _mm256_mask_storeu_epi8,
+    _mm256_maskz_loadu_epi8, _mm256_max_epi8, _mm256_min_epi8, _mm256_set1_epi8,
+    _mm256_storeu_epi8, _mm512_add_epi32, _mm512_adds_epi16, _mm512_and_si512,
+    _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_castsi512_si128,
+    _mm512_castsi512_si256, _mm512_cvtepi8_epi16, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32,
+    _mm512_cvtps_epi32, _mm512_cvtsepi16_epi8, _mm512_dpbusd_epi32, _mm512_dpwssd_epi32,
+    _mm512_extracti32x4_epi32, _mm512_fmadd_ps, _mm512_fnmadd_ps, _mm512_loadu_epi32,
+    _mm512_loadu_ps, _mm512_mask_storeu_epi8, _mm512_mask_storeu_ps, _mm512_max_epi8,
+    _mm512_min_epi8, _mm512_mul_ps, _mm512_mullo_epi32, _mm512_packs_epi16, _mm512_packs_epi32,
+    _mm512_permutexvar_epi32, _mm512_set_epi32, _mm512_set1_epi8, _mm512_set1_epi16,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512,
+    _mm512_shuffle_epi8, _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_srli_epi16,
+    _mm512_storeu_epi8, _mm512_storeu_ps, _mm512_unpackhi_epi16, _mm512_unpacklo_epi16,
+    _mm512_xor_si512,
 };
 
 /// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped already, or have 128 added here.
@@ -38,19 +44,19 @@ unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
         let b = unsafe { b.add(line * steps * LANES * STEP) };
         for step in 0..steps {
             let mut weights = [_mm512_setzero_si512(); V];
-            for (v, weights) in weights.iter_mut().enumerate() {
+            for v in 0..V {
                 // SAFETY: `step` is within the line of panel `v`, of which the caller has `V`.
-                *weights =
+                weights[v] =
                     unsafe { _mm512_loadu_epi32(b.add(v * panel + step * LANES * STEP).cast()) };
             }
-            for (row, sums) in a.iter().zip(&mut sums) {
+            for row in 0..M {
                 // SAFETY: `step` is within the line of the row.
-                let codes = unsafe { row.add(line * apart + step * STEP).cast::<i32>() };
+                let codes = unsafe { a[row].add(line * apart + step * STEP).cast::<i32>() };
                 // SAFETY: as above.
                 let codes = _mm512_set1_epi32(unsafe { codes.read_unaligned() });
                 let codes = if FLIPPED { codes } else { _mm512_xor_si512(codes, flip) };
-                for (sum, weights) in sums.iter_mut().zip(&weights) {
-                    *sum = _mm512_dpbusd_epi32(*sum, codes, *weights);
+                for v in 0..V {
+                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], codes, weights[v]);
                 }
             }
         }
@@ -149,18 +155,18 @@ pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
     place: &Place<i8>,
 ) {
     let mut start = [_mm512_setzero_si512(); V];
-    for (v, start) in start.iter_mut().enumerate() {
+    for v in 0..V {
         // SAFETY: the caller's promise.
-        *start = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
+        start[v] = unsafe { _mm512_loadu_epi32(columns.start.as_ptr().add(first + v * LANES)) };
     }
     // SAFETY: the caller's promise.
     let (sums, codes) = unsafe {
         let sums = sums::<M, V, FLIPPED>(a, walk, b, [start; M]);
         (sums, Codes::of(columns, first, place.cols))
     };
-    for (sums, to) in sums.iter().zip(place.out).take(place.rows) {
+    for row in 0..M.min(place.rows) {
         // SAFETY: the caller's promise.
-        unsafe { codes.write(sums, to) };
+        unsafe { codes.write(&sums[row], place.out[row]) };
     }
 }
 
@@ -192,9 +198,9 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
     // SAFETY: there are 32 of each.
     let (start, scale, bias) = unsafe {
         (
-            [0, 16].map(|at| _mm512_loadu_epi32(start.as_ptr().add(at))),
-            [0, 16].map(|at| _mm512_loadu_ps(scales.as_ptr().add(at))),
-            [0, 16].map(|at| _mm512_loadu_ps(bias.as_ptr().add(at))),
+            [_mm512_loadu_epi32(start.as_ptr()), _mm512_loadu_epi32(start.as_ptr().add(16))],
+            [_mm512_loadu_ps(scales.as_ptr()), _mm512_loadu_ps(scales.as_ptr().add(16))],
+            [_mm512_loadu_ps(bias.as_ptr()), _mm512_loadu_ps(bias.as_ptr().add(16))],
         )
     };
     let zero = _mm512_set1_epi32(range.zero);
@@ -206,31 +212,151 @@ pub(super) unsafe fn pixels<const PAIRS: usize>(
     };
     for pixel in 0..count {
         let mut sums = start;
-        for (pair, weights) in taps.chunks_exact(2).zip(all_weights) {
-            let [first, second] = [&pair[0], &pair[1]].map(|(tap, step)| {
+        for pair in 0..all_weights.len().min(taps.len() / 2) {
+            let mut both = [_mm512_setzero_si512(); 2];
+            for at in 0..2 {
+                let (tap, step) = taps[pair * 2 + at];
                 // SAFETY: the caller's promise; what the mask leaves out is not read.
                 let codes =
                     unsafe { _mm256_maskz_loadu_epi8(mask, tap.wrapping_add(pixel * step)) };
-                _mm512_cvtepi8_epi16(codes)
-            });
+                both[at] = _mm512_cvtepi8_epi16(codes);
+            }
+            let [first, second] = both;
             let pairs =
                 [_mm512_unpacklo_epi16(first, second), _mm512_unpackhi_epi16(first, second)];
-            for ((sum, pairs), weights) in sums.iter_mut().zip(pairs).zip(weights) {
+            for half in 0..2 {
                 // SAFETY: there are 32 weights.
-                let weights = unsafe { _mm512_loadu_epi32(weights.as_ptr().cast()) };
-                *sum = _mm512_dpwssd_epi32(*sum, pairs, weights);
+                let weights =
+                    unsafe { _mm512_loadu_epi32(all_weights[pair][half].as_ptr().cast()) };
+                sums[half] = _mm512_dpwssd_epi32(sums[half], pairs[half], weights);
             }
         }
         let mut rounded = [_mm512_setzero_si512(); 2];
-        for (half, rounded) in rounded.iter_mut().enumerate() {
+        for half in 0..2 {
             let number = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), scale[half], bias[half]);
-            *rounded = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
+            rounded[half] = _mm512_add_epi32(_mm512_cvtps_epi32(number), zero);
         }
         // Both saturate.
         let codes = _mm512_cvtsepi16_epi8(_mm512_packs_epi32(rounded[0], rounded[1]));
         let codes = _mm256_min_epi8(_mm256_max_epi8(codes, low), high);
         // SAFETY: the caller's promise; the mask is that of the channels.
         unsafe { _mm256_mask_storeu_epi8(out.wrapping_add(pixel * out_step), mask, codes) };
+    }
+}
+
+/// Pixels of 16 channels in groups of four or eight.
+pub(super) struct Narrow<'a> {
+    /// The first tap of each pixel, and where its results go.
+    pub(super) at: [*const i8; ROWS],
+    pub(super) out: [*mut i8; ROWS],
+    /// Rows of taps, and taps of each, and how far apart they are.
+    pub(super) taps: [usize; 2],
+    pub(super) apart: [usize; 2],
+    /// Of the block: `A` vectors for each tap.
+    pub(super) weights: &'a [i8],
+    /// Of all blocks, and where those of this one begin.
+    pub(super) columns: &'a Requantize<'a>,
+    pub(super) first: usize,
+    /// How many of the channels there are.
+    pub(super) lanes: usize,
+}
+
+/// `P` pixels in groups of `A` times four channels. Codes have 128 added.
+///
+/// # Safety
+/// There are 16 codes at each tap of each of the first `P` pixels, and places for `lanes` of them; `A` vectors of weights for each tap, and 16
+/// columns from `first` on. `A` is 1 or 2, and `P` 8 at most.
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
+pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>) {
+    let Narrow { ref at, ref out, taps: [tall, wide], apart, weights, columns, first, lanes } =
+        *narrow;
+    let mut sums = [[_mm512_setzero_si512(); A]; P];
+    let mut vectors = weights.as_ptr();
+    for row in 0..tall {
+        for tap in 0..wide {
+            let offset = row * apart[0] + tap * apart[1];
+            let mut own = [_mm512_setzero_si512(); A];
+            for turn in 0..A {
+                // SAFETY: there are so many vectors for each tap.
+                own[turn] = unsafe { _mm512_loadu_epi32(vectors.add(turn * LANES * STEP).cast()) };
+            }
+            for pixel in 0..P {
+                // SAFETY: there are 16 codes at each tap.
+                let codes = unsafe { _mm_loadu_epi8(at[pixel].add(offset)) };
+                let codes = _mm512_broadcast_i32x4(codes);
+                for turn in 0..A {
+                    sums[pixel][turn] = _mm512_dpbusd_epi32(sums[pixel][turn], codes, own[turn]);
+                }
+            }
+            vectors = vectors.wrapping_add(A * LANES * STEP);
+        }
+    }
+    // SAFETY: there are 16 of each.
+    let (start, scale, bias) = unsafe {
+        (
+            _mm512_loadu_epi32(columns.start.as_ptr().add(first)),
+            _mm512_loadu_ps(columns.scales.as_ptr().add(first)),
+            _mm512_loadu_ps(columns.bias.as_ptr().add(first)),
+        )
+    };
+    let Range { zero, low, high } = columns.range;
+    let (zero, low, high) =
+        (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
+    // Of each pixel, quarters of vectors have four codes; then these are one behind the other, and in each quarter in the order of channels.
+    let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
+    let within = _mm512_broadcast_i32x4(match A {
+        1 => _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+        _ => _mm_setr_epi8(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15),
+    });
+    for quad in 0..P.div_ceil(4) {
+        let mut rounded = [_mm512_setzero_si512(); 4];
+        for part in 0..4 {
+            let pixel = quad * 4 + part;
+            if pixel >= P {
+                continue;
+            }
+            let sums = &sums[pixel];
+            let sum = match A {
+                1 => sums[0],
+                _ => {
+                    // Words of the first and of the second half of a group's inputs, of two outputs of each group.
+                    let (a, b) = (_mm512_castsi512_ps(sums[0]), _mm512_castsi512_ps(sums[A - 1]));
+                    let even = _mm512_castps_si512(_mm512_shuffle_ps::<0b10_00_10_00>(a, b));
+                    let odd = _mm512_castps_si512(_mm512_shuffle_ps::<0b11_01_11_01>(a, b));
+                    _mm512_add_epi32(even, odd)
+                }
+            };
+            let number = _mm512_cvtepi32_ps(_mm512_add_epi32(sum, start));
+            rounded[part] = _mm512_cvtps_epi32(_mm512_fmadd_ps(number, scale, bias));
+        }
+        // All of these saturate, as does what a number that no code is near to becomes.
+        let pairs = [
+            _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), zero),
+            _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), zero),
+        ];
+        let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
+        let codes = _mm512_shuffle_epi8(_mm512_permutexvar_epi32(order, codes), within);
+        let codes = _mm512_min_epi8(_mm512_max_epi8(codes, low), high);
+        let quarters = [
+            _mm512_castsi512_si128(codes),
+            _mm512_extracti32x4_epi32::<1>(codes),
+            _mm512_extracti32x4_epi32::<2>(codes),
+            _mm512_extracti32x4_epi32::<3>(codes),
+        ];
+        for part in 0..4 {
+            let pixel = quad * 4 + part;
+            if pixel >= P {
+                continue;
+            }
+            // SAFETY: there are places for as many codes as there are channels.
+            unsafe {
+                match lanes {
+                    16.. => _mm_storeu_epi8(out[pixel], quarters[part]),
+                    8 => _mm_storeu_si64(out[pixel].cast(), quarters[part]),
+                    _ => _mm_mask_storeu_epi8(out[pixel], mask(lanes, 0), quarters[part]),
+                }
+            }
+        }
     }
 }
 
@@ -271,8 +397,8 @@ impl<const V: usize> Numbers<V> {
     pub(super) fn start(&self, zero: i32) -> [__m512i; V] {
         let zero = _mm512_set1_epi32(-zero);
         let mut start = self.weights;
-        for start in &mut start {
-            *start = _mm512_mullo_epi32(zero, *start);
+        for v in 0..V {
+            start[v] = _mm512_mullo_epi32(zero, start[v]);
         }
         start
     }
@@ -285,8 +411,8 @@ impl<const V: usize> Numbers<V> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
     pub(super) unsafe fn write(&self, sums: &[__m512i; V], scale: f32, to: *mut f32) {
         let scale = _mm512_set1_ps(scale);
-        for (v, sums) in sums.iter().enumerate() {
-            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(*sums), scale);
+        for v in 0..V {
+            let number = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[v]), scale);
             let number = _mm512_fmadd_ps(number, self.column[v], self.bias[v]);
             let to = to.wrapping_add(v * LANES);
             // SAFETY: the mask is that of the columns that the row has, or it has all of them.
@@ -316,15 +442,15 @@ pub(super) unsafe fn floats<const M: usize, const V: usize, const FLIPPED: bool>
     // SAFETY: the caller's promise.
     let numbers = unsafe { Numbers::<V>::of(finish, first, place.cols) };
     let mut start = [[_mm512_setzero_si512(); V]; M];
-    for (at, start) in start.iter_mut().enumerate().take(place.rows) {
+    for at in 0..M.min(place.rows) {
         // Unsigned codes have 128 added, and so has their zero.
-        *start = numbers.start(finish.rows.zeros[row + at] + 128);
+        start[at] = numbers.start(finish.rows.zeros[row + at] + 128);
     }
     // SAFETY: the caller's promise.
     let sums = unsafe { sums::<M, V, FLIPPED>(a, walk, b, start) };
-    for (at, (sums, to)) in sums.iter().zip(place.out).enumerate().take(place.rows) {
+    for at in 0..M.min(place.rows) {
         // SAFETY: the caller's promise.
-        unsafe { numbers.write(sums, finish.rows.scales[row + at], to) };
+        unsafe { numbers.write(&sums[at], finish.rows.scales[row + at], place.out[at]) };
     }
 }
 
@@ -365,31 +491,31 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     let mut numbers = [[_mm512_setzero_ps(); V]; M];
     for group in 0..groups {
         let mut sums = [[_mm512_setzero_si512(); V]; M];
-        for (sums, (_, row_sums)) in sums.iter_mut().zip(a) {
+        for row in 0..M {
             // What was added to weights counts for each code.
             // SAFETY: there is a sum for each group.
-            *sums = [_mm512_set1_epi32(-8 * unsafe { *row_sums.add(group) }); V];
+            sums[row] = [_mm512_set1_epi32(-8 * unsafe { *a[row].1.add(group) }); V];
         }
         for step in 0..steps {
             let mut halves = [[_mm512_setzero_si512(); 2]; V];
-            for (v, halves) in halves.iter_mut().enumerate() {
+            for v in 0..V {
                 let at = (v * groups + group) * bytes + step * STEP * LANES;
                 // SAFETY: the group has so many steps.
                 let codes = unsafe { _mm512_loadu_epi32(weights.codes.as_ptr().add(at).cast()) };
                 let upper = _mm512_srli_epi16::<4>(codes);
-                *halves = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
+                halves[v] = [_mm512_and_si512(codes, lower), _mm512_and_si512(upper, lower)];
             }
-            for ((row, _), sums) in a.iter().zip(&mut sums) {
+            for row in 0..M {
                 // Each is one load that fills a vector.
                 // SAFETY: there are eight codes for each step of each group.
                 let codes = unsafe {
-                    let codes = row.add((group * steps + step) * 2 * STEP).cast::<i32>();
+                    let codes = a[row].0.add((group * steps + step) * 2 * STEP).cast::<i32>();
                     [codes.read_unaligned(), codes.add(1).read_unaligned()]
                 };
-                let codes = codes.map(|codes| _mm512_set1_epi32(codes));
-                for (sum, halves) in sums.iter_mut().zip(&halves) {
-                    *sum = _mm512_dpbusd_epi32(*sum, halves[0], codes[0]);
-                    *sum = _mm512_dpbusd_epi32(*sum, halves[1], codes[1]);
+                let codes = [_mm512_set1_epi32(codes[0]), _mm512_set1_epi32(codes[1])];
+                for v in 0..V {
+                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], halves[v][0], codes[0]);
+                    sums[row][v] = _mm512_dpbusd_epi32(sums[row][v], halves[v][1], codes[1]);
                 }
             }
         }
@@ -402,8 +528,9 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
                     GroupScales::Upper(scales) => scale_of::<true>(scales.as_ptr().cast(), at),
                 }
             };
-            for (numbers, sums) in numbers.iter_mut().zip(&sums) {
-                numbers[v] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[v]), scale, numbers[v]);
+            for row in 0..M {
+                let sum = _mm512_cvtepi32_ps(sums[row][v]);
+                numbers[row][v] = _mm512_fmadd_ps(sum, scale, numbers[row][v]);
             }
         }
     }
@@ -416,10 +543,10 @@ pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
             };
             (_mm512_loadu_ps(weights.sums.as_ptr().add(v * LANES)), bias)
         };
-        for ((row, numbers), (scale, zero)) in numbers.iter().enumerate().zip(own).take(place.rows)
-        {
-            let number = _mm512_fnmadd_ps(_mm512_set1_ps(*zero), sums, numbers[v]);
-            let number = _mm512_fmadd_ps(number, _mm512_set1_ps(*scale), bias);
+        for row in 0..M.min(place.rows) {
+            let (scale, zero) = own[row];
+            let number = _mm512_fnmadd_ps(_mm512_set1_ps(zero), sums, numbers[row][v]);
+            let number = _mm512_fmadd_ps(number, _mm512_set1_ps(scale), bias);
             // SAFETY: the mask is that of the columns that the row has.
             unsafe {
                 let to = place.out[row].wrapping_add(v * LANES);

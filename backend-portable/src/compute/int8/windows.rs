@@ -73,8 +73,9 @@ impl Windows {
 
     /// Codes of a window.
     pub(crate) fn codes(&self) -> usize {
-        let [tall, wide] = self.axes.map(|axis| axis.kernel());
-        tall * wide * self.input[2]
+        // For each window that is written, so not by what maps arrays: see `vnni.rs`.
+        let [tall, wide] = &self.axes;
+        tall.kernel() * wide.kernel() * self.input[2]
     }
 
     /// Whether each window is one pixel, and each pixel a window.
@@ -93,6 +94,16 @@ impl Windows {
         self.output.iter().product()
     }
 
+    /// Height and width of what all windows see. `None` if there is none, or it is more than memory has.
+    pub(super) fn reach(&self) -> Option<[usize; 2]> {
+        let reach = |dim: usize| {
+            let (axis, count) = (self.axes[dim], self.output[dim]);
+            let last = count.checked_sub(1)?.checked_mul(axis.stride())?;
+            last.checked_add((axis.kernel() - 1).checked_mul(axis.dilation())?)?.checked_add(1)
+        };
+        Some([reach(0)?, reach(1)?])
+    }
+
     /// How large pictures are with what windows see around them, if that is less than all windows, each by itself, and their rows are lines of whole
     /// steps there.
     pub(super) fn padded(&self) -> Option<Padded> {
@@ -101,12 +112,7 @@ impl Windows {
         if cols.dilation() != 1 || !line.is_multiple_of(STEP) || line == 0 {
             return None;
         }
-        let reach = |dim: usize| {
-            let (axis, count) = (self.axes[dim], self.output[dim]);
-            let last = count.checked_sub(1)?.checked_mul(axis.stride())?;
-            last.checked_add((axis.kernel() - 1).checked_mul(axis.dilation())?)?.checked_add(1)
-        };
-        let size = [reach(0)?, reach(1)?];
+        let size = self.reach()?;
         let len = size[0].checked_mul(size[1])?.checked_mul(channels)?;
         let apart = self.count().checked_mul(self.codes())?;
         (len < apart).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
@@ -121,15 +127,26 @@ impl Windows {
         padded: Padded,
         place: &mut [i8],
     ) -> Option<()> {
+        self.pad_rows(picture, outside, (0, padded.width), place)
+    }
+
+    /// Writes rows of what [`Self::pad`] writes, which are so wide, from one on, as many as there is room for.
+    pub(super) fn pad_rows(
+        &self,
+        picture: &[i8],
+        outside: i8,
+        (first, wide): (usize, usize),
+        place: &mut [i8],
+    ) -> Option<()> {
         let [height, width, channels] = self.input;
         let skipped = [0, 1].map(|dim| self.first[dim] * self.axes[dim].stride());
         let [above, left] = [0, 1].map(|dim| self.axes[dim].padding());
         let outside = flipped([outside])[0];
-        let before = left.saturating_sub(skipped[1]).min(padded.width);
+        let before = left.saturating_sub(skipped[1]).min(wide);
         let from = skipped[1].saturating_sub(left).min(width);
-        let inside = (width - from).min(padded.width - before);
-        for (row, place) in place.chunks_exact_mut(padded.width * channels).enumerate() {
-            let source = (row + skipped[0]).checked_sub(above).filter(|row| *row < height);
+        let inside = (width - from).min(wide - before);
+        for (row, place) in place.chunks_exact_mut(wide * channels).enumerate() {
+            let source = (row + first + skipped[0]).checked_sub(above).filter(|row| *row < height);
             let Some(source) = source else {
                 place.fill(outside);
                 continue;
@@ -346,17 +363,24 @@ const MANY: usize = 512;
 /// Codes with 128 added, as bits.
 #[inline(always)]
 fn flipped<const N: usize>(codes: [i8; N]) -> [i8; N] {
-    codes.map(|code| code ^ i8::MIN)
+    let mut all = codes;
+    let mut at = 0;
+    // Counted: what maps arrays is a call where there is no link-time optimization.
+    while at < N {
+        all[at] ^= i8::MIN;
+        at += 1;
+    }
+    all
 }
 
 /// Copies codes, some together, with 128 added.
 fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
     let ((chunks, rest), (places, left)) = (source.as_chunks::<N>(), place.as_chunks_mut::<N>());
-    for (place, source) in places.iter_mut().zip(chunks) {
-        *place = flipped(*source);
+    for at in 0..places.len().min(chunks.len()) {
+        places[at] = flipped(chunks[at]);
     }
-    for (place, source) in left.iter_mut().zip(rest) {
-        [*place] = flipped([*source]);
+    for at in 0..left.len().min(rest.len()) {
+        left[at] = rest[at] ^ i8::MIN;
     }
     Some(())
 }

@@ -125,6 +125,14 @@ impl Simd for Avx2 {
         unsafe { transpose8(src, src_stride, dst, dst_stride) }
     }
     #[inline(always)]
+    fn swap<const BY: usize>(self, v: __m256) -> __m256 {
+        match BY {
+            1 => isa!(_mm256_permute_ps::<0b10_11_00_01>(v)),
+            2 => isa!(_mm256_permute_ps::<0b01_00_11_10>(v)),
+            _ => isa!(_mm256_permute2f128_ps::<1>(v, v)),
+        }
+    }
+    #[inline(always)]
     fn add(self, a: __m256, b: __m256) -> __m256 {
         isa!(_mm256_add_ps(a, b))
     }

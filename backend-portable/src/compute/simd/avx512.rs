@@ -128,6 +128,15 @@ impl Simd for Avx512 {
         unsafe { super::avx2::transpose8(src, src_stride, dst, dst_stride) }
     }
     #[inline(always)]
+    fn swap<const BY: usize>(self, v: __m512) -> __m512 {
+        match BY {
+            1 => isa!(_mm512_permute_ps::<0b10_11_00_01>(v)),
+            2 => isa!(_mm512_permute_ps::<0b01_00_11_10>(v)),
+            4 => isa!(_mm512_shuffle_f32x4::<0b10_11_00_01>(v, v)),
+            _ => isa!(_mm512_shuffle_f32x4::<0b01_00_11_10>(v, v)),
+        }
+    }
+    #[inline(always)]
     fn add(self, a: __m512, b: __m512) -> __m512 {
         isa!(_mm512_add_ps(a, b))
     }

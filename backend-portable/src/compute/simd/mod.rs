@@ -156,6 +156,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// overlap.
     unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize);
 
+    /// Lane `l ^ BY` in each lane `l`: neighbours change places, alone, in twos or in fours, where there are so many.
+    #[inline(always)]
+    fn swap<const BY: usize>(self, v: Self::F) -> Self::F {
+        let lanes = self.to_array(v);
+        let moved: [f32; MAX_LANES] = core::array::from_fn(|lane| lanes[(lane ^ BY) % MAX_LANES]);
+        // SAFETY: the array holds MAX_LANES >= LANES floats.
+        unsafe { self.load(moved.as_ptr()) }
+    }
+
     /// `a + b`
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     /// `a - b`

@@ -3,7 +3,7 @@
 use super::moves::{channels_last, channels_last_order, copy};
 use super::phases::{Phase, Taps};
 use super::{argument, output};
-use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights};
+use crate::compute::conv::{Conv, ConvParams, Finish, Layout, WeightForm, Weights, share_vectors};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::Tier;
 use crate::engine::builder::{Builder, Refusal};
@@ -110,6 +110,10 @@ fn in_phases<'p>(
 ) -> Result<(), Refusal> {
     let (rank, p) = (input.sizes.len(), *whole.params());
     let layout = layout(p.groups, p.in_channels, p.out_channels);
+    // Their loops are those of plain convolutions of several groups, too.
+    let tier = builder.machine.tier;
+    let shares = share_vectors(p.groups, own(p.groups, p.in_channels, p.out_channels), tier);
+    let layout = if shares { Layout::ChannelsLast } else { layout };
     let (input, order) = match layout {
         Layout::ChannelsLast => (channels_last(builder, input)?, channels_last_order(rank)),
         Layout::ChannelsFirst => (builder.contiguous(input)?, (0..rank).collect()),
@@ -200,6 +204,11 @@ fn phase_weights<'p>(
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
 
+/// Inputs and outputs of a group.
+fn own(groups: usize, in_channels: usize, out_channels: usize) -> [usize; 2] {
+    [in_channels, out_channels].map(|channels| channels / groups.max(1))
+}
+
 /// The order that a plain convolution computes in.
 fn layout(groups: usize, in_channels: usize, out_channels: usize) -> Layout {
     // Groups of few channels fill no vector when channels are innermost, unless there is one each.
@@ -242,6 +251,17 @@ fn geometry(
         return Err("input and weights have different channels".into());
     }
     let layout = match layout(groups, in_channels, out_channels) {
+        // Some share vectors.
+        Layout::ChannelsFirst
+            if !transposed
+                && share_vectors(
+                    groups,
+                    own(groups, in_channels, out_channels),
+                    builder.machine.tier,
+                ) =>
+        {
+            Layout::ChannelsLast
+        }
         // A transposed convolution has no loops for single channels.
         Layout::ChannelsLast if transposed && groups > 1 && out_channels / groups.max(1) < 8 => {
             Layout::ChannelsFirst

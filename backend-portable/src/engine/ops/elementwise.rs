@@ -489,14 +489,18 @@ impl<'w> Rows<'w> {
 
     /// Goes on to the next row.
     fn next(&mut self) {
-        for (index, (size, strides)) in self.index.iter_mut().zip(self.dims).rev() {
-            *index += 1;
-            self.at.iter_mut().zip(strides).for_each(|(at, stride)| *at += stride);
-            if *index < *size {
+        // Counted, as this is done for each row: see `vnni.rs`.
+        let mut dim = self.dims.len();
+        while dim > 0 {
+            dim -= 1;
+            let (size, [a, b]) = self.dims[dim];
+            self.index[dim] += 1;
+            self.at = [self.at[0] + a, self.at[1] + b];
+            if self.index[dim] < size {
                 return;
             }
-            *index = 0;
-            self.at.iter_mut().zip(strides).for_each(|(at, stride)| *at -= size * stride);
+            self.index[dim] = 0;
+            self.at = [self.at[0] - size * a, self.at[1] - size * b];
         }
     }
 }

@@ -8,6 +8,8 @@ use super::super::{argument, output};
 use super::{Columns, Product, Source, code, dense, product_weights};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::int8::left::Left;
+#[cfg(target_arch = "x86_64")]
+use crate::compute::int8::narrow;
 use crate::compute::int8::product::workspace_len;
 use crate::compute::int8::rows::{self, quantize_row, windows_product};
 use crate::compute::int8::windows::Windows;
@@ -48,6 +50,11 @@ pub(in crate::engine::ops) fn convolution(
         [outputs, row] => {
             let phases = [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], whole.output[dim])]));
             let filter = Filter { weights, outputs, row, groups };
+            #[cfg(target_arch = "x86_64")]
+            if filter.is_narrow(builder, channels, [tall, wide]) {
+                let group = channels / groups;
+                return super::narrow::convolution(builder, args, &input, whole, group);
+            }
             let made = requantized(builder, args, outputs, 14)?;
             in_parts(builder, (output(args)?, &input), &filter, (whole.output, phases), &made)
         }
@@ -215,6 +222,19 @@ struct Filter {
 }
 
 impl Filter {
+    /// Whether groups are so narrow that several share a vector, of so many channels and taps.
+    #[cfg(target_arch = "x86_64")]
+    fn is_narrow(&self, builder: &Builder<'_, '_>, channels: usize, taps: [usize; 2]) -> bool {
+        let &Filter { outputs, row, groups, .. } = self;
+        let divides = |count: usize| groups > 0 && count.is_multiple_of(groups);
+        let dots = Dots::of(builder.machine.tier);
+        divides(channels)
+            && divides(outputs)
+            && narrow::serves(dots, groups, [channels / groups, outputs / groups])
+            && taps[0].checked_mul(taps[1]).and_then(|taps| taps.checked_mul(channels / groups))
+                == Some(row)
+    }
+
     /// Whether columns of a product are rows as they are.
     fn has_whole_rows(&self, part: &Part) -> bool {
         let in_order = |taps: &Taps| *taps == Taps::all(taps.kernel);

@@ -1,6 +1,8 @@
 //! What takes and gives codes of 8 bits, which stand for `(code - zero) * scale`.
 
 mod convolution;
+#[cfg(target_arch = "x86_64")]
+mod narrow;
 
 pub(super) use convolution::{convolution, dynamic, transposed};
 

@@ -1,0 +1,270 @@
+//! Convolutions in groups so narrow that several share a vector, channels last, with packed weights.
+//!
+//! A vector has pixels' channels as they lie, of several groups of `G` each. Multiplied lane by lane, it makes `G` vectors of sums: in
+//! number `r`, lane `l` has what input `l` adds to output `l ^ r`, which is one of the same group. So no lane multiplies zeros for
+//! other groups, and nothing is moved from lane to lane before all taps are added; then it is, in as many steps as `G` has bits.
+
+// Loops here index several arrays by constants; iterators would hide from the compiler that all of it is registers.
+#![allow(clippy::needless_range_loop)]
+
+use super::{Conv, Filter, Finish, Layout};
+use crate::compute::gemm::patches::Axis;
+use crate::compute::gemm::{Context, GRAIN, Target, part};
+use crate::compute::simd::{Simd, Tier, Vectorized};
+use crate::compute::split::for_each_job;
+use core::ops::Range;
+
+/// Whether a convolution is one of these on a tier, apart from the form of its weights.
+pub(super) fn fits(conv: &Conv, tier: Tier) -> bool {
+    let p = conv.params();
+    let (inputs, outputs) = conv.group();
+    p.layout == Layout::ChannelsLast
+        && !p.transposed
+        && conv.axes[0] == Axis::TRIVIAL
+        && serves(p.groups, [inputs, outputs], tier)
+}
+
+/// Whether so many groups of so many inputs and outputs are narrow ones on a tier.
+pub(super) fn serves(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> bool {
+    groups > 1 && inputs == outputs && matches!(inputs, 4 | 8) && inputs < tier.lanes()
+}
+
+/// Floats of packed weights: a vector for each of `G` moves, tap and vector of channels.
+pub(super) fn packed_len(conv: &Conv, tier: Tier) -> Option<usize> {
+    let channels = conv.params().in_channels.checked_next_multiple_of(tier.lanes())?;
+    channels.checked_mul(conv.taps())?.checked_mul(conv.group().0)
+}
+
+/// Packs weights; the place has as many elements as [`packed_len`] says.
+pub(super) fn pack(conv: &Conv, tier: Tier, filter: Filter<'_>, packed: &mut [f32]) {
+    let (lanes, taps, (group, _)) = (tier.lanes(), conv.taps(), conv.group());
+    let channels = conv.params().in_channels;
+    for (at, place) in packed.iter_mut().enumerate() {
+        let (lane, at) = (at % lanes, at / lanes);
+        let (turn, at) = (at % group, at / group);
+        let (tap, input) = (at % taps, at / taps * lanes + lane);
+        let within = (input / group * filter.group)
+            .saturating_add(((input % group) ^ turn).saturating_mul(filter.out))
+            .saturating_add((input % group).saturating_mul(filter.input))
+            .saturating_add(tap.saturating_mul(filter.tap));
+        *place = if input < channels { filter.data[within] } else { 0.0 };
+    }
+}
+
+/// Computes the convolution with weights that [`pack`] wrote.
+pub(super) fn run(
+    conv: &Conv,
+    context: Context<'_>,
+    (input, packed): (&[f32], &[f32]),
+    finish: &Finish<'_>,
+    output: &mut [f32],
+) {
+    let p = conv.params();
+    let [_, y, x] = conv.axes;
+    let (lanes, group) = (context.tier.lanes(), conv.group().0);
+    if output.is_empty() {
+        return;
+    }
+    let pixels = y.output * x.output;
+    let parts = p.batch * p.in_channels.div_ceil(lanes);
+    let threads = context.parallel.threads();
+    let work = pixels.saturating_mul(conv.taps() * group * lanes) / GRAIN;
+    let bands = match threads {
+        0 | 1 => 1,
+        _ => (threads * 4).div_ceil(parts).min(work.max(1)).clamp(1, y.output),
+    };
+    let weights_len = conv.taps() * group * lanes;
+    let area = y.input * x.input * p.in_channels;
+    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for this call.
+    let target = unsafe { Target::new(output.as_mut_ptr(), p.out_channels, 1) };
+    for_each_job(context.parallel, parts * bands, &mut [(); 0], 0, &|job, _| {
+        let (block, band) = (job / bands, job % bands);
+        let (sample, block) = (block % p.batch, block / p.batch);
+        context.tier.dispatch(Band {
+            conv,
+            image: &input[sample * area..][..area],
+            weights: &packed[block * weights_len..][..weights_len],
+            finish,
+            first: block * lanes,
+            rows: part(band, bands, y.output, 1),
+            target,
+            first_pixel: sample * pixels,
+        });
+    });
+}
+
+/// Some rows of the output of a sample, of a vector of channels.
+struct Band<'a> {
+    conv: &'a Conv,
+    image: &'a [f32],
+    /// Of these channels.
+    weights: &'a [f32],
+    finish: &'a Finish<'a>,
+    /// The first channel.
+    first: usize,
+    rows: Range<usize>,
+    target: Target,
+    first_pixel: usize,
+}
+
+impl Vectorized for Band<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let lanes = self.conv.params().in_channels - self.first;
+        // As many sums as there are registers for, with those that are multiplied.
+        match (self.conv.group().0, lanes < S::LANES) {
+            (8, false) if S::LANES > 8 => self.rows::<S, 8, 3, false>(s),
+            (8, true) if S::LANES > 8 => self.rows::<S, 8, 3, true>(s),
+            (4, false) if S::LANES > 8 => self.rows::<S, 4, 6, false>(s),
+            (4, true) if S::LANES > 8 => self.rows::<S, 4, 6, true>(s),
+            (4, false) if S::LANES > 4 => self.rows::<S, 4, 2, false>(s),
+            (4, true) if S::LANES > 4 => self.rows::<S, 4, 2, true>(s),
+            _ => {}
+        }
+    }
+}
+
+/// What neighbouring pixels of a row are computed from.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Rows of taps, and taps of each.
+    taps: [usize; 2],
+    /// Where the first of the first pixel is, and how far apart rows, taps and pixels are.
+    from: usize,
+    apart: [usize; 2],
+    pitch: usize,
+    /// Where weights of the first tap are, and how far apart those of rows.
+    weight: usize,
+    weight_row: usize,
+    /// The first pixel of all of the output.
+    pixel: usize,
+}
+
+impl Band<'_> {
+    #[inline(always)]
+    fn rows<S: Simd, const G: usize, const P: usize, const TAIL: bool>(&self, s: S) {
+        let [_, y, x] = self.conv.axes;
+        let channels = self.conv.params().in_channels;
+        let whole = x.whole();
+        let step = G * S::LANES;
+        for oy in self.rows.clone() {
+            let tall = y.taps(oy);
+            let top = oy as isize * y.stride + y.origin + tall.start as isize * y.step;
+            let place = |ox: usize| {
+                let wide = x.taps(ox);
+                let left = ox as isize * x.stride + x.origin + wide.start as isize * x.step;
+                let taps = [tall.len(), wide.len()];
+                let pixel = (top.max(0) as usize) * x.input + left.max(0) as usize;
+                Place {
+                    taps: if taps.contains(&0) { [0; 2] } else { taps },
+                    from: pixel * channels + self.first,
+                    apart: [y.step as usize * x.input, x.step as usize].map(|by| by * channels),
+                    pitch: x.stride as usize * channels,
+                    weight: (tall.start * x.kernel + wide.start) * step,
+                    weight_row: x.kernel * step,
+                    pixel: self.first_pixel + oy * x.output + ox,
+                }
+            };
+            for ox in 0..whole.start {
+                self.tile::<S, G, 1, TAIL>(s, place(ox));
+            }
+            let mut ox = whole.start;
+            while ox < whole.end {
+                let count = match whole.end - ox {
+                    left if left >= P => P,
+                    left if P > 3 && left >= 3 => 3,
+                    left => left.min(2),
+                };
+                match count {
+                    1 => self.tile::<S, G, 1, TAIL>(s, place(ox)),
+                    2 => self.tile::<S, G, 2, TAIL>(s, place(ox)),
+                    3 if P > 3 => self.tile::<S, G, 3, TAIL>(s, place(ox)),
+                    _ => self.tile::<S, G, P, TAIL>(s, place(ox)),
+                }
+                ox += count;
+            }
+            for ox in whole.end..x.output {
+                self.tile::<S, G, 1, TAIL>(s, place(ox));
+            }
+        }
+    }
+
+    /// `P` pixels that have all taps of the place inside the picture.
+    #[inline(always)]
+    fn tile<S: Simd, const G: usize, const P: usize, const TAIL: bool>(&self, s: S, place: Place) {
+        let lanes = self.conv.params().in_channels - self.first;
+        let width = if TAIL { lanes } else { S::LANES };
+        let [tall, wide] = place.taps;
+        let ([row, tap], step) = (place.apart, G * S::LANES);
+        // All that is read, checked once.
+        let (mut image, mut weights) = (self.image.as_ptr(), self.weights.as_ptr());
+        if tall > 0 {
+            let far = (tall - 1) * row + (wide - 1) * tap + (P - 1) * place.pitch + width;
+            let last = (tall - 1) * place.weight_row + wide * step;
+            image = self.image[place.from..][..far].as_ptr();
+            weights = self.weights[place.weight..][..last].as_ptr();
+        }
+        let mut sums = [[s.splat(0.0); G]; P];
+        for ky in 0..tall {
+            let mut from = image.wrapping_add(ky * row);
+            let mut weight = weights.wrapping_add(ky * place.weight_row);
+            for _ in 0..wide {
+                let mut pixels = [s.splat(0.0); P];
+                for i in 0..P {
+                    let at = from.wrapping_add(i * place.pitch);
+                    // SAFETY: within what was cut from the image just now: rows, taps and pixels are the last ones at most, and there are `width`
+                    // elements of each, of which the tail reads no more.
+                    pixels[i] = unsafe { if TAIL { s.load_first(at, lanes) } else { s.load(at) } };
+                }
+                for r in 0..G {
+                    // SAFETY: as above, of the weights.
+                    let weight = unsafe { s.load(weight.wrapping_add(r * S::LANES)) };
+                    for i in 0..P {
+                        sums[i][r] = s.mul_add(pixels[i], weight, sums[i][r]);
+                    }
+                }
+                from = from.wrapping_add(tap);
+                weight = weight.wrapping_add(step);
+            }
+        }
+        let bias = self.finish.bias.map(|bias| &bias[self.first..][..width]);
+        let &Finish { beta, min, max, .. } = self.finish;
+        for i in 0..P {
+            let mut sum = gathered(s, sums[i]);
+            let to = self.target.at(place.pixel + i, self.first);
+            // SAFETY: the bias has `width` elements, and so has the pixel of the output, which belongs to this job.
+            unsafe {
+                if let Some(bias) = bias {
+                    let bias = bias.as_ptr();
+                    let bias = if TAIL { s.load_first(bias, lanes) } else { s.load(bias) };
+                    sum = s.add(sum, bias);
+                }
+                if beta != 0.0 {
+                    let before = if TAIL { s.load_first(to, lanes) } else { s.load(to) };
+                    sum = s.mul_add(s.splat(beta), before, sum);
+                }
+                if min != f32::NEG_INFINITY || max != f32::INFINITY {
+                    sum = s.clamp(sum, s.splat(min), s.splat(max));
+                }
+                if TAIL { s.store_first(to, lanes, sum) } else { s.store(to, sum) }
+            }
+        }
+    }
+}
+
+/// The sums of each output: of those in number `r`, lane `l` belongs to lane `l ^ r`.
+#[inline(always)]
+fn gathered<S: Simd, const G: usize>(s: S, mut sums: [S::F; G]) -> S::F {
+    for r in (0..G).step_by(2) {
+        sums[r] = s.add(sums[r], s.swap::<1>(sums[r + 1]));
+    }
+    for r in (0..G).step_by(4) {
+        sums[r] = s.add(sums[r], s.swap::<2>(sums[r + 2]));
+    }
+    if G > 4 {
+        sums[0] = s.add(sums[0], s.swap::<4>(sums[4 % G]));
+    }
+    sums[0]
+}

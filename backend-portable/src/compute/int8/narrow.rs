@@ -1,0 +1,270 @@
+//! Convolutions in groups so narrow that 16 channels are several of them, with AVX-512's VNNI.
+//!
+//! The 16 codes of a tap of a pixel, which are one group after the other, are repeated four times in a vector. Each word of these, four
+//! codes of one group, meets weights of one of the group's outputs; repeated words meet those of others. So groups of four take one
+//! product of vectors for a tap of 16 channels, groups of eight take two, and none has zeros for other groups.
+
+use super::product::ROWS;
+use super::vnni;
+use super::windows::Windows;
+use super::{Requantize, STEP};
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::simd::{Dots, Instructions};
+use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_mut};
+
+/// Channels of a block.
+pub(crate) const BLOCK: usize = 16;
+/// Most pixels of a tile.
+const PIXELS: usize = 8;
+/// Codes of rows of pictures, with what windows see around them, that stay near while blocks pass by.
+const NEAR: usize = 1 << 16;
+/// Codes that may be read behind the last one.
+const BEHIND: usize = BLOCK;
+
+/// Whether groups of so many inputs and outputs are computed so.
+pub(crate) fn serves(dots: Dots, groups: usize, [inputs, outputs]: [usize; 2]) -> bool {
+    let is_narrow = groups > 1 && inputs == outputs && matches!(inputs, 4 | 8);
+    is_narrow && dots.instructions() == Instructions::Vnni
+}
+
+/// Channels with those that fill up the last block.
+pub(crate) fn padded(channels: usize) -> usize {
+    channels.next_multiple_of(BLOCK)
+}
+
+/// The channel at a place of the order that sums, and what is added to them, are in, where groups have so many.
+pub(crate) fn channel(group: usize, place: usize) -> usize {
+    let (block, lane, word) = (place / BLOCK, place % BLOCK / STEP, place % STEP);
+    let first = if group == STEP { word * STEP } else { [0, 8, 4, 12][word] };
+    block * BLOCK + first + lane
+}
+
+/// Words of packed weights; `None` if there are more than memory has.
+pub(crate) fn packed_len(taps: usize, channels: usize, group: usize) -> Option<usize> {
+    // A code for each pair of channels of a group, four of which are a word; and the sum of each channel.
+    let words = taps.checked_mul(group / STEP)?.checked_add(1)?;
+    channels.checked_next_multiple_of(BLOCK)?.checked_mul(words)
+}
+
+/// Packs weights: `code(tap, input of the group, output)`. `None` if the place has another length.
+pub(crate) fn pack(
+    taps: usize,
+    channels: usize,
+    group: usize,
+    code: impl Fn(usize, usize, usize) -> Option<i8>,
+    words: &mut [f32],
+) -> Option<()> {
+    if words.len() != packed_len(taps, channels, group)? {
+        return None;
+    }
+    let (codes, sums) = words.split_at_mut_checked(words.len() - padded(channels))?;
+    let codes: &mut [i8] = bytemuck::cast_slice_mut(codes);
+    let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
+    let turns = group / STEP;
+    for (at, place) in codes.iter_mut().enumerate() {
+        let (byte, at) = (at % STEP, at / STEP);
+        let (word, lane, at) = (at % STEP, at / STEP % STEP, at / BLOCK);
+        let (turn, at) = (at % turns, at / turns);
+        let (tap, block) = (at % taps, at / taps);
+        // The input's place in the block says which group it is.
+        let input = word * STEP + byte;
+        let output = block * BLOCK + input / group * group + turn * STEP + lane;
+        *place = if output < channels { code(tap, input % group, output)? } else { 0 };
+    }
+    for (place, sum) in sums.iter_mut().enumerate() {
+        *sum = 0;
+        let output = channel(group, place);
+        if output < channels {
+            for at in 0..taps * group {
+                *sum += i32::from(code(at / group, at % group, output)?);
+            }
+        }
+    }
+    Some(())
+}
+
+/// Packed weights.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packed<'a> {
+    codes: &'a [i8],
+    /// The sum of each channel, in their [order](channel).
+    pub(crate) sums: &'a [i32],
+    group: usize,
+}
+
+impl<'a> Packed<'a> {
+    /// What [`pack`] wrote. `None` if it has another length.
+    pub(crate) fn of(taps: usize, channels: usize, group: usize, words: &'a [f32]) -> Option<Self> {
+        if words.len() != packed_len(taps, channels, group)? {
+            return None;
+        }
+        let (codes, sums) = words.split_at_checked(words.len() - padded(channels))?;
+        Some(Packed { codes: bytemuck::cast_slice(codes), sums: bytemuck::cast_slice(sums), group })
+    }
+}
+
+/// How a picture is cut.
+struct Cut {
+    /// Rows of a result that are computed together.
+    rows: usize,
+    /// Pixels of a row, with what windows see around them, and codes of it.
+    width: usize,
+    row: usize,
+    /// Words for the codes of rows that are.
+    words: usize,
+}
+
+impl Cut {
+    fn of(windows: &Windows, threads: usize) -> Option<Self> {
+        let [_, width] = windows.reach()?;
+        let row = width.checked_mul(windows.input[2])?;
+        let [down, _] = windows.axes;
+        let tall = (down.kernel() - 1).checked_mul(down.dilation())?.checked_add(1)?;
+        let near = (NEAR / row.max(1)).saturating_sub(tall) / down.stride() + 1;
+        let rows = even_part(threads, windows.output[0], near.max(2));
+        let all = (rows.max(1) - 1).checked_mul(down.stride())?.checked_add(tall)?;
+        let words = all.checked_mul(row)?.checked_add(BEHIND)?.div_ceil(STEP);
+        Some(Cut { rows, width, row, words })
+    }
+}
+
+/// Words of workspace for a convolution on so many threads; `None` if there are more than memory has.
+pub(crate) fn workspace_len(threads: usize, windows: &Windows) -> Option<usize> {
+    Cut::of(windows, threads)?.words.checked_mul(threads.max(1))
+}
+
+/// Convolves a batch of pictures, around which are codes like `outside`. `columns` are in the [order](channel) of sums.
+///
+/// # Errors
+/// An operand, the place or the workspace is shorter than the numbers say, or instructions are others.
+pub(crate) fn convolve(
+    context: Context<'_>,
+    (codes, windows, outside): (&[i8], &Windows, i8),
+    weights: Packed<'_>,
+    columns: &Requantize<'_>,
+    out: &mut [i8],
+    workspace: &mut [f32],
+) -> Result<(), ShapeMismatch> {
+    let [_, _, channels] = windows.input;
+    let [tall, wide] = windows.axes.map(|axis| axis.kernel());
+    let threads = context.parallel.threads();
+    let cut = Cut::of(windows, threads).ok_or(ShapeMismatch)?;
+    let all = padded(channels);
+    let fits = [columns.start.len(), columns.scales.len(), columns.bias.len()];
+    if !matches!(Dots::of(context.tier).instructions(), Instructions::Vnni)
+        || fits.iter().any(|len| *len < all)
+        || tall.checked_mul(wide).and_then(|taps| taps.checked_mul(all * weights.group))
+            != Some(weights.codes.len())
+        || workspace.len() < cut.words
+        || windows.pixel != channels
+    {
+        return Err(ShapeMismatch);
+    }
+    let line = windows.output[1] * channels;
+    let made = windows.output[0] * line;
+    if made == 0 {
+        return Ok(());
+    }
+    let needed = (out.len() / made).checked_mul(windows.picture()).ok_or(ShapeMismatch)?;
+    let codes = codes.get(..needed).ok_or(ShapeMismatch)?;
+    for (picture, out) in out.chunks_exact_mut(made).enumerate() {
+        let picture = picture.checked_mul(windows.picture()).ok_or(ShapeMismatch)?;
+        let codes = codes.get(picture..).ok_or(ShapeMismatch)?;
+        let outcome = Outcome::default();
+        for_each_tile_mut(
+            context.parallel,
+            out,
+            line,
+            (cut.rows, line),
+            (&mut *workspace, cut.words),
+            &|_, tile, workspace| {
+                let band = Band { windows, cut: &cut, weights, columns };
+                let place = bytemuck::cast_slice_mut(workspace);
+                let done = band.run(codes, outside, place, tile);
+                outcome.note(done.ok_or(ShapeMismatch));
+            },
+        );
+        outcome.result()?;
+    }
+    Ok(())
+}
+
+/// Some rows of a result.
+struct Band<'a> {
+    windows: &'a Windows,
+    cut: &'a Cut,
+    weights: Packed<'a>,
+    columns: &'a Requantize<'a>,
+}
+
+impl Band<'_> {
+    fn run(
+        &self,
+        picture: &[i8],
+        outside: i8,
+        place: &mut [i8],
+        tile: &mut Tile<'_, i8>,
+    ) -> Option<()> {
+        let Self { windows, cut, weights, columns } = *self;
+        let [_, _, channels] = windows.input;
+        let [down, along] = windows.axes;
+        let rows = tile.rows();
+        let tall = (down.kernel() - 1) * down.dilation() + 1;
+        let read = (rows.len().checked_sub(1)? * down.stride() + tall) * cut.row;
+        let (own, behind) = place.split_at_mut_checked(read)?;
+        behind.get_mut(..BEHIND)?.fill(0);
+        windows.pad_rows(picture, outside, (rows.start * down.stride(), cut.width), own)?;
+        let place = &*place;
+        let taps = [down.kernel(), along.kernel()];
+        let apart = [down.dilation() * cut.row, along.dilation() * channels];
+        let pitch = along.stride() * channels;
+        let width = windows.output[1];
+        let (corner, line) = tile.corner(rows.clone(), 0..width * channels)?;
+        let panel = taps[0] * taps[1] * BLOCK * weights.group;
+        let together = width.div_ceil(width.div_ceil(PIXELS));
+        for block in 0..padded(channels) / BLOCK {
+            let first = block * BLOCK;
+            let weights = weights.codes.get(block * panel..)?.get(..panel)?;
+            let lanes = BLOCK.min(channels - first);
+            for row in 0..rows.len() {
+                for x in (0..width).step_by(together) {
+                    let count = together.min(width - x);
+                    let from = row * down.stride() * cut.row + x * pitch + first;
+                    let far = (taps[0] - 1) * apart[0] + (taps[1] - 1) * apart[1];
+                    let codes = place.get(from..)?.get(..far + (count - 1) * pitch + BLOCK)?;
+                    let to = corner.wrapping_add(row * line + x * channels + first);
+                    let mut at = [codes.as_ptr(); ROWS];
+                    let mut out = [to; ROWS];
+                    for pixel in 1..ROWS {
+                        // Pixels that are not there are the last one again, with the same result.
+                        let pixel_of = pixel.min(count - 1);
+                        at[pixel] = codes.as_ptr().wrapping_add(pixel_of * pitch);
+                        out[pixel] = to.wrapping_add(pixel_of * channels);
+                    }
+                    let pixels =
+                        vnni::Narrow { at, out, taps, apart, weights, columns, first, lanes };
+                    // SAFETY: the instructions are there, as `convolve` asked. All taps of the pixels lie in the codes that were cut
+                    // just now, with 16 codes from each on, the tile has places for `lanes` codes of each, and columns are those of all blocks.
+                    unsafe {
+                        match (self.weights.group, together) {
+                            (STEP, ..=4) => vnni::narrow::<1, 4>(&pixels),
+                            (STEP, 5) => vnni::narrow::<1, 5>(&pixels),
+                            (STEP, 6) => vnni::narrow::<1, 6>(&pixels),
+                            (STEP, 7) => vnni::narrow::<1, 7>(&pixels),
+                            (STEP, _) => vnni::narrow::<1, 8>(&pixels),
+                            (_, ..=4) => vnni::narrow::<2, 4>(&pixels),
+                            (_, 5) => vnni::narrow::<2, 5>(&pixels),
+                            (_, 6) => vnni::narrow::<2, 6>(&pixels),
+                            (_, 7) => vnni::narrow::<2, 7>(&pixels),
+                            (_, _) => vnni::narrow::<2, 8>(&pixels),
+                        }
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

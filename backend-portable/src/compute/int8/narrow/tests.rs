@@ -1,0 +1,117 @@
+//! Narrow groups against sums one by one.
+
+use super::{channel, convolve, pack, packed_len, padded, serves, workspace_len};
+use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::int8::windows::Windows;
+use crate::compute::int8::{Range, Requantize};
+use crate::compute::simd::{Dots, Tier};
+use crate::compute::split::Serial;
+use crate::compute::testing::Noise;
+use crate::compute::threads::ThreadPool;
+use std::vec;
+use std::vec::Vec;
+use torchlet_core::Parallel;
+use torchlet_core::rules::window::Window;
+
+const RANGE: Range = Range { zero: -3, low: -100, high: 120 };
+
+fn codes(numbers: &mut Noise, count: usize) -> Vec<i8> {
+    (0..count).map(|_| numbers.below(256) as u8 as i8).collect()
+}
+
+fn tier() -> Option<Tier> {
+    Tier::available().find(|tier| serves(Dots::of(*tier), 2, [8, 8]))
+}
+
+/// A window of so many taps, steps, places around and distances of taps.
+fn window(numbers: &mut Noise) -> Window {
+    let mut number = |from: usize, count| (from + numbers.below(count)) as i64;
+    let (kernel, stride, dilation) = (number(1, 4), number(1, 2), number(1, 2));
+    Window::new(kernel, stride, number(0, 3), dilation).unwrap()
+}
+
+fn compare(tier: Tier, parallel: &dyn Parallel, batch: usize, group: usize, numbers: &mut Noise) {
+    let groups = 2 + numbers.below(7);
+    let channels = groups * group;
+    let axes = [window(numbers), window(numbers)];
+    let size = [1 + numbers.below(12), 1 + numbers.below(20)];
+    let Some(windows) = Windows::new([size[0], size[1], channels], axes) else { return };
+    let [tall, wide] = axes.map(|axis| axis.kernel());
+    let taps = tall * wide;
+    let pictures = codes(numbers, batch * windows.picture());
+    let weights = codes(numbers, channels * taps * group);
+    let weight = |tap: usize, input: usize, output: usize| {
+        weights.get((output * taps + tap) * group + input).copied()
+    };
+    let mut words = vec![0.0; packed_len(taps, channels, group).unwrap()];
+    pack(taps, channels, group, weight, &mut words).unwrap();
+    let packed = super::Packed::of(taps, channels, group, &words).unwrap();
+    let (zero, outside) = (11, 11);
+    let (mut start, mut scales) = (vec![0; padded(channels)], vec![0.0; padded(channels)]);
+    let mut bias = vec![0.0; padded(channels)];
+    let scale_of = |channel: usize| 0.0005 + channel as f32 * 1e-5;
+    let bias_of = |channel: usize| channel as f32 * 0.3 - 4.0;
+    for place in 0..padded(channels) {
+        start[place] = -(zero + 128) * packed.sums[place];
+        scales[place] = scale_of(channel(group, place));
+        bias[place] = bias_of(channel(group, place));
+    }
+    let columns = Requantize { start: &start, scales: &scales, bias: &bias, range: RANGE };
+    let mut workspace = vec![f32::NAN; workspace_len(parallel.threads(), &windows).unwrap()];
+    let mut made = vec![77; batch * windows.count() * channels];
+    let context = Context { tier, parallel };
+    let pictures_of = (&pictures[..], &windows, outside);
+    convolve(context, pictures_of, packed, &columns, &mut made, &mut workspace).unwrap();
+    let inside = |dim: usize, at: usize, tap: usize| {
+        let at = at * axes[dim].stride() + tap * axes[dim].dilation();
+        at.checked_sub(axes[dim].padding()).filter(|at| *at < size[dim])
+    };
+    for (at, made) in made.iter().enumerate() {
+        let (output, at) = (at % channels, at / channels);
+        let (x, at) = (at % windows.output[1], at / windows.output[1]);
+        let (y, picture) = (at % windows.output[0], at / windows.output[0]);
+        let mut sum = 0i32;
+        for tap in 0..taps {
+            let (row, col) = (inside(0, y, tap / wide), inside(1, x, tap % wide));
+            let (Some(row), Some(col)) = (row, col) else { continue };
+            for input in 0..group {
+                let pixel = picture * windows.picture() + (row * size[1] + col) * channels;
+                let code = pictures[pixel + output / group * group + input];
+                sum += (i32::from(code) - zero) * i32::from(weight(tap, input, output).unwrap());
+            }
+        }
+        let number = (sum as f32).mul_add(scale_of(output), bias_of(output));
+        let wanted = number.round_ties_even() + RANGE.zero as f32;
+        let wanted = wanted.clamp(RANGE.low.into(), RANGE.high.into()) as i8;
+        assert_eq!(*made, wanted, "{groups} of {group}, {windows:?}: {picture} {y} {x} {output}");
+    }
+    assert_eq!(
+        convolve(context, pictures_of, packed, &columns, &mut made, &mut []),
+        Err(ShapeMismatch)
+    );
+    let short = (&pictures[1..], &windows, outside);
+    let refused = convolve(context, short, packed, &columns, &mut made, &mut workspace);
+    assert_eq!(refused, Err(ShapeMismatch));
+}
+
+#[test]
+fn groups_of_four_and_eight_are_exact() {
+    let Some(tier) = tier() else { return };
+    let pool = ThreadPool::new(3);
+    let mut numbers = Noise::new(5);
+    for turn in 0..200 {
+        let parallel: &dyn Parallel = if turn % 2 == 0 { &Serial } else { &pool };
+        let (batch, group) = (1 + turn % 3 / 2, [4, 8][turn / 2 % 2]);
+        compare(tier, parallel, batch, group, &mut numbers);
+    }
+}
+
+#[test]
+fn other_groups_are_not_narrow() {
+    let Some(tier) = tier() else { return };
+    let dots = Dots::of(tier);
+    assert!(serves(dots, 13, [8, 8]) && serves(dots, 3, [4, 4]));
+    let others = [(1, [8, 8]), (4, [8, 4]), (4, [16, 16]), (4, [6, 6])];
+    assert!(others.iter().all(|(groups, group)| !serves(dots, *groups, *group)));
+    assert!(!serves(Dots::PLAIN, 4, [8, 8]));
+}

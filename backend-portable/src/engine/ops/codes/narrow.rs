@@ -1,0 +1,97 @@
+//! Convolutions of codes in groups so narrow that several share a vector.
+
+use super::super::moves::{channels_last, channels_last_order};
+use super::super::{argument, output};
+use super::{Columns, code, codes_from};
+use crate::compute::gemm::ShapeMismatch;
+use crate::compute::int8::narrow;
+use crate::compute::int8::windows::Windows;
+use crate::compute::simd::Tier;
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::packed::{Constant, Form};
+use crate::engine::plan::{Element, Io, Step};
+use crate::engine::view::View;
+use std::borrow::ToOwned;
+use std::vec::Vec;
+use torchlet_graph::graph::ValueId;
+
+/// A convolution of pictures `[batch, channels, height, width]` in groups of so many channels, of a call as that of other convolutions.
+pub(super) fn convolution(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    input: &View,
+    windows: Windows,
+    group: usize,
+) -> Result<(), Refusal> {
+    let [batch, channels, ..] = input.sizes[..] else {
+        return Err("codes that are no pictures".to_owned());
+    };
+    let (columns, reads) = Columns::of(builder, args, channels, 14)?;
+    let outside = code(columns.from.zero)?;
+    let input = channels_last(builder, input)?;
+    let shape = [batch, channels, windows.output[0], windows.output[1]];
+    let out = builder.make_of_in_order(&shape, &channels_last_order(4), Element::Code)?;
+    if !builder.is_question() {
+        let [tall, wide] = windows.axes.map(|axis| axis.kernel());
+        let taps = tall.saturating_mul(wide);
+        let len = narrow::packed_len(taps, channels, group).ok_or("weights that are too large")?;
+        let form = Form::Narrow { taps, channels, group };
+        let packed = builder.packed_bytes(argument(args, 3)?, form, len, |_, data, packed| {
+            // Rows of all taps, of all channels of a group each.
+            let code = |tap: usize, input: usize, output: usize| {
+                let code = data.get((output * taps + tap) * group + input);
+                code.map(|code| code.cast_signed())
+            };
+            let packed = narrow::pack(taps, channels, group, code, packed);
+            packed.ok_or_else(|| "a constant is cut short".to_owned())
+        })?;
+        let (at, windows) = (input.offset, windows.along_rows());
+        let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
+        let len = out.numel();
+        let step = Narrow { windows, at, outside, packed, taps, group, columns, len };
+        builder.push(step, &reads, &out);
+    }
+    builder.define(output(args)?, out)
+}
+
+struct Narrow<'p> {
+    windows: Windows,
+    /// Where the input begins.
+    at: usize,
+    outside: i8,
+    packed: Constant<'p>,
+    taps: usize,
+    group: usize,
+    columns: Columns,
+    /// Codes of the result.
+    len: usize,
+}
+
+impl Step for Narrow<'_> {
+    fn workspace(&self, _: Tier, threads: usize) -> usize {
+        let columns = narrow::padded(self.windows.input[2]).saturating_mul(3);
+        let rows = narrow::workspace_len(threads, &self.windows).unwrap_or(usize::MAX);
+        columns.saturating_add(rows)
+    }
+
+    fn limit(&mut self, min: f32, max: f32) -> bool {
+        self.columns.range.limit(min, max);
+        true
+    }
+
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs, out, workspace, context } = io;
+        let codes = codes_from(inputs[0], self.at)?;
+        let channels = self.windows.input[2];
+        let packed = self.packed.as_slice();
+        let packed = narrow::Packed::of(self.taps, channels, self.group, packed);
+        let packed = packed.ok_or(ShapeMismatch)?;
+        let channel = |place: usize| narrow::channel(self.group, place);
+        // Codes have 128 added where they are multiplied.
+        let (columns, rest) = self.columns.fill(&inputs, packed.sums, 128, channel, workspace)?;
+        let out: &mut [i8] = bytemuck::cast_slice_mut(out);
+        let out = out.get_mut(..self.len).ok_or(ShapeMismatch)?;
+        let pictures = (codes, &self.windows, self.outside);
+        narrow::convolve(context, pictures, packed, &columns, out, rest)
+    }
+}
