@@ -88,7 +88,6 @@ impl Operator {
             | Operator::SUB_TENSOR
             | Operator::MUL_TENSOR
             | Operator::ET_VK_Q8TA_ADD
-            | Operator::Q8TA_ADD_FIXED
             | Operator::Q8TA_MUL => 2,
             Operator::CLAMP
             | Operator::ELU

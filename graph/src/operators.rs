@@ -25,8 +25,6 @@
 //!   height, width]` beside each other; `torchlet.planes` is the way back. What pads them may be anything. `torchlet.convolution_by_place` is a convolution
 //!   of codes that takes and gives such, perhaps with what makes codes of another scale of its result. They are what a back-end makes of calls.
 //! - `torchlet.q8ta_lookup(codes, table)` is the code of 8 bits that `table` `[256]` has for each code, the one for -128 first.
-//! - `torchlet.q8ta_add_fixed(a, b, multiplier, zero, multiplier, zero, shift, zero)` is the sum of codes of 8 bits, without their zeros and times
-//!   whole multipliers, divided by `2^shift` and rounded, up from the middle between two, plus the last zero, as a code: how XNNPACK adds.
 //! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes of 8 bits stand for, `(code - zero) *
 //!   scale` by the first two pairs, which broadcast, in codes by the third.
 //! - `torchlet.recurrent(x, h, c, weight, bias, cell, steps, first, next, first_out, next_out)` is so many steps of a recurrent layer, whose

@@ -110,7 +110,6 @@ fn family(operator: Operator) -> Family {
         | Operator::MINIMUM
         | Operator::WHERE_SELF
         | Operator::ET_VK_Q8TA_ADD
-        | Operator::Q8TA_ADD_FIXED
         | Operator::ET_VK_Q8TA_RELU => Family::Elementwise(1.0),
         Operator::EXP
         | Operator::LOG

@@ -646,7 +646,6 @@ operators! {
     PACKED = "torchlet.packed";
     PLACES = "torchlet.places";
     PLANES = "torchlet.planes";
-    Q8TA_ADD_FIXED = "torchlet.q8ta_add_fixed";
     Q8TA_LOOKUP = "torchlet.q8ta_lookup";
     Q8TA_MUL = "torchlet.q8ta_mul";
     RECURRENT = "torchlet.recurrent";

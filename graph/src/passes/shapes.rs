@@ -38,9 +38,7 @@ pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
         | Operator::SUB_TENSOR
         | Operator::MUL_TENSOR
         | Operator::DIV_TENSOR => are_broadcast(&[of(0)?, of(1)?], out),
-        Operator::ET_VK_Q8TA_ADD | Operator::Q8TA_ADD_FIXED | Operator::Q8TA_MUL => {
-            are_broadcast(&[of(0)?, of(1)?], out)
-        }
+        Operator::ET_VK_Q8TA_ADD | Operator::Q8TA_MUL => are_broadcast(&[of(0)?, of(1)?], out),
         Operator::ET_VK_Q8TA_RELU | Operator::Q8TA_LOOKUP => of(0)? == out,
         Operator::DYNAMIC_CONVOLUTION => {
             let ([batch, ..], [channels, _]) = (of(0)?, of(1)?) else { return None };

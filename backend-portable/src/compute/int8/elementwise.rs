@@ -122,68 +122,6 @@ pub(crate) fn add(
     );
 }
 
-/// How sums of codes become codes in integers: each is multiplied, and the sum shifted right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Fixed {
-    multipliers: [i32; 2],
-    /// What sums start with: without the zeros of both, and so that they are rounded, up from the middle.
-    start: i32,
-    shift: u32,
-}
-
-impl Fixed {
-    /// That of two multipliers with the codes of zero beside them. `None` if there are sums that 32 bits do not have.
-    pub(crate) fn of(operands: [(i32, i32); 2], shift: i32) -> Option<Self> {
-        let shift = u32::try_from(shift).ok().filter(|shift| (1..=30).contains(shift))?;
-        let (mut start, mut least, mut greatest) = (1i64 << (shift - 1), 0, 0);
-        for (multiplier, zero) in operands {
-            let ends = [i8::MIN, i8::MAX].map(|code| i64::from(code) * i64::from(multiplier));
-            start -= i64::from(multiplier) * i64::from(zero);
-            least += ends[0].min(ends[1]);
-            greatest += ends[0].max(ends[1]);
-        }
-        let fits = |sum: i64| i32::try_from(sum).is_ok();
-        let all = fits(start + least) && fits(start + greatest) && fits(start);
-        let multipliers = operands.map(|(multiplier, _)| multiplier);
-        (all && fits(least) && fits(greatest)).then_some(Fixed {
-            multipliers,
-            start: start as i32,
-            shift,
-        })
-    }
-
-    #[inline(always)]
-    fn sum(self, a: i8, b: i8) -> i32 {
-        let [one, other] = [a, b].map(i32::from);
-        let products = one * self.multipliers[0] + other * self.multipliers[1];
-        // That no part of it overflows was checked.
-        (products + self.start) >> self.shift
-    }
-}
-
-/// Sums of codes, computed in integers.
-pub(crate) fn add_fixed(
-    context: Context<'_>,
-    [a, b]: [&[i8]; 2],
-    fixed: Fixed,
-    range: Range,
-    out: &mut [i8],
-) {
-    in_parts(
-        context,
-        out,
-        #[inline(always)]
-        |first, out| {
-            let [a, b] = [a, b].map(|codes| codes.get(first..).unwrap_or_default());
-            for ((out, a), b) in out.iter_mut().zip(a).zip(b) {
-                // A shifted sum has no more than 30 bits, and a zero 8.
-                let code = fixed.sum(*a, *b) + range.zero;
-                *out = code.max(range.low.into()).min(range.high.into()) as i8;
-            }
-        },
-    );
-}
-
 /// Products of codes, as codes of steps of `scale`.
 pub(crate) fn mul(
     context: Context<'_>,

@@ -1,6 +1,6 @@
 //! All instructions against sums one by one.
 
-use super::elementwise::{self, Fixed, Scaled};
+use super::elementwise::{self, Scaled};
 use super::left::Left;
 use super::product::{product, workspace_len};
 use super::rows::{self, Columns, Nibbles, Room, windows_product};
@@ -520,38 +520,6 @@ fn elements_are_rounded_to_even() {
         // Two and a half is rounded to two.
         assert_eq!(sum, [-3, -5, 62]);
     }
-}
-
-#[test]
-fn sums_in_integers_are_rounded_up_from_the_middle() {
-    let fixed = |multipliers: [i32; 2], shift| {
-        Fixed::of([(multipliers[0], -7), (multipliers[1], 5)], shift)
-    };
-    let mut numbers = Noise::new(11);
-    for (multipliers, shift) in [([2, -1], 2), ([1 << 21, 1 << 20], 21), ([0x1f_fffe, -3], 12)] {
-        let fixed = fixed(multipliers, shift).unwrap();
-        for count in [0, 3, 64, 33_001] {
-            let (a, b) = (codes(&mut numbers, count), codes(&mut numbers, count));
-            let wanted = a.iter().zip(&b).map(|(a, b)| {
-                let [a, b] = [i64::from(*a) + 7, i64::from(*b) - 5];
-                let sum = a * i64::from(multipliers[0]) + b * i64::from(multipliers[1]);
-                let whole = (sum as f64 / f64::from(1 << shift) + 0.5).floor() as i64;
-                (whole - 3).clamp(-100, 120) as i8
-            });
-            let wanted: Vec<i8> = wanted.collect();
-            for context in machines() {
-                let mut out = vec![0; count];
-                elementwise::add_fixed(context, [&a, &b], fixed, RANGE, &mut out);
-                assert!(out == wanted, "{multipliers:?} {count} {:?}", context.tier);
-            }
-        }
-    }
-    // What 32 bits do not have, or no shift is.
-    assert_eq!(fixed([1 << 24, 0], 20), None);
-    assert_eq!(fixed([i32::MIN, i32::MIN], 1), None);
-    assert_eq!(fixed([1, 1], 0), None);
-    assert_eq!(fixed([1, 1], 31), None);
-    assert_eq!(Fixed::of([(1 << 20, i32::MAX), (0, 0)], 20), None);
 }
 
 #[test]

@@ -69,7 +69,6 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::DYNAMIC_CONVOLUTION => codes::dynamic,
         Operator::DYNAMIC_LINEAR => dynamic::linear,
         Operator::ET_VK_Q8TA_ADD => codes::add,
-        Operator::Q8TA_ADD_FIXED => codes::add_fixed,
         Operator::ET_VK_Q8TA_RELU => codes::relu,
         Operator::Q8TA_LOOKUP => codes::lookup,
         Operator::Q8TA_MUL => codes::mul,
@@ -96,7 +95,7 @@ fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
-/// Whether a region gains from an operator: the others are as fast as kernels. A sum of codes is ten calls of kernels.
+/// Whether a region gains from an operator: the others are as fast as kernels.
 pub(super) fn is_heavy(operator: Operator) -> bool {
     matches!(
         operator,
@@ -113,7 +112,6 @@ pub(super) fn is_heavy(operator: Operator) -> bool {
             | Operator::ET_VK_Q8TA_LINEAR
             | Operator::DYNAMIC_CONVOLUTION
             | Operator::DYNAMIC_LINEAR
-            | Operator::Q8TA_ADD_FIXED
     )
 }
 

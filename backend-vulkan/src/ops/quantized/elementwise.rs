@@ -16,19 +16,9 @@ use torchlet_shaders::{Element, Lookup, LookupPush, Requantize, RequantizePush};
 pub(in crate::ops) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_Q8TA_ADD, |e, args| {
         let alpha = e.float(e.arg(args, 8)?)?;
-        let to = pair(e, args, [6, 7])?;
-        of_two(e, args, functions::ADD, [1.0, alpha], to)
+        of_two(e, args, functions::ADD, alpha)
     }),
-    operator(Operator::Q8TA_ADD_FIXED, |e, args| {
-        // Rounded as numbers, so that what lies between two codes may become the other one.
-        let [shift, zero] = pair(e, args, [6, 7])?;
-        let step = (-shift).exp2();
-        of_two(e, args, functions::ADD, [step, step], [1.0, zero])
-    }),
-    operator(Operator::Q8TA_MUL, |e, args| {
-        let to = pair(e, args, [6, 7])?;
-        of_two(e, args, functions::MUL, [1.0, 1.0], to)
-    }),
+    operator(Operator::Q8TA_MUL, |e, args| of_two(e, args, functions::MUL, 1.0)),
     operator(Operator::Q8TA_LOOKUP, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let table = table_of(e, args)?;
@@ -86,16 +76,16 @@ pub(super) fn requantize(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-/// Emits the sum or the product of two tensors of codes, which are scaled by factors first, to codes of a scale and a zero.
+/// Emits the sum or the product of two tensors of codes, the second of which is scaled by `alpha` first.
 fn of_two(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
     function: u32,
-    factors: [f64; 2],
-    to: [f64; 2],
+    alpha: f64,
 ) -> Result<(), Error> {
     let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let (from_a, from_b) = (pair(e, args, [2, 3])?, pair(e, args, [4, 5])?);
+    let to = pair(e, args, [6, 7])?;
     let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
@@ -110,8 +100,7 @@ fn of_two(
         gather(e, &operand, &whole, &sizes, &steps, 0)?;
         expanded.push(whole);
     }
-    let from_a = [from_a[0] * factors[0], from_a[1]];
-    let from_b = [from_b[0] * factors[1], from_b[1]];
+    let from_b = [from_b[0] * alpha, from_b[1]];
     let (inputs, codes) = ([&expanded[0], &expanded[1]], bounds(out.element).map(|it| it as f32));
     let to = [1.0 / to[0], to[1]];
     requantize(e, function, inputs, [from_a, from_b], to, codes, &out)

@@ -333,15 +333,6 @@ impl<'p> Builder<'p> {
         Ok(self.dequantized(id, [1.0, 0.0], scalar_type, &sizes))
     }
 
-    /// What codes that a call has made stand for, which are coded as a value of the blob.
-    pub(super) fn numbers_of(&mut self, codes: ValueId, like: ValueId) -> Result<ValueId, Error> {
-        let Coding::PerTensor { scale, zero_point } = self.coding(like) else {
-            return Ok(codes);
-        };
-        let (scalar_type, sizes) = (self.tensor(codes)?.scalar_type, self.sizes(codes)?);
-        Ok(self.dequantized(codes, [scale.into(), zero_point.into()], scalar_type, &sizes))
-    }
-
     /// Codes that a call has computed as numbers are rounded, and become a value of the blob.
     pub(super) fn store_rounded(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
         self.define(out)?;

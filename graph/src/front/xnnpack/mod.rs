@@ -7,7 +7,6 @@
 //! the program runs is quantized and dequantized where XNNPACK converts it.
 
 mod builder;
-mod codes;
 mod convolution;
 mod nodes;
 mod rows;

@@ -1,7 +1,6 @@
 //! The calls of a blob, one rule for each kind.
 
 use super::builder::{Builder, Limits};
-use super::codes;
 use super::convolution::{Kind, convolution, mean, pool, resize};
 use super::schema::{
     AttentionTable, BinaryTable, CatTable, ConvolutionTable, LinearTable, NodeTable, PadTable,
@@ -213,17 +212,9 @@ fn binary(
     operator: Operator,
     limits: Option<Limits>,
 ) -> Result<(), Error> {
-    let is_sum = matches!(operator, Operator::ADD_TENSOR | Operator::SUB_TENSOR);
-    let ids = [table.first()?, table.second()?, table.output()?];
-    let [first, second, out] = ids.map(|number| builder.id(number));
-    if is_sum
-        && codes::sum(builder, [first?, second?, out?], operator == Operator::SUB_TENSOR, limits)?
-    {
-        return Ok(());
-    }
     let ([first, second], out) = operands(builder, table)?;
     let mut inputs = Vec::from([first, second]);
-    if is_sum {
+    if matches!(operator, Operator::ADD_TENSOR | Operator::SUB_TENSOR) {
         inputs.push(builder.int(1));
     }
     let sizes = builder.sizes(out)?;

@@ -327,33 +327,6 @@ fn means_of_codes_are_rounded_as_codes() {
     assert_eq!(mean_of_codes([120.0; 8], [-128, 20], None), [107.0; 4]);
 }
 
-/// The sum, or the difference, of codes of three numbers and of one for all, with other scales.
-fn sum_of_codes(name: &str, input: [f32; 3], limits: Option<(f32, f32)>) -> Vec<f32> {
-    let mut blob = Blob::new();
-    let (x, y) = (blob.input(&[3]), blob.output(&[3]));
-    let other = blob.floats(&[1], &[1.5]);
-    let one = codes(&mut blob, &[3], 1.0, -7);
-    let half = codes(&mut blob, &[1], 0.5, 4);
-    let to = codes(&mut blob, &[3], 1.0, 3);
-    blob.node("Convert", &[(0, x), (1, one)]);
-    blob.node("Convert", &[(0, other), (1, half)]);
-    blob.limited_node(name, &[(0, one), (1, half), (2, to)], limits);
-    blob.node("Convert", &[(0, to), (1, y)]);
-    run(blob, (&[3], &input), &[3])
-}
-
-#[test]
-fn sums_of_codes_are_rounded_up_from_the_middle() {
-    let numbers = [1.0, 2.0, -4.0];
-    assert_eq!(sum_of_codes("Add", numbers, None), [3.0, 4.0, -2.0]);
-    assert_eq!(sum_of_codes("Subtract", numbers, None), [0.0, 1.0, -5.0]);
-    assert_eq!(sum_of_codes("Add", numbers, Some((0.0, f32::INFINITY))), [3.0, 4.0, 0.0]);
-    assert_eq!(sum_of_codes("Subtract", numbers, Some((-3.0, 0.6))), [0.0, 1.0, -3.0]);
-    assert_eq!(sum_of_codes("Add", [119.0; 3], None), [121.0; 3]);
-    // Beyond all codes.
-    assert_eq!(sum_of_codes("Add", [134.0; 3], None), [124.0; 3]);
-}
-
 #[test]
 fn blobs_are_summarized() {
     let mut blob = Blob::new();

@@ -10,7 +10,7 @@ use super::elementwise::as_stored;
 use super::moves::{Copy, channels_last, channels_last_order};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
-use crate::compute::int8::elementwise::{self, Fixed, Scaled};
+use crate::compute::int8::elementwise::{self, Scaled};
 use crate::compute::int8::left::Left;
 use crate::compute::int8::product::{product, workspace_len};
 use crate::compute::int8::windows::Windows;
@@ -333,20 +333,6 @@ pub(super) fn add(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     binary(builder, args, of_two)
 }
 
-/// `q8ta_add_fixed(a, b, multiplier, zero, multiplier, zero, shift, zero)`
-pub(super) fn add_fixed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let whole = |at| {
-        let value = builder.integer(argument(args, at)?)?;
-        i32::try_from(value).map_err(|_| Refusal::from("a number of more than 32 bits"))
-    };
-    let operands = [(whole(2)?, whole(3)?), (whole(4)?, whole(5)?)];
-    let zero = whole(7)?;
-    let fixed = Fixed::of(operands, whole(6)?);
-    let fixed = fixed.ok_or("sums of codes that do not fit 32 bits")?;
-    let range = range(builder, code(zero)?.into(), None)?;
-    two(builder, args, |at| Elementwise::AddFixed { at, fixed, range })
-}
-
 /// `q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)`
 pub(super) fn mul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     binary(builder, args, |at, from, scale, range| Elementwise::Mul { at, from, scale, range })
@@ -358,19 +344,9 @@ fn binary(
     args: &[ValueId],
     of_two: impl FnOnce([usize; 2], [Scaled; 2], f32, Range) -> Elementwise,
 ) -> Result<(), Refusal> {
+    let (a, b) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
     let (from, to) =
         ([scaled(builder, args, 2)?, scaled(builder, args, 4)?], scaled(builder, args, 6)?);
-    let range = range(builder, to.zero, None)?;
-    two(builder, args, |at| of_two(at, from, to.scale, range))
-}
-
-/// A call of codes `a, b`, which begin where it is told.
-fn two(
-    builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
-    of_two: impl FnOnce([usize; 2]) -> Elementwise,
-) -> Result<(), Refusal> {
-    let (a, b) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
     // One of them may be repeated.
     let refusal = "codes of shapes that are both repeated";
     let [a, b] = match b.expanded(&a.sizes) {
@@ -381,7 +357,8 @@ fn two(
     let a = builder.in_strides(&a, &strides)?;
     let b = builder.in_strides(&b, &strides)?;
     let out = builder.make_of_in_order(&a.sizes, &a.order(), Element::Code)?;
-    builder.push(of_two([a.offset, b.offset]), &[&a, &b], &out);
+    let range = range(builder, to.zero, None)?;
+    builder.push(of_two([a.offset, b.offset], from, to.scale, range), &[&a, &b], &out);
     builder.define(output(args)?, out)
 }
 
@@ -407,7 +384,6 @@ enum Elementwise {
     Lookup { at: [usize; 2] },
     Requantize { at: usize, from: Scaled, scale: f32, range: Range },
     Add { at: [usize; 2], from: [Scaled; 2], alpha: f32, scale: f32, range: Range },
-    AddFixed { at: [usize; 2], fixed: Fixed, range: Range },
     Mul { at: [usize; 2], from: [Scaled; 2], scale: f32, range: Range },
 }
 
@@ -435,11 +411,6 @@ impl Step for Elementwise {
                     [(codes_from(first, at[0])?, from[0]), (codes_from(second, at[1])?, from[1])];
                 let out = bytemuck::cast_slice_mut(out);
                 elementwise::add(context, operands, alpha, scale, range, out);
-            }
-            Elementwise::AddFixed { at, fixed, range } => {
-                let operands = [codes_from(first, at[0])?, codes_from(second, at[1])?];
-                let out = bytemuck::cast_slice_mut(out);
-                elementwise::add_fixed(context, operands, fixed, range, out);
             }
             Elementwise::Mul { at, from, scale, range } => {
                 let operands =

@@ -16,25 +16,6 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         let sum = b.binary(Operator::ADD_TENSOR, first, second)?;
         finish(b, sum, false, Some(pair(b, args, [6, 7])?), b.out(args)?)
     }),
-    (Operator::Q8TA_ADD_FIXED, |b, args| {
-        let [one, one_zero] = pair(b, args, [2, 3])?;
-        let [other, other_zero] = pair(b, args, [4, 5])?;
-        let [shift, zero] = pair(b, args, [6, 7])?;
-        let (first, second) = (b.arg(args, 0)?, b.arg(args, 1)?);
-        // All of these numbers are whole, and less than 2^53.
-        let first = b.cast(first, ScalarType::Double)?;
-        let first = b.with_number(Operator::MUL_SCALAR, first, one)?;
-        let second = b.cast(second, ScalarType::Double)?;
-        let second = b.with_number(Operator::MUL_SCALAR, second, other)?;
-        let sum = b.binary(Operator::ADD_TENSOR, first, second)?;
-        let half = libm::exp2(shift - 1.0);
-        let start = half - one * one_zero - other * other_zero;
-        let sum = b.with_number(Operator::ADD_SCALAR, sum, start)?;
-        let scaled = b.with_number(Operator::MUL_SCALAR, sum, 0.5 / half)?;
-        let rounded = b.unary(Operator::FLOOR, scaled)?;
-        let rounded = b.cast(rounded, ScalarType::Float)?;
-        finish(b, rounded, false, Some([1.0, zero]), b.out(args)?)
-    }),
     (Operator::Q8TA_LOOKUP, |b, args| {
         let (codes, table) = (b.arg(args, 0)?, b.arg(args, 1)?);
         let out = b.out(args)?;
