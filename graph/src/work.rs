@@ -88,7 +88,8 @@ fn family(operator: Operator) -> Family {
         | Operator::INDEX_SELECT
         | Operator::INDEX_TENSOR
         | Operator::SELECT_COPY_INT
-        | Operator::SLICE_COPY_TENSOR => Family::Selection,
+        | Operator::SLICE_COPY_TENSOR
+        | Operator::AS_STRIDED_COPY => Family::Selection,
         Operator::ABS
         | Operator::NEG
         | Operator::RELU

@@ -51,12 +51,12 @@ RUN_OUT(3, y, OUT)
 // More than any kernel has, and too few to overflow with a kernel more.
 const uint NONE = 1u << 30;
 
-// The first tap that reaches places so far behind the first element's first tap, of each; or none.
-uvec4 first_tap(const uvec4 place, const uint stride, const uint dilation, const uint steps) {
+// The first of so many taps that reaches places so far behind the first element's first tap, of each; or none.
+uvec4 first_tap(const uvec4 place, const uint stride, const uint dilation, const uint taps) {
     uvec4 phase = place % stride;
     if (dilation == 1) return phase;
     uvec4 first = uvec4(NONE);
-    for (uint tap = steps; tap-- > 0;) first = mix(first, uvec4(tap), equal(uvec4(tap * dilation % stride), phase));
+    for (uint tap = taps; tap-- > 0;) first = mix(first, uvec4(tap), equal(uvec4(tap * dilation % stride), phase));
     return first;
 }
 
@@ -76,8 +76,8 @@ void main() {
     uvec4 place_x = i - row * push.out_x + push.padding_x;
     uvec4 plane = row / push.out_y;
     uvec4 place_y = row - plane * push.out_y + push.padding_y;
-    uvec4 first_x = first_tap(place_x, STRIDE_X, DILATION_X, STEP_X);
-    uvec4 ky = first_tap(place_y, STRIDE_Y, DILATION_Y, STEP_Y);
+    uvec4 first_x = first_tap(place_x, STRIDE_X, DILATION_X, min(STEP_X, push.kernel_x));
+    uvec4 ky = first_tap(place_y, STRIDE_Y, DILATION_Y, min(STEP_Y, push.kernel_y));
     uint in_plane = push.in_y * push.in_x;
     vec4 sum = vec4(0);
     for (uint turn_y = 0; turn_y < push.kernel_y; turn_y += STEP_Y) {

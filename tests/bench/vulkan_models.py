@@ -142,6 +142,55 @@ def lstm() -> Model:
     return Recurrent(16, 32, 5), (torch.randn(1, 24, 16),)
 
 
+def generator() -> Model:
+    """Pictures of noise, by transposed convolutions: the generator of a DCGAN."""
+    widths = (512, 256, 128, 64)
+    layers: list[nn.Module] = [nn.ConvTranspose2d(100, widths[0], 4, bias=False)]
+    for a, b in zip(widths, widths[1:]):
+        layers += [nn.BatchNorm2d(a), nn.ReLU(), nn.ConvTranspose2d(a, b, 4, 2, 1, bias=False)]
+    layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(), nn.ConvTranspose2d(widths[-1], 3, 4, 2, 1), nn.Tanh()]
+    return nn.Sequential(*layers), (torch.randn(1, 100, 1, 1),)
+
+
+class Vocoder(nn.Module):
+    """Sound of a spectrogram, as HiFi-GAN makes it: transposed convolutions, and residuals of dilated ones, along time."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv1d(80, width, 7, padding=3)
+        self.rise, self.residuals = nn.ModuleList(), nn.ModuleList()
+        for rate in (8, 8, 2, 2):
+            self.rise.append(nn.ConvTranspose1d(width, width // 2, 2 * rate, rate, rate // 2))
+            width //= 2
+            dilated = (nn.Conv1d(width, width, 3, padding=d, dilation=d) for d in (1, 3, 5))
+            self.residuals.append(nn.Sequential(*[Residual(nn.Sequential(nn.LeakyReLU(0.1), layer)) for layer in dilated]))
+        self.last = nn.Conv1d(width, 1, 7, padding=3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for rise, residuals in zip(self.rise, self.residuals):
+            x = residuals(rise(F.leaky_relu(x, 0.1)))
+        return torch.tanh(self.last(F.leaky_relu(x)))
+
+
+def vocoder() -> Model:
+    return Vocoder(256), (torch.randn(1, 80, 50),)
+
+
+class Gru(nn.Module):
+    def __init__(self, features: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.cells = nn.GRU(features, width, 2, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.cells(x)[0])
+
+
+def gru() -> Model:
+    return Gru(80, 256, 64), (torch.randn(1, 50, 80),)
+
+
 def digits() -> Model:
     model = nn.Sequential(
         nn.Conv2d(1, 8, 3, padding=1),
@@ -168,6 +217,9 @@ MODELS: dict[str, Callable[[], Model]] = {
     "unet": unet,
     "bert": bert,
     "lstm": lstm,
+    "gru": gru,
+    "generator": generator,
+    "vocoder": vocoder,
     "digits": digits,
 }
 
@@ -205,7 +257,7 @@ def normalise(module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         deviation = torch.exp2(torch.ceil(torch.log2(layer.running_var + layer.eps) / 2))
         layer.running_var.copy_(deviation**2 - layer.eps)
     if layers:
-        head = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))][-1]
+        head = [layer for layer in module.modules() if isinstance(layer, (nn.Conv2d, nn.ConvTranspose2d, nn.Linear))][-1]
         with torch.no_grad():
             scale = torch.exp2(-torch.round(torch.log2(module.eval()(*inputs).abs().max())))
         head.weight *= scale

@@ -5,11 +5,12 @@ use crate::device::device_is_there;
 use crate::processors::OTHERS_ON_GPUS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use torchlet::core::{BundledProgram, Program, Registry};
 use torchlet::portable::KERNELS;
-use torchlet::vulkan::VulkanTarget;
-use torchlet::{Module, RunOn};
+use torchlet::vulkan::{VulkanBackend, VulkanTarget};
+use torchlet::{Module, ModuleBuilder, RunOn};
+use torchlet_devtools::{Event, Location, Recorder};
 use torchlet_graph::front::{FrontEnd, Vocabulary};
 use torchlet_graph::method::{Delegate, Instruction, Method, MethodValue};
 use torchlet_graph::{Constants, Target, blob, method};
@@ -105,6 +106,72 @@ fn more() -> Vec<Fixture> {
     programs.map(fixture).collect()
 }
 
+/// What becomes of a program on the device.
+enum Lowered {
+    Bytes(Vec<u8>),
+    /// For these reasons.
+    Refused(BTreeSet<String>),
+    /// It is no bundled program.
+    Not,
+}
+
+fn on_target(fixture: &Fixture, target: &VulkanTarget) -> Result<Lowered, String> {
+    let path = folder().join(Path::new(&fixture.file));
+    let file = std::fs::read(path).map_err(|error| error.to_string())?;
+    let Ok(bundle) = BundledProgram::from_bytes(&file) else { return Ok(Lowered::Not) };
+    let program = bundle.program().map_err(|error| error.to_string())?;
+    Ok(lowered(program, target).map_or_else(Lowered::Refused, Lowered::Bytes))
+}
+
+/// Runs the test cases of a fixture on what was made of its program.
+fn checked(fixture: &Fixture, bytes: Vec<u8>, builder: ModuleBuilder) -> Result<(), String> {
+    let source = open(fixture, Module::builder()).map_err(|error| error.to_string())?;
+    let mut module = builder.threads(1).run_on(RunOn::AsExported).from_bytes(bytes);
+    check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture).map(|_| ())
+}
+
+/// Of devices that one workgroup does not keep busy: reductions in parts, and what else is computed in several dispatches, with what each
+/// of the calls has to be made of at least.
+#[test]
+fn what_large_devices_take_of_programs_for_cpus_is_right() {
+    if !device_is_there() {
+        return;
+    }
+    for (start, shader, least) in [
+        ("ops/long_reductions/long_", "(reduce", 2),
+        ("ops/transposed_of_many_channels/many_", "(convolution_fold", 1),
+        ("ops/choice/clamp_tensor", "(binary", 1),
+    ] {
+        let family = fixtures().into_iter().filter(|it| it.file.starts_with(start));
+        let mut count = 0;
+        for mut fixture in family {
+            (fixture.rtol, fixture.atol) = (fixture.rtol.max(1e-3), fixture.atol.max(1e-3));
+            let target = VulkanTarget::any();
+            let bytes = match on_target(&fixture, &target).unwrap() {
+                Lowered::Bytes(bytes) => bytes,
+                Lowered::Refused(reasons) => panic!("{}: {reasons:?}", fixture.file),
+                Lowered::Not => panic!("{} has no test cases", fixture.file),
+            };
+            let backend = VulkanBackend::builder().busy_invocations(1 << 16).build();
+            let recorder = Arc::new(Recorder::new());
+            let builder =
+                Module::builder().backend(Arc::new(backend)).event_tracer(recorder.clone());
+            checked(&fixture, bytes, builder)
+                .unwrap_or_else(|error| panic!("{}: {error}", fixture.file));
+            let recording = recorder.recording();
+            let run = recording.executions().next().expect("a run");
+            let is_of =
+                |event: &&Event| event.location == Location::Device && event.name.contains(shader);
+            let dispatches = run.events.iter().filter(is_of).count();
+            // A prime number of elements has no parts.
+            let least = if fixture.file.contains("prime") { 1 } else { least };
+            assert!(dispatches >= least, "{}: {dispatches} dispatches", fixture.file);
+            count += 1;
+        }
+        assert!(count >= 7, "{count} of {start}");
+    }
+}
+
 #[test]
 fn programs_for_cpus_give_the_same() {
     if !device_is_there() {
@@ -121,24 +188,18 @@ fn programs_for_cpus_give_the_same() {
     let target = VulkanTarget::any();
     let refused: Mutex<BTreeMap<String, usize>> = Mutex::default();
     let ran = Mutex::new(0);
-    let failures = check_all(&programs, |fixture| {
-        let path = folder().join(Path::new(&fixture.file));
-        let file = std::fs::read(path).map_err(|error| error.to_string())?;
-        let Ok(bundle) = BundledProgram::from_bytes(&file) else { return Ok(()) };
-        let program = bundle.program().map_err(|error| error.to_string())?;
-        let bytes = match lowered(program, &target) {
-            Ok(bytes) => bytes,
-            Err(reasons) => {
-                let mut refused = refused.lock().unwrap();
-                reasons.into_iter().for_each(|why| *refused.entry(why).or_default() += 1);
-                return Ok(());
-            }
-        };
-        let source = open(fixture, Module::builder()).map_err(|error| error.to_string())?;
-        let mut module = Module::builder().threads(1).run_on(RunOn::AsExported).from_bytes(bytes);
-        check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture)?;
-        *ran.lock().unwrap() += 1;
-        Ok(())
+    let failures = check_all(&programs, |fixture| match on_target(fixture, &target)? {
+        Lowered::Refused(reasons) => {
+            let mut refused = refused.lock().unwrap();
+            reasons.into_iter().for_each(|why| *refused.entry(why).or_default() += 1);
+            Ok(())
+        }
+        Lowered::Not => Ok(()),
+        Lowered::Bytes(bytes) => {
+            checked(fixture, bytes, Module::builder())?;
+            *ran.lock().unwrap() += 1;
+            Ok(())
+        }
     });
     for (why, count) in refused.into_inner().unwrap() {
         println!("{count:5} {why}");

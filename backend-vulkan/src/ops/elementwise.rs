@@ -337,8 +337,9 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     let lower = e.optional_tensor(e.arg(args, 1)?)?;
     let upper = e.optional_tensor(e.arg(args, 2)?)?;
     let bounds = || [&lower, &upper].into_iter().flatten();
-    // What is of more bits than the output is rounded when that is written: to `bfloat16`, which is kept as `float32`, it is not.
-    let is_wide = e.scalar_type(&input) != Some(ScalarType::BFloat16);
+    // Numbers of `bfloat16` are kept in `float32`, and one with more bits among them would not be rounded.
+    let out = e.out(args)?;
+    let is_wide = e.scalar_type(&out) != Some(ScalarType::BFloat16);
     let fits = |bound: &Operand| {
         e.scalar_type(bound) == e.scalar_type(&input)
             || (is_wide && bound.element.is_floating() && input.element.is_floating())
@@ -348,7 +349,7 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     }
     let is_narrow = bounds().all(|bound| bound.element == input.element);
     let element = if is_narrow { input.element } else { Element::F32 };
-    let out = e.out(args)?.id;
+    let out = out.id;
     match (&lower, &upper) {
         (Some(lower), Some(upper)) => {
             let sizes = broadcast_sizes(&input.sizes, &lower.sizes)?;

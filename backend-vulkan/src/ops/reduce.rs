@@ -94,11 +94,18 @@ pub(super) fn emit(
     let Some(after) = function.after_parts().filter(|_| parts > 1) else {
         return emit_part(e, function, input, other, out, [count, inner, 1], scale);
     };
-    let element = if input.element.is_floating() { Element::F32 } else { Element::I32 };
-    let partial = e.temporary(element, &[out.numel(), parts])?;
+    let partial = e.temporary(between(input, out), &[out.numel(), parts])?;
     let part = [count / parts, inner, parts];
     emit_part(e, function, input, other, &partial, part, 1.0)?;
     emit_part(e, after, &partial, None, out, [parts, inner, 1], scale)
+}
+
+/// What keeps a part of a reduction: whole numbers stay such, unless their sum is to be one of floating point, which has no other bounds.
+fn between(input: &Operand, out: &Operand) -> Element {
+    match input.element.is_floating() || out.element.is_floating() {
+        true => Element::F32,
+        false => Element::I32,
+    }
 }
 
 /// In how many equal parts to reduce so many elements for each of so many outputs.
@@ -201,8 +208,7 @@ fn reduce_dims(
         } else {
             let mut sizes = current.sizes.clone();
             sizes[start..end].fill(1);
-            let element = if current.element.is_floating() { Element::F32 } else { Element::I32 };
-            e.temporary(element, &sizes)?
+            e.temporary(between(&current, out), &sizes)?
         };
         emit(e, function, &current, None, &target, [count, inner], if last { scale } else { 1.0 })?;
         current = target;

@@ -341,6 +341,12 @@ def choice() -> Iterator[Case]:
     yield from each(
         "clamp_tensor", torch.clamp, (f32, f16, i32), lambda d: (values(d, *SHAPE), values(d, 5), values(d, 3, 1))
     )
+    yield case("clamp_tensor_max", lambda x, high: torch.clamp(x, max=high), (values(f32, *SHAPE), values(f32, 5)))
+    yield case("clamp_tensor_nan", torch.clamp, (specials(f32, 15), specials(f32, 15).flip(0), values(f32, 15)))
+    # As transformers bound what halves have: by a number that is a tensor of 32 bits.
+    number = lambda value: torch.tensor(value, dtype=f32)
+    yield case("clamp_tensor_numbers", torch.clamp, (values(f16, *SHAPE), number(-0.7), number(0.9)))
+    yield case("clamp_tensor_bf16", torch.clamp, (values(bf16, *SHAPE), values(bf16, 5), values(bf16, 3, 1)))
     yield case("clamp_tensor_min", lambda x, low: torch.clamp(x, min=low), (values(f32, *SHAPE), values(f32, 5)))
 
 

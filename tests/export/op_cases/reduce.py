@@ -175,6 +175,9 @@ def long_reductions() -> Iterator[Case]:
     yield case("long_prime", lambda x: x.repeat(8209).sum(0), (values(f32, 1),))
     yield case("long_any", lambda x: (x.repeat(96) > 2.0).any(), (values(f32, 96),))
     yield case("long_all", lambda x: (x.repeat(96) < 9.0).all(), (values(f32, 96),))
+    yield case("long_product", lambda x: x.repeat(128).prod(), (values(f32, 96).clamp(0.999, 1.001),))
+    yield case("long_smallest", lambda x: x.repeat(1, 90).amin(1), (specials(f32, 200).view(2, 100),))
+    yield case("long_variance_columns", lambda x: x.repeat(88, 1).var(0), (values(f32, 96, 3),))
     yield case("long_variance", lambda x: x.repeat(1, 128).var(1), (values(f32, 3, 64),))
     yield case("long_halves", lambda x: x.repeat(1, 128).mean(1), (values(f16, 2, 64),))
 

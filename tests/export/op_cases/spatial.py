@@ -109,13 +109,16 @@ def transposed_of_many_channels() -> Iterator[Case]:
         "plain": nn.ConvTranspose2d(16, 5, 3),
         "doubling": nn.Sequential(nn.ConvTranspose2d(16, 6, 4, 2, 1), nn.ReLU()),
         "uneven": nn.ConvTranspose2d(12, 3, (3, 4), (2, 3), (1, 2), (1, 2), bias=False),
-        "groups": nn.ConvTranspose2d(24, 6, (2, 3), 2, groups=3),
+        "groups": nn.ConvTranspose2d(48, 6, (2, 3), 2, groups=3),
         "dilation": nn.ConvTranspose2d(16, 4, 3, (2, 3), (1, 0), dilation=(3, 2)),
-        "apart": nn.ConvTranspose2d(16, 4, 2, (4, 6), dilation=(2, 3)),
+        "apart": nn.ConvTranspose2d(32, 4, 2, (4, 6), dilation=(2, 3)),
     }
     for name, layer in layers.items():
         channels = (layer[0] if isinstance(layer, nn.Sequential) else layer).in_channels
         yield case(f"many_{name}", layer, (values(f32, 2, channels, 4, 5),))
+    yield case("many_alone", nn.ConvTranspose2d(16, 6, 3, 2), (values(f32, 16, 4, 5),))
+    # No step of the stride leads from one tap to another.
+    yield case("many_far", nn.ConvTranspose2d(32, 1, 2, 300000001, dilation=2), (values(f32, 1, 32, 1, 1),))
     yield case("many_line", nn.ConvTranspose1d(16, 8, 8, 4, 2), (values(f32, 1, 16, 9),))
     yield case("many_halves", nn.ConvTranspose2d(16, 6, 4, 2, 1).half(), (values(f16, 1, 16, 4, 5),))
     yield case(

@@ -61,6 +61,9 @@ const MODELS: &[(&str, &str, &str)] = &[
     ("ViT-B/16", "vit_b_16", "fp16"),
     ("BERT-like encoder, 64 tokens", "bert", "fp32"),
     ("LSTM classifier, 24 steps", "lstm", "fp32"),
+    ("two layers of GRU cells of 256, 50 steps", "gru", "fp16"),
+    ("generator of a DCGAN", "generator", "fp32"),
+    ("vocoder like HiFi-GAN, 50 frames", "vocoder", "fp32"),
     ("digits classifier", "digits", "fp32"),
 ];
 

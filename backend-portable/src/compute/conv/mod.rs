@@ -400,7 +400,9 @@ impl Conv {
                 output,
                 workspace,
             ),
-            Method::Narrow if context.tier != Tier::SCALAR && filter.is_none() => {
+            Method::Narrow
+                if context.tier != Tier::SCALAR && weights.form == WeightForm::Packed =>
+            {
                 narrow::run(self, context, (input, weights.data), finish, output);
             }
             _ => match (self.strips(context.tier, weights.form), filter) {

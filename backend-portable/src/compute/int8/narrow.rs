@@ -128,6 +128,14 @@ impl Cut {
     }
 }
 
+/// Codes of rows that a thread brings together, at most: what lies between taps that are far apart is among them.
+const MOST: usize = 8 << 20;
+
+/// Whether the rows that windows see are few enough to be brought together as they are.
+pub(crate) fn are_near(windows: &Windows) -> bool {
+    Cut::of(windows, 1).is_some_and(|cut| cut.words.saturating_mul(STEP) <= MOST)
+}
+
 /// Words of workspace for a convolution on so many threads; `None` if there are more than memory has.
 pub(crate) fn workspace_len(threads: usize, windows: &Windows) -> Option<usize> {
     Cut::of(windows, threads)?.words.checked_mul(threads.max(1))

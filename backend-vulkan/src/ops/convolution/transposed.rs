@@ -8,7 +8,7 @@ use crate::ops::matmul::{Product, workgroup};
 use crate::ops::weights::transposed;
 use crate::ops::window::Window;
 use crate::stages::Epilogue;
-use crate::tensors::Operand;
+use crate::tensors::{Operand, padded_bytes};
 use torchlet_shaders::{
     ConvolutionFold, ConvolutionFoldPush, ConvolutionTransposed, ConvolutionTransposedPush, Element,
 };
@@ -17,8 +17,10 @@ use torchlet_shaders::{
 const LEAST_TERMS: usize = 32;
 /// Input channels, likewise: a product of fewer is mostly writing.
 const LEAST_CHANNELS: usize = 8;
-/// What products may take of memory, as a multiple of the elements of the output.
+/// What products may take of memory, as a multiple of the elements of the output, and in bytes: they are read and written from beginning to
+/// end, and no cache keeps more.
 const MOST_PRODUCTS: usize = 16;
+const MOST_BYTES: u64 = 256 << 20;
 
 impl Shape {
     pub(super) fn transposed(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
@@ -45,7 +47,9 @@ impl Shape {
             products.into_iter().try_fold(1usize, |numel, size| numel.checked_mul(size))?;
         let out = self.bound * self.most * self.groups * self.out_channels;
         let is_worth = self.in_channels >= LEAST_CHANNELS && terms >= LEAST_TERMS;
-        let fits = products <= out.saturating_mul(MOST_PRODUCTS) && products <= i32::MAX as usize;
+        let bytes = padded_bytes(Element::F32, products);
+        let fits = products <= out.saturating_mul(MOST_PRODUCTS)
+            && bytes <= e.limits().tensor.min(MOST_BYTES);
         (is_worth && fits).then_some(plane)
     }
 

@@ -51,7 +51,7 @@ pub(in crate::engine::ops) fn convolution(
             let phases = [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], whole.output[dim])]));
             let filter = Filter { weights, outputs, row, groups };
             #[cfg(target_arch = "x86_64")]
-            if filter.is_narrow(builder, channels, [tall, wide]) {
+            if filter.is_narrow(builder, channels, [tall, wide]) && narrow::are_near(&whole) {
                 let group = channels / groups;
                 return super::narrow::convolution(builder, args, &input, whole, group);
             }
