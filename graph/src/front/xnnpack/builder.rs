@@ -324,30 +324,6 @@ impl<'p> Builder<'p> {
         Ok(self.dequantized(codes, [scale.into(), zero_point.into()], scalar_type, &sizes))
     }
 
-    /// The codes of a value of the blob, as numbers.
-    pub(super) fn codes(&mut self, id: ValueId) -> Result<ValueId, Error> {
-        if !self.is_known(id) {
-            return Err(Error::Invalid(format!("value {id} is taken before it is made")));
-        }
-        let (scalar_type, sizes) = (self.tensor(id)?.scalar_type, self.sizes(id)?);
-        Ok(self.dequantized(id, [1.0, 0.0], scalar_type, &sizes))
-    }
-
-    /// Codes that a call has computed as numbers are rounded, and become a value of the blob.
-    pub(super) fn store_rounded(&mut self, made: ValueId, out: ValueId) -> Result<(), Error> {
-        self.define(out)?;
-        self.describe_as(made, out)?;
-        let to = self.tensor(out)?.scalar_type;
-        let inputs = self.affine(made, 1.0, 0, to);
-        self.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR, &inputs, out);
-        Ok(())
-    }
-
-    /// A number for all elements of another tensor.
-    pub(super) fn number(&mut self, number: f32) -> ValueId {
-        self.constant(ScalarType::Float, &[1], Cow::Owned(number.to_le_bytes().to_vec()))
-    }
-
     /// Numbers of codes with one scale for all, and the code of zero.
     fn dequantized(
         &mut self,

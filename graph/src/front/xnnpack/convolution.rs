@@ -2,7 +2,6 @@
 
 use super::builder::{Builder, Limits};
 use super::schema::{ConvolutionTable, PoolTable, ResizeTable};
-use super::values::Coding;
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::operators::Operator;
@@ -218,83 +217,15 @@ pub(super) fn mean(
     out: ValueId,
     limits: Option<Limits>,
 ) -> Result<(), Error> {
-    let sizes = builder.sizes(input)?;
-    let [batch, height, width, channels] = four(&sizes)?;
+    let input = builder.numbers(input)?;
+    let [batch, _, _, channels] = four(&builder.sizes(input)?)?;
     let keeps = builder.sizes(out)?.len() == 4;
     let sizes: Vec<usize> =
         if keeps { [batch, 1, 1, channels].to_vec() } else { [batch, channels].to_vec() };
-    let count = height.saturating_mul(width);
-    if let Some(coded) = MeanOfCodes::of(builder, input, out, count)? {
-        return coded.add(builder, [input, out], keeps, &sizes, limits);
-    }
-    let input = builder.numbers(input)?;
     let dims = builder.ints([1, 2]);
     let (keep, none) = (builder.push(Value::Bool(keeps)), builder.none());
     let found = builder.call(Operator::MEAN_DIM, &[input, dims, keep, none], &sizes)?;
     builder.store(found, out, limits)
-}
-
-/// How XNNPACK makes the code of a mean out of a sum of codes: by one product and one sum, which has the code of zero in it already when it
-/// is rounded. Means are often exactly between two codes, and are the even one of these here; numbers that are rounded before the
-/// code of zero is added would be the other one, if that is odd.
-struct MeanOfCodes {
-    factor: f32,
-    offset: f32,
-    /// The scale of the result, and its code of zero.
-    to: (f32, i32),
-}
-
-impl MeanOfCodes {
-    /// For codes of 8 bits, whose sums `f32` has exactly, in whichever order.
-    fn of(
-        builder: &Builder<'_>,
-        input: ValueId,
-        out: ValueId,
-        count: usize,
-    ) -> Result<Option<Self>, Error> {
-        const MOST: usize = 1 << 17;
-        let (
-            Coding::PerTensor { scale, zero_point },
-            Coding::PerTensor { scale: step, zero_point: zero },
-        ) = (builder.coding(input), builder.coding(out))
-        else {
-            return Ok(None);
-        };
-        let are_chars = builder.tensor(input)?.scalar_type == ScalarType::Char
-            && builder.tensor(out)?.scalar_type == ScalarType::Char;
-        // Shapes that vary have no number of elements yet.
-        if !are_chars || builder.is_dynamic() || !(1..MOST).contains(&count) {
-            return Ok(None);
-        }
-        let factor = scale / step * (1.0 / count as f32);
-        let offset = zero as f32 - count as f32 * zero_point as f32 * factor;
-        let is_known = factor.is_finite() && offset.is_finite();
-        Ok(is_known.then_some(MeanOfCodes { factor, offset, to: (step, zero) }))
-    }
-
-    fn add(
-        &self,
-        builder: &mut Builder<'_>,
-        [input, out]: [ValueId; 2],
-        keeps: bool,
-        sizes: &[usize],
-        limits: Option<Limits>,
-    ) -> Result<(), Error> {
-        let codes = builder.codes(input)?;
-        let dims = builder.ints([1, 2]);
-        let (keep, none) = (builder.push(Value::Bool(keeps)), builder.none());
-        let sum = builder.call(Operator::SUM_DIM_INT_LIST, &[codes, dims, keep, none], sizes)?;
-        let (factor, offset, one) =
-            (builder.number(self.factor), builder.number(self.offset), builder.int(1));
-        let scaled = builder.call(Operator::MUL_TENSOR, &[sum, factor], sizes)?;
-        let mut found = builder.call(Operator::ADD_TENSOR, &[scaled, offset, one], sizes)?;
-        if let Some(Limits { low, high }) = limits {
-            let (step, zero) = self.to;
-            let code = |limit: f32| libm::rintf(limit * (1.0 / step) + zero as f32);
-            found = builder.limited(found, Limits { low: code(low), high: code(high) })?;
-        }
-        builder.store_rounded(found, out)
-    }
 }
 
 /// Adds resizing with linear interpolation.

@@ -9,7 +9,6 @@ use flatbuffers::FlatBufferBuilder;
 use torchlet_core::{ScalarType, TensorRef};
 
 const FLOAT: u8 = 1;
-const CODES: u8 = 3;
 const PACKED_BY_CHANNEL: u8 = 8;
 const ROUNDED: u8 = 9;
 const PACKED_BY_GROUP: u8 = 10;
@@ -103,25 +102,11 @@ impl Blob {
 
     /// A call whose fields are all numbers.
     fn node(&mut self, name: &str, fields: &[(u16, u32)]) {
-        self.limited_node(name, fields, None);
-    }
-
-    /// The same, perhaps with limits of the result.
-    fn limited_node(&mut self, name: &str, fields: &[(u16, u32)], limits: Option<(f32, f32)>) {
         let kind = nodes::number(name).unwrap();
         let call = table(&mut self.b, |t| fields.iter().for_each(|(at, it)| t.scalar(*at, *it)));
-        let limits = limits.map(|(low, high)| {
-            table(&mut self.b, |t| {
-                t.scalar(0, low.to_bits());
-                t.scalar(1, high.to_bits());
-            })
-        });
         self.nodes.push(table(&mut self.b, |t| {
             t.scalar(0, kind);
             t.offset(1, call);
-            if let Some(limits) = limits {
-                t.offset(3, limits);
-            }
         }));
     }
 
@@ -287,44 +272,6 @@ fn windows_are_rounded_together_and_rows_one_by_one() {
         let close = found.iter().zip(expected).all(|(one, other)| (one - other).abs() < 1e-5);
         assert!(close, "{sizes:?} by {inner}: {found:?}");
     }
-}
-
-/// Codes with one scale for all.
-fn codes(blob: &mut Blob, dims: &[u32], scale: f32, zero: i32) -> u32 {
-    let tensor = blob.tensor(CODES, dims, 0, NONE);
-    let parameters = table(&mut blob.b, |t| {
-        t.scalar(0, scale.to_bits());
-        t.scalar(1, zero);
-    });
-    blob.quantized(tensor, 2, parameters)
-}
-
-/// Two pictures of two pixels, of two channels; each channel's mean, `[2, 2]`.
-fn mean_of_codes(input: [f32; 8], zeros: [i32; 2], limits: Option<(f32, f32)>) -> Vec<f32> {
-    let mut blob = Blob::new();
-    let (x, y) = (blob.input(&[2, 1, 2, 2]), blob.output(&[2, 2]));
-    let from = codes(&mut blob, &[2, 1, 2, 2], 1.0, zeros[0]);
-    let to = codes(&mut blob, &[2, 2], 1.0, zeros[1]);
-    blob.node("Convert", &[(0, x), (1, from)]);
-    blob.limited_node("GlobalAvgPooling2d", &[(0, from), (1, to)], limits);
-    blob.node("Convert", &[(0, to), (1, y)]);
-    run(blob, (&[2, 1, 2, 2], &input), &[2, 2])
-}
-
-#[test]
-fn means_of_codes_are_rounded_as_codes() {
-    let halves = [1.0, -2.0, 2.0, -1.0, 3.0, 7.0, 4.0, 10.0];
-    // 1.5, -1.5, 3.5 and 8.5 are rounded to even, and as codes, of which three more, or one less, stand for them.
-    assert_eq!(mean_of_codes(halves, [0, 0], None), [2.0, -2.0, 4.0, 8.0]);
-    assert_eq!(mean_of_codes(halves, [-7, 3], None), [1.0, -1.0, 3.0, 9.0]);
-    assert_eq!(mean_of_codes(halves, [5, -1], None), [1.0, -1.0, 3.0, 9.0]);
-    // What limits them is a number.
-    let limits = Some((0.0, 5.0));
-    assert_eq!(mean_of_codes(halves, [-7, 3], limits), [1.0, 0.0, 3.0, 5.0]);
-    let relu = Some((0.0, f32::INFINITY));
-    assert_eq!(mean_of_codes(halves, [-7, 3], relu), [1.0, 0.0, 3.0, 9.0]);
-    // Means beyond all codes.
-    assert_eq!(mean_of_codes([120.0; 8], [-128, 20], None), [107.0; 4]);
 }
 
 #[test]
