@@ -4,7 +4,7 @@
 //! patterns. A few hundred bytes can become billions in this way, and some of it is not counted there. So it is estimated here, from above.
 
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most that a schema may become: each is about 10 µs of the time until it can be used.
 pub(super) const MOST: u64 = 100_000;
@@ -123,8 +123,13 @@ fn joined<'a>(
 
 /// What the whole of a schema becomes, with all that it refers to.
 pub(super) fn of(schema: &Value) -> u64 {
-    let mut costs =
-        Costs { whole: schema, known: BTreeMap::new(), waiting: Vec::new(), work: WORK };
+    let mut costs = Costs {
+        whole: schema,
+        known: BTreeMap::new(),
+        queued: BTreeSet::new(),
+        waiting: Vec::new(),
+        work: WORK,
+    };
     let mut total = costs.of(schema, false, 0).total();
     // What is referred to becomes a part of its own once.
     while let Some(reference) = costs.waiting.pop() {
@@ -137,6 +142,9 @@ struct Costs<'a> {
     whole: &'a Value,
     /// By reference; while one is looked at, it is not counted within itself.
     known: BTreeMap<&'a str, Cost<'a>>,
+    /// References that stand alone somewhere, each once.
+    queued: BTreeSet<&'a str>,
+    /// Those of them that are not counted yet.
     waiting: Vec<&'a str>,
     work: usize,
 }
@@ -154,7 +162,7 @@ impl<'a> Costs<'a> {
         if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
             if is_put_together || !is_alone {
                 cost = cost.and(self.referred(reference, depth + 1));
-            } else if !self.known.contains_key(reference) {
+            } else if self.queued.insert(reference) {
                 self.waiting.push(reference);
             }
         }
@@ -312,6 +320,16 @@ mod tests {
         assert!(of(&chain(50_000, &twice)) > MOST);
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}}});
         assert!(of(&recursive) < 100);
+        // What is referred to is made once, however often, and also where it is put together with something before.
+        let uses = |count: usize, more: Value| {
+            let mut all: Map<String, Value> =
+                (0..count).map(|at| (format!("p{at}"), json!({"$ref": "#/$defs/m"}))).collect();
+            all.insert("a".into(), more);
+            of(&json!({"properties": all, "$defs": {"m": {"type": "integer", "multipleOf": 1000}}}))
+        };
+        let once = uses(1, Value::Bool(true));
+        assert!((1000..1100).contains(&once) && uses(110, Value::Bool(true)) == once + 109);
+        assert!(uses(1, json!({"$ref": "#/$defs/m", "minimum": 0})) > once + 1000);
         let multiples = |all: &[f64]| {
             of(
                 &json!({"allOf": all.iter().map(|multiple| json!({"multipleOf": multiple})).collect::<Vec<_>>()}),
