@@ -28,6 +28,8 @@ const NOTES: [&str; 12] = [
 
 /// Patterns that one text has to fit at once: whether any does takes longer for each by several times.
 const PATTERNS: u64 = 8;
+/// Texts within one another that are told apart: what is further in counts for the one that it is within.
+const LEVELS: u32 = 32;
 /// The work that is done to find out, in names of properties.
 const WORK: usize = 1 << 21;
 
@@ -41,19 +43,71 @@ struct Cost<'a> {
     multiple: (u64, u32),
     /// Patterns for names of properties, which are compared with one another.
     names: u64,
-    /// Patterns that a text has to fit.
-    patterns: u64,
-    /// The same of texts within, by the property that they are within.
-    within: BTreeMap<&'a str, u64>,
+    /// Patterns that texts have to fit.
+    patterns: Patterns<'a>,
 }
 
-/// What texts are within that are in no property of a name.
-const OTHERS: &str = "";
+/// How many patterns a value has to fit, and what is within it.
+#[derive(Clone, Default)]
+struct Patterns<'a> {
+    own: u64,
+    /// The most that texts further in have to fit, which are not told apart.
+    further: u64,
+    /// By the property that they are within; without a name, in any other place.
+    within: BTreeMap<Option<&'a str>, Patterns<'a>>,
+    /// The most that a text within a property of a name has to fit.
+    most_named: u64,
+    /// How deep this is.
+    levels: u32,
+}
+
+impl<'a> Patterns<'a> {
+    /// The most that a text in it has to fit: what stands for any place may hold for one with a name, too.
+    fn most(&self) -> u64 {
+        let others = self.within.get(&None).map_or(0, Patterns::most);
+        self.own.max(self.most_named.saturating_add(others)).saturating_add(self.further)
+    }
+
+    /// How many values are told apart.
+    fn count(&self) -> usize {
+        1 + self.within.values().map(Patterns::count).sum::<usize>()
+    }
+
+    /// Has others within itself, beside those that are there or in their place.
+    fn put(&mut self, name: Option<&'a str>, mut part: Self, join: fn(u64, u64) -> u64) {
+        let most = part.most();
+        if most == 0 {
+            return;
+        }
+        if part.levels >= LEVELS {
+            part = Patterns { further: most, ..Patterns::default() };
+        }
+        self.levels = self.levels.max(part.levels + 1);
+        let place = self.within.entry(name).or_default();
+        *place = std::mem::take(place).joined(part, join);
+        if name.is_some() {
+            self.most_named = self.most_named.max(place.most());
+        }
+    }
+
+    /// What two have, each with what has its place in the other, in a time that the smaller one takes.
+    fn joined(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
+        let is_larger = self.within.len() >= other.within.len();
+        let (mut larger, smaller) = if is_larger { (self, other) } else { (other, self) };
+        larger.own = join(larger.own, smaller.own);
+        larger.further = join(larger.further, smaller.further);
+        larger.most_named = larger.most_named.max(smaller.most_named);
+        for (name, part) in smaller.within {
+            larger.put(name, part, join);
+        }
+        larger
+    }
+}
 
 impl<'a> Cost<'a> {
     fn least() -> Self {
-        let within = BTreeMap::new();
-        Cost { alternatives: 1, size: 1, multiple: (1, 0), names: 0, patterns: 0, within }
+        let patterns = Patterns::default();
+        Cost { alternatives: 1, size: 1, multiple: (1, 0), names: 0, patterns }
     }
 
     fn too_much() -> Self {
@@ -61,21 +115,13 @@ impl<'a> Cost<'a> {
     }
 
     fn total(&self) -> u64 {
-        if self.deepest() > PATTERNS {
+        if self.patterns.most() > PATTERNS {
             return u64::MAX;
         }
         let states = if self.multiple.0 > 1 { self.multiple.0 } else { 0 };
         let compared = self.names.saturating_pow(3) / 100;
         let each = states.saturating_add(compared);
         self.size.saturating_add(self.alternatives.saturating_mul(each))
-    }
-
-    /// The most patterns that a text in it has to fit.
-    fn deepest(&self) -> u64 {
-        let named = self.within.iter().filter(|(name, _)| **name != OTHERS);
-        let named = named.map(|(_, count)| *count).max().unwrap_or(0);
-        let others = self.within.get(OTHERS).copied().unwrap_or(0);
-        self.patterns.max(named.saturating_add(others))
     }
 
     /// Both at once.
@@ -89,8 +135,7 @@ impl<'a> Cost<'a> {
             size: left.saturating_add(right),
             multiple: common_multiple(self.multiple, other.multiple),
             names: self.names.saturating_add(other.names),
-            patterns: self.patterns.saturating_add(other.patterns),
-            within: joined(self.within, other.within, u64::saturating_add),
+            patterns: self.patterns.joined(other.patterns, u64::saturating_add),
         }
     }
 
@@ -101,24 +146,9 @@ impl<'a> Cost<'a> {
             size: self.size.saturating_add(other.size),
             multiple: self.multiple.max(other.multiple),
             names: self.names.max(other.names),
-            patterns: self.patterns.max(other.patterns),
-            within: joined(self.within, other.within, u64::max),
+            patterns: self.patterns.joined(other.patterns, u64::max),
         }
     }
-}
-
-/// What two maps have of each name, in a time that the smaller one takes.
-fn joined<'a>(
-    one: BTreeMap<&'a str, u64>,
-    other: BTreeMap<&'a str, u64>,
-    join: impl Fn(u64, u64) -> u64,
-) -> BTreeMap<&'a str, u64> {
-    let (mut larger, smaller) = if one.len() < other.len() { (other, one) } else { (one, other) };
-    for (name, count) in smaller {
-        let known = larger.entry(name).or_insert(0);
-        *known = join(*known, count);
-    }
-    larger
 }
 
 /// What the whole of a schema becomes, with all that it refers to.
@@ -188,25 +218,21 @@ impl<'a> Costs<'a> {
     /// What a schema says itself.
     fn own(&mut self, fields: &'a Map<String, Value>, depth: u32) -> Cost<'a> {
         let mut cost = Cost::least();
-        let mut add = |costs: &mut Self, name: &'a str, schema: &'a Value| {
+        let mut add = |costs: &mut Self, name: Option<&'a str>, schema: &'a Value| {
             let part = costs.of(schema, false, depth + 1);
             cost.size = cost.size.saturating_add(part.total());
-            let patterns = part.deepest();
-            if patterns > 0 {
-                let known = cost.within.entry(name).or_insert(0);
-                *known = patterns.max(*known);
-            }
+            cost.patterns.put(name, part.patterns, u64::max);
         };
         for (key, value) in fields {
             match (key.as_str(), value) {
                 ("properties", Value::Object(all)) => {
-                    all.iter().for_each(|(name, schema)| add(self, name, schema));
+                    all.iter().for_each(|(name, schema)| add(self, Some(name), schema));
                 }
                 ("patternProperties" | "dependentSchemas", Value::Object(all)) => {
-                    all.values().for_each(|schema| add(self, OTHERS, schema));
+                    all.values().for_each(|schema| add(self, None, schema));
                 }
                 ("prefixItems" | "items", Value::Array(all)) => {
-                    all.iter().for_each(|schema| add(self, OTHERS, schema));
+                    all.iter().for_each(|schema| add(self, None, schema));
                 }
                 (
                     "items"
@@ -219,7 +245,7 @@ impl<'a> Costs<'a> {
                     | "else"
                     | "propertyNames",
                     schema,
-                ) => add(self, OTHERS, schema),
+                ) => add(self, None, schema),
                 _ => {}
             }
         }
@@ -227,7 +253,7 @@ impl<'a> Costs<'a> {
             cost.names = all.len() as u64;
         }
         let texts = ["pattern", "format"].iter().filter(|key| fields.contains_key(**key));
-        cost.patterns = texts.count() as u64;
+        cost.patterns.own = texts.count() as u64;
         if let Some(multiple) = fields.get("multipleOf").and_then(Value::as_f64) {
             cost.multiple = fraction(multiple);
         }
@@ -236,7 +262,9 @@ impl<'a> Costs<'a> {
 
     fn referred(&mut self, reference: &'a str, depth: u32) -> Cost<'a> {
         if let Some(cost) = self.known.get(reference) {
-            let Some(left) = self.work.checked_sub(cost.within.len()) else {
+            let count = if self.work > 0 { cost.patterns.count() } else { 1 };
+            let Some(left) = self.work.checked_sub(count) else {
+                self.work = 0;
                 return Cost::too_much();
             };
             self.work = left;
@@ -316,6 +344,44 @@ mod tests {
         assert!(patterns(&|at| json!({"properties": {"a": pattern(at)}})) > MOST);
         assert!(patterns(&|at| json!({"items": pattern(at)})) > MOST);
         assert!(patterns(&|at| json!({"properties": {format!("a{at}"): pattern(at)}})) < 100);
+        // Within one another: it is the whole path that tells texts apart, as far as there is one.
+        let within = |outer: usize, inner: &dyn Fn(usize) -> Value| {
+            let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
+            patterns(&|at| (0..outer).fold(json!({"properties": inner(at)}), wrap))
+        };
+        for outer in [0, 1, 2, 20] {
+            assert!(within(outer, &|at| json!({format!("f{at}"): {"format": "date-time"}})) < 1000);
+            assert!(within(outer, &|at| json!({"f": pattern(at)})) > MOST);
+            assert!(within(outer, &|at| json!({"f": {"items": pattern(at)}})) > MOST);
+        }
+        assert!(within(100, &|at| json!({"f": pattern(at)})) > MOST);
+        let uneven = |at: usize| {
+            let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
+            let inner = json!({"properties": {"f": pattern(at), "g": if at % 2 == 0 { pattern(at) } else { json!({"items": pattern(at)}) }}});
+            (0..LEVELS - 1).fold(inner, wrap)
+        };
+        assert!(patterns(&uneven) > MOST);
+        let places = |at: usize| match at {
+            0..5 => json!({"properties": {"a": {"properties": {"b": pattern(at)}}}}),
+            _ => json!({"additionalProperties": {"properties": {"b": pattern(at)}}}),
+        };
+        assert!(patterns(&places) > MOST);
+        let either = |at: usize| json!({"anyOf": [{"properties": {"a": {"properties": {"b": pattern(at)}}}}, {"type": "null"}]});
+        assert!(patterns(&either) > MOST);
+        // Many that are used often are no work without end, nor are those that are deep.
+        let all: Map<String, Value> = (0..5000).map(|at| (format!("f{at}"), pattern(at))).collect();
+        let uses = vec![json!({"$ref": "#/$defs/all"}); 10_000];
+        assert!(of(&json!({"allOf": uses, "$defs": {"all": {"properties": all}}})) > MOST);
+        let mut defs: Map<String, Value> = (0..10_000)
+            .map(|at| {
+                let next = json!([{"$ref": format!("#/$defs/d{}", at + 1)}, {"pattern": "a"}]);
+                (format!("d{at}"), json!({"properties": {"next": {"allOf": next}}}))
+            })
+            .collect();
+        let first: Vec<Value> =
+            (0..10_000).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
+        defs.insert("d10000".into(), pattern(0));
+        of(&json!({"prefixItems": first, "$defs": defs}));
         // Deeper than there is stack for.
         assert!(of(&chain(50_000, &twice)) > MOST);
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}}});
