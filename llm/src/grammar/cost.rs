@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) const MOST: u64 = 100_000;
 /// Schemas within one another, and references that are put together with others. Text of JSON has 128 of the first at most.
 const DEPTH: u32 = 400;
-/// Keywords that say nothing about values, beside a reference.
-const NOTES: [&str; 12] = [
-    "$ref",
+/// Keywords that say nothing about values: what they stand beside is not put together with anything.
+const NOTES: [&str; 16] = [
+    "$anchor",
     "$defs",
     "definitions",
     "$schema",
@@ -24,6 +24,10 @@ const NOTES: [&str; 12] = [
     "default",
     "examples",
     "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentMediaType",
+    "contentEncoding",
 ];
 
 /// Patterns that one text has to fit at once: whether any does takes longer for each by several times.
@@ -188,20 +192,21 @@ impl<'a> Costs<'a> {
         }
         let mut cost = self.own(fields, depth);
         let parts = list(fields, "allOf");
-        let is_alone = fields.keys().all(|key| NOTES.contains(&key.as_str()));
+        let is_alone =
+            |only: &str| fields.keys().all(|key| key == only || NOTES.contains(&key.as_str()));
         if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
-            if is_put_together || !is_alone {
+            if is_put_together || !is_alone("$ref") {
                 cost = cost.and(self.referred(reference, depth + 1));
             } else if self.queued.insert(reference) {
                 self.waiting.push(reference);
             }
         }
-        let is_one = parts.len() == 1 && fields.len() == 1;
+        let is_one = parts.len() == 1 && is_alone("allOf");
         for part in parts {
             cost = cost.and(self.of(part, is_put_together || !is_one, depth + 1));
         }
         for key in ["anyOf", "oneOf"] {
-            let is_put_together = is_put_together || fields.len() > 1;
+            let is_put_together = is_put_together || !is_alone(key);
             let each = list(fields, key).iter();
             let each = each.map(|one| self.of(one, is_put_together, depth + 1));
             let Some(mut one) = each.reduce(Cost::or) else { continue };
@@ -314,6 +319,45 @@ fn common_multiple(one: (u64, u32), other: (u64, u32)) -> (u64, u32) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// What programs describe their data by: hundreds of records that build on others, refer to each other and may be left out.
+    #[test]
+    fn large_schemas_are_taken() {
+        let mut defs = Map::new();
+        let known = json!({"properties": {
+            "id": {"type": "string", "format": "uuid"},
+            "meta": {"type": "object", "properties": {
+                "created": {"type": "string", "format": "date-time"},
+                "by": {"type": "string", "pattern": "^[a-z]+$"}}}}, "required": ["id"]});
+        defs.insert("base".into(), known);
+        defs.insert("price".into(), json!({"type": "number", "minimum": 0, "multipleOf": 0.01}));
+        for at in 0..400 {
+            let other = format!("#/$defs/d{}", at * 7 % 400);
+            let mut fields: Map<String, Value> = (0..20)
+                .map(|field| {
+                    let schema = match field % 5 {
+                        0 => json!({"type": "string", "maxLength": 80, "description": "A name."}),
+                        1 => json!({"anyOf": [{"$ref": other}, {"type": "null"}], "default": null}),
+                        2 => json!({"type": "array", "items": {"$ref": other}, "maxItems": 20}),
+                        3 => json!({"allOf": [{"$ref": "#/$defs/price"}], "title": "Price"}),
+                        _ => json!({"type": "string", "format": "date"}),
+                    };
+                    (format!("field{field}"), schema)
+                })
+                .collect();
+            fields.insert("kind".into(), json!({"const": format!("d{at}")}));
+            let meta = json!({"properties": {format!("at{at}"): {"format": "date-time"}}});
+            fields.insert("meta".into(), meta);
+            let own = json!({"type": "object", "properties": fields, "required": ["kind"]});
+            defs.insert(format!("d{at}"), json!({"allOf": [{"$ref": "#/$defs/base"}, own]}));
+        }
+        let any: Vec<Value> =
+            (0..400).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
+        let schema = json!({"type": "array", "items": {"anyOf": any}, "$defs": defs});
+        assert!(schema.to_string().len() > 500_000);
+        let cost = of(&schema);
+        assert!(cost < MOST / 2, "{cost}");
+    }
 
     #[test]
     fn schemas_that_grow_are_found() {
