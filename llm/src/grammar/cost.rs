@@ -401,7 +401,7 @@ mod tests {
         assert!(within(100, &|at| json!({"f": pattern(at)})) > MOST);
         let uneven = |at: usize| {
             let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
-            let inner = json!({"properties": {"f": pattern(at), "g": if at % 2 == 0 { pattern(at) } else { json!({"items": pattern(at)}) }}});
+            let inner = json!({"properties": {"f": pattern(at), "g": if at.is_multiple_of(2) { pattern(at) } else { json!({"items": pattern(at)}) }}});
             (0..LEVELS - 1).fold(inner, wrap)
         };
         assert!(patterns(&uneven) > MOST);
