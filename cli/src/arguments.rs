@@ -616,6 +616,9 @@ pub(crate) struct DiffArguments {
     /// The most memory that the method may take, all of whose values are kept, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     pub(crate) memory_limit: u64,
+    /// The most backward jumps of a run: a program with a loop that goes on for longer fails there
+    #[arg(long, value_name = "N", default_value_t = Limits::HOST.backward_jumps)]
+    pub(crate) jump_limit: u64,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

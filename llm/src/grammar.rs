@@ -35,7 +35,9 @@ impl Grammar {
     /// or `enum`). As long as a schema leaves open how long a text is, so does this: a generation may end before the text does.
     ///
     /// # Errors
-    /// It is malformed or too long.
+    /// It is malformed, has more than 1 MiB, settings of the crate that reads it (`x-guidance`), or a `oneOf` of too many alternatives; or it would
+    /// become too large, where what has to hold at once is put together: alternatives within `allOf`, `$ref` beside others, patterns of one text,
+    /// `multipleOf`, `patternProperties`.
     pub fn json_schema(schema: &str) -> Result<Self, Error> {
         let fail = |message: String| Err(Error::Grammar { message });
         if schema.len() > MAX_SCHEMA {

@@ -211,7 +211,6 @@ fn replacements_that_multiply_are_refused() {
     assert!(changed("decoder", step).is_err());
 }
 
-/// What a training run was cut or filled up to is no property of a prompt.
 /// Each step goes through all of a text, and templates are put into order.
 #[test]
 fn steps_without_end_are_refused() {
@@ -230,6 +229,7 @@ fn steps_without_end_are_refused() {
     assert!(refused.contains("its template has 5000 parts"), "{refused}");
 }
 
+/// What a training run was cut or filled up to is no property of a prompt.
 #[test]
 fn prompts_are_neither_cut_nor_filled_up() {
     let usual =

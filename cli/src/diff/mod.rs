@@ -108,15 +108,18 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
         tune: None,
         compile_cache: Some("off".into()),
         memory_limit: arguments.memory_limit,
-        jump_limit: Limits::HOST.backward_jumps,
+        jump_limit: arguments.jump_limit,
     };
     if way != Way::Kernels {
         return model::builder(&options);
     }
+    let mut limits = Limits::HOST;
+    limits.backward_jumps = arguments.jump_limit;
     // Without the engine, what delegates compute is left to kernels.
     let mut builder = Module::builder()
         .file_access(FileAccess::Map)
         .memory_limit(arguments.memory_limit.saturating_mul(1 << 20))
+        .limits(limits)
         .run_on(RunOn::Cpu)
         .without_default_backends();
     for path in &arguments.data {

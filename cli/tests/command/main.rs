@@ -87,6 +87,10 @@ fn errors_are_one_sentence_with_a_way_out() {
     assert!(error(&["run", ADD, "--ones", "--memory-limit", "0"]).contains("--memory-limit"));
     let looping = ["run", "programs/map.bpte", "--random", "--jump-limit"];
     assert!(error(&[&looping[..], &["2"]].concat()).contains("--jump-limit"));
+    for right in ["kernels", "cpu"] {
+        let compared = ["diff", "programs/map.bpte", "--random", "--right", right, "--jump-limit"];
+        assert!(error(&[&compared[..], &["2"]].concat()).contains("--jump-limit allows others"));
+    }
     let unplanned = error(&["run", "digits/digits_external.pte", "--ones"]);
     assert!(unplanned.contains("--data") || unplanned.contains("not registered"), "{unplanned}");
 }

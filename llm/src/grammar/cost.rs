@@ -4,15 +4,15 @@
 //! patterns. A few hundred bytes can become billions in this way, and some of it is not counted there. So it is estimated here, from above.
 
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most that a schema may become: each is about 10 µs of the time until it can be used.
 pub(super) const MOST: u64 = 100_000;
 /// Schemas within one another, and references that are put together with others. Text of JSON has 128 of the first at most.
 const DEPTH: u32 = 400;
-/// Keywords that say nothing about values, beside a reference.
-const NOTES: [&str; 12] = [
-    "$ref",
+/// Keywords that say nothing about values: what they stand beside is not put together with anything.
+const NOTES: [&str; 16] = [
+    "$anchor",
     "$defs",
     "definitions",
     "$schema",
@@ -24,10 +24,16 @@ const NOTES: [&str; 12] = [
     "default",
     "examples",
     "deprecated",
+    "readOnly",
+    "writeOnly",
+    "contentMediaType",
+    "contentEncoding",
 ];
 
 /// Patterns that one text has to fit at once: whether any does takes longer for each by several times.
 const PATTERNS: u64 = 8;
+/// Texts within one another that are told apart: what is further in counts for the one that it is within.
+const LEVELS: u32 = 32;
 /// The work that is done to find out, in names of properties.
 const WORK: usize = 1 << 21;
 
@@ -41,19 +47,71 @@ struct Cost<'a> {
     multiple: (u64, u32),
     /// Patterns for names of properties, which are compared with one another.
     names: u64,
-    /// Patterns that a text has to fit.
-    patterns: u64,
-    /// The same of texts within, by the property that they are within.
-    within: BTreeMap<&'a str, u64>,
+    /// Patterns that texts have to fit.
+    patterns: Patterns<'a>,
 }
 
-/// What texts are within that are in no property of a name.
-const OTHERS: &str = "";
+/// How many patterns a value has to fit, and what is within it.
+#[derive(Clone, Default)]
+struct Patterns<'a> {
+    own: u64,
+    /// The most that texts further in have to fit, which are not told apart.
+    further: u64,
+    /// By the property that they are within; without a name, in any other place.
+    within: BTreeMap<Option<&'a str>, Patterns<'a>>,
+    /// The most that a text within a property of a name has to fit.
+    most_named: u64,
+    /// How deep this is.
+    levels: u32,
+}
+
+impl<'a> Patterns<'a> {
+    /// The most that a text in it has to fit: what stands for any place may hold for one with a name, too.
+    fn most(&self) -> u64 {
+        let others = self.within.get(&None).map_or(0, Patterns::most);
+        self.own.max(self.most_named.saturating_add(others)).saturating_add(self.further)
+    }
+
+    /// How many values are told apart.
+    fn count(&self) -> usize {
+        1 + self.within.values().map(Patterns::count).sum::<usize>()
+    }
+
+    /// Has others within itself, beside those that are there or in their place.
+    fn put(&mut self, name: Option<&'a str>, mut part: Self, join: fn(u64, u64) -> u64) {
+        let most = part.most();
+        if most == 0 {
+            return;
+        }
+        if part.levels >= LEVELS {
+            part = Patterns { further: most, ..Patterns::default() };
+        }
+        self.levels = self.levels.max(part.levels + 1);
+        let place = self.within.entry(name).or_default();
+        *place = std::mem::take(place).joined(part, join);
+        if name.is_some() {
+            self.most_named = self.most_named.max(place.most());
+        }
+    }
+
+    /// What two have, each with what has its place in the other, in a time that the smaller one takes.
+    fn joined(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
+        let is_larger = self.within.len() >= other.within.len();
+        let (mut larger, smaller) = if is_larger { (self, other) } else { (other, self) };
+        larger.own = join(larger.own, smaller.own);
+        larger.further = join(larger.further, smaller.further);
+        larger.most_named = larger.most_named.max(smaller.most_named);
+        for (name, part) in smaller.within {
+            larger.put(name, part, join);
+        }
+        larger
+    }
+}
 
 impl<'a> Cost<'a> {
     fn least() -> Self {
-        let within = BTreeMap::new();
-        Cost { alternatives: 1, size: 1, multiple: (1, 0), names: 0, patterns: 0, within }
+        let patterns = Patterns::default();
+        Cost { alternatives: 1, size: 1, multiple: (1, 0), names: 0, patterns }
     }
 
     fn too_much() -> Self {
@@ -61,21 +119,13 @@ impl<'a> Cost<'a> {
     }
 
     fn total(&self) -> u64 {
-        if self.deepest() > PATTERNS {
+        if self.patterns.most() > PATTERNS {
             return u64::MAX;
         }
         let states = if self.multiple.0 > 1 { self.multiple.0 } else { 0 };
         let compared = self.names.saturating_pow(3) / 100;
         let each = states.saturating_add(compared);
         self.size.saturating_add(self.alternatives.saturating_mul(each))
-    }
-
-    /// The most patterns that a text in it has to fit.
-    fn deepest(&self) -> u64 {
-        let named = self.within.iter().filter(|(name, _)| **name != OTHERS);
-        let named = named.map(|(_, count)| *count).max().unwrap_or(0);
-        let others = self.within.get(OTHERS).copied().unwrap_or(0);
-        self.patterns.max(named.saturating_add(others))
     }
 
     /// Both at once.
@@ -89,8 +139,7 @@ impl<'a> Cost<'a> {
             size: left.saturating_add(right),
             multiple: common_multiple(self.multiple, other.multiple),
             names: self.names.saturating_add(other.names),
-            patterns: self.patterns.saturating_add(other.patterns),
-            within: joined(self.within, other.within, u64::saturating_add),
+            patterns: self.patterns.joined(other.patterns, u64::saturating_add),
         }
     }
 
@@ -101,30 +150,20 @@ impl<'a> Cost<'a> {
             size: self.size.saturating_add(other.size),
             multiple: self.multiple.max(other.multiple),
             names: self.names.max(other.names),
-            patterns: self.patterns.max(other.patterns),
-            within: joined(self.within, other.within, u64::max),
+            patterns: self.patterns.joined(other.patterns, u64::max),
         }
     }
 }
 
-/// What two maps have of each name, in a time that the smaller one takes.
-fn joined<'a>(
-    one: BTreeMap<&'a str, u64>,
-    other: BTreeMap<&'a str, u64>,
-    join: impl Fn(u64, u64) -> u64,
-) -> BTreeMap<&'a str, u64> {
-    let (mut larger, smaller) = if one.len() < other.len() { (other, one) } else { (one, other) };
-    for (name, count) in smaller {
-        let known = larger.entry(name).or_insert(0);
-        *known = join(*known, count);
-    }
-    larger
-}
-
 /// What the whole of a schema becomes, with all that it refers to.
 pub(super) fn of(schema: &Value) -> u64 {
-    let mut costs =
-        Costs { whole: schema, known: BTreeMap::new(), waiting: Vec::new(), work: WORK };
+    let mut costs = Costs {
+        whole: schema,
+        known: BTreeMap::new(),
+        queued: BTreeSet::new(),
+        waiting: Vec::new(),
+        work: WORK,
+    };
     let mut total = costs.of(schema, false, 0).total();
     // What is referred to becomes a part of its own once.
     while let Some(reference) = costs.waiting.pop() {
@@ -137,6 +176,9 @@ struct Costs<'a> {
     whole: &'a Value,
     /// By reference; while one is looked at, it is not counted within itself.
     known: BTreeMap<&'a str, Cost<'a>>,
+    /// References that stand alone somewhere, each once.
+    queued: BTreeSet<&'a str>,
+    /// Those of them that are not counted yet.
     waiting: Vec<&'a str>,
     work: usize,
 }
@@ -150,20 +192,21 @@ impl<'a> Costs<'a> {
         }
         let mut cost = self.own(fields, depth);
         let parts = list(fields, "allOf");
-        let is_alone = fields.keys().all(|key| NOTES.contains(&key.as_str()));
+        let is_alone =
+            |only: &str| fields.keys().all(|key| key == only || NOTES.contains(&key.as_str()));
         if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
-            if is_put_together || !is_alone {
+            if is_put_together || !is_alone("$ref") {
                 cost = cost.and(self.referred(reference, depth + 1));
-            } else if !self.known.contains_key(reference) {
+            } else if self.queued.insert(reference) {
                 self.waiting.push(reference);
             }
         }
-        let is_one = parts.len() == 1 && fields.len() == 1;
+        let is_one = parts.len() == 1 && is_alone("allOf");
         for part in parts {
             cost = cost.and(self.of(part, is_put_together || !is_one, depth + 1));
         }
         for key in ["anyOf", "oneOf"] {
-            let is_put_together = is_put_together || fields.len() > 1;
+            let is_put_together = is_put_together || !is_alone(key);
             let each = list(fields, key).iter();
             let each = each.map(|one| self.of(one, is_put_together, depth + 1));
             let Some(mut one) = each.reduce(Cost::or) else { continue };
@@ -180,25 +223,21 @@ impl<'a> Costs<'a> {
     /// What a schema says itself.
     fn own(&mut self, fields: &'a Map<String, Value>, depth: u32) -> Cost<'a> {
         let mut cost = Cost::least();
-        let mut add = |costs: &mut Self, name: &'a str, schema: &'a Value| {
+        let mut add = |costs: &mut Self, name: Option<&'a str>, schema: &'a Value| {
             let part = costs.of(schema, false, depth + 1);
             cost.size = cost.size.saturating_add(part.total());
-            let patterns = part.deepest();
-            if patterns > 0 {
-                let known = cost.within.entry(name).or_insert(0);
-                *known = patterns.max(*known);
-            }
+            cost.patterns.put(name, part.patterns, u64::max);
         };
         for (key, value) in fields {
             match (key.as_str(), value) {
                 ("properties", Value::Object(all)) => {
-                    all.iter().for_each(|(name, schema)| add(self, name, schema));
+                    all.iter().for_each(|(name, schema)| add(self, Some(name), schema));
                 }
                 ("patternProperties" | "dependentSchemas", Value::Object(all)) => {
-                    all.values().for_each(|schema| add(self, OTHERS, schema));
+                    all.values().for_each(|schema| add(self, None, schema));
                 }
                 ("prefixItems" | "items", Value::Array(all)) => {
-                    all.iter().for_each(|schema| add(self, OTHERS, schema));
+                    all.iter().for_each(|schema| add(self, None, schema));
                 }
                 (
                     "items"
@@ -211,7 +250,7 @@ impl<'a> Costs<'a> {
                     | "else"
                     | "propertyNames",
                     schema,
-                ) => add(self, OTHERS, schema),
+                ) => add(self, None, schema),
                 _ => {}
             }
         }
@@ -219,7 +258,7 @@ impl<'a> Costs<'a> {
             cost.names = all.len() as u64;
         }
         let texts = ["pattern", "format"].iter().filter(|key| fields.contains_key(**key));
-        cost.patterns = texts.count() as u64;
+        cost.patterns.own = texts.count() as u64;
         if let Some(multiple) = fields.get("multipleOf").and_then(Value::as_f64) {
             cost.multiple = fraction(multiple);
         }
@@ -228,7 +267,9 @@ impl<'a> Costs<'a> {
 
     fn referred(&mut self, reference: &'a str, depth: u32) -> Cost<'a> {
         if let Some(cost) = self.known.get(reference) {
-            let Some(left) = self.work.checked_sub(cost.within.len()) else {
+            let count = if self.work > 0 { cost.patterns.count() } else { 1 };
+            let Some(left) = self.work.checked_sub(count) else {
+                self.work = 0;
                 return Cost::too_much();
             };
             self.work = left;
@@ -279,6 +320,45 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// What programs describe their data by: hundreds of records that build on others, refer to each other and may be left out.
+    #[test]
+    fn large_schemas_are_taken() {
+        let mut defs = Map::new();
+        let known = json!({"properties": {
+            "id": {"type": "string", "format": "uuid"},
+            "meta": {"type": "object", "properties": {
+                "created": {"type": "string", "format": "date-time"},
+                "by": {"type": "string", "pattern": "^[a-z]+$"}}}}, "required": ["id"]});
+        defs.insert("base".into(), known);
+        defs.insert("price".into(), json!({"type": "number", "minimum": 0, "multipleOf": 0.01}));
+        for at in 0..400 {
+            let other = format!("#/$defs/d{}", at * 7 % 400);
+            let mut fields: Map<String, Value> = (0..20)
+                .map(|field| {
+                    let schema = match field % 5 {
+                        0 => json!({"type": "string", "maxLength": 80, "description": "A name."}),
+                        1 => json!({"anyOf": [{"$ref": other}, {"type": "null"}], "default": null}),
+                        2 => json!({"type": "array", "items": {"$ref": other}, "maxItems": 20}),
+                        3 => json!({"allOf": [{"$ref": "#/$defs/price"}], "title": "Price"}),
+                        _ => json!({"type": "string", "format": "date"}),
+                    };
+                    (format!("field{field}"), schema)
+                })
+                .collect();
+            fields.insert("kind".into(), json!({"const": format!("d{at}")}));
+            let meta = json!({"properties": {format!("at{at}"): {"format": "date-time"}}});
+            fields.insert("meta".into(), meta);
+            let own = json!({"type": "object", "properties": fields, "required": ["kind"]});
+            defs.insert(format!("d{at}"), json!({"allOf": [{"$ref": "#/$defs/base"}, own]}));
+        }
+        let any: Vec<Value> =
+            (0..400).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
+        let schema = json!({"type": "array", "items": {"anyOf": any}, "$defs": defs});
+        assert!(schema.to_string().len() > 500_000);
+        let cost = of(&schema);
+        assert!(cost < MOST / 2, "{cost}");
+    }
+
     #[test]
     fn schemas_that_grow_are_found() {
         let chain = |count: usize, link: &dyn Fn(Value) -> Value| {
@@ -308,10 +388,58 @@ mod tests {
         assert!(patterns(&|at| json!({"properties": {"a": pattern(at)}})) > MOST);
         assert!(patterns(&|at| json!({"items": pattern(at)})) > MOST);
         assert!(patterns(&|at| json!({"properties": {format!("a{at}"): pattern(at)}})) < 100);
+        // Within one another: it is the whole path that tells texts apart, as far as there is one.
+        let within = |outer: usize, inner: &dyn Fn(usize) -> Value| {
+            let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
+            patterns(&|at| (0..outer).fold(json!({"properties": inner(at)}), wrap))
+        };
+        for outer in [0, 1, 2, 20] {
+            assert!(within(outer, &|at| json!({format!("f{at}"): {"format": "date-time"}})) < 1000);
+            assert!(within(outer, &|at| json!({"f": pattern(at)})) > MOST);
+            assert!(within(outer, &|at| json!({"f": {"items": pattern(at)}})) > MOST);
+        }
+        assert!(within(100, &|at| json!({"f": pattern(at)})) > MOST);
+        let uneven = |at: usize| {
+            let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
+            let inner = json!({"properties": {"f": pattern(at), "g": if at.is_multiple_of(2) { pattern(at) } else { json!({"items": pattern(at)}) }}});
+            (0..LEVELS - 1).fold(inner, wrap)
+        };
+        assert!(patterns(&uneven) > MOST);
+        let places = |at: usize| match at {
+            0..5 => json!({"properties": {"a": {"properties": {"b": pattern(at)}}}}),
+            _ => json!({"additionalProperties": {"properties": {"b": pattern(at)}}}),
+        };
+        assert!(patterns(&places) > MOST);
+        let either = |at: usize| json!({"anyOf": [{"properties": {"a": {"properties": {"b": pattern(at)}}}}, {"type": "null"}]});
+        assert!(patterns(&either) > MOST);
+        // Many that are used often are no work without end, nor are those that are deep.
+        let all: Map<String, Value> = (0..5000).map(|at| (format!("f{at}"), pattern(at))).collect();
+        let uses = vec![json!({"$ref": "#/$defs/all"}); 10_000];
+        assert!(of(&json!({"allOf": uses, "$defs": {"all": {"properties": all}}})) > MOST);
+        let mut defs: Map<String, Value> = (0..10_000)
+            .map(|at| {
+                let next = json!([{"$ref": format!("#/$defs/d{}", at + 1)}, {"pattern": "a"}]);
+                (format!("d{at}"), json!({"properties": {"next": {"allOf": next}}}))
+            })
+            .collect();
+        let first: Vec<Value> =
+            (0..10_000).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
+        defs.insert("d10000".into(), pattern(0));
+        of(&json!({"prefixItems": first, "$defs": defs}));
         // Deeper than there is stack for.
         assert!(of(&chain(50_000, &twice)) > MOST);
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}}});
         assert!(of(&recursive) < 100);
+        // What is referred to is made once, however often, and also where it is put together with something before.
+        let uses = |count: usize, more: Value| {
+            let mut all: Map<String, Value> =
+                (0..count).map(|at| (format!("p{at}"), json!({"$ref": "#/$defs/m"}))).collect();
+            all.insert("a".into(), more);
+            of(&json!({"properties": all, "$defs": {"m": {"type": "integer", "multipleOf": 1000}}}))
+        };
+        let once = uses(1, Value::Bool(true));
+        assert!((1000..1100).contains(&once) && uses(110, Value::Bool(true)) == once + 109);
+        assert!(uses(1, json!({"$ref": "#/$defs/m", "minimum": 0})) > once + 1000);
         let multiples = |all: &[f64]| {
             of(
                 &json!({"allOf": all.iter().map(|multiple| json!({"multipleOf": multiple})).collect::<Vec<_>>()}),

@@ -165,10 +165,10 @@ impl Server {
         };
         match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/") => http::respond(stream, 200, "text/html; charset=utf-8", PAGE.as_bytes()),
-            ("GET", "/health") if self.models.are_alive() => {
-                http::respond(stream, 200, JSON, br#"{"status":"ok"}"#)
+            ("GET", "/health") => {
+                let (status, body) = self.models.health();
+                http::respond(stream, status, JSON, body.as_bytes())
             }
-            ("GET", "/health") => http::respond(stream, 503, JSON, br#"{"status":"failed"}"#),
             ("GET", "/metrics") => {
                 let metrics = metrics::of(&self.requests, &self.connections, &self.models);
                 http::respond(stream, 200, "text/plain; version=0.0.4", metrics.as_bytes())

@@ -74,9 +74,9 @@ impl Models {
         self.0.iter()
     }
 
-    /// Whether each has a session to work on requests.
-    pub(super) fn are_alive(&self) -> bool {
-        self.iter().all(|model| model.queue.is_alive())
+    /// The status that tells whether requests are answered, and the body: of how many models, but not of which, since it is told to everyone.
+    pub(super) fn health(&self) -> (u16, String) {
+        health(self.iter().filter(|model| model.queue.is_alive()).count(), self.0.len())
     }
 
     /// Whether nothing waits or runs.
@@ -109,5 +109,28 @@ impl Models {
     fn names(&self) -> String {
         let names: Vec<String> = self.iter().map(|model| format!("'{}'", model.name)).collect();
         names.join(", ")
+    }
+}
+
+fn health(alive: usize, all: usize) -> (u16, String) {
+    match alive {
+        _ if alive == all => (200, r#"{"status":"ok"}"#.into()),
+        0 => (503, r#"{"status":"failed"}"#.into()),
+        _ => (200, format!(r#"{{"status":"degraded","models":{all},"failed":{}}}"#, all - alive)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::health;
+
+    /// Who restarts what is not well would end the models that answer, too.
+    #[test]
+    fn a_server_is_well_as_long_as_any_model_answers() {
+        assert_eq!(health(2, 2), (200, r#"{"status":"ok"}"#.into()));
+        assert_eq!(health(1, 3), (200, r#"{"status":"degraded","models":3,"failed":2}"#.into()));
+        for all in [1, 3] {
+            assert_eq!(health(0, all), (503, r#"{"status":"failed"}"#.into()));
+        }
     }
 }

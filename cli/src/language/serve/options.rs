@@ -9,10 +9,12 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+const TEMPLATE_ARGUMENT: &str = "template-argument";
+
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
     /// The programs, .pte. Requests name one of them as its file is called without .pte, or as it is called here. Where there are several, options with
-    /// [MODEL=] are for that model alone, or without it for all
+    /// [MODEL=] are for that model alone, or without it for all: --data and --template-argument add to those for all, others stand in their place
     #[arg(required = true, value_name = "[NAME=]MODEL")]
     models: Vec<OsString>,
     /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
@@ -115,7 +117,9 @@ impl ServeArguments {
     }
 
     fn describe(&self, scope: Scope<'_>, path: &Path) -> Result<Described, Failure> {
-        let paths = |values| scope.all(values).into_iter().map(PathBuf::from).collect();
+        let paths = |option: &str, values| -> Result<Vec<PathBuf>, Failure> {
+            scope.both(values).into_iter().map(|value| scope.path(option, value)).collect()
+        };
         if let ([_, _, ..], Some(shard)) = (scope.names, scope.common(&self.shard)) {
             return Err(Failure::new(format!(
                 "--shard {}: of which model it is a part has to be said, as MODEL=FILE",
@@ -124,33 +128,30 @@ impl ServeArguments {
         }
         let mut model_options = self.model_options.clone();
         let data: Vec<OsString> = model_options.data.drain(..).map(OsString::from).collect();
-        model_options.data = paths(&data);
+        model_options.data = paths("data", &data)?;
         let mut arguments = Vec::new();
-        for text in scope.all(&self.template_argument) {
+        // Of two with the same name, the later one holds: that of the model.
+        for text in scope.both(&self.template_argument) {
             let text = text.to_string_lossy();
             let read = template_argument(&text);
-            arguments.push(
-                read.map_err(|error| {
-                    Failure::new(format!("--template-argument '{text}': {error}"))
-                })?,
-            );
+            arguments.push(read.map_err(|error| scope.wrong(TEMPLATE_ARGUMENT, &text, error))?);
         }
         let language = LanguageOptions {
             model: path.into(),
-            shard: paths(&self.shard),
-            tokenizer: scope.one("tokenizer", &self.tokenizer)?.map(PathBuf::from),
+            shard: paths("shard", &self.shard)?,
+            tokenizer: scope.file("tokenizer", &self.tokenizer)?,
             max_context_len: scope.number("max-context-len", &self.max_context_len)?,
             max_seq_len: scope.number("max-seq-len", &self.max_seq_len)?,
             bos_id: scope.number("bos-id", &self.bos_id)?,
             eos_id: scope
-                .all(&self.eos_id)
+                .nearest(&self.eos_id)
                 .into_iter()
-                .map(|id| number("eos-id", id))
+                .map(|id| scope.parsed("eos-id", id))
                 .collect::<Result<_, _>>()?,
             model_options,
         };
         let template = TemplateOptions {
-            chat_template: scope.one("chat-template", &self.chat_template)?.map(PathBuf::from),
+            chat_template: scope.file("chat-template", &self.chat_template)?,
             template_argument: arguments,
         };
         Ok(Described { name: scope.name.into(), language, template })
@@ -190,19 +191,28 @@ impl<'a> Scope<'a> {
         values.find_map(|(name, value)| name.is_none().then_some(value))
     }
 
+    /// The values that are for this model, or for all, where no name is given.
+    fn of<'v>(&self, name: Option<&str>, values: &'v [OsString]) -> Vec<&'v OsStr> {
+        let values = values.iter().map(|value| self.split(value));
+        values.filter(|(wanted, _)| *wanted == name).map(|(_, value)| value).collect()
+    }
+
+    /// The values that are for all, and behind them those that are for this model.
+    fn both<'v>(&self, values: &'v [OsString]) -> Vec<&'v OsStr> {
+        let mut both = self.of(None, values);
+        both.extend(self.of(Some(self.name), values));
+        both
+    }
+
     /// The values that are for this model, or where there are none those for all.
-    fn all<'v>(&self, values: &'v [OsString]) -> Vec<&'v OsStr> {
-        let of = |wanted: Option<&str>| -> Vec<&'v OsStr> {
-            let values = values.iter().map(|value| self.split(value));
-            values.filter(|(name, _)| *name == wanted).map(|(_, value)| value).collect()
-        };
-        let own = of(Some(self.name));
-        if own.is_empty() { of(None) } else { own }
+    fn nearest<'v>(&self, values: &'v [OsString]) -> Vec<&'v OsStr> {
+        let own = self.of(Some(self.name), values);
+        if own.is_empty() { self.of(None, values) } else { own }
     }
 
     /// The same of an option that is given once.
     fn one<'v>(&self, option: &str, values: &'v [OsString]) -> Result<Option<&'v OsStr>, Failure> {
-        match self.all(values).as_slice() {
+        match self.nearest(values).as_slice() {
             [] => Ok(None),
             [only] => Ok(Some(only)),
             _ => Err(Failure::new(format!(
@@ -217,13 +227,49 @@ impl<'a> Scope<'a> {
         option: &str,
         values: &[OsString],
     ) -> Result<Option<T>, Failure> {
-        self.one(option, values)?.map(|value| number(option, value)).transpose()
+        self.one(option, values)?.map(|value| self.parsed(option, value)).transpose()
+    }
+
+    fn parsed<T: FromStr<Err: std::fmt::Display>>(
+        &self,
+        option: &str,
+        value: &OsStr,
+    ) -> Result<T, Failure> {
+        let value = value.to_string_lossy();
+        value.parse().map_err(|error| self.wrong(option, &value, error))
+    }
+
+    fn file(&self, option: &str, values: &[OsString]) -> Result<Option<PathBuf>, Failure> {
+        self.one(option, values)?.map(|value| self.path(option, value)).transpose()
+    }
+
+    /// A file, whose name may have a `=` itself.
+    fn path(&self, option: &str, value: &OsStr) -> Result<PathBuf, Failure> {
+        let text = value.to_string_lossy();
+        if unknown_name(&text).is_some() && !Path::new(value).exists() {
+            return Err(self.wrong(option, &text, "there is no such file"));
+        }
+        Ok(value.into())
+    }
+
+    /// Why a value is refused, and if it could be meant for a model, which ones there are.
+    fn wrong(&self, option: &str, value: &str, error: impl std::fmt::Display) -> Failure {
+        let names: Vec<String> = self.names.iter().map(|name| format!("'{name}'")).collect();
+        // Arguments of the template have a name of their own in any case.
+        let (_, rest) = value.split_once('=').unwrap_or_default();
+        let name =
+            unknown_name(value).filter(|_| option != TEMPLATE_ARGUMENT || rest.contains('='));
+        let hint = name.map_or(String::new(), |name| {
+            format!("; if '{name}' should be a model: they are called {}", names.join(", "))
+        });
+        Failure::new(format!("--{option} '{value}': {error}{hint}"))
     }
 }
 
-fn number<T: FromStr<Err: std::fmt::Display>>(option: &str, value: &OsStr) -> Result<T, Failure> {
-    let value = value.to_string_lossy();
-    value.parse().map_err(|error| Failure::new(format!("--{option} '{value}': {error}")))
+/// What stands in front of a value that is for none of the models, as a model's name would.
+fn unknown_name(value: &str) -> Option<&str> {
+    let (name, _) = value.split_once('=')?;
+    (!name.is_empty() && !name.contains(['/', '\\'])).then_some(name)
 }
 
 #[cfg(test)]
@@ -292,7 +338,7 @@ mod tests {
             "--data",
             "a=w.ptd",
             "--chat-template",
-            "c=t.jinja",
+            "./c=t.jinja",
         ];
         let [a, b] = described(&line).unwrap().try_into().unwrap();
         let (a_language, b_language) = (&a.language, &b.language);
@@ -306,9 +352,9 @@ mod tests {
         assert!(b_language.model_options.data.is_empty());
         let one = |name: &str, json: &str| vec![(name.to_owned(), json.to_owned())];
         assert_eq!(a.template.template_argument, one("y", "2"));
-        assert_eq!(b.template.template_argument, one("x", "1"));
+        assert_eq!(b.template.template_argument, [one("y", "2"), one("x", "1")].concat());
         // Not a model's name: a file's.
-        let file = Some(Path::new("c=t.jinja"));
+        let file = Some(Path::new("./c=t.jinja"));
         assert_eq!(a.template.chat_template.as_deref(), file);
         for (line, error) in [
             (["a.pte", "--eos-id", "x"], "--eos-id 'x'"),
@@ -318,7 +364,39 @@ mod tests {
             let found = described(&line).unwrap_err();
             assert!(found.contains(error), "{found}");
         }
+        for line in [
+            ["a.pte", "big=b.pte", "--max-context-len", "bog=64"],
+            ["a.pte", "big=b.pte", "--eos-id", "bog=64"],
+            ["a.pte", "big=b.pte", "--tokenizer", "bog=t.json"],
+            ["a.pte", "big=b.pte", "--data", "bog=w.ptd"],
+            ["a.pte", "big=b.pte", "--template-argument", "bog=x=1"],
+        ] {
+            let found = described(&line).unwrap_err();
+            assert!(found.contains("'bog'") && found.contains("'a', 'big'"), "{found}");
+        }
+        let found = described(&["a.pte", "--template-argument", "think=yes"]).unwrap_err();
+        assert!(
+            found.contains("--template-argument 'think=yes'") && !found.contains("'a'"),
+            "{found}"
+        );
         let twice = ["a.pte", "--tokenizer", "a=1", "--tokenizer", "a=2"];
         assert!(described(&twice).unwrap_err().contains("twice for the model 'a'"));
+    }
+
+    /// What is for one model does not take from it what is for all.
+    #[test]
+    fn lists_add_up_and_single_values_are_replaced() {
+        let line = "a.pte b.pte --data a=own.ptd --data all.ptd --template-argument b=depth=1 --template-argument b=think=true \
+            --template-argument think=false --eos-id 7 --eos-id a=8 --bos-id 1 --bos-id b=2";
+        let line: Vec<&str> = line.split_whitespace().collect();
+        let [a, b] = described(&line).unwrap().try_into().unwrap();
+        assert_eq!(a.language.model_options.data, [Path::new("all.ptd"), Path::new("own.ptd")]);
+        assert_eq!(b.language.model_options.data, [Path::new("all.ptd")]);
+        let pair = |name: &str, json: &str| (name.to_owned(), json.to_owned());
+        assert_eq!(a.template.template_argument, [pair("think", "false")]);
+        let all = [pair("think", "false"), pair("depth", "1"), pair("think", "true")];
+        assert_eq!(b.template.template_argument, all);
+        assert_eq!((&a.language.eos_id[..], &b.language.eos_id[..]), (&[8][..], &[7][..]));
+        assert_eq!((a.language.bos_id, b.language.bos_id), (Some(1), Some(2)));
     }
 }
