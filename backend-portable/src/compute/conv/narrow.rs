@@ -234,7 +234,8 @@ impl Band<'_> {
         for i in 0..P {
             let mut sum = gathered(s, sums[i]);
             let to = self.target.at(place.pixel + i, self.first);
-            // SAFETY: the bias has `width` elements, and so has the pixel of the output, which belongs to this job.
+            // SAFETY: the bias has `width` elements, checked before jobs begin; the output was cut to whole pixels of all channels (`Conv::run`), of which
+            // this is one that no other job has, and `width` channels of it are left from here.
             unsafe {
                 if let Some(bias) = bias {
                     let bias = bias.as_ptr();

@@ -268,6 +268,7 @@ pub(super) struct Narrow<'a> {
 /// columns from `first` on. `A` is 1 or 2, and `P` 8 at most.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>) {
+    const { assert!(matches!(A, 1 | 2) && P <= ROWS) };
     let Narrow { ref at, ref out, taps: [tall, wide], apart, weights, columns, first, lanes } =
         *narrow;
     let mut sums = [[_mm512_setzero_si512(); A]; P];
