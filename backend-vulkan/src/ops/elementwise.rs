@@ -296,19 +296,18 @@ pub(super) fn apply_binary(
 ) -> Result<(), Error> {
     let sizes = broadcast_sizes(&a.sizes, &b.sizes)?;
     let out = e.resize(out, &sizes)?;
-    emit_binary(e, function, [a, b], &out, alpha)
+    emit_binary(e, function, [a, b], (&out, &sizes), alpha)
 }
 
-/// The same, into a tensor of the shape that the two broadcast to.
+/// The same, into a tensor that has room for the shape that the two broadcast to.
 fn emit_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
     [a, b]: [&Operand; 2],
-    out: &Operand,
+    (out, sizes): (&Operand, &[usize]),
     alpha: f64,
 ) -> Result<(), Error> {
-    let sizes = &out.sizes;
-    let same_layout = a.sizes == *sizes && b.sizes == *sizes;
+    let same_layout = a.sizes == sizes && b.sizes == sizes;
     let mut push = BinaryPush {
         numel: u32_of(out.numel())?,
         alpha: alpha as f32,
@@ -354,7 +353,7 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
         (Some(lower), Some(upper)) => {
             let sizes = broadcast_sizes(&input.sizes, &lower.sizes)?;
             let raised = e.temporary(element, &sizes)?;
-            emit_binary(e, binary::MAXIMUM, [&input, lower], &raised, 1.0)?;
+            emit_binary(e, binary::MAXIMUM, [&input, lower], (&raised, &sizes), 1.0)?;
             apply_binary(e, binary::MINIMUM, [&raised, upper], out, 1.0)
         }
         (Some(lower), None) => apply_binary(e, binary::MAXIMUM, [&input, lower], out, 1.0),
