@@ -267,8 +267,12 @@ impl Shape {
 
     /// What an element of the output sums over: input channels, and the taps of each.
     fn terms(&self) -> usize {
-        self.in_channels
-            * self.window.map(|window| window.kernel as usize).iter().product::<usize>()
+        self.in_channels * self.taps()
+    }
+
+    /// The elements of a window.
+    fn taps(&self) -> usize {
+        self.window.map(|window| window.kernel as usize).iter().product()
     }
 
     /// Weights as `[group][input channel and tap][output channel]`.

@@ -87,10 +87,7 @@ pub(super) fn emit(
     [count, inner]: [usize; 2],
     scale: f64,
 ) -> Result<(), Error> {
-    let parts = match function.after_parts() {
-        Some(_) => parts(e, out.numel(), count),
-        None => 1,
-    };
+    let parts = parts(e, out.numel(), count);
     let Some(after) = function.after_parts().filter(|_| parts > 1) else {
         return emit_part(e, function, input, other, out, [count, inner, 1], scale);
     };

@@ -4,6 +4,7 @@
 //! alternatives of different types, with other values of `const` and `enum`, or objects whose required properties are apart in this way, as those
 //! with a discriminator are. References are followed. What cannot be shown in this way stays as it is.
 
+use super::ONE_SCHEMA;
 use serde_json::{Map, Value};
 use std::cell::Cell;
 
@@ -66,18 +67,7 @@ impl<'a> Proof<'a> {
                         changed |= self.visit(schema)?;
                     }
                 }
-                (
-                    "items"
-                    | "additionalItems"
-                    | "additionalProperties"
-                    | "contains"
-                    | "not"
-                    | "if"
-                    | "then"
-                    | "else"
-                    | "propertyNames",
-                    schema,
-                ) => changed |= self.visit(schema)?,
+                (key, schema) if ONE_SCHEMA.contains(&key) => changed |= self.visit(schema)?,
                 _ => (),
             }
         }

@@ -3,6 +3,7 @@
 //! Schemas that all have to hold are put together into one, by who reads them: alternatives of each with alternatives of the others, patterns with
 //! patterns. A few hundred bytes can become billions in this way, and some of it is not counted there. So it is estimated here, from above.
 
+use super::ONE_SCHEMA;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -239,18 +240,7 @@ impl<'a> Costs<'a> {
                 ("prefixItems" | "items", Value::Array(all)) => {
                     all.iter().for_each(|schema| add(self, None, schema));
                 }
-                (
-                    "items"
-                    | "additionalItems"
-                    | "additionalProperties"
-                    | "contains"
-                    | "not"
-                    | "if"
-                    | "then"
-                    | "else"
-                    | "propertyNames",
-                    schema,
-                ) => add(self, None, schema),
+                (key, schema) if ONE_SCHEMA.contains(&key) => add(self, None, schema),
                 _ => {}
             }
         }

@@ -109,11 +109,7 @@ fn in_phases<'p>(
     (whole, phases): (&Conv, [Vec<Phase>; 2]),
 ) -> Result<(), Refusal> {
     let (rank, p) = (input.sizes.len(), *whole.params());
-    let layout = layout(p.groups, p.in_channels, p.out_channels);
-    // Their loops are those of plain convolutions of several groups, too.
-    let tier = builder.machine.tier;
-    let shares = share_vectors(p.groups, own(p.groups, p.in_channels, p.out_channels), tier);
-    let layout = if shares { Layout::ChannelsLast } else { layout };
+    let layout = layout(p.groups, [p.in_channels, p.out_channels], builder.machine.tier);
     let (input, order) = match layout {
         Layout::ChannelsLast => (channels_last(builder, input)?, channels_last_order(rank)),
         Layout::ChannelsFirst => (builder.contiguous(input)?, (0..rank).collect()),
@@ -204,16 +200,12 @@ fn phase_weights<'p>(
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
 
-/// Inputs and outputs of a group.
-fn own(groups: usize, in_channels: usize, out_channels: usize) -> [usize; 2] {
-    [in_channels, out_channels].map(|channels| channels / groups.max(1))
-}
-
-/// The order that a plain convolution computes in.
-fn layout(groups: usize, in_channels: usize, out_channels: usize) -> Layout {
-    // Groups of few channels fill no vector when channels are innermost, unless there is one each.
-    let is_depthwise = groups == in_channels && groups == out_channels;
-    let few = groups > 1 && !is_depthwise && out_channels / groups.max(1) < 8;
+/// The order that a plain convolution of so many inputs and outputs computes in.
+fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
+    let group = [inputs, outputs].map(|channels| channels / groups.max(1));
+    // Groups of few channels fill no vector when channels are innermost, unless there is one each, or several share one.
+    let is_depthwise = groups == inputs && groups == outputs;
+    let few = groups > 1 && !is_depthwise && group[1] < 8 && !share_vectors(groups, group, tier);
     if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }
 }
 
@@ -250,18 +242,7 @@ fn geometry(
     if input.get(1) != Some(&in_channels) {
         return Err("input and weights have different channels".into());
     }
-    let layout = match layout(groups, in_channels, out_channels) {
-        // Some share vectors.
-        Layout::ChannelsFirst
-            if !transposed
-                && share_vectors(
-                    groups,
-                    own(groups, in_channels, out_channels),
-                    builder.machine.tier,
-                ) =>
-        {
-            Layout::ChannelsLast
-        }
+    let layout = match layout(groups, [in_channels, out_channels], builder.machine.tier) {
         // A transposed convolution has no loops for single channels.
         Layout::ChannelsLast if transposed && groups > 1 && out_channels / groups.max(1) < 8 => {
             Layout::ChannelsFirst

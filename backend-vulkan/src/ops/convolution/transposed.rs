@@ -30,11 +30,6 @@ impl Shape {
         }
     }
 
-    /// The products of an input element with all weights of its channel for one of the group's output channels.
-    fn taps(&self) -> usize {
-        self.window.map(|window| window.kernel as usize).iter().product()
-    }
-
     /// The elements of an input plane at most, where it is worth it to compute all products of weights and input elements first.
     fn folded_plane(&self, e: &Encoder<'_, '_>) -> Option<usize> {
         let bounds = e.bound_sizes(&self.input);
@@ -120,7 +115,7 @@ impl Shape {
         let matrices = Matrices {
             count: self.groups * self.in_channels,
             rows: self.out_channels,
-            columns: (y.kernel * x.kernel) as usize,
+            columns: self.taps(),
         };
         let weights = transposed(e, &self.weight, matrices)?;
         let rows: usize = if self.out_channels > 4 { 8 } else { 4 };
