@@ -31,6 +31,7 @@ use super::views::{
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec;
+use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
 /// The widest rows of queries that are worth one call: no processor keeps more at hand.
@@ -73,7 +74,14 @@ struct Product {
     queries: ValueId,
     keys: ValueId,
     scale: f64,
-    mask: Option<Mask>,
+    masks: Vec<Masking>,
+}
+
+/// A mask, and the scores that it is for, which may be shaped as others than those of the softmax.
+#[derive(Clone, Copy)]
+struct Masking {
+    mask: Mask,
+    scores: ValueId,
 }
 
 fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Attention> {
@@ -149,32 +157,60 @@ fn guarded_softmax(rewriter: &Rewriter<'_, '_>, args: &[ValueId]) -> Option<Weig
 /// Follows scores back to the product of queries and keys.
 fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product> {
     let narrow = |id: ValueId| rewriter.maker(id).and_then(|node| converted(rewriter, node, true));
-    let scores = narrow(scores).unwrap_or(scores);
-    for (inner, mask) in Mask::candidates(rewriter, scores) {
+    let unmasked = narrow(scores).unwrap_or(scores);
+    for (inner, masks) in maskings(rewriter, scores, unmasked) {
         let (mut product, mut scale) = peeled(rewriter, inner);
         if let Some(source) = narrow(product) {
             let (source, own) = peeled(rewriter, source);
             (product, scale) = (source, scale * own);
         }
         let Some(node) = rewriter.maker(product) else { continue };
-        let (queries, keys, mask) = match (node.operator, inputs(node), mask) {
-            (Operator::BMM | Operator::MM, [queries, keys], mask) => (*queries, *keys, mask),
+        let (queries, keys, masks) = match (node.operator, inputs(node)) {
+            (Operator::BMM | Operator::MM, [queries, keys]) => (*queries, *keys, masks),
             // What is added has the product's shape, and a scale would be its scale, too.
-            (Operator::BADDBMM, [mask, queries, keys, factors @ ..], None) => {
+            (Operator::BADDBMM, [mask, queries, keys, factors @ ..]) if masks.is_empty() => {
                 let one = |id: &ValueId| rewriter.number(*id) == Some(1.0);
                 let same = rewriter.sizes(product) == rewriter.sizes(scores);
                 if scale != 1.0 || !same || !factors.iter().all(one) {
                     continue;
                 }
-                (*queries, *keys, Some(Mask::Added(*mask)))
+                (*queries, *keys, vec![Masking { mask: Mask::Added(*mask), scores }])
             }
             _ => continue,
         };
         if same_rows(rewriter, product, inner) == Some(true) {
-            return Some(Product { queries, keys, scale, mask });
+            return Some(Product { queries, keys, scale, masks });
         }
     }
     None
+}
+
+/// The ways to see scores as other scores with one mask or two, or without, where the first is what a conversion may have made the scores of. Two are
+/// added, the first perhaps to a view: as networks do that have a bias for each head and hide what is beyond a window.
+fn maskings(
+    rewriter: &Rewriter<'_, '_>,
+    scores: ValueId,
+    unmasked: ValueId,
+) -> Vec<(ValueId, Vec<Masking>)> {
+    let mut found = Vec::new();
+    for (inner, mask) in Mask::candidates(rewriter, unmasked) {
+        found.push((inner, mask.map(|mask| Masking { mask, scores }).into_iter().collect()));
+    }
+    let same_rows = |a, b| same_rows(rewriter, a, b) == Some(true);
+    let outer = peeled_views(rewriter, unmasked);
+    let added = |id| {
+        let candidates = Mask::candidates(rewriter, id).into_iter();
+        candidates.filter(|(_, mask)| matches!(mask, Some(Mask::Added(_))))
+    };
+    for (between, first) in added(outer).filter(|_| same_rows(outer, unmasked)) {
+        let inner = peeled_views(rewriter, between);
+        for (product, second) in added(inner).filter(|_| same_rows(inner, between)) {
+            let of = |mask: Option<Mask>, scores| mask.map(|mask| Masking { mask, scores });
+            let masks = of(first, outer).into_iter().chain(of(second, inner));
+            found.push((product, masks.collect()));
+        }
+    }
+    found
 }
 
 /// Whether two tensors end with the same two dimensions.
@@ -232,11 +268,19 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     if !rewriter.is_lasting(keys) || !rewriter.is_lasting(values) {
         return None;
     }
-    let known = |mask| masks.known(rewriter, mask, [rows, key_rows]);
-    let Known { shows_each_row, causal } =
-        product.mask.map_or(Known { shows_each_row: true, causal: None }, known);
-    let mask = match product.mask {
-        Some(mask) if causal.is_none() => mask.make(rewriter, weights.scores, [batches, heads])?,
+    let Known { shows_each_row, causal } = match product.masks[..] {
+        [] => Known { shows_each_row: true, causal: None },
+        [Masking { mask, .. }] => masks.known(rewriter, mask, [rows, key_rows]),
+        _ => Known { shows_each_row: false, causal: None },
+    };
+    let mask = match product.masks[..] {
+        [Masking { mask, scores }] if causal.is_none() => {
+            mask.make(rewriter, scores, [batches, heads])?
+        }
+        [first, second] => {
+            let of = [first, second].map(|it| it.mask.make(rewriter, it.scores, [batches, heads]));
+            sum(rewriter, of[0]?, of[1]?)?
+        }
         _ => rewriter.value(Value::None),
     };
     // What shows the first row all keys hides nothing.
@@ -262,6 +306,31 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     let sizes = vec![batches, heads, rows, value_width];
     let fused = rewriter.call_new(operator, &inputs, scalar_type, sizes);
     view_into(rewriter, fused, out)
+}
+
+/// The sum of two masks, which broadcast.
+fn sum(rewriter: &mut Rewriter<'_, '_>, a: ValueId, b: ValueId) -> Option<ValueId> {
+    let scalar_type = rewriter.scalar_type(a)?;
+    let mut whole = |id| {
+        let own = rewriter.sizes(id)?;
+        let mut sizes = vec![1; 4usize.checked_sub(own.len())?];
+        sizes.extend(own);
+        viewed_as(rewriter, id, &sizes)
+    };
+    let (a, b) = (whole(a)?, whole(b)?);
+    let [first, second]: [[usize; 4]; 2] =
+        [rewriter.sizes(a)?.try_into().ok()?, rewriter.sizes(b)?.try_into().ok()?];
+    let mut sizes = vec![0; 4];
+    for (size, (own, second)) in sizes.iter_mut().zip(first.iter().zip(second)) {
+        *size = match (*own, second) {
+            (own, second) if own == second || second == 1 => own,
+            (1, second) => second,
+            _ => return None,
+        };
+    }
+    (rewriter.scalar_type(b)? == scalar_type).then_some(())?;
+    let one = rewriter.value(Value::Int(1));
+    Some(rewriter.call_new(Operator::ADD_TENSOR, &[a, b, one], scalar_type, sizes))
 }
 
 /// Lets a call that is there do without its mask, where that is constant by now, and an offset says as much.

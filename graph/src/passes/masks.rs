@@ -71,6 +71,13 @@ impl Mask {
     ) -> Option<ValueId> {
         let scalar_type = rewriter.scalar_type(scores)?;
         let scores = rewriter.sizes(scores)?.to_vec();
+        let (of_heads, of_batches) = match scores.split_last_chunk::<2>()?.0.split_last() {
+            Some((heads, rest)) => (*heads, rest.iter().product()),
+            None => (1, 1),
+        };
+        if [of_batches, of_heads] != [batches, heads] {
+            return None;
+        }
         let mask = match self {
             // The call broadcasts by itself.
             Mask::Added(mask) => match rewriter.call_of(mask, Operator::EXPAND_COPY) {

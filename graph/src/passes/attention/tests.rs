@@ -507,3 +507,44 @@ fn keys_that_are_overwritten_meanwhile() {
     // What is read of the cache is read before the write.
     assert!(place(Operator::PERMUTE_COPY) < place(Operator::LLAMA_UPDATE_CACHE));
 }
+
+/// Scores of windows, two of each picture: a bias for each head, and what hides the parts of a window from each other.
+fn windowed(bias: &str, window: &str) -> String {
+    format!(
+        "in q f32[8,16,8]
+         in kt f32[8,8,16]
+         in v f32[8,16,8]
+         in bias f32{bias}
+         in window f32{window}
+         s f32[8,16,16] = aten.bmm.default(q, kt)
+         s4 f32[4,2,16,16] = aten.view_copy.default(s, [4, 2, 16, 16])
+         a f32[4,2,16,16] = aten.add.Tensor(s4, bias, 1)
+         a5 f32[2,2,2,16,16] = aten.view_copy.default(a, [2, 2, 2, 16, 16])
+         b5 f32[2,2,2,16,16] = aten.add.Tensor(a5, window, 1)
+         b f32[4,2,16,16] = aten.view_copy.default(b5, [4, 2, 16, 16])
+         soft f32[4,2,16,16] = aten._softmax.default(b, -1, false)
+         w f32[8,16,16] = aten.view_copy.default(soft, [8, 16, 16])
+         o f32[8,16,8] = aten.bmm.default(w, v)
+         out o"
+    )
+}
+
+#[test]
+fn a_bias_of_heads_and_hidden_parts_of_windows_are_one_mask() {
+    let (graph, calls) = fused(&windowed("[1,2,16,16]", "[2,2,1,16,16]"));
+    let sum = graph.nodes.iter().find(|node| node.operator == Operator::ADD_TENSOR).unwrap();
+    let masks = |at: usize| graph.tensor(sum.args[at]).unwrap().sizes.clone();
+    let mut both = [masks(0), masks(1)];
+    both.sort();
+    assert_eq!(both, [[1, 2, 16, 16], [4, 1, 16, 16]]);
+    assert_eq!(graph.tensor(*sum.args.last().unwrap()).unwrap().sizes, [4, 2, 16, 16]);
+    let adds = calls.iter().filter(|call| call.contains("aten.add.Tensor")).count();
+    assert_eq!((adds, calls.iter().any(|call| call.contains("et_vk.sdpa.default"))), (1, true));
+}
+
+#[test]
+fn a_mask_of_some_windows_stays() {
+    // Of every other window, and of windows that are shared between pictures and not between heads.
+    let (_, calls) = fused(&windowed("[1,2,16,16]", "[2,1,2,16,16]"));
+    assert!(!calls.iter().any(|call| call.contains("sdpa")), "{calls:#?}");
+}
