@@ -1,6 +1,7 @@
 //! Calls that compute in `f32` by themselves, between conversions from 16 bits and back, become calls of 16 bits.
 //!
-//! Exporters write attention and activations of 16-bit graphs so. Conversions may have views and permutations behind them.
+//! Exporters write attention, activations and margins that reflect of 16-bit graphs so. Conversions may have views, permutations and choices of elements
+//! behind them.
 //!
 //! Needs: each value made once, before its uses. Keeps: calls whose output others take in `f32`, and those with an input that had more
 //! bits. Rounding: none changes. These operators compute in `f32` whatever the type of their tensors is, from what 16 bits are
@@ -28,6 +29,8 @@ fn tensors(operator: Operator) -> Option<usize> {
         | Operator::GELU
         | Operator::HARDSIGMOID
         | Operator::HARDSWISH
+        | Operator::INDEX_SELECT
+        | Operator::INDEX_TENSOR
         | Operator::LOG
         | Operator::LOG_SOFTMAX
         | Operator::RSQRT
@@ -96,8 +99,16 @@ fn source(
         let input = source(rewriter, input, scalar_type, depth)?;
         return permuted(rewriter, input, &order);
     }
-    let input = reshaped(rewriter, maker)?;
     let sizes = rewriter.sizes(id)?.to_vec();
+    if matches!(maker.operator, Operator::INDEX_SELECT | Operator::INDEX_TENSOR)
+        && rewriter.uses(id) == 1
+    {
+        let (operator, mut args) = (maker.operator, inputs(maker).to_vec());
+        let slot = args.first_mut()?;
+        *slot = source(rewriter, *slot, scalar_type, depth)?;
+        return Some(rewriter.call_new(operator, &args, scalar_type, sizes));
+    }
+    let input = reshaped(rewriter, maker)?;
     let input = source(rewriter, input, scalar_type, depth)?;
     viewed_as(rewriter, input, &sizes)
 }
@@ -112,6 +123,23 @@ mod tests {
     fn narrowed(text: &str) -> Vec<String> {
         let pass = |graph: &mut Graph<'_>| super::run(graph) + redundant::run(graph);
         text::calls(&text::after(text, pass))
+    }
+
+    #[test]
+    fn chosen_elements_are_chosen_as_they_were() {
+        let text = "in x f16[1,2,4,4]
+             in i i64[6]
+             w f32[1,2,4,4] = aten._to_copy.default(x)
+             a f32[1,2,6,4] = aten.index_select.default(w, 2, i)
+             b f32[1,2,6,6] = aten.index_select.default(a, 3, i)
+             n f16[1,2,6,6] = aten._to_copy.default(b)
+             out n";
+        let calls = narrowed(text);
+        let names: Vec<&str> = calls.iter().map(|call| call.split('(').next().unwrap()).collect();
+        assert_eq!(names.len(), 2, "{calls:#?}");
+        assert!(names.iter().all(|name| name.contains("aten.index_select")), "{calls:#?}");
+        // What others take in more bits is chosen as it is.
+        assert_eq!(narrowed(&text.replace("out n", "out n b")).len(), 4);
     }
 
     const ATTENTION: &str = "in q f16[2,4,16,8]

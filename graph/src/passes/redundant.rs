@@ -68,6 +68,10 @@ fn is_copy(rewriter: &Rewriter<'_, '_>, node: &Node) -> bool {
         | Operator::UNSQUEEZE_COPY
         | Operator::SQUEEZE_COPY_DIM
         | Operator::SQUEEZE_COPY_DIMS => rewriter.has_fixed_shapes(),
+        Operator::CONSTANT_PAD_ND => {
+            let pads = inputs(node).get(1).and_then(|id| rewriter.ints(*id));
+            pads.is_some_and(|pads| pads.iter().all(|pad| *pad == 0))
+        }
         Operator::MUL_SCALAR
         | Operator::MUL_TENSOR
         | Operator::DIV_SCALAR
