@@ -61,6 +61,50 @@ fn volumes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<[usize; 5]> {
     tensor.sizes[..].try_into().ok()
 }
 
+/// A convolution along depth alone is one over two dimensions, depth and the places of a plane: both are views.
+fn through_depth(
+    rewriter: &mut Rewriter<'_, '_>,
+    node: &Node,
+    [step, margin, apart]: [i64; 3],
+    takes: &mut Takes<'_>,
+) -> Option<()> {
+    let (taken, out) = (inputs(node), *node.args.last()?);
+    let &[input, weight, bias, _, _, _, _, _, groups] = taken else { return None };
+    let [batch, channels, depth, height, width] = volumes(rewriter, input)?;
+    let [outs, of_group, kernel, _, _] = volumes(rewriter, weight)?;
+    let [_, _, depth_out, _, _] = volumes(rewriter, out)?;
+    let plane = height.checked_mul(width)?;
+    let sizes = [batch, channels, depth, plane];
+    let made_sizes = [batch, outs, depth_out, plane];
+    let weights = [outs, of_group, kernel, 1];
+    let lists = [[step, 1], [margin, 0], [apart, 1]].map(|list| ints(rewriter, &list));
+    let [stride, padding, dilation] = lists;
+    let (no, none) = (rewriter.value(Value::Bool(false)), ints(rewriter, &[0, 0]));
+    let rest = [bias, stride, padding, dilation, no, none, groups];
+    let scalar_type = rewriter.scalar_type(out)?;
+    let input_like = rewriter.new_tensor(rewriter.scalar_type(input)?, sizes.to_vec());
+    let made = rewriter.new_tensor(scalar_type, made_sizes.to_vec());
+    let args = [&[input_like, weight], &rest[..]].concat();
+    let flat = &mut |place: usize, tensor: &mut Tensor<'_>| {
+        if place == 1 {
+            tensor.sizes = weights.to_vec();
+        }
+        Some(())
+    };
+    if !rewriter.is_taken_once(Operator::CONVOLUTION, &args, made, flat, takes) {
+        return None;
+    }
+    let input = view(rewriter, input, &sizes)?;
+    let weight = view(rewriter, weight, &weights)?;
+    let args = [&[input, weight], &rest[..]].concat();
+    let made = rewriter.call_new(Operator::CONVOLUTION, &args, scalar_type, made_sizes.to_vec());
+    let known: Vec<i64> =
+        rewriter.sizes(out)?.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<_>>()?;
+    let known = ints(rewriter, &known);
+    rewriter.call(Operator::VIEW_COPY, &[made, known], out);
+    Some(())
+}
+
 fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'_>) -> Option<()> {
     let (taken, out) = (inputs(node), *node.args.last()?);
     let &[input, weight, bias, stride, padding, dilation, transposed, _, groups] = taken else {
@@ -87,6 +131,11 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
         return None;
     }
 
+    let pointwise = [kernel_height, kernel_width] == [1, 1]
+        && [stride, padding, dilation] == [[1, 1], [0, 0], [1, 1]];
+    if pointwise {
+        return through_depth(rewriter, node, [step, margin, apart], takes);
+    }
     // What is asked for first: the convolution over planes, with all slices that it reads behind each channel.
     let planes = batch.checked_mul(depth_out)?;
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
