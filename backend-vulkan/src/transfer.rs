@@ -2,6 +2,8 @@
 
 use crate::bfloat16;
 use crate::error::Error;
+use std::sync::{Mutex, OnceLock};
+use std::thread;
 use torchlet_core::{ScalarType, TensorInfo};
 use torchlet_shaders::Element;
 
@@ -31,7 +33,7 @@ fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8]) {
             each(bytes, target, |it| (f64::from_le_bytes(it) as f32).to_le_bytes())
         }
         ScalarType::BFloat16 => bfloat16::convert(bytes, Element::F32, target),
-        _ => target.copy_from_slice(bytes),
+        _ => copy(bytes, target),
     }
 }
 
@@ -47,8 +49,42 @@ fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8]) {
         ScalarType::BFloat16 => {
             each(source, bytes, |it| half::bf16::from_f32(f32::from_le_bytes(it)).to_le_bytes())
         }
-        _ => bytes.copy_from_slice(source),
+        _ => copy(source, bytes),
     }
+}
+
+/// What a thread copies at a time, and the bytes from which on several share a copy: one thread moves some 12 GB/s, and begins within 20 µs.
+const PIECE: usize = 256 << 10;
+const SHARED: usize = 1 << 20;
+/// The threads that share a copy at most.
+const MOST_THREADS: usize = 4;
+
+/// Copies as many bytes as both have.
+fn copy(source: &[u8], target: &mut [u8]) {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let count = source.len().min(target.len());
+    let (Some(source), Some(target)) = (source.get(..count), target.get_mut(..count)) else {
+        return;
+    };
+    let pieces = Mutex::new(source.chunks(PIECE).zip(target.chunks_mut(PIECE)));
+    let next = || pieces.lock().ok().and_then(|mut pieces| pieces.next());
+    let work = || {
+        while let Some((source, target)) = next() {
+            target.copy_from_slice(source);
+        }
+    };
+    if source.len() < SHARED {
+        return work();
+    }
+    let processors = || thread::available_parallelism().map_or(1, |count| count.get());
+    let threads = (*PROCESSORS.get_or_init(processors)).min(MOST_THREADS);
+    thread::scope(|scope| {
+        for _ in 1..threads {
+            // Where there is no other thread to be had, this one does it all.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
 }
 
 /// Writes what a function makes of each element.
@@ -126,4 +162,19 @@ pub(crate) fn from_staging(
         }
     });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_bytes_are_copied_once() {
+        for size in [0, 1, PIECE + 1, SHARED, 3 * SHARED + 5] {
+            let source: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
+            let mut target = vec![0; size];
+            copy(&source, &mut target);
+            assert!(source == target, "{size} bytes");
+        }
+    }
 }
