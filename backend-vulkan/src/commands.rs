@@ -242,8 +242,13 @@ fn transfer(
         return Ok(Command::Copy { from: Binding { size, ..from }, to: Binding { size, ..to } });
     }
     let key = conversion(from_element, to_element);
-    let push =
-        GatherPush { numel: u32_of(numel)?, base: 0, sizes: [1; MAX_DIMS], strides: [0; MAX_DIMS] };
+    let push = GatherPush {
+        numel: u32_of(numel)?,
+        base: 0,
+        rank: 0,
+        sizes: [1; MAX_DIMS],
+        strides: [0; MAX_DIMS],
+    };
     let groups = [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1];
     // What cannot be folded is refused where it is recorded.
     let groups = limits.folded(groups, 0).unwrap_or(groups);
@@ -252,7 +257,7 @@ fn transfer(
 
 /// The pipeline that copies elements of one type as another.
 fn conversion(from: Element, to: Element) -> PipelineKey {
-    let pipeline = Gather { input: from, output: to, contiguous: true };
+    let pipeline = Gather { input: from, output: to, contiguous: true, by_four: false };
     let constants = pipeline.constants();
     PipelineKey { module: Gather::MODULE, constants, workgroup: [64, 1, 1] }
 }

@@ -1,11 +1,13 @@
 //! What is done to a graph before it is encoded: calls that can be one become one.
 
 mod chain;
+mod channels_last;
 mod dynamic;
 mod epilogue;
 mod flatten;
 mod gated;
 mod places;
+mod prefixes;
 mod recurrent;
 mod rotary;
 mod separable;
@@ -23,6 +25,8 @@ use torchlet_graph::passes::pieces;
 /// runs tell of.
 pub fn run(graph: &mut Graph<'_>) {
     dynamic::split(graph);
+    channels_last::run(graph);
+    prefixes::share(graph);
     recurrent::fuse(graph);
     silu::fuse(graph);
     rotary::fuse(graph);

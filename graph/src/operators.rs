@@ -14,6 +14,8 @@
 //!   `convolution` over height and width with `input` as it is when each picture of the batch is quantized to 8 bits by
 //!   `choose_qparams_per_token_asymmetric`. `codes` `[outputs, row]` are constant, rows of all taps of the channels of a group each, by
 //!   place and then by channel, and stand for themselves times `scales` `[outputs]`.
+//! - `torchlet.depthwise_last(input, weight, bias, stride, padding, dilation)` is a convolution of each channel by itself, with one result for each, of
+//!   `input` `[batch, height, width, channels]`, to a result of the same order. `weight` is `[channels, 1, height, width]`.
 //! - `torchlet.dynamic_linear(input, codes, scales, sums, bias, bits)` is `linear` with `input` as it is when its rows are quantized to 8
 //!   bits by `choose_qparams_per_token_asymmetric`. `codes` `[outputs, inputs]` are constant, of so many bits, and stand for themselves times
 //!   `scales` `[outputs, groups]`, of as many neighbours each; `sums` are those of what each row of them stands for.

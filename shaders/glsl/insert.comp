@@ -15,12 +15,42 @@ layout(push_constant) uniform Push {
     uint inner;    // elements behind the dimension
     uint start;
     uint step;
+    // Fours that the input's elements of each row lie in, at most, if those of no two rows share one; else none.
+    uint quads;
 } push;
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
+// Four neighbours of the output, some of a row's, whose first element is `begin`, of so many in the input.
+void put(const uint i, const uint row, const uint begin, const uint length) {
+    bool is_whole = i >= begin && i + 3 < begin + length;
+    vec4 f = vec4(0);
+    ivec4 n = ivec4(0);
+    bool floating = is_float(OUT);
+    if (!is_whole && floating) f = y_f4(i);
+    if (!is_whole && !floating) n = y_i4(i);
+    [[unroll]] for (uint k = 0; k < 4; ++k) {
+        if (i + k < begin || i + k >= begin + length) continue;
+        uint from = row * length + i + k - begin;
+        if (floating) f[k] = x_f(from);
+        else n[k] = x_i(from);
+    }
+    if (floating) y_write_f4(i, f);
+    else y_write_i4(i, n);
+}
+
 void main() {
+    if (push.quads != 0) {
+        uint row = invocation_x() / push.quads;
+        uint pitch = push.out_size * push.inner;
+        if (row >= push.numel / pitch) return;
+        uint begin = row * pitch + push.start * push.inner;
+        uint length = push.in_size * push.inner;
+        uint i = begin / 4 * 4 + invocation_x() % push.quads * 4;
+        if (i < begin + length) put(i, row, begin, length);
+        return;
+    }
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
     vec4 f = vec4(0);

@@ -29,12 +29,7 @@ layout(constant_id = 13) const uint KEEPS_CELL = 0;
 // Else it reads those of four products at a time. So many invocations share the four.
 layout(constant_id = 14) const uint PARTS = 1;
 
-const uint LSTM = 0;
-const uint GRU = 1;
-const uint TANH_CELL = 2;
-const uint RELU_CELL = 3;
-
-const uint GATES = CELL == LSTM ? 4 : CELL == GRU ? 3 : 1;
+#include "cell.glsl"
 
 layout(push_constant) uniform Push {
     uint batch;
@@ -64,8 +59,6 @@ shared float sums[PARTS * GATES * HIDDEN];
 const uint AHEAD = 8;
 const uint PART = (HIDDEN + PARTS * AHEAD - 1) / (PARTS * AHEAD) * AHEAD;
 const uint QUADS = (GATES * HIDDEN + 3) / 4;
-
-vec4 sigmoid_f(const vec4 v) { return 1.0 / (1.0 + exp(-v)); }
 
 // The numbers of all invocations' `state`, written by as many as there are fours.
 #define WRITE_STATE(name, row) { \
@@ -141,23 +134,7 @@ void main() {
             [[unroll]] for (uint p = 0; p < PARTS; ++p) {
                 [[unroll]] for (uint g = 0; g < GATES; ++g) own[g] += sums[(p * GATES + g) * HIDDEN + lane];
             }
-            float next;
-            if (CELL == LSTM) {
-                // Gates for what comes in, for what stays, the new, and for what goes out.
-                vec4 open = sigmoid_f(given + own);
-                float fresh = tanh_f(given + own).z;
-                cell = open.y * cell + open.x * fresh;
-                next = open.w * tanh_f(vec4(cell)).x;
-            } else if (CELL == GRU) {
-                // Gates for what the new takes of the state, and for what stays of it.
-                vec4 open = sigmoid_f(given + own);
-                float fresh = tanh_f(vec4(given.z + own.z * open.x)).x;
-                next = (state[lane] - fresh) * open.y + fresh;
-            } else {
-                vec4 v = given + own;
-                next = CELL == TANH_CELL ? tanh_f(v).x : mix(max(v.x, 0.0), v.x, isnan(v.x));
-            }
-            state[lane] = next;
+            state[lane] = next_state(given, own, state[lane], cell);
         }
         barrier();
         WRITE_STATE(y, uint(push.first_out + int(step) * push.next_out) * push.batch + row)

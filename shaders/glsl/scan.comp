@@ -3,7 +3,8 @@
 #include "tensor.glsl"
 
 // Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k, r] = in[o, 0, r] + … + in[o, k, r].
-// Each of four consecutive outputs of an invocation goes on where the one before it ended, if that is of the same line.
+// BY_LINE: from their first elements to the last. Else each of four consecutive outputs of an invocation goes on where the one before it ended, if
+// that is of the same line.
 //
 // PyTorch has 64 bits in between, where sums and products of finite numbers may be larger than those of 32 bits: so they are counted twice, the
 // second time by a fraction of them, or with their exponents apart, and that is the result where the first is none.
@@ -11,6 +12,8 @@
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
 layout(constant_id = 5) const uint OUT = 0;
+// Whether an invocation takes four lines beside each other, of a multiple of four.
+layout(constant_id = 6) const uint BY_LINE = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -32,51 +35,99 @@ float scaled(const float f, const int exponent) {
     return f * exp2(float(half_exponent)) * exp2(float(clamp(exponent - half_exponent, -126, 126)));
 }
 
+// Of a line, so far.
+struct Line {
+    float f;
+    float apart;
+    int exponent;
+    bool finite;
+    int n;
+};
+
+Line none() {
+    return FUNCTION == SUM ? Line(0.0, 0.0, 0, true, 0) : Line(1.0, 1.0, 0, true, 1);
+}
+
+void take_f(inout Line line, const float v) {
+    line.finite = line.finite && !isnan(v) && !isinf(v);
+    line.f = FUNCTION == SUM ? line.f + v : line.f * v;
+    if (FUNCTION == SUM) {
+        line.apart += v * LESS;
+    } else if (line.finite) {
+        int own;
+        int both;
+        line.apart = frexp(line.apart * frexp(v, own), both);
+        line.exponent += own + both;
+    }
+}
+
+void take_i(inout Line line, const int v) { line.n = FUNCTION == SUM ? line.n + v : line.n * v; }
+
+float result(const Line line) {
+    bool is_none = isnan(line.f) || isinf(line.f) || (FUNCTION == PROD && line.f == 0.0);
+    if (!is_none || !line.finite) return line.f;
+    return FUNCTION == SUM ? line.apart / LESS : scaled(line.apart, line.exponent);
+}
+
+// Elements of a line that are on their way at once.
+const uint AHEAD = 8;
+
+// Four lines beside each other, from their first elements on.
+void four_lines(const uint start) {
+    Line lines[4] = Line[4](none(), none(), none(), none());
+    for (uint k = 0; k < push.count; k += AHEAD) {
+        if (is_float(OUT)) {
+            vec4 read[AHEAD];
+            [[unroll]] for (uint j = 0; j < AHEAD; ++j) read[j] = x_f4(start + min(k + j, push.count - 1) * push.inner);
+            [[unroll]] for (uint j = 0; j < AHEAD; ++j) {
+                if (k + j >= push.count) break;
+                vec4 results;
+                [[unroll]] for (uint l = 0; l < 4; ++l) {
+                    take_f(lines[l], read[j][l]);
+                    results[l] = result(lines[l]);
+                }
+                y_write_f4(start + (k + j) * push.inner, results);
+            }
+        } else {
+            for (uint j = k; j < min(k + AHEAD, push.count); ++j) {
+                ivec4 read = x_i4(start + j * push.inner);
+                [[unroll]] for (uint l = 0; l < 4; ++l) take_i(lines[l], read[l]);
+                y_write_i4(start + j * push.inner, ivec4(lines[0].n, lines[1].n, lines[2].n, lines[3].n));
+            }
+        }
+    }
+}
+
 void main() {
+    if (BY_LINE != 0) {
+        uint quads = push.inner / 4;
+        uint outer = invocation_x() / quads;
+        if (outer < push.numel / (push.count * push.inner)) {
+            four_lines(outer * push.count * push.inner + invocation_x() % quads * 4);
+        }
+        return;
+    }
     uint first = invocation_x() * 4;
     if (first >= push.numel) return;
     vec4 results = vec4(0);
     ivec4 whole = ivec4(0);
-    float f = 0.0;
-    float apart = 0.0;
-    int exponent = 0;
-    bool finite = true;
-    int n = 0;
+    Line line = none();
     for (uint lane = 0; lane < 4; ++lane) {
         uint i = first + lane;
         if (i >= push.numel) break;
         uint k = i / push.inner % push.count;
         uint from = k;
         if (lane == 0 || push.inner != 1 || k == 0) {
-            f = FUNCTION == SUM ? 0.0 : 1.0;
-            apart = f;
-            exponent = 0;
-            finite = true;
-            n = FUNCTION == SUM ? 0 : 1;
+            line = none();
             from = 0;
         }
         for (uint j = from; j <= k; ++j) {
             uint at = i - (k - j) * push.inner;
-            if (is_float(OUT)) {
-                float v = x_f(at);
-                finite = finite && !isnan(v) && !isinf(v);
-                f = FUNCTION == SUM ? f + v : f * v;
-                if (FUNCTION == SUM) {
-                    apart += v * LESS;
-                } else if (finite) {
-                    int own;
-                    int both;
-                    apart = frexp(apart * frexp(v, own), both);
-                    exponent += own + both;
-                }
-            } else {
-                int v = x_i(at);
-                n = FUNCTION == SUM ? n + v : n * v;
-            }
+            if (is_float(OUT)) take_f(line, x_f(at));
+            else take_i(line, x_i(at));
         }
-        bool is_none = isnan(f) || isinf(f) || (FUNCTION == PROD && f == 0.0);
-        results[lane] = is_none && finite ? (FUNCTION == SUM ? apart / LESS : scaled(apart, exponent)) : f;
-        whole[lane] = n;
+        results[lane] = result(line);
+        whole[lane] = line.n;
     }
     if (is_float(OUT)) y_write_f4(first, results);
     else y_write_i4(first, whole);

@@ -157,9 +157,9 @@ pipelines! {
 
     /// Gathers elements of a strided view of the input: permutes, slices, expands, converts.
     Gather, GatherPush = "gather", 2 buffers, {
-        input: Element, output: Element, contiguous: bool,
+        input: Element, output: Element, contiguous: bool, by_four: bool,
     }, {
-        numel: u32, base: i32, sizes: [u32; MAX_DIMS], strides: [i32; MAX_DIMS],
+        numel: u32, base: i32, rank: u32, sizes: [u32; MAX_DIMS], strides: [i32; MAX_DIMS],
     }, replayed "gather_replayed";
 
     /// Writes a number to all elements.
@@ -173,7 +173,7 @@ pipelines! {
     Insert, InsertPush = "insert", 2 buffers, {
         input: Element, output: Element,
     }, {
-        numel: u32, out_size: u32, in_size: u32, inner: u32, start: u32, step: u32,
+        numel: u32, out_size: u32, in_size: u32, inner: u32, start: u32, step: u32, quads: u32,
     };
 
     /// Surrounds the input with a number.
@@ -237,7 +237,7 @@ pipelines! {
 
     /// Sums or products of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
     Scan, ScanPush = "scan", 2 buffers, {
-        function: u32, input: Element, output: Element,
+        function: u32, input: Element, output: Element, by_line: bool,
     }, {
         numel: u32, count: u32, inner: u32,
     };
@@ -450,6 +450,16 @@ pipelines! {
         batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32, next_out: i32,
     }, or "recurrent_storage16" needs HalfStorage;
 
+    /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a workgroup of 256 for each eight elements of the state of each
+    /// row of the batch. Buffers: inputs times weights, the state before, the cell's state before, the state's weights, bias, the states, the cell's
+    /// next.
+    RecurrentStep, RecurrentStepPush = "recurrent_step", 7 buffers, {
+        cell: u32, input: Element, state: Element, cell_input: Element, weight: Element, bias: Element, output: Element, cell_output: Element,
+        has_bias: bool, hidden: u32,
+    }, {
+        batch: u32, place_in: u32, place_before: u32, place_out: u32,
+    }, or "recurrent_step_storage16" needs HalfStorage;
+
     /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor, scales, gradient.
     LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {
         function: u32, gradient: Element, factor: Element, scale: Element, output: Element,
@@ -565,6 +575,16 @@ pipelines! {
         planes: u32, channels: u32, multiplier: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         padding_y: i32, padding_x: i32, a: f32, b: f32,
     }, or "convolution_depthwise_storage16" needs HalfStorage;
+
+    /// A convolution of each channel by itself, of tensors whose channels lie beside each other. An invocation computes four channels of `columns`
+    /// neighbours. Buffers: input, weights, bias, output.
+    DepthwiseLast, DepthwiseLastPush = "depthwise_last", 4 buffers, {
+        input: Element, weight: Element, bias: Element, output: Element, columns: u32,
+        kernel_x: u32, stride_x: u32, dilation_x: u32, neighbours: u32, has_bias: bool,
+    }, {
+        batch: u32, channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
+        padding_y: i32, padding_x: i32, kernel_y: u32, stride_y: u32, dilation_y: u32,
+    }, or "depthwise_last_storage16" needs HalfStorage;
 
     /// A convolution of each channel by itself, and one of all channels at each place behind it. A workgroup of `tile_m / sums *
     /// (tile_x * tile_y / 4) * shares` computes `tile_m` channels of `tile_y` rows of `tile_x` places, `channels` terms at a time; `shares`

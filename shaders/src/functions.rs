@@ -61,7 +61,7 @@ numbers! {
 
 numbers! {
     /// The cells of [`Recurrent`](crate::Recurrent).
-    recurrent, ["recurrent.comp"]: LSTM, GRU, TANH_CELL, RELU_CELL;
+    recurrent, ["cell.glsl"]: LSTM, GRU, TANH_CELL, RELU_CELL;
 }
 
 numbers! {

@@ -17,6 +17,7 @@ use torchlet_shaders::{
     Convolution, ConvolutionDepthwise, ConvolutionDepthwisePush, ConvolutionPush, Element,
 };
 
+pub(super) mod channels_last;
 mod transposed;
 
 pub(super) const OPERATORS: &[Entry] = &[

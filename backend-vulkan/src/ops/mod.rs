@@ -43,7 +43,7 @@ mod window;
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use convolution::Form;
 pub(crate) use quantized::{suited, weighs_floats};
-pub(crate) use recurrent::{Cell, recurs};
+pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
 pub(crate) use views::copy_all;
 
@@ -116,6 +116,7 @@ const FAMILIES: &[&[Entry]] = &[
     caches::OPERATORS,
     chain::OPERATORS,
     convolution::OPERATORS,
+    convolution::channels_last::OPERATORS,
     create::OPERATORS,
     elementwise::OPERATORS,
     epilogue::OPERATORS,

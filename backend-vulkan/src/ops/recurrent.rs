@@ -1,8 +1,8 @@
-//! Recurrent layers: all steps over a sequence in one dispatch.
+//! Recurrent layers: all steps over a sequence in one dispatch, or each step in one.
 //!
 //! [`crate::passes`] makes calls of `torchlet.recurrent` of the steps that exporters write one after the other. What the inputs are
-//! multiplied with stays a product of its own, of all steps at once. A workgroup takes a row of the batch through all of them, and reads the
-//! weights of the state anew in each, unless they are few: so they are small, or several workgroups at each step are faster.
+//! multiplied with stays a product of its own, of all steps at once. Where states are small, a workgroup takes a row of the batch through all of
+//! them, and reads the weights of the state anew in each, unless they are few. Otherwise several workgroups share each step's weights.
 
 use super::weights::transposed;
 use super::{Entry, operator};
@@ -13,16 +13,16 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::functions::recurrent;
-use torchlet_shaders::{Recurrent, RecurrentPush};
+use torchlet_shaders::{Element, Recurrent, RecurrentPush, RecurrentStep, RecurrentStepPush};
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::RECURRENT, encode)];
 
 /// The elements of a state at most: each has an invocation of its own.
 const MOST_HIDDEN: usize = 256;
 
-/// The loads of an invocation in a step, at most. On an NVIDIA H200, one takes 53 ns, and a step by dispatches of its own 7 to 9 µs: two layers of
-/// GRU cells of 256 halves, 50 steps, took 1.41 ms in workgroups, and take 0.87 so (in `float32`).
-const MOST_LOADS: usize = 128;
+/// The loads of an invocation in a step, at most. On an NVIDIA H200 (2026-11-27), a step of LSTM cells takes 2.7 µs in one workgroup where they are of
+/// 96 elements (48 loads), 5.8 µs where they are of 128 (64 loads), and 3.9 µs in many.
+const MOST_LOADS: usize = 56;
 
 /// The weights that an invocation keeps, at most.
 const MOST_KEPT: usize = 64;
@@ -62,11 +62,38 @@ impl Cell {
 /// The rows of a batch at most, each of which reads the weights for itself: more of them keep a device busy with a step at a time.
 const MOST_ROWS: usize = 256;
 
-/// Whether one workgroup should take all steps of each row: so many rows, states of so many elements, so many products for each of these.
+/// The rows that steps of many workgroups take at most: each reads all weights.
+const MOST_ROWS_OF_STEPS: usize = 16;
+
+/// The steps of a layer at most, which may be a dispatch each: more than any program writes out.
+pub(crate) const MOST_STEPS: usize = 1 << 16;
+
+/// Invocations of a workgroup that takes a part of a step, and how many elements of the state it takes.
+const STEP_WORKGROUP: usize = 256;
+const STEP_ELEMENTS: usize = 8;
+
+/// How a layer's steps are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// A workgroup takes all steps of a row.
+    Rows,
+    /// Many workgroups take a step, and the next step is another dispatch.
+    Steps,
+}
+
+fn way(rows: usize, hidden: usize, gates: usize) -> Option<Way> {
+    let fits = (1..=MOST_HIDDEN).contains(&hidden) && rows <= MOST_ROWS;
+    if fits && Shares::of(hidden, gates).loads(hidden, gates) <= MOST_LOADS {
+        return Some(Way::Rows);
+    }
+    let in_steps = hidden > 0 && hidden.is_multiple_of(4) && rows <= MOST_ROWS_OF_STEPS;
+    in_steps.then_some(Way::Steps)
+}
+
+/// Whether a layer with so many rows, states of so many elements, and so many products for each of these should be one call: else the steps'
+/// products are calls of their own.
 pub(crate) fn recurs(rows: usize, hidden: usize, gates: usize) -> bool {
-    rows <= MOST_ROWS
-        && (1..=MOST_HIDDEN).contains(&hidden)
-        && Shares::of(hidden, gates).loads(hidden, gates) <= MOST_LOADS
+    way(rows, hidden, gates).is_some()
 }
 
 /// How the invocations of a workgroup share the products of a step.
@@ -125,101 +152,213 @@ impl Places {
         let narrow = |place: i64| i32::try_from(place).map_err(|_| outside());
         Ok(Places { first: narrow(first)?, next: narrow(next)? })
     }
+
+    /// That of a step.
+    fn at(self, step: usize) -> Result<u32, Error> {
+        let step = i64::try_from(step).unwrap_or(i64::MAX);
+        let place = i64::from(self.next).checked_mul(step);
+        let place = place.and_then(|far| far.checked_add(i64::from(self.first)));
+        place
+            .and_then(|place| u32::try_from(place).ok())
+            .ok_or_else(|| Error::invalid("a step's place is beyond 32 bits"))
+    }
+}
+
+/// A layer, all of whose tensors fit one another.
+struct Layer {
+    cell: Cell,
+    /// Inputs times weights, of all steps.
+    x: Operand,
+    /// The state before the first step, and the cell's.
+    h: Operand,
+    c: Option<Operand>,
+    w: Operand,
+    bias: Option<Operand>,
+    steps: usize,
+    from: Places,
+    to: Places,
+    /// The states; the last of the cell, where it is asked for.
+    out: Operand,
+    last: Option<Operand>,
+    rows: usize,
+    hidden: usize,
 }
 
 /// Inputs times weights, the state and the cell's state before, the state's weights and their bias; the cell, how many steps there are, their
 /// places among the inputs and among the results; then the states, or these and the cell's last.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let [x, h, w] = [0, 1, 3].map(|at| e.arg(args, at).and_then(|id| e.tensor(id)));
-    let (x, h, w) = (x?, h?, w?);
-    let c = e.optional_tensor(e.arg(args, 2)?)?;
-    let bias = e.optional_tensor(e.arg(args, 4)?)?;
-    let cell = e.int(e.arg(args, 5)?)?;
-    let cell = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
-    let cell = cell.ok_or_else(|| Error::invalid("there is no such recurrent cell"))?;
-    let steps = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
-    let (out, last) = match e.outs(args)?[..] {
-        [out] => (out, None),
-        [out, last] if cell == Cell::Lstm => (out, Some(last)),
-        _ => {
-            return Err(Error::invalid("a recurrent layer has states, and a last one of its cell"));
-        }
-    };
-
-    let gates = cell.gates();
-    let misfit = || Error::invalid("the tensors of a recurrent layer do not fit one another");
-    let (hidden, rows) = match (&w.sizes[..], &h.sizes[..]) {
-        ([outputs, hidden], [1, rows, width])
-            if hidden == width && Some(*outputs) == hidden.checked_mul(gates) =>
-        {
-            (*hidden, *rows)
-        }
-        _ => return Err(misfit()),
-    };
-    let others = [Some(&x), Some(&h), Some(&w), c.as_ref(), bias.as_ref()];
-    let floats = others.into_iter().flatten().all(|operand| operand.element.is_floating());
-    let fits = floats
-        && c.as_ref().is_none_or(|c| c.sizes == h.sizes && c.element == h.element)
-        && c.is_some() == (cell == Cell::Lstm)
-        && bias.as_ref().is_none_or(|bias| bias.sizes == [gates * hidden])
-        && hidden <= MOST_HIDDEN
-        && steps > 0;
-    let count = match x.sizes[..] {
-        [count, of, width] if of == rows && width == gates * hidden => count,
-        _ => return Err(misfit()),
-    };
-    let places = match e.tensor(out)?.sizes[..] {
-        [places, _, width] if width == hidden && fits => places,
-        _ => return Err(misfit()),
-    };
-    let from = Places::of(e, args, 7, steps, count)?;
-    let to = Places::of(e, args, 9, steps, places)?;
-    let out = e.resize(out, &[places, rows, hidden])?;
-    let last = last.map(|last| e.resize(last, &[1, rows, hidden])).transpose()?;
-    if !out.element.is_floating() || last.as_ref().is_some_and(|it| it.element != out.element) {
-        return Err(misfit());
-    }
-    if rows == 0 || hidden == 0 {
+    let layer = Layer::of(e, args)?;
+    if layer.rows == 0 || layer.hidden == 0 {
         return Ok(());
     }
+    match way(layer.rows, layer.hidden, layer.cell.gates()) {
+        Some(Way::Steps) => layer.encode_steps(e),
+        _ => layer.encode_rows(e),
+    }
+}
 
-    let w = transposed(e, &w, Matrices { count: 1, rows: gates * hidden, columns: hidden })?;
-    let Shares { lanes, kept, parts } = Shares::of(hidden, gates);
-    let pipeline = Recurrent {
-        cell: cell.number(),
-        input: x.element,
-        state: h.element,
-        weight: w.element,
-        bias: bias.as_ref().map_or(w.element, |bias| bias.element),
-        output: out.element,
-        has_bias: bias.is_some(),
-        hidden: u32_of(hidden)?,
-        sums: u32_of((gates * hidden).div_ceil(lanes))?,
-        kept: u32_of(kept)?,
-        keeps_cell: last.is_some(),
-        parts: u32_of(parts)?,
-    };
-    let push = RecurrentPush {
-        batch: u32_of(rows)?,
-        steps: u32_of(steps)?,
-        pitch: u32_of(w.size(2))?,
-        first_in: from.first,
-        next_in: from.next,
-        first_out: to.first,
-        next_out: to.next,
-    };
-    let id = |operand: &Option<Operand>, or: &Operand| operand.as_ref().unwrap_or(or).id;
-    let accesses = [
-        read(x.id),
-        read(h.id),
-        read(id(&c, &h)),
-        read(w.id),
-        read(id(&bias, &w)),
-        write(out.id),
-        // Counts as written, although nothing is where nobody asks for it.
-        write(id(&last, &out)),
-    ];
-    e.dispatch_along_y(&pipeline, accesses, &push, [lanes, rows], [u32_of(lanes)?, 1])
+impl Layer {
+    fn of(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        let [x, h, w] = [0, 1, 3].map(|at| e.arg(args, at).and_then(|id| e.tensor(id)));
+        let (x, h, w) = (x?, h?, w?);
+        let c = e.optional_tensor(e.arg(args, 2)?)?;
+        let bias = e.optional_tensor(e.arg(args, 4)?)?;
+        let cell = e.int(e.arg(args, 5)?)?;
+        let cell = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
+        let cell = cell.ok_or_else(|| Error::invalid("there is no such recurrent cell"))?;
+        let steps = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
+        let (out, last) = match e.outs(args)?[..] {
+            [out] => (out, None),
+            [out, last] if cell == Cell::Lstm => (out, Some(last)),
+            _ => {
+                return Err(Error::invalid(
+                    "a recurrent layer has states, and a last one of its cell",
+                ));
+            }
+        };
+
+        let gates = cell.gates();
+        let misfit = || Error::invalid("the tensors of a recurrent layer do not fit one another");
+        let (hidden, rows) = match (&w.sizes[..], &h.sizes[..]) {
+            ([outputs, hidden], [1, rows, width])
+                if hidden == width && Some(*outputs) == hidden.checked_mul(gates) =>
+            {
+                (*hidden, *rows)
+            }
+            _ => return Err(misfit()),
+        };
+        let others = [Some(&x), Some(&h), Some(&w), c.as_ref(), bias.as_ref()];
+        let floats = others.into_iter().flatten().all(|operand| operand.element.is_floating());
+        let fits = floats
+            && c.as_ref().is_none_or(|c| c.sizes == h.sizes && c.element == h.element)
+            && c.is_some() == (cell == Cell::Lstm)
+            && bias.as_ref().is_none_or(|bias| bias.sizes == [gates * hidden])
+            && (hidden == 0 || rows == 0 || way(rows, hidden, gates).is_some())
+            && (1..=MOST_STEPS).contains(&steps);
+        let count = match x.sizes[..] {
+            [count, of, width] if of == rows && width == gates * hidden => count,
+            _ => return Err(misfit()),
+        };
+        let places = match e.tensor(out)?.sizes[..] {
+            [places, _, width] if width == hidden && fits => places,
+            _ => return Err(misfit()),
+        };
+        let from = Places::of(e, args, 7, steps, count)?;
+        let to = Places::of(e, args, 9, steps, places)?;
+        let out = e.resize(out, &[places, rows, hidden])?;
+        let last = last.map(|last| e.resize(last, &[1, rows, hidden])).transpose()?;
+        if !out.element.is_floating() || last.as_ref().is_some_and(|it| it.element != out.element) {
+            return Err(misfit());
+        }
+        Ok(Layer { cell, x, h, c, w, bias, steps, from, to, out, last, rows, hidden })
+    }
+
+    /// The element that biases are read as.
+    fn bias_element(&self) -> Element {
+        self.bias.as_ref().unwrap_or(&self.w).element
+    }
+
+    /// One dispatch, in which a workgroup takes all steps of a row.
+    fn encode_rows(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let Layer { cell, rows, hidden, from, to, .. } = self;
+        let sums = cell.gates() * hidden;
+        let w = transposed(e, &self.w, Matrices { count: 1, rows: sums, columns: hidden })?;
+        let Shares { lanes, kept, parts } = Shares::of(hidden, cell.gates());
+        let pipeline = Recurrent {
+            cell: cell.number(),
+            input: self.x.element,
+            state: self.h.element,
+            weight: w.element,
+            bias: self.bias.as_ref().map_or(w.element, |bias| bias.element),
+            output: self.out.element,
+            has_bias: self.bias.is_some(),
+            hidden: u32_of(hidden)?,
+            sums: u32_of(sums.div_ceil(lanes))?,
+            kept: u32_of(kept)?,
+            keeps_cell: self.last.is_some(),
+            parts: u32_of(parts)?,
+        };
+        let push = RecurrentPush {
+            batch: u32_of(rows)?,
+            steps: u32_of(self.steps)?,
+            pitch: u32_of(w.size(2))?,
+            first_in: from.first,
+            next_in: from.next,
+            first_out: to.first,
+            next_out: to.next,
+        };
+        let id = |operand: &Option<Operand>, or: &Operand| operand.as_ref().unwrap_or(or).id;
+        let accesses = [
+            read(self.x.id),
+            read(self.h.id),
+            read(id(&self.c, &self.h)),
+            read(w.id),
+            read(id(&self.bias, &w)),
+            write(self.out.id),
+            // Counts as written, although nothing is where nobody asks for it.
+            write(id(&self.last, &self.out)),
+        ];
+        e.dispatch_along_y(&pipeline, accesses, &push, [lanes, rows], [u32_of(lanes)?, 1])
+    }
+
+    /// A dispatch for each step, of many workgroups.
+    fn encode_steps(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
+        let Layer { cell, rows, hidden, from, to, .. } = self;
+        // Steps whose states all go to one place leave them here in turns: none may write what others still read.
+        let turns = match to.next == 0 && self.steps > 1 {
+            true => Some(e.temporary(self.out.element, &[2, rows, hidden])?),
+            false => None,
+        };
+        let inner = match cell {
+            Cell::Lstm => Some(e.temporary(Element::F32, &[1, rows, hidden])?),
+            _ => None,
+        };
+        let mut before = (self.h.clone(), 0);
+        let mut cell_before = self.c.clone();
+        for step in 0..self.steps {
+            let is_last = step + 1 == self.steps;
+            let (target, place) = match &turns {
+                Some(turns) if !is_last => (turns, u32_of(step % 2)?),
+                _ => (&self.out, to.at(step)?),
+            };
+            let cell_behind = self.last.as_ref().filter(|_| is_last).or(inner.as_ref());
+            let cell_in = cell_before.as_ref().unwrap_or(&before.0);
+            let cell_out = cell_behind.unwrap_or(target);
+            let pipeline = RecurrentStep {
+                cell: cell.number(),
+                input: self.x.element,
+                state: before.0.element,
+                cell_input: cell_in.element,
+                weight: self.w.element,
+                bias: self.bias_element(),
+                output: target.element,
+                cell_output: cell_out.element,
+                has_bias: self.bias.is_some(),
+                hidden: u32_of(hidden)?,
+            };
+            let push = RecurrentStepPush {
+                batch: u32_of(rows)?,
+                place_in: from.at(step)?,
+                place_before: before.1,
+                place_out: place,
+            };
+            let accesses = [
+                read(self.x.id),
+                read(before.0.id),
+                read(cell_in.id),
+                read(self.w.id),
+                read(self.bias.as_ref().unwrap_or(&self.w).id),
+                write(target.id),
+                write(cell_out.id),
+            ];
+            let width = hidden.div_ceil(STEP_ELEMENTS) * STEP_WORKGROUP;
+            let workgroup = [u32_of(STEP_WORKGROUP)?, 1];
+            e.dispatch_along_y(&pipeline, accesses, &push, [width, rows], workgroup)?;
+            before = (target.clone(), place);
+            cell_before = cell_behind.cloned();
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -230,8 +369,11 @@ mod tests {
     fn one_workgroup_takes_small_weights() {
         let [lstm, gru, plain] = [4, 3, 1].map(|gates| move |hidden| recurs(1, hidden, gates));
         assert!(lstm(1) && lstm(128) && gru(128) && plain(256));
-        assert!(!lstm(0) && !lstm(192) && !gru(256));
-        assert!(!recurs(1, MOST_HIDDEN + 1, 1) && !recurs(MOST_ROWS + 1, 8, 1));
+        assert!(!lstm(0) && !lstm(258) && lstm(192) && gru(256) && lstm(1024));
+        assert_eq!(way(1, 192, 4), Some(Way::Steps));
+        assert_eq!(way(MOST_ROWS_OF_STEPS + 1, 192, 4), None);
+        assert_eq!(way(MOST_ROWS, 8, 4), Some(Way::Rows));
+        assert_eq!(way(MOST_ROWS + 1, 8, 1), None);
     }
 
     #[test]

@@ -22,11 +22,11 @@ fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     check_line(e, &input, dim, LONGEST)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
-    let push = ScanPush {
-        numel: u32_of(out.numel())?,
-        count: u32_of(input.size(dim))?,
-        inner: u32_of(input.sizes.iter().skip(dim + 1).product())?,
-    };
-    let pipeline = Scan { function, input: input.element, output: out.element };
-    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+    let (count, inner) = (input.size(dim), input.sizes.iter().skip(dim + 1).product::<usize>());
+    let push =
+        ScanPush { numel: u32_of(out.numel())?, count: u32_of(count)?, inner: u32_of(inner)? };
+    let by_line = inner.is_multiple_of(4) && !e.varies();
+    let pipeline = Scan { function, input: input.element, output: out.element, by_line };
+    let elements = if by_line { out.numel() / count.max(1) } else { out.numel() };
+    e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, elements)
 }

@@ -498,6 +498,7 @@ fn gather_merged(
     let mut push = GatherPush {
         numel: u32_of(out.numel())?,
         base: i32::try_from(base).map_err(|_| Error::unsupported("a view beyond 2^31 elements"))?,
+        rank: u32_of(dims.len())?,
         sizes: [1; MAX_DIMS],
         strides: [0; MAX_DIMS],
     };
@@ -506,8 +507,23 @@ fn gather_merged(
         push.strides[slot] = i32::try_from(strides[0])
             .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
     }
-    let pipeline = Gather { input: input.element, output: out.element, contiguous };
+    let by_four = !e.varies() && is_by_four(dims, base);
+    let pipeline = Gather { input: input.element, output: out.element, contiguous, by_four };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
+}
+
+/// Whether four neighbours, from a multiple of four on, come of four neighbours, likewise.
+fn is_by_four(dims: &[(usize, Vec<i64>)], base: i64) -> bool {
+    let fits = |number: i64| number % 4 == 0;
+    match dims.split_last() {
+        Some(((size, steps), outer)) => {
+            size.is_multiple_of(4)
+                && steps.iter().all(|step| *step == 1)
+                && fits(base)
+                && outer.iter().flat_map(|(_, steps)| steps).all(|step| fits(*step))
+        }
+        None => false,
+    }
 }
 
 /// Checks that a strided view lies within its tensor.

@@ -145,7 +145,7 @@ fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<Valu
 }
 
 /// Takes out the calls that make one of these values which nobody takes.
-fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
+pub(super) fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
     let mut taken: HashSet<ValueId> =
         graph.outputs.iter().chain(graph.updates.iter().map(|(new, _)| new)).copied().collect();
     let mut kept = Vec::with_capacity(graph.nodes.len());

@@ -4,7 +4,7 @@
 //! weights, and makes the next state of that ([`Cell`]). What comes of all steps is joined again.
 
 use super::uses;
-use crate::ops::{Cell, recurs};
+use crate::ops::{Cell, MOST_STEPS, recurs};
 use std::collections::{HashMap, HashSet};
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -157,7 +157,7 @@ impl<'g, 'p> Finder<'g, 'p> {
             // In the order of calls, a layer's first step comes before its others.
             let Some(step) = take(state, &|step| step.first == first) else { continue };
             let mut steps = vec![step];
-            while let Some(last) = steps.last() {
+            while let Some(last) = steps.last().filter(|_| steps.len() < MOST_STEPS) {
                 let follows = |next: &Step| {
                     next.cell == last.cell
                         && self.is_same(next.weight, last.weight)

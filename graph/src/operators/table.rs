@@ -638,6 +638,7 @@ operators! {
     ATTENTION = "torchlet.attention";
     CHAIN = "torchlet.chain";
     CONVOLUTION_BY_PLACE = "torchlet.convolution_by_place";
+    DEPTHWISE_LAST = "torchlet.depthwise_last";
     DYNAMIC_CONVOLUTION = "torchlet.dynamic_convolution";
     DYNAMIC_LINEAR = "torchlet.dynamic_linear";
     EPILOGUE = "torchlet.epilogue";

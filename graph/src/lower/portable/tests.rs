@@ -66,6 +66,7 @@ fn every_operator_has_a_form() {
         [
             "torchlet.chain",
             "torchlet.convolution_by_place",
+            "torchlet.depthwise_last",
             "torchlet.epilogue",
             "torchlet.gated",
             "torchlet.linear_of_codes",

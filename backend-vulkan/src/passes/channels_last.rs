@@ -1,0 +1,234 @@
+//! Convolutions of each channel by itself, whose results are wanted with channels last, take and give such.
+//!
+//! ConvNeXt and its like permute what each of these convolutions gives, compute with channels last, and permute that back to add it to what the
+//! convolution took. Where convolution and sum work with channels last, too, no permutation is left between one block and the next.
+
+use super::places::drop_unused;
+use super::uses;
+use crate::tensors::element_of;
+use std::collections::{HashMap, HashSet};
+use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+const TO_LAST: [i64; 4] = [0, 2, 3, 1];
+const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
+
+/// Rewrites the graph, if fewer permutations are left then.
+pub(super) fn run(graph: &mut Graph<'_>) {
+    let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
+    let mut results =
+        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
+    // Where a file has several calls make one value, the last one counts: which that is would have to be known of each order.
+    if !results.all(|out| made.insert(*out)) {
+        return;
+    }
+    let wanted: HashSet<ValueId> =
+        graph.nodes.iter().filter_map(|node| permuted(graph, node, TO_LAST)).collect();
+    let starts = |node: &Node| {
+        is_depthwise(graph, node) && node.args.last().is_some_and(|out| wanted.contains(out))
+    };
+    if !graph.nodes.iter().any(starts) {
+        return;
+    }
+    let before = graph.nodes.clone();
+    let mut rewrite = Rewrite { wanted, uses: uses(graph), ..Rewrite::default() };
+    rewrite.kept = before
+        .iter()
+        .flat_map(|node| &node.args)
+        .filter_map(|id| match graph.values.get(*id) {
+            Some(Value::List(items)) => Some(items.clone()),
+            _ => None,
+        })
+        .flatten()
+        .chain(graph.outputs.iter().copied())
+        .chain(graph.updates.iter().map(|(new, _)| *new))
+        .collect();
+    for node in std::mem::take(&mut graph.nodes) {
+        rewrite.call(graph, node);
+    }
+    graph.nodes = rewrite.nodes;
+    drop_unused(graph, &rewrite.added);
+    let permutations = |nodes: &[Node]| {
+        nodes.iter().filter(|node| node.operator == Operator::PERMUTE_COPY).count()
+    };
+    if permutations(&graph.nodes) >= permutations(&before) {
+        graph.nodes = before;
+    }
+}
+
+/// What a call permutes, if it does so in this way.
+fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> {
+    let [input, dims, _] = node.args[..] else { return None };
+    let Some(Value::IntList(dims)) = graph.values.get(dims) else { return None };
+    let is_it = node.operator == Operator::PERMUTE_COPY && dims[..] == order;
+    let is_fixed = graph.tensor(input).is_some_and(|tensor| !tensor.dynamic);
+    (is_it && is_fixed).then_some(input)
+}
+
+/// Whether a call convolves each channel by itself, with one result for each, as [`Operator::DEPTHWISE_LAST`] can.
+fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
+    let [input, weight, bias, _, _, _, transposed, _, groups, out] = node.args[..] else {
+        return false;
+    };
+    let tensor = |id| graph.tensor(id).filter(|tensor| !tensor.dynamic && is_floating(tensor));
+    let (Some(input), Some(weights), Some(out)) = (tensor(input), tensor(weight), tensor(out))
+    else {
+        return false;
+    };
+    let ([_, channels, _, _], [rows, 1, _, _], [_, results, _, _]) =
+        (&input.sizes[..], &weights.sizes[..], &out.sizes[..])
+    else {
+        return false;
+    };
+    let groups = match graph.values.get(groups) {
+        Some(Value::Int(groups)) => usize::try_from(*groups).ok(),
+        _ => None,
+    };
+    node.operator == Operator::CONVOLUTION
+        && matches!(graph.values.get(transposed), Some(Value::Bool(false)))
+        && weights.data.is_some()
+        && [rows, results].iter().all(|count| *count == channels)
+        && groups == Some(*channels)
+        && channels.is_multiple_of(4)
+        && match graph.values.get(bias) {
+            Some(Value::Tensor(bias)) => is_floating(bias) && bias.sizes == [*channels],
+            bias => matches!(bias, Some(Value::None)),
+        }
+}
+
+fn is_floating(tensor: &Tensor<'_>) -> bool {
+    element_of(tensor.scalar_type).is_ok_and(|element| element.is_floating())
+}
+
+#[derive(Default)]
+struct Rewrite {
+    /// What is asked for with channels last.
+    wanted: HashSet<ValueId>,
+    uses: HashMap<ValueId, usize>,
+    /// What is in lists or given back, which has to stay under its own name.
+    kept: HashSet<ValueId>,
+    nodes: Vec<Node>,
+    /// The calls that may go, by what they make.
+    added: HashSet<ValueId>,
+    /// Tensors with channels last, by the one whose values they have.
+    last: HashMap<ValueId, ValueId>,
+    /// Values that are others now.
+    renamed: HashMap<ValueId, ValueId>,
+}
+
+impl Rewrite {
+    fn call(&mut self, graph: &mut Graph<'_>, mut node: Node) {
+        if node.operator.writes_arguments() {
+            // What was there in the other order may not be what it was.
+            self.last.clear();
+        }
+        for id in &mut node.args {
+            *id = self.renamed.get(id).copied().unwrap_or(*id);
+        }
+        let out = node.args.last().copied().unwrap_or_default();
+        if let Some(input) = permuted(graph, &node, TO_FIRST) {
+            self.last.insert(out, input);
+            return self.add(node);
+        }
+        if let Some(input) = permuted(graph, &node, TO_LAST) {
+            match self.last.get(&input) {
+                Some(there) if !self.kept.contains(&out) => {
+                    self.renamed.insert(out, *there);
+                }
+                _ => {
+                    self.last.insert(input, out);
+                    self.nodes.push(node);
+                }
+            }
+            return;
+        }
+        let swapped = match is_depthwise(graph, &node) && self.wanted.contains(&out) {
+            true => self.depthwise(graph, &node),
+            false => self.elementwise(graph, &node),
+        };
+        let Some(swapped) = swapped else { return self.nodes.push(node) };
+        let result = swapped.args.last().copied().unwrap_or(out);
+        self.nodes.push(swapped);
+        self.last.insert(out, result);
+        let back = permutation(graph, node.id, result, TO_FIRST, out);
+        self.add(back);
+    }
+
+    /// A convolution with channels last: where its input is there so, or nothing but a permutation takes its result.
+    fn depthwise(&mut self, graph: &mut Graph<'_>, node: &Node) -> Option<Node> {
+        let [input, weight, bias, stride, padding, dilation, .., out] = node.args[..] else {
+            return None;
+        };
+        let source = match self.last.get(&input) {
+            Some(there) => *there,
+            None if self.uses.get(&out) == Some(&1) => {
+                let source = tensor_last(graph, input)?;
+                let there = permutation(graph, node.id, input, TO_LAST, source);
+                self.add(there);
+                self.last.insert(input, source);
+                source
+            }
+            None => return None,
+        };
+        let result = tensor_last(graph, out)?;
+        let args = vec![source, weight, bias, stride, padding, dilation, result];
+        Some(Node { id: node.id, ..Node::new(Operator::DEPTHWISE_LAST, args) })
+    }
+
+    /// A call that computes element by element of tensors that are there with channels last, or are a number for each channel.
+    fn elementwise(&self, graph: &mut Graph<'_>, node: &Node) -> Option<Node> {
+        let (out, inputs) = node.args.split_last()?;
+        let sizes = graph.tensor(*out).filter(|tensor| !tensor.dynamic)?.sizes.clone();
+        let [_, channels, _, _] = sizes[..] else { return None };
+        let mut args = inputs.to_vec();
+        let count = node.operator.elementwise_tensors();
+        for slot in args.get_mut(..count).filter(|tensors| !tensors.is_empty())? {
+            let Some(tensor) = graph.tensor(*slot) else { continue };
+            if tensor.sizes == sizes {
+                *slot = *self.last.get(slot)?;
+            } else {
+                let is_of_channels =
+                    matches!(tensor.sizes[..], [1, own, 1, 1] | [own, 1, 1] if own == channels);
+                tensor.data.as_ref().filter(|_| is_of_channels)?;
+                let tensor = Tensor { sizes: vec![channels], ..tensor.clone() };
+                graph.values.push(Value::Tensor(tensor));
+                *slot = graph.values.len() - 1;
+            }
+        }
+        if !args.iter().zip(inputs).any(|(new, old)| self.last.get(old) == Some(new)) {
+            return None;
+        }
+        args.push(tensor_last(graph, *out)?);
+        Some(Node { id: node.id, ..Node::new(node.operator, args) })
+    }
+
+    /// Adds a call that goes if nobody takes what it makes.
+    fn add(&mut self, node: Node) {
+        self.added.extend(node.args.last());
+        self.nodes.push(node);
+    }
+}
+
+fn permutation(
+    graph: &mut Graph<'_>,
+    id: u32,
+    from: ValueId,
+    order: [i64; 4],
+    to: ValueId,
+) -> Node {
+    graph.values.push(Value::IntList(order.to_vec()));
+    let args = vec![from, graph.values.len() - 1, to];
+    Node { id, ..Node::new(Operator::PERMUTE_COPY, args) }
+}
+
+/// A tensor for the values of another, with channels last.
+fn tensor_last(graph: &mut Graph<'_>, id: ValueId) -> Option<ValueId> {
+    let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
+    let [batch, channels, height, width] = tensor.sizes[..] else { return None };
+    let (scalar_type, host_type) = (tensor.scalar_type, tensor.host_type);
+    let sizes = vec![batch, height, width, channels];
+    let (dynamic, data, changes) = (false, None, None);
+    let tensor = Tensor { scalar_type, host_type, sizes, dynamic, data, changes };
+    graph.values.push(Value::Tensor(tensor));
+    Some(graph.values.len() - 1)
+}

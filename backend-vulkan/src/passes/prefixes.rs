@@ -1,0 +1,89 @@
+//! Concatenations that begin as others do take what those made.
+//!
+//! In DenseNet and its like, each layer takes what all before it made, joined once more. Where each is a part of the next, what layers make is
+//! written into the last of them, and is not copied at all ([`give_part`](crate::encoder::Encoder::give_part)).
+
+use std::collections::HashMap;
+use torchlet_graph::graph::{Graph, Value, ValueId};
+use torchlet_graph::operators::Operator;
+
+/// Has each concatenation that begins with all of another's tensors, along the same dimension, begin with what that made.
+pub(super) fn share(graph: &mut Graph<'_>) {
+    // The latest concatenation that begins with a tensor, along a dimension: its list, and what it made.
+    let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
+    for place in 0..graph.nodes.len() {
+        let Some(node) = graph.nodes.get(place) else { continue };
+        if node.operator.writes_arguments() {
+            latest.clear();
+        }
+        let (Operator::CAT, &[list, ref dim @ .., out]) = (node.operator, &node.args[..]) else {
+            continue;
+        };
+        let dim = match dim.first().map(|dim| graph.values.get(*dim)) {
+            None => 0,
+            Some(Some(Value::Int(dim))) => *dim,
+            Some(_) => continue,
+        };
+        let Some(Value::List(items)) = graph.values.get(list) else { continue };
+        let Some(first) = items.first().copied() else { continue };
+        let items = items.clone();
+        if let Some((before, made)) = latest.get(&(first, dim))
+            && before.len() > 1
+            && let Some(rest) = items.strip_prefix(&before[..])
+        {
+            let shorter = [&[*made], rest].concat();
+            graph.values.push(Value::List(shorter));
+            let list = graph.values.len() - 1;
+            if let Some(slot) = graph.nodes.get_mut(place).and_then(|node| node.args.first_mut()) {
+                *slot = list;
+            }
+        }
+        latest.insert((first, dim), (items, out));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Node, Tensor};
+
+    /// Concatenations of these lists along these dimensions; what they take then. Values 0 to 3 are tensors, 10 and up what is made.
+    fn shared(calls: &[(&[ValueId], i64)]) -> Vec<Vec<ValueId>> {
+        let tensor = || {
+            let (scalar_type, sizes) = (ScalarType::Float, vec![1, 4]);
+            let (host_type, dynamic, data, changes) = (scalar_type, false, None, None);
+            Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
+        };
+        let mut graph = Graph { values: (0..20).map(|_| tensor()).collect(), ..Graph::default() };
+        for (number, (items, dim)) in calls.iter().enumerate() {
+            graph.values.push(Value::List(items.to_vec()));
+            graph.values.push(Value::Int(*dim));
+            let list = graph.values.len() - 2;
+            graph.nodes.push(Node::new(Operator::CAT, vec![list, list + 1, 10 + number]));
+        }
+        share(&mut graph);
+        graph.nodes.iter().map(|node| graph.items(&node.args[0]).to_vec()).collect()
+    }
+
+    #[test]
+    fn each_begins_with_the_one_before() {
+        let found = shared(&[(&[0, 1], 1), (&[0, 1, 2], 1), (&[0, 1, 2, 3], 1)]);
+        assert_eq!(found, [vec![0, 1], vec![10, 2], vec![11, 3]]);
+        // The same once more is that one.
+        assert_eq!(shared(&[(&[0, 1], 1), (&[0, 1], 1)]), [vec![0, 1], vec![10]]);
+    }
+
+    #[test]
+    fn others_stay() {
+        let cases: [&[(&[ValueId], i64)]; 3] = [
+            &[(&[0, 1], 1), (&[0, 1, 2], 0)],
+            &[(&[0, 1], 1), (&[0, 2, 1], 1)],
+            &[(&[0], 1), (&[0, 1], 1)],
+        ];
+        for calls in cases {
+            let lists: Vec<_> = calls.iter().map(|(items, _)| items.to_vec()).collect();
+            assert_eq!(shared(calls), lists);
+        }
+    }
+}
