@@ -16,7 +16,7 @@ mod limits;
 mod names;
 mod portable;
 mod processors;
-mod recurrent;
+mod layers;
 mod replay;
 mod rewritten;
 mod shapes;

@@ -231,6 +231,11 @@ def ends() -> Iterator[Case]:
     near_one = torch.tensor([1.0, 1.0 + 1e-6, 1.0 - 1e-6, 0.75, 1.3, 2.0, 1e-30, 0.0, -0.0])
     yield case("log2_near_one", torch.log2, (near_one,), atol=1e-7)
     yield case("signs_of_zero", lambda x: (torch.sinh(x), torch.asinh(x), torch.atanh(x), torch.copysign(torch.ones(2), torch.asinh(x))), (torch.tensor([-0.0, 0.0]),))
+    along = lambda x, w: torch.conv3d(x, w, padding=(2, 0, 0), stride=(2, 1, 1), dilation=(2, 1, 1), groups=2)
+    yield case("conv_along_depth", along, (values(f32, 2, 4, 7, 3, 5), values(f32, 6, 2, 3, 1, 1)))
+    yield from each("cumsum_of_lines", lambda x: torch.cumsum(x, 1), (f32, f16, i32), lambda d: (values(d, 2, 19, 8),))
+    yield case("cumprod_of_lines", lambda x: torch.cumprod(x, 0), (values(f32, 11, 3, 4),))
+
 
 
 FAMILIES = {

@@ -236,7 +236,53 @@ def padding() -> Iterator[Delegated]:
     yield case("pad_convolution", nn.Sequential(nn.ZeroPad2d((1, 2, 0, 1)), nn.Conv2d(3, 4, 3)), picture(3, 5, 5))
 
 
+class Last(nn.Module):
+    """Blocks as ConvNeXt has: convolutions of each channel by itself between layers whose channels come last."""
+
+    def __init__(self, stride: int = 1, **options) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 2, stride=2)
+        convolution = lambda **more: nn.Conv2d(8, 8, groups=8, **more)
+        self.depthwise = nn.ModuleList([convolution(kernel_size=3, padding=1), convolution(kernel_size=(5, 3), padding=(4, 1), dilation=(2, 1), bias=False)])
+        self.down = convolution(kernel_size=3, stride=(2, 1), padding=1)
+        self.norms = nn.ModuleList(nn.LayerNorm(8) for _ in range(3))
+        self.wide = nn.ModuleList(nn.Linear(8, 16) for _ in range(2))
+        self.narrow = nn.ModuleList(nn.Linear(16, 8) for _ in range(2))
+        self.scales = nn.ParameterList(nn.Parameter(torch.tensor([0.5, 0.25, 1, 2, 0.5, 1, 3, 1]).view(8, 1, 1)) for _ in range(2))
+
+    def forward(self, x):
+        x = self.stem(x)
+        for convolution, norm, wide, narrow, scale in zip(self.depthwise, self.norms, self.wide, self.narrow, self.scales):
+            y = norm(convolution(x).permute(0, 2, 3, 1))
+            x = x + scale * narrow(nn.functional.gelu(wide(y))).permute(0, 3, 1, 2)
+        return self.norms[2](self.down(x).permute(0, 2, 3, 1)), x
+
+
+def channels_last() -> Iterator[Delegated]:
+    yield from halved([case("blocks", Last(), (values(f32, 2, 3, 14, 22),))])
+
+
+class Dense(nn.Module):
+    """Layers that take what all layers before them made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Conv2d(4 + 4 * number, 4, 3, padding=1) for number in range(4))
+
+    def forward(self, x):
+        made = [x.neg()]
+        for layer in self.layers:
+            made.append(layer(torch.cat(made, 1)).relu())
+        return torch.cat(made, 1).exp()
+
+
+def dense() -> Iterator[Delegated]:
+    yield from halved([case("layers", Dense(), (values(f32, 1, 4, 8, 8),))])
+
+
 FAMILIES = {
+    "channels_last": channels_last,
+    "dense": dense,
     "convolution": convolution,
     "separable": separable,
     "convolution_1d": convolution_1d,
