@@ -1,5 +1,6 @@
 //! Sums, products, means and variances.
 
+use super::adding::sums;
 use super::engine::Order::Memory;
 use super::engine::Reducer;
 use super::reducers::{Largest, Moments, Ordered, Product, Smallest, Spread, Sum, Truth};
@@ -150,8 +151,7 @@ fn floating(
 }
 
 fn sum<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    crate::types::expect::<C>()?;
-    single(ctx, DIMS, Memory, 4, &Sum, |sum: C| sum)
+    sums(ctx, DIMS, 4, |sum: C| sum)
 }
 
 fn any(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -184,7 +184,7 @@ fn mean_in<C: Real + Arithmetic>(
     crate::types::expect::<C>()?;
     let input = ctx.info(0)?;
     let count = C::count(reduced_count(&input.sizes, form.dims(ctx, input.rank())?));
-    single(ctx, form, Memory, out, &Sum, |sum: C| sum / count)
+    sums(ctx, form, out, |sum: C| sum / count)
 }
 
 fn mean<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
