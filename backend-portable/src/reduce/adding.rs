@@ -1,12 +1,12 @@
 //! Sums of elements, in PyTorch's order ([`cascade`](super::cascade)): the loop of the kernels of sums and means.
 
-use super::cascade::{Along, LANES, WIDE, Way, abreast, along, in_fours, lanes_of};
+use super::cascade::{Along, LANES, WIDE, Way, abreast, add_all, along, in_fours, lanes_of};
 use super::engine::{Geometry, Order, Source, Take, spread};
 use super::{Form, store_states};
 use crate::elementwise::Arithmetic;
 use crate::number::Compute;
 use torchlet_core::rules::DimSet;
-use torchlet_core::{Invoke, KernelError, Parallel, TensorInfo, TensorRef};
+use torchlet_core::{Invoke, KernelError, Parallel, Serial, TensorInfo, TensorRef};
 
 /// Sums of argument 0 into output `out`.
 pub(super) fn sums<C: Arithmetic, D: Compute>(
@@ -71,7 +71,7 @@ fn each_sum<C: Arithmetic>(
             done += match way {
                 Way::Columns(columns) => {
                     let (is_abreast, alike) = columns.place(result);
-                    let most = if is_abreast { WIDE } else { LANES };
+                    let most = if is_abreast { TOGETHER } else { LANES };
                     let together = alike.min(left).clamp(1, most);
                     let sums = side_by_side(source, geometry, is_abreast, (base, step), together);
                     take(result, &sums[..together]);
@@ -86,20 +86,28 @@ fn each_sum<C: Arithmetic>(
     });
 }
 
-/// The sums of up to [`WIDE`] (or [`LANES`]) columns, from `base` on and `step` apart.
+/// Columns that are added up together, row by row. They live on the stack, which is small on microcontrollers.
+const TOGETHER: usize = if cfg!(feature = "std") { 128 } else { WIDE };
+
+/// The sums of up to [`TOGETHER`] (or [`LANES`]) columns, from `base` on and `step` apart.
 fn side_by_side<C: Arithmetic>(
     source: &Source<C>,
     geometry: &Geometry,
     is_abreast: bool,
     (base, step): (isize, isize),
     columns: usize,
-) -> [C; WIDE] {
+) -> [C; TOGETHER] {
     let [stride] = geometry.elements.inner_steps();
     let add = |row: usize, sums: &mut [C]| {
         source.add_to(sums, base.wrapping_add(stride.wrapping_mul(row as isize)), step);
     };
     let rows = geometry.count();
-    if is_abreast { abreast(rows, columns, add) } else { in_fours(rows, columns, add) }
+    if is_abreast {
+        return abreast(rows, columns, add);
+    }
+    let mut sums = [C::default(); TOGETHER];
+    add_all(&mut sums[..WIDE], &in_fours::<C, WIDE>(rows, columns, add));
+    sums
 }
 
 /// The sum of a single result, run by run.
@@ -111,18 +119,22 @@ fn one<C: Arithmetic>(
     base: isize,
 ) -> C {
     let [stride] = geometry.elements.inner_steps();
-    let mut total = C::default();
-    geometry.elements.for_each_run(0, geometry.count(), &mut |_, [at], len| {
-        let first = base.wrapping_add(at);
+    let sum = |at: isize, len: usize| {
         let add = |i: usize, sums: &mut [C]| {
-            source.add_to(sums, first.wrapping_add(stride.wrapping_mul(i as isize)), stride);
+            source.add_to(sums, at.wrapping_add(stride.wrapping_mul(i as isize)), stride);
         };
-        let sum = match (way, lanes_of::<C>() == LANES) {
+        match (way, lanes_of::<C>() == LANES) {
             (Way::Vectors, true) => along::<C, WIDE>(parallel, len, add),
             (Way::Vectors, false) => along::<C, { WIDE / 2 }>(parallel, len, add),
-            _ => along::<C, 4>(&torchlet_core::Serial, len, add),
-        };
-        total = total.add(sum);
+            _ => along::<C, 4>(&Serial, len, add),
+        }
+    };
+    if geometry.elements.levels().0.len() < 2 {
+        return sum(base, geometry.count());
+    }
+    let mut total = C::default();
+    geometry.elements.for_each_run(0, geometry.count(), &mut |_, [at], len| {
+        total = total.add(sum(base.wrapping_add(at), len));
     });
     total
 }

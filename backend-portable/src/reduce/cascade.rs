@@ -20,6 +20,8 @@ pub(crate) const LANES: usize = VECTOR / size_of::<f32>();
 pub(crate) const WIDE: usize = ABREAST * LANES;
 /// Levels of partial sums.
 const LEVELS: u32 = 4;
+/// The least steps of a level: fewer rows have no levels.
+const SHORT: usize = 16;
 
 /// Numbers of a vector of so large ones.
 pub(crate) const fn lanes_of<C>() -> usize {
@@ -90,12 +92,14 @@ impl Way {
 
 /// How many steps make a level, as a power of two, in a sum of so many rows.
 fn power(rows: usize) -> u32 {
-    ((usize::BITS - rows.saturating_sub(1).leading_zeros()) / LEVELS).max(4)
+    ((usize::BITS - rows.saturating_sub(1).leading_zeros()) / LEVELS).max(SHORT.ilog2())
 }
 
-/// Adds elements to as many sums.
+/// Adds the first elements of `from` to as many sums; nothing, if there are not enough.
 #[inline(always)]
 pub(crate) fn add_all<C: Arithmetic>(into: &mut [C], from: &[C]) {
+    // In as many steps as the compiler knows there are sums, where it does.
+    let Some(from) = from.get(..into.len()) else { return };
     for (into, from) in into.iter_mut().zip(from) {
         *into = into.add(*from);
     }

@@ -155,7 +155,7 @@ impl<'a, C: Compute> Source<'a, C> {
         Source { scalar_type: tensor.scalar_type, bytes: tensor.bytes(), direct }
     }
 
-    /// Adds elements from `start` on, `stride` apart, to up to [`BLOCK`] sums.
+    /// Adds elements from `start` on, `stride` apart, to as many sums.
     #[inline(always)]
     pub(super) fn add_to(&self, sums: &mut [C], start: isize, stride: isize)
     where
@@ -167,8 +167,11 @@ impl<'a, C: Compute> Source<'a, C> {
             return;
         }
         let mut block = [C::default(); BLOCK];
-        load(self.scalar_type, self.bytes, start, stride, &mut block[..sums.len().min(BLOCK)]);
-        add_all(sums, &block);
+        for (number, sums) in sums.chunks_mut(BLOCK).enumerate() {
+            let at = start.wrapping_add(stride.wrapping_mul((number * BLOCK) as isize));
+            load(self.scalar_type, self.bytes, at, stride, &mut block[..sums.len()]);
+            add_all(sums, &block);
+        }
     }
 
     /// Calls `f(values, number of the first)` for elements from `start` on, `stride` apart.
