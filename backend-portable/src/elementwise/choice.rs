@@ -21,22 +21,22 @@ kernels! {
     /// `aten::clamp.out(self, min, max, out)`: `self` limited to a range of which either end may be open; NaN stays.
     CLAMP_OUT =
         Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
-            prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(clamp))
+            prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(ordered clamp))
         });
     /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN if either is.
     CLAMP_MIN_OUT = Kernel::new("aten::clamp_min.out", &[Tensor, Scalar, Out], |ctx| {
         fn clamp_min<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
             with_other::<C, true>(ctx, 2, larger)
         }
-        prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(clamp_min))
+        prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(ordered clamp_min))
     });
     /// `aten::clamp.Tensor_out(self, min, max, out)`: the same with tensors; NaN if any of them is.
     CLAMP_TENSOR_OUT =
         Kernel::new("aten::clamp.Tensor_out", &[Tensor, OptionalTensor, OptionalTensor, Out], |ctx| {
             let (inputs, functions): (&[usize], _) = match (ctx.is_none(1), ctx.is_none(2)) {
-                (false, false) => (&[0, 1, 2], by_compute!(clamp_both)),
-                (false, true) => (&[0, 1], by_compute!(clamp_low)),
-                (true, false) => (&[0, 2], by_compute!(clamp_high)),
+                (false, false) => (&[0, 1, 2], by_compute!(ordered clamp_both)),
+                (false, true) => (&[0, 1], by_compute!(ordered clamp_low)),
+                (true, false) => (&[0, 2], by_compute!(ordered clamp_high)),
                 (true, true) => {
                     return Err(KernelError::argument(1, "min or max must be given"));
                 }

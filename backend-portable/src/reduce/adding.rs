@@ -78,8 +78,14 @@ fn each_sum<C: Arithmetic>(
                     together
                 }
                 Way::Vectors | Way::Fours => {
-                    take(result, &[one(parallel, source, geometry, way, base)]);
-                    1
+                    let mut sums = [C::default(); WIDE];
+                    let sums = &mut sums[..left.min(WIDE)];
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        let base = base.wrapping_add(step.wrapping_mul(i as isize));
+                        *sum = one(parallel, source, geometry, way, base);
+                    }
+                    take(result, sums);
+                    sums.len()
                 }
             };
         }

@@ -7,6 +7,7 @@
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::elementwise::Arithmetic;
+use core::marker::PhantomData;
 use core::ops::Range;
 use torchlet_core::Parallel;
 
@@ -105,14 +106,53 @@ pub(crate) fn add_all<C: Arithmetic>(into: &mut [C], from: &[C]) {
     }
 }
 
+/// How summands are added, be they numbers or vectors of them.
+pub(crate) trait Adds: Copy {
+    /// A summand.
+    type V: Copy;
+    /// Nothing yet.
+    fn zero(self) -> Self::V;
+    /// The sum of two.
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+}
+
+/// Numbers.
+struct Numbers<C>(PhantomData<C>);
+
+impl<C> Clone for Numbers<C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Numbers<C> {}
+
+impl<C: Arithmetic> Adds for Numbers<C> {
+    type V = C;
+    #[inline(always)]
+    fn zero(self) -> C {
+        C::default()
+    }
+    #[inline(always)]
+    fn add(self, a: C, b: C) -> C {
+        a.add(b)
+    }
+}
+
 /// The sums of some of so many rows of `N` summands that `power` follows from them: `add(i, sums)` adds row i. The first row begins a step.
 #[inline(always)]
-fn part<C: Arithmetic, const N: usize>(
+fn part<A: Adds, const N: usize>(
+    adds: A,
     power: u32,
     rows: Range<usize>,
-    add: impl Fn(usize, &mut [C; N]),
-) -> [C; N] {
-    let zeros = [C::default(); N];
+    add: impl Fn(usize, &mut [A::V; N]),
+) -> [A::V; N] {
+    let add_to = |into: &mut [A::V; N], from: &[A::V; N]| {
+        for (into, from) in into.iter_mut().zip(from) {
+            *into = adds.add(*into, *from);
+        }
+    };
+    let zeros = [adds.zero(); N];
     let (step, mut levels) = (1usize << power, [zeros; LEVELS as usize - 1]);
     let mut at = rows.start;
     loop {
@@ -122,12 +162,12 @@ fn part<C: Arithmetic, const N: usize>(
             add(row, &mut low);
         }
         if end - at < step {
-            levels.iter().for_each(|level| add_all(&mut low, level));
+            levels.iter().for_each(|level| add_to(&mut low, level));
             return low;
         }
         at = end;
         for (level, into) in (1..).zip(levels.iter_mut()) {
-            add_all(into, &low);
+            add_to(into, &low);
             if level + 1 == LEVELS || (at >> (level * power)).trailing_zeros() < power {
                 break;
             }
@@ -136,10 +176,21 @@ fn part<C: Arithmetic, const N: usize>(
     }
 }
 
-/// The sums of rows of `N` summands.
+/// The sums of rows of `N` summands: `add(i, sums)` adds row i.
 #[inline(always)]
-fn cascade<C: Arithmetic, const N: usize>(rows: usize, add: impl Fn(usize, &mut [C; N])) -> [C; N] {
-    part(power(rows), 0..rows, add)
+fn cascade<A: Adds, const N: usize>(
+    adds: A,
+    rows: usize,
+    add: impl Fn(usize, &mut [A::V; N]),
+) -> [A::V; N] {
+    if rows < SHORT {
+        let mut sums = [adds.zero(); N];
+        for row in 0..rows {
+            add(row, &mut sums);
+        }
+        return sums;
+    }
+    part(adds, power(rows), 0..rows, add)
 }
 
 /// Parts that threads take together.
@@ -162,7 +213,7 @@ fn in_parallel<C: Arithmetic, const N: usize>(
         let sums = &mut sums[..(whole - done).min(PARTS)];
         for_each_chunk_mut(parallel, sums, 1, &|i, sums| {
             let first = (done + i) * part_rows;
-            sums.fill(part(power, first..first + part_rows, &add));
+            sums.fill(part(Numbers(PhantomData), power, first..first + part_rows, &add));
         });
         for sum in sums.iter() {
             add_all(&mut third, sum);
@@ -172,7 +223,7 @@ fn in_parallel<C: Arithmetic, const N: usize>(
             }
         }
     }
-    let mut low = part(power, whole * part_rows..rows, add);
+    let mut low = part(Numbers(PhantomData), power, whole * part_rows..rows, add);
     add_all(&mut low, &third);
     add_all(&mut low, &fourth);
     low
@@ -190,7 +241,7 @@ pub(crate) fn along<C: Arithmetic, const N: usize>(
     let mut sums: [C; N] = if parallel.threads() > 1 && groups >> (2 * power(groups)) > 1 {
         in_parallel(parallel, groups, |group, sums| add(group * N, sums))
     } else {
-        cascade(groups, |group, sums| add(group * N, sums))
+        cascade(Numbers(PhantomData), groups, |group, sums| add(group * N, sums))
     };
     let (mut at, mut total) = (groups * N, C::default());
     while at + lanes <= len {
@@ -226,9 +277,9 @@ pub(crate) fn abreast<C: Arithmetic, const N: usize>(
 ) -> [C; N] {
     if columns == N {
         // As many as the compiler knows.
-        return cascade(rows, |row, sums| add(row, sums));
+        return cascade(Numbers(PhantomData), rows, |row, sums| add(row, sums));
     }
-    cascade(rows, |row, sums| add(row, &mut sums[..columns]))
+    cascade(Numbers(PhantomData), rows, |row, sums| add(row, &mut sums[..columns]))
 }
 
 /// The sums of up to a fourth of `N` columns, four rows at a time; they are the first of what is returned.
@@ -242,13 +293,13 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
     let groups = rows / ABREAST;
     // As many as the compiler knows, where they are.
     let mut sums: [C; N] = if columns == each {
-        cascade(groups, |group, sums| {
+        cascade(Numbers(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {
                 add(group * ABREAST + row, sums);
             }
         })
     } else {
-        cascade(groups, |group, sums| {
+        cascade(Numbers(PhantomData), groups, |group, sums| {
             for (row, sums) in sums.chunks_exact_mut(each).enumerate() {
                 add(group * ABREAST + row, &mut sums[..columns]);
             }
@@ -261,24 +312,60 @@ pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
     sums
 }
 
-/// The sums of up to a fourth of `N` columns, each of which is added up as [`along`] does with what lies in a row.
+/// Vectors of numbers of neighbouring columns; `at(row, i)` is that of a row, of columns i.
 #[cfg(feature = "engine")]
-#[inline(always)]
-pub(crate) fn in_vectors<C: Arithmetic, const N: usize>(
-    rows: usize,
-    columns: usize,
-    add: impl Fn(usize, &mut [C]),
-) -> [C; N] {
-    let lanes = lanes_of::<C>();
-    let vectors = rows / lanes;
-    let mut total = [C::default(); N];
-    for row in vectors * lanes..rows {
-        add(row, &mut total[..columns]);
+pub(crate) mod vectors {
+    use super::{ABREAST, Adds, LANES, cascade};
+
+    /// The sums of `N` vectors of columns, row by row.
+    #[inline(always)]
+    pub(crate) fn abreast<A: Adds, const N: usize>(
+        adds: A,
+        rows: usize,
+        at: impl Fn(usize, usize) -> A::V,
+    ) -> [A::V; N] {
+        cascade(adds, rows, |row, sums| {
+            for (i, sum) in sums.iter_mut().enumerate() {
+                *sum = adds.add(*sum, at(row, i));
+            }
+        })
     }
-    for lane in 0..lanes {
-        let of_lane = |vector: usize, sums: &mut [C]| add(vector * lanes + lane, sums);
-        let sums: [C; N] = in_fours(vectors, columns, of_lane);
-        add_all(&mut total[..columns], &sums);
+
+    /// The sums of columns, four rows at a time.
+    #[inline(always)]
+    pub(crate) fn in_fours<A: Adds>(
+        adds: A,
+        rows: usize,
+        at: impl Fn(usize, usize) -> A::V,
+    ) -> A::V {
+        let groups = rows / ABREAST;
+        let [mut first, b, c, d] = cascade(adds, groups, |group, sums: &mut [A::V; ABREAST]| {
+            for (row, sum) in sums.iter_mut().enumerate() {
+                *sum = adds.add(*sum, at(group * ABREAST + row, 0));
+            }
+        });
+        for row in groups * ABREAST..rows {
+            first = adds.add(first, at(row, 0));
+        }
+        adds.add(adds.add(adds.add(first, b), c), d)
     }
-    total
+
+    /// The sums of columns, each of which is added up as [`along`](super::along) does with what lies in a row.
+    #[inline(always)]
+    pub(crate) fn in_vectors<A: Adds>(
+        adds: A,
+        rows: usize,
+        at: impl Fn(usize, usize) -> A::V,
+    ) -> A::V {
+        let vectors = rows / LANES;
+        let mut total = adds.zero();
+        for row in vectors * LANES..rows {
+            total = adds.add(total, at(row, 0));
+        }
+        for lane in 0..LANES {
+            let of_lane = |vector: usize, i: usize| at(vector * LANES + lane, i);
+            total = adds.add(total, in_fours(adds, vectors, of_lane));
+        }
+        total
+    }
 }

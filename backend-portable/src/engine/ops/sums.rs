@@ -9,7 +9,7 @@ use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut, for_each_tile
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::dense_strides;
-use crate::reduce::cascade::{Along, WIDE, Way, abreast, add_all, along, in_fours, in_vectors};
+use crate::reduce::cascade::{Adds, Along, WIDE, Way, abreast, add_all, along, vectors};
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
@@ -189,9 +189,24 @@ impl Vectorized for InRow<'_> {
     }
 }
 
-/// Columns that are added up together, and four times as many.
-const TOGETHER: usize = LINE;
-const FOURFOLD: usize = 4 * TOGETHER;
+/// How vectors are added.
+#[derive(Clone, Copy)]
+struct Lanes<S>(S);
+
+impl<S: Simd> Adds for Lanes<S> {
+    type V = S::F;
+    #[inline(always)]
+    fn zero(self) -> S::F {
+        self.0.splat(0.0)
+    }
+    #[inline(always)]
+    fn add(self, a: S::F, b: S::F) -> S::F {
+        self.0.add(a, b)
+    }
+}
+
+/// Vectors of columns that are added up together, row by row.
+const TOGETHER: usize = 4;
 
 /// Sums of rows of a block, of some of their elements.
 struct OfRows<'a> {
@@ -205,38 +220,87 @@ struct OfRows<'a> {
     out: &'a mut [f32],
 }
 
+impl OfRows<'_> {
+    /// Whether the block has all of its rows.
+    fn fits(&self) -> bool {
+        let (row, first) = self.from;
+        let count = self.sum.runs.checked_mul(self.sum.run);
+        let last = count.and_then(|count| count.checked_sub(1)?.checked_mul(row));
+        let end = last.and_then(|last| last.checked_add(first)?.checked_add(self.out.len()));
+        end.is_some_and(|end| end <= self.input.len())
+    }
+
+    /// N vectors of columns from `c` on; with `TAIL` it is one, of so many columns.
+    ///
+    /// # Safety
+    /// The block has all of its rows, and so many columns follow `c`.
+    #[inline(always)]
+    unsafe fn columns<S: Simd, const N: usize, const TAIL: bool>(
+        &mut self,
+        s: S,
+        c: usize,
+        columns: usize,
+        is_abreast: bool,
+    ) {
+        let Sum { way, runs, run, by } = self.sum;
+        let (row, first) = self.from;
+        let start = self.input.as_ptr().wrapping_add(first + c);
+        let adds = Lanes(s);
+        let mut total = [adds.zero(); N];
+        for index in 0..runs {
+            let start = start.wrapping_add(index * run * row);
+            let at = |i: usize, vector: usize| {
+                let p = start.wrapping_add(i * row + vector * S::LANES);
+                // SAFETY: the caller's promise.
+                unsafe { if TAIL { s.load_first(p, columns) } else { s.load(p) } }
+            };
+            let sums = if is_abreast {
+                vectors::abreast::<_, N>(adds, run, at)
+            } else if way == Way::Vectors {
+                [vectors::in_vectors(adds, run, at); N]
+            } else {
+                [vectors::in_fours(adds, run, at); N]
+            };
+            for (total, sum) in total.iter_mut().zip(sums) {
+                *total = adds.add(*total, sum);
+            }
+        }
+        for (vector, total) in total.into_iter().enumerate() {
+            let p = self.out.as_mut_ptr().wrapping_add(c + vector * S::LANES);
+            let mean = s.div(total, s.splat(by));
+            // SAFETY: the caller's promise.
+            unsafe { if TAIL { s.store_first(p, columns, mean) } else { s.store(p, mean) } };
+        }
+    }
+}
+
 impl Vectorized for OfRows<'_> {
     type Output = ();
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Sum { way, runs, run, by } = self.sum;
-        let (input, (row, first)) = (self.input, self.from);
+    fn run<S: Simd>(mut self, s: S) {
+        if !self.fits() {
+            return;
+        }
         let mut done = 0;
         while done < self.out.len() {
-            let (is_abreast, alike) = match way {
+            let (is_abreast, alike) = match self.sum.way {
                 Way::Columns(columns) => columns.place(self.result + done),
                 Way::Vectors | Way::Fours => (false, usize::MAX),
             };
-            let most = if is_abreast { WIDE } else { TOGETHER };
-            let columns = alike.min(self.out.len() - done).clamp(1, most);
-            let mut total = [0.0; WIDE];
-            for index in 0..runs {
-                let base = index * run;
-                let add = |i: usize, sums: &mut [f32]| {
-                    let at = (base + i) * row + first + done;
-                    add_all(sums, input.get(at..).unwrap_or(&[]));
-                };
-                if is_abreast {
-                    add_all(&mut total, &abreast::<f32, WIDE>(run, columns, add));
-                } else if way == Way::Vectors {
-                    add_all(&mut total, &in_vectors::<f32, FOURFOLD>(run, columns, add));
+            let left = alike.min(self.out.len() - done).max(1);
+            // SAFETY: the block has its rows, and each call touches columns that are there.
+            unsafe {
+                if is_abreast && left >= TOGETHER * S::LANES {
+                    self.columns::<S, TOGETHER, false>(s, done, left, true);
+                    done += TOGETHER * S::LANES;
+                } else if left >= S::LANES {
+                    self.columns::<S, 1, false>(s, done, left, is_abreast);
+                    done += S::LANES;
                 } else {
-                    add_all(&mut total, &in_fours::<f32, FOURFOLD>(run, columns, add));
+                    self.columns::<S, 1, true>(s, done, left, is_abreast);
+                    done += left;
                 }
             }
-            let out = &mut self.out[done..][..columns];
-            out.iter_mut().zip(&total).for_each(|(out, total)| *out = total / by);
-            done += columns;
         }
     }
 }
