@@ -1,11 +1,14 @@
 //! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
 
 use super::complex::with_complex;
-use super::{Real, binary, unary};
+use super::{Real, TypeRule, by_compute, prepare, unary};
 use crate::compute::functions;
-use crate::number::Compute;
+use crate::map::{Two, map};
+use crate::number::{Compute, rounded};
 use crate::special;
 use crate::table::kernels;
+use torchlet_core::Param::{Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
     /// `aten::sqrt.out(self, out)`: square root.
@@ -54,9 +57,9 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
-    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`.
-    LDEXP_OUT = binary!("aten::ldexp.out", Float, float Real, |a, b| {
-        C::from_f64(special::scaled(a.to_f64(), b.to_f64()))
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of `other`, and `float32` where that is an integer.
+    LDEXP_OUT = Kernel::new("aten::ldexp.out", &[Tensor, Tensor, Out], |ctx| {
+        prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });
     /// `aten::signbit.out(self, out)`: whether it is negative, or a negative zero.
     SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
@@ -68,4 +71,12 @@ kernels! {
     ISINF_OUT = unary!("aten::isinf.out", Truth, Compute, |a: C| C::of_bool(
         a.to_f64().is_infinite()
     ));
+}
+
+fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let found = ctx.info(1)?.scalar_type;
+    let powers = if found.is_floating() { found } else { ScalarType::Float };
+    let power = move |exponent: C| rounded(powers, special::scaled(1.0, exponent.to_f64()));
+    map(ctx, [0, 1], 2, &Two(move |a: C, b: C| a * C::from_f64(power(b))))
 }

@@ -53,7 +53,12 @@ macro_rules! by_compute {
         }
     };
     (float $function:ident) => {
-        $crate::elementwise::ByCompute { f32: $function::<f32>, f64: $function::<f64>, i64: None, u64: None }
+        $crate::elementwise::ByCompute {
+            f32: $function::<f32>,
+            f64: $function::<f64>,
+            i64: None,
+            u64: None,
+        }
     };
     ($function:ident) => {
         $crate::elementwise::ByCompute {

@@ -6,7 +6,7 @@ from typing import Iterator
 
 import torch
 
-from .table import FLOATS, Case, bf16, boolean, case, each, f16, f32, f64, i16, i32, i64, last, longs, plain, positive, u8, values
+from .table import FLOATS, Case, bf16, boolean, case, each, f16, f32, f64, i16, i32, i64, longs, plain, positive, u8, values
 
 A = torch.ops.aten
 S = torch.special
@@ -145,7 +145,6 @@ def few() -> Iterator[Case]:
         yield case(f"planes_{h}x{w}", lambda x: (x.mean([2, 3]), x.sum([2, 3])), (values(f32, 2, 6, h, w),), **exact)
     for name, dims in (("planes", [2, 3]), ("channels", [1]), ("rows", [3]), ("columns", [2]), ("batches", [0, 2, 3])):
         yield case(f"behind_{name}", Means(20, dims).eval(), (values(f32, 2, 20, 3, 5),), **exact)
-        yield case(f"last_{name}", lambda x, d=dims: x.mean(d), (last(values(f32, 2, 38, 3, 5)),), **exact)
     for name, shape in (("few", (70, 3)), ("some", (21, 45)), ("many", (19, 75)), ("level", (300, 9))):
         yield case(f"columns_{name}", lambda x: (x.sum(0), x.mean(1)), (values(f32, *shape),), **exact)
     yield case("double", lambda x: (x.sum(0), x.mean(1)), (values(f64, 37, 21),), **exact)
