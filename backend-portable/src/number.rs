@@ -510,13 +510,16 @@ mod tests {
             18_446_744_070_709_551_616,
             long,
             high,
-            high,
+            0,
             300,
             u64::MAX,
             70000,
             5_000_000_000,
         ]);
         assert_eq!(u64::from_f64(1.5 * 2f64.powi(63)), 13_835_058_055_282_163_712);
+        // Only `uint8` is made of 64 bits of a double.
+        assert_eq!([9e9 + 77.0, -9e9 - 5.0, 3e18 + 1024.0].map(u8::from_f64), [77, 251, 0]);
+        assert_eq!(i8::from_f64(9e9 + 77.0), 0);
     }
 
     /// Values of `torch.tensor(x, dtype=float64).to(float16)`: rounded to `float32` first, so that the second is a tie then.

@@ -1,6 +1,7 @@
 //! Choosing between values: by a condition, a mask, or bounds.
 
 use super::comparison::{larger, smaller};
+use super::complex::with_complex;
 use super::{TypeRule, by_compute, prepare, prepare_with, with_other};
 use crate::map::{Three, Two, map};
 use crate::number::Compute;
@@ -10,9 +11,15 @@ use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::where.self_out(condition, self, other, out)`: `self` where the condition is true, `other` elsewhere.
-    WHERE_SELF_OUT = Kernel::new("aten::where.self_out", &[Tensor, Tensor, Tensor, Out], |ctx| {
-        prepare_with(ctx, &[0], &[1, 2], &[], 3, TypeRule::Common, by_compute!(choose))
-    });
+    WHERE_SELF_OUT = with_complex!(
+        Kernel::new("aten::where.self_out", &[Tensor, Tensor, Tensor, Out], |ctx| {
+            prepare_with(ctx, &[0], &[1, 2], &[], 3, TypeRule::Common, by_compute!(choose))
+        }),
+        &[0, 1, 2],
+        3,
+        Complex,
+        choose
+    );
     /// `aten::masked_fill.Scalar_out(self, mask, value, out)`: the value where the mask is true, `self` elsewhere.
     MASKED_FILL_SCALAR_OUT =
         Kernel::new("aten::masked_fill.Scalar_out", &[Tensor, Tensor, Scalar, Out], |ctx| {

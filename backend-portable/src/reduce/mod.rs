@@ -6,6 +6,7 @@
 mod adding;
 pub mod bins;
 pub(crate) mod cascade;
+mod complex;
 pub mod counts;
 pub mod distances;
 pub mod distances_backward;

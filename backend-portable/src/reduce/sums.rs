@@ -4,7 +4,8 @@ use super::adding::sums;
 use super::engine::Order::Memory;
 use super::engine::Reducer;
 use super::reducers::{Largest, Moments, Ordered, Product, Smallest, Spread, Sum, Truth};
-use super::{Dims, Form, double, expect_same_layout, reduced, single};
+use super::{Dims, Form, complex, double, expect_same_layout, reduced, single};
+use crate::elementwise::complex::by_part;
 use crate::elementwise::{Arithmetic, by_compute, can_cast};
 use crate::number::{Compute, ComputeType, unsupported};
 use crate::real::Real;
@@ -20,13 +21,29 @@ kernels! {
     SUM_OUT = Kernel::new(
         "aten::sum.IntList_out",
         &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
-        |ctx| accumulate(ctx, DIMS, 3, 4, by_compute!(sum), any),
+        |ctx| {
+            fn of_complex<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                complex::sums::<C, false>(ctx, DIMS, 4)
+            }
+            match complex::plan(ctx, DIMS, 4, by_part!(of_complex))? {
+                Some(plan) => Ok(plan),
+                None => accumulate(ctx, DIMS, 3, 4, by_compute!(sum), any),
+            }
+        },
     );
     /// `aten::mean.out(self, dim, keepdim, dtype, out)`
     MEAN_OUT = Kernel::new(
         "aten::mean.out",
         &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
-        |ctx| floating(ctx, DIMS, &[4], [mean::<f32>, mean::<f64>]),
+        |ctx| {
+            fn of_complex<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                complex::sums::<C, true>(ctx, DIMS, 4)
+            }
+            match complex::plan(ctx, DIMS, 4, by_part!(of_complex))? {
+                Some(plan) => Ok(plan),
+                None => floating(ctx, DIMS, &[4], [mean::<f32>, mean::<f64>]),
+            }
+        },
     );
     /// `aten::mean.dtype_out(self, dtype, out)`: of all values.
     MEAN_ALL_OUT = Kernel::new(
