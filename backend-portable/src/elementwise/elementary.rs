@@ -57,7 +57,7 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
-    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of `other`, and `float32` where that is an integer.
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of `other`, unless that is an integer.
     LDEXP_OUT = Kernel::new("aten::ldexp.out", &[Tensor, Tensor, Out], |ctx| {
         prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });
@@ -76,7 +76,13 @@ kernels! {
 fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let found = ctx.info(1)?.scalar_type;
-    let powers = if found.is_floating() { found } else { ScalarType::Float };
-    let power = move |exponent: C| rounded(powers, special::scaled(1.0, exponent.to_f64()));
-    map(ctx, [0, 1], 2, &Two(move |a: C, b: C| a * C::from_f64(power(b))))
+    let is_power = found.is_floating();
+    let function = move |a: C, b: C| {
+        let exponent = b.to_f64();
+        if is_power {
+            return a * C::from_f64(rounded(found, special::scaled(1.0, exponent)));
+        }
+        C::from_f64(special::scaled(a.to_f64(), exponent))
+    };
+    map(ctx, [0, 1], 2, &Two(function))
 }

@@ -86,10 +86,14 @@ kernels! {
     SPECIAL_BESSEL_Y1_OUT = function!("aten::special_bessel_y1.out", |x| finite(x, libm::y1));
 }
 
-/// A modified Bessel function of the first kind, infinite where `e^|x|` is, as in PyTorch.
+/// A modified Bessel function of the first kind: infinite where `e^|x|` is, as in PyTorch, and no number at infinity.
 fn bessel_i<C: Real>(order: u8, x: C) -> C {
     let infinity = C::real(f64::INFINITY);
-    if x.abs().exp() == infinity {
+    let length = x.abs();
+    if length == infinity {
+        return infinity - infinity;
+    }
+    if length.exp() == infinity {
         return if order == 1 { infinity.copysign(x) } else { infinity };
     }
     C::from_f64(special::bessel_i(order, x.to_f64()))
