@@ -8,7 +8,7 @@ use crate::number::{Compute, rounded};
 use crate::special;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
+use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::sqrt.out(self, out)`: square root.

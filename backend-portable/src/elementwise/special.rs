@@ -91,7 +91,7 @@ fn bessel_i<C: Real>(order: u8, x: C) -> C {
     let infinity = C::real(f64::INFINITY);
     let length = x.abs();
     if length == infinity {
-        return infinity - infinity;
+        return C::real(f64::NAN);
     }
     if length.exp() == infinity {
         return if order == 1 { infinity.copysign(x) } else { infinity };

@@ -49,7 +49,15 @@ kernels! {
     MEAN_ALL_OUT = Kernel::new(
         "aten::mean.dtype_out",
         &[Tensor, OptionalInt, Out],
-        |ctx| floating(ctx, Form::ALL, &[2], [mean_all::<f32>, mean_all::<f64>]),
+        |ctx| {
+            fn of_complex<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                complex::sums::<C, true>(ctx, Form::ALL, 2)
+            }
+            match complex::plan(ctx, Form::ALL, 2, by_part!(of_complex))? {
+                Some(plan) => Ok(plan),
+                None => floating(ctx, Form::ALL, &[2], [mean_all::<f32>, mean_all::<f64>]),
+            }
+        },
     );
     /// `aten::prod.out(self, dtype, out)`: of all values.
     PROD_OUT = Kernel::new(

@@ -8,6 +8,7 @@ from typing import Callable, Iterator
 import torch
 import torch.nn.functional as F
 
+from .quantized import Q
 from .table import FLOATS, Case, case, each, f16, f32, f64, i8, i16, i32, i64, last, longs, specials, u8, values
 
 
@@ -117,6 +118,7 @@ def complex_numbers() -> Iterator[Case]:
         for op in (torch.sum, torch.mean):
             yield case(f"{op.__name__}_{name}", parts(lambda x, f=op: f(x, 1)), (of(3, 21),))
             yield case(f"{op.__name__}_first_{name}", parts(lambda x, f=op: f(x, 0, True)), (of(5, 3, 2),))
+            yield case(f"{op.__name__}_all_{name}", parts(lambda x, f=op: f(x)), (of(3, 7),))
         yield case(f"mm_{name}", parts(torch.mm), (of(3, 35), of(35, 4)))
         yield case(f"bmm_{name}", parts(torch.bmm), (of(2, 3, 4), of(2, 4, 5)))
         yield case(f"sqrt_{name}", parts(torch.sqrt), (of(4, 5),))
@@ -137,6 +139,9 @@ def ends() -> Iterator[Case]:
         yield case(f"{name}_f64", run, (torch.tensor([700.0, 709.5, 710.0, -712.0, 714.0, float("inf")], dtype=f64),))
     yield case("trunc_by_number", lambda x, y: torch.div(x, y, rounding_mode="trunc"), (values(torch.bfloat16, 200, scale=5), torch.tensor(0.3, dtype=torch.bfloat16)))
     wide = torch.tensor([9e9 + 77, -9e9 - 5, 3e9, 300.7, -1.5, 1e19], dtype=f64)
+    missing = torch.tensor([[1.0, float("nan"), -3.0], [1.0, float("inf"), 2.0]])
+    yield case("choose_nan", lambda x: Q.choose_qparams.tensor(x, -128, 127, 1e-5, i8), (missing[0],), (missing[1],))
+    yield case("choose_rows_nan", lambda x: Q.choose_qparams_per_token_asymmetric(x, i8), (missing,))
     yield case("double_u8", lambda x: x.to(u8), (wide,))
     yield case("like", lambda x: (torch.ones_like(x) + x, torch.empty_like(x).fill_(2.0)), (x,), preserve=[torch.ops.aten.ones_like.default, torch.ops.aten.empty_like.default], dim_order=False)
 
