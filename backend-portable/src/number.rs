@@ -1,6 +1,6 @@
 //! Elements as numbers: conversion between all element types and the three types that kernels compute in.
 //!
-//! Operators are written for `f32`, `f64` and `i64`: half and bfloat16 compute in `f32` and round once, as PyTorch does;
+//! Operators are written for `f32`, `f64` and `i64` (those that ask which of two is larger, for `u64` as well): half and bfloat16 compute in `f32` and round once, as PyTorch does;
 //! integers and bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so
 //! that an operator serves every mix of element types with three instances of its loop.
 
@@ -41,7 +41,9 @@ pub(crate) trait Number: Element {
 
 /// Floating-point numbers as integers: the fraction is cut. What is out of range follows PyTorch on x86, where the processor converts to 32
 /// or 64 bits and has the smallest integer for what does not fit, NaN included; shorter integers are the low bits of 32, and `uint32` those of
-/// 64. (For `uint32`, PyTorch's loops differ among themselves beyond that.) `uint64` takes all that fits it, too.
+/// 64, as are those of `uint8` made of `float64`. `uint64` takes all that fits it, too, and is 0 beyond. (What a `uint32` is that is made of a
+/// number below -2^31, above 2^32 or NaN depends in PyTorch on whether it is one of the last of a row, which no vector takes. These, and all that
+/// are made of `float16`, are the low bits of 64; so are all here.)
 mod whole {
     macro_rules! whole {
         ($name:ident: $f:ty, $wide:ty) => {
@@ -63,10 +65,12 @@ mod whole {
             #[inline(always)]
             pub(super) fn $name(value: $f) -> u64 {
                 const HALF: $f = -(i64::MIN as $f);
-                if (HALF..2.0 * HALF).contains(&value) {
+                if value < HALF || value.is_nan() {
+                    $signed(value) as u64
+                } else if value < 2.0 * HALF {
                     value as u64
                 } else {
-                    $signed(value) as u64
+                    0
                 }
             }
         };
@@ -94,7 +98,7 @@ macro_rules! integers {
     )*};
 }
 integers! {
-    u8: i32_of_f32, i32_of_f64;
+    u8: i32_of_f32, i64_of_f64;
     i8: i32_of_f32, i32_of_f64;
     u16: i32_of_f32, i32_of_f64;
     i16: i32_of_f32, i32_of_f64;
@@ -183,7 +187,7 @@ impl Number for Bool {
     }
 }
 
-/// A type that kernels compute in: `f32`, `f64` or `i64`.
+/// A type that kernels compute in: `f32`, `f64` or `i64`; of some also `u64`.
 pub(crate) trait Compute: Number + Default + PartialOrd {
     /// Converts from any element type.
     fn of<T: Number>(value: T) -> Self;
@@ -269,6 +273,21 @@ impl Compute for i64 {
     }
     fn of_scalar(scalar: Scalar) -> i64 {
         scalar.to_i64()
+    }
+}
+
+/// For what depends on which of two is larger, which `uint64` is not served by `i64` for.
+impl Compute for u64 {
+    #[inline(always)]
+    fn of<T: Number>(value: T) -> u64 {
+        value.to_i64() as u64
+    }
+    #[inline(always)]
+    fn to<T: Number>(self) -> T {
+        T::from_i64(self as i64)
+    }
+    fn of_scalar(scalar: Scalar) -> u64 {
+        scalar.to_i64() as u64
     }
 }
 
@@ -491,13 +510,16 @@ mod tests {
             18_446_744_070_709_551_616,
             long,
             high,
-            high,
+            0,
             300,
             u64::MAX,
             70000,
             5_000_000_000,
         ]);
         assert_eq!(u64::from_f64(1.5 * 2f64.powi(63)), 13_835_058_055_282_163_712);
+        // Only `uint8` is made of 64 bits of a double.
+        assert_eq!([9e9 + 77.0, -9e9 - 5.0, 3e18 + 1024.0].map(u8::from_f64), [77, 251, 0]);
+        assert_eq!(i8::from_f64(9e9 + 77.0), 0);
     }
 
     /// Values of `torch.tensor(x, dtype=float64).to(float16)`: rounded to `float32` first, so that the second is a tie then.

@@ -30,7 +30,8 @@ from executorch.exir import (
     to_edge,
     to_edge_transform_and_lower,
 )
-from executorch.exir.tensor import scalar_type_enum
+from executorch.exir.scalar_type import ScalarType
+from executorch.exir.tensor import enum_to_scalar_map, scalar_type_enum, scalar_type_table
 from flatbuffers.table import Table
 from torch.utils._pytree import tree_flatten, tree_map
 
@@ -40,6 +41,10 @@ torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True, warn_only=True)
 
 Inputs = tuple[Any, ...]
+
+# The schema has it, the exporter's table does not.
+scalar_type_table.setdefault(torch.uint64, ScalarType.UINT64)
+enum_to_scalar_map.setdefault(ScalarType.UINT64, torch.uint64)
 
 
 @dataclass(frozen=True)

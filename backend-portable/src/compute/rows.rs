@@ -9,11 +9,6 @@ use super::split::for_each_chunk_mut;
 /// Elements that one job should at least have.
 const GRAIN: usize = 1 << 13;
 
-/// The sum of each row into `out`.
-pub fn sum_rows(context: Context<'_>, src: &[f32], len: usize, out: &mut [f32]) {
-    each_row(context, src, len, out, 1, &|_, row, out| out[0] = context.tier.dispatch(Sum(row)));
-}
-
 /// `dst = e^(x - max) / sum of e^(x - max)`
 pub fn softmax_rows(context: Context<'_>, src: &[f32], len: usize, dst: &mut [f32]) {
     each_row(context, src, len, dst, len, &|_, row, dst| {
@@ -395,7 +390,7 @@ mod tests {
                 let context = Context { tier, parallel: if len > 20 { &pool } else { &Serial } };
                 let x: Vec<f32> = noise.floats(rows * len).iter().map(|x| x * 20.0).collect();
                 let (gamma, beta) = (noise.floats(len), noise.floats(len));
-                let (mut small, mut dst) = (vec![0.0; rows], vec![0.0; rows * len]);
+                let mut dst = vec![0.0; rows * len];
                 let expect = |f: &dyn Fn(&[f64]) -> Vec<f64>| -> Vec<f32> {
                     x.chunks(len).flat_map(|row| f(&f64s(row))).map(|x| x as f32).collect()
                 };
@@ -406,8 +401,8 @@ mod tests {
                 };
                 let largest: Vec<f32> = x.chunks(len).map(|row| tier.dispatch(Max(row))).collect();
                 assert_eq!(largest, expect(&|row| vec![max(row)]));
-                sum_rows(context, &x, len, &mut small);
-                assert_close(&small, &expect(&|row| vec![row.iter().sum()]), 1e-4, "sum");
+                let sums: Vec<f32> = x.chunks(len).map(|row| tier.dispatch(Sum(row))).collect();
+                assert_close(&sums, &expect(&|row| vec![row.iter().sum()]), 1e-4, "sum");
                 softmax_rows(context, &x, len, &mut dst);
                 let want = expect(&|row| {
                     let all = logsum(row);
@@ -491,9 +486,7 @@ mod tests {
                 }
             }
             assert_eq!(tier.dispatch(Max(&[])), f32::NEG_INFINITY);
-            let mut sums = [9.0; 2];
-            sum_rows(context, &[], 0, &mut sums);
-            assert_eq!(sums, [0.0; 2]);
+            assert_eq!(tier.dispatch(Sum(&[])), 0.0);
         }
     }
 }

@@ -45,6 +45,11 @@ kernels! {
         prepare_sizes(ctx, 0, 1)?;
         prepare_fill(ctx, 1, |ctx| fill(ctx, 1, Value::Int(1)))
     });
+    /// `aten::ones_like.out(self, memory_format, out)`: ones in the shape of `self`.
+    ONES_LIKE_OUT = Kernel::new("aten::ones_like.out", &[Tensor, OptionalInt, Out], |ctx| {
+        prepare_like(ctx, 0, 2)?;
+        prepare_fill(ctx, 2, |ctx| fill(ctx, 2, Value::Int(1)))
+    });
     /// `aten::zeros.out(size, out)`
     ZEROS_OUT = Kernel::new("aten::zeros.out", &[IntList, Out], |ctx| {
         prepare_sizes(ctx, 0, 1)?;
@@ -83,6 +88,11 @@ kernels! {
     /// `aten::empty.out(size, memory_format, out)`: a shape; the elements are whatever is there.
     EMPTY_OUT = Kernel::new("aten::empty.out", &[IntList, OptionalInt, Out], |ctx| {
         prepare_sizes(ctx, 0, 2)?;
+        Ok(Plan::new(|_| Ok(())))
+    });
+    /// `aten::empty_like.out(self, memory_format, out)`: the shape of `self`; the elements are whatever is there.
+    EMPTY_LIKE_OUT = Kernel::new("aten::empty_like.out", &[Tensor, OptionalInt, Out], |ctx| {
+        prepare_like(ctx, 0, 2)?;
         Ok(Plan::new(|_| Ok(())))
     });
     /// `aten::empty_permuted.out(size, physical_layout, out)`: the same, in a memory order that `out` has.

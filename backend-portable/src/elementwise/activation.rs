@@ -10,7 +10,7 @@ use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
     /// `aten::relu.out(self, out)`: `max(self, 0)`; NaN stays.
-    RELU_OUT = unary!("aten::relu.out", Common, Compute, |a: C| {
+    RELU_OUT = unary!("aten::relu.out", Common, ordered Compute, |a: C| {
         if a < C::default() { C::default() } else { a }
     });
     /// `aten::sigmoid.out(self, out)`: `1 / (1 + e^-self)`.

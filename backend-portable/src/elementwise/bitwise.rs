@@ -122,7 +122,7 @@ fn prepare_integers(
             return Err(unsupported(arg, found));
         }
     }
-    let functions = ByCompute { f32: invoke, f64: invoke, i64: Some(invoke) };
+    let functions = ByCompute { f32: invoke, f64: invoke, i64: Some(invoke), u64: None };
     prepare(ctx, inputs, scalars, out, TypeRule::Common, functions)
 }
 

@@ -1,6 +1,7 @@
 //! Choosing between values: by a condition, a mask, or bounds.
 
 use super::comparison::{larger, smaller};
+use super::complex::with_complex;
 use super::{TypeRule, by_compute, prepare, prepare_with, with_other};
 use crate::map::{Three, Two, map};
 use crate::number::Compute;
@@ -10,9 +11,15 @@ use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::where.self_out(condition, self, other, out)`: `self` where the condition is true, `other` elsewhere.
-    WHERE_SELF_OUT = Kernel::new("aten::where.self_out", &[Tensor, Tensor, Tensor, Out], |ctx| {
-        prepare_with(ctx, &[0], &[1, 2], &[], 3, TypeRule::Common, by_compute!(choose))
-    });
+    WHERE_SELF_OUT = with_complex!(
+        Kernel::new("aten::where.self_out", &[Tensor, Tensor, Tensor, Out], |ctx| {
+            prepare_with(ctx, &[0], &[1, 2], &[], 3, TypeRule::Common, by_compute!(choose))
+        }),
+        &[0, 1, 2],
+        3,
+        Complex,
+        choose
+    );
     /// `aten::masked_fill.Scalar_out(self, mask, value, out)`: the value where the mask is true, `self` elsewhere.
     MASKED_FILL_SCALAR_OUT =
         Kernel::new("aten::masked_fill.Scalar_out", &[Tensor, Tensor, Scalar, Out], |ctx| {
@@ -21,22 +28,22 @@ kernels! {
     /// `aten::clamp.out(self, min, max, out)`: `self` limited to a range of which either end may be open; NaN stays.
     CLAMP_OUT =
         Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
-            prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(clamp))
+            prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(ordered clamp))
         });
     /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN if either is.
     CLAMP_MIN_OUT = Kernel::new("aten::clamp_min.out", &[Tensor, Scalar, Out], |ctx| {
         fn clamp_min<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
             with_other::<C, true>(ctx, 2, larger)
         }
-        prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(clamp_min))
+        prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(ordered clamp_min))
     });
     /// `aten::clamp.Tensor_out(self, min, max, out)`: the same with tensors; NaN if any of them is.
     CLAMP_TENSOR_OUT =
         Kernel::new("aten::clamp.Tensor_out", &[Tensor, OptionalTensor, OptionalTensor, Out], |ctx| {
             let (inputs, functions): (&[usize], _) = match (ctx.is_none(1), ctx.is_none(2)) {
-                (false, false) => (&[0, 1, 2], by_compute!(clamp_both)),
-                (false, true) => (&[0, 1], by_compute!(clamp_low)),
-                (true, false) => (&[0, 2], by_compute!(clamp_high)),
+                (false, false) => (&[0, 1, 2], by_compute!(ordered clamp_both)),
+                (false, true) => (&[0, 1], by_compute!(ordered clamp_low)),
+                (true, false) => (&[0, 2], by_compute!(ordered clamp_high)),
                 (true, true) => {
                     return Err(KernelError::argument(1, "min or max must be given"));
                 }

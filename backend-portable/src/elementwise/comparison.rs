@@ -18,29 +18,29 @@ kernels! {
     /// `aten::ne.Scalar_out(self, other, out)`: `self != other`.
     NE_SCALAR_OUT = with_complex!(binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne), &[0], 2, Truth, equal::<true, true>);
     /// `aten::lt.Tensor_out(self, other, out)`: `self < other`.
-    LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Truth, Compute, lt);
+    LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Truth, ordered Compute, lt);
     /// `aten::lt.Scalar_out(self, other, out)`: `self < other`.
-    LT_SCALAR_OUT = binary!("aten::lt.Scalar_out" Scalar, Truth, Compute, lt);
+    LT_SCALAR_OUT = binary!("aten::lt.Scalar_out" Scalar, Truth, ordered Compute, lt);
     /// `aten::le.Tensor_out(self, other, out)`: `self <= other`.
-    LE_TENSOR_OUT = binary!("aten::le.Tensor_out", Truth, Compute, le);
+    LE_TENSOR_OUT = binary!("aten::le.Tensor_out", Truth, ordered Compute, le);
     /// `aten::le.Scalar_out(self, other, out)`: `self <= other`.
-    LE_SCALAR_OUT = binary!("aten::le.Scalar_out" Scalar, Truth, Compute, le);
+    LE_SCALAR_OUT = binary!("aten::le.Scalar_out" Scalar, Truth, ordered Compute, le);
     /// `aten::gt.Tensor_out(self, other, out)`: `self > other`.
-    GT_TENSOR_OUT = binary!("aten::gt.Tensor_out", Truth, Compute, |a, b| lt(b, a));
+    GT_TENSOR_OUT = binary!("aten::gt.Tensor_out", Truth, ordered Compute, |a, b| lt(b, a));
     /// `aten::gt.Scalar_out(self, other, out)`: `self > other`.
-    GT_SCALAR_OUT = binary!("aten::gt.Scalar_out" Scalar, Truth, Compute, |a, b| lt(b, a));
+    GT_SCALAR_OUT = binary!("aten::gt.Scalar_out" Scalar, Truth, ordered Compute, |a, b| lt(b, a));
     /// `aten::ge.Tensor_out(self, other, out)`: `self >= other`.
-    GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Truth, Compute, |a, b| le(b, a));
+    GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Truth, ordered Compute, |a, b| le(b, a));
     /// `aten::ge.Scalar_out(self, other, out)`: `self >= other`.
-    GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Truth, Compute, |a, b| le(b, a));
+    GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Truth, ordered Compute, |a, b| le(b, a));
     /// `aten::maximum.out(self, other, out)`: the larger; NaN if either is.
-    MAXIMUM_OUT = binary!("aten::maximum.out", Common, Compute, larger);
+    MAXIMUM_OUT = binary!("aten::maximum.out", Common, ordered Compute, larger);
     /// `aten::minimum.out(self, other, out)`: the smaller; NaN if either is.
-    MINIMUM_OUT = binary!("aten::minimum.out", Common, Compute, smaller);
+    MINIMUM_OUT = binary!("aten::minimum.out", Common, ordered Compute, smaller);
     /// `aten::fmax.out(self, other, out)`: the larger; NaN if both are.
-    FMAX_OUT = binary!("aten::fmax.out", Common, Compute, larger_number);
+    FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, larger_number);
     /// `aten::fmin.out(self, other, out)`: the smaller; NaN if both are.
-    FMIN_OUT = binary!("aten::fmin.out", Common, Compute, smaller_number);
+    FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, smaller_number);
     /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all elements satisfy
     /// `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if asked for (`torch.isclose`).
     ALLCLOSE_OUT = Kernel::new(

@@ -110,7 +110,7 @@ pub(crate) fn prepare(
     gives: Gives,
     functions: ByPart,
 ) -> Option<Result<Plan, KernelError>> {
-    let mut infos: heapless::Vec<TensorInfo, 2> = heapless::Vec::new();
+    let mut infos: heapless::Vec<TensorInfo, 3> = heapless::Vec::new();
     for arg in inputs {
         infos.push(ctx.info(*arg).ok()?).ok()?;
     }
@@ -331,6 +331,33 @@ pub(super) fn exp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     map::<C, 1>(ctx, [0], 1, &|[[a, b]]| {
         let length = a.exp();
         if b == C::default() { [length, b] } else { [length * b.cos(), length * b.sin()] }
+    })
+}
+
+pub(super) fn sqrt<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| {
+        let (zero, half) = (C::default(), C::real(0.5));
+        if a == zero && b == zero {
+            return [zero, b];
+        }
+        if b.abs() == C::real(f64::INFINITY) {
+            return [b.abs(), b];
+        }
+        // Halved first, so that the sum does not overflow.
+        let root = (length(a * half, b * half) + a.abs() * half).sqrt();
+        let other = b * half / root;
+        if a < zero { [other.abs(), root.copysign(b)] } else { [root, other] }
+    })
+}
+
+pub(super) fn ln<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [length(a, b).ln(), b.atan2(a)])
+}
+
+/// Argument 1 where argument 0 is true, argument 2 elsewhere.
+pub(super) fn choose<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    map::<C, 3>(ctx, [0, 1, 2], 3, &|[condition, a, b]| {
+        if condition[0] != C::default() { a } else { b }
     })
 }
 

@@ -239,11 +239,13 @@ fn inward_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
     checked::<C, false>(ctx, 3, C::quotient_inward)
 }
 
-/// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to the next integer.
+/// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to the next integer. Not so where a tensor is
+/// divided by a single number.
 fn inward_rounded<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let operands = [Operand::from(&ctx.info(0)?), Operand::from(&ctx.info(1)?)];
-    let common = result_type(operands).filter(|common| *common != C::SCALAR_TYPE);
+    let is_number = ctx.info(1)?.numel() == 1;
+    let common = result_type(operands).filter(|common| *common != C::SCALAR_TYPE && !is_number);
     map::<C, 2>(ctx, [0, 1], 3, &InwardRounded(common))
 }
 

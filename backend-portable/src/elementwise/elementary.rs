@@ -1,15 +1,18 @@
 //! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
 
 use super::complex::with_complex;
-use super::{Real, binary, unary};
+use super::{Real, TypeRule, by_compute, prepare, unary};
 use crate::compute::functions;
-use crate::number::Compute;
+use crate::map::{Two, map};
+use crate::number::{Compute, rounded};
 use crate::special;
 use crate::table::kernels;
+use torchlet_core::Param::{Out, Tensor};
+use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::sqrt.out(self, out)`: square root.
-    SQRT_OUT = unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt);
+    SQRT_OUT = with_complex!(unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt), &[0], 1, Complex, sqrt);
     /// `aten::rsqrt.out(self, out)`: `1 / sqrt(self)`.
     RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(), vector functions::Rsqrt);
     /// `aten::reciprocal.out(self, out)`: `1 / self`.
@@ -21,7 +24,7 @@ kernels! {
     /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
     EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
     /// `aten::log.out(self, out)`: natural logarithm.
-    LOG_OUT = unary!("aten::log.out", Float, float Real, C::ln);
+    LOG_OUT = with_complex!(unary!("aten::log.out", Float, float Real, C::ln), &[0], 1, Complex, ln);
     /// `aten::log1p.out(self, out)`: `log(1 + self)`, precise near zero.
     LOG1P_OUT = unary!("aten::log1p.out", Float, float Real, C::ln_1p);
     /// `aten::log2.out(self, out)`: logarithm to base 2.
@@ -54,9 +57,9 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
-    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`.
-    LDEXP_OUT = binary!("aten::ldexp.out", Float, float Real, |a, b| {
-        C::from_f64(special::scaled(a.to_f64(), b.to_f64()))
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of `other`, unless that is an integer.
+    LDEXP_OUT = Kernel::new("aten::ldexp.out", &[Tensor, Tensor, Out], |ctx| {
+        prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });
     /// `aten::signbit.out(self, out)`: whether it is negative, or a negative zero.
     SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
@@ -68,4 +71,18 @@ kernels! {
     ISINF_OUT = unary!("aten::isinf.out", Truth, Compute, |a: C| C::of_bool(
         a.to_f64().is_infinite()
     ));
+}
+
+fn ldexp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+    crate::types::expect::<C>()?;
+    let found = ctx.info(1)?.scalar_type;
+    let is_power = found.is_floating();
+    let function = move |a: C, b: C| {
+        let exponent = b.to_f64();
+        if is_power {
+            return a * C::from_f64(rounded(found, special::scaled(1.0, exponent)));
+        }
+        C::from_f64(special::scaled(a.to_f64(), exponent))
+    };
+    map(ctx, [0, 1], 2, &Two(function))
 }

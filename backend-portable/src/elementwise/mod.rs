@@ -39,30 +39,49 @@ pub(crate) struct ByCompute {
     pub(crate) f64: InvokeFn,
     /// `None` for functions of floating-point values only; integers then compute in `f32`.
     pub(crate) i64: Option<InvokeFn>,
+    /// For `uint64`, if the result depends on which of two values is larger.
+    pub(crate) u64: Option<InvokeFn>,
 }
 
-/// The instances of a generic invoke function: `by_compute!(f)`, or `by_compute!(float f)` without integers.
+/// The instances of a generic invoke function: `by_compute!(f)`, or `by_compute!(float f)` without integers; `by_compute!(ordered f)` of one that
+/// compares values.
 macro_rules! by_compute {
+    (ordered $function:ident) => {
+        $crate::elementwise::ByCompute {
+            u64: Some($function::<u64>),
+            ..$crate::elementwise::by_compute!($function)
+        }
+    };
     (float $function:ident) => {
-        $crate::elementwise::ByCompute { f32: $function::<f32>, f64: $function::<f64>, i64: None }
+        $crate::elementwise::ByCompute {
+            f32: $function::<f32>,
+            f64: $function::<f64>,
+            i64: None,
+            u64: None,
+        }
     };
     ($function:ident) => {
         $crate::elementwise::ByCompute {
             f32: $function::<f32>,
             f64: $function::<f64>,
             i64: Some($function::<i64>),
+            u64: None,
         }
     };
 }
 pub(crate) use by_compute;
 
 /// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound is a trait of computing
-/// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers. `vector` and a
+/// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers; with `ordered`, `uint64` is compared as such. `vector` and a
 /// [`Map1`] at the end is what to use for `f32`; `recompiled` and the function for `f32` compiles that for each instruction set.
 macro_rules! unary {
     ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
             $crate::elementwise::by_compute!(float invoke))
+    };
+    ($name:literal, $rule:ident, ordered $bound:ident, $function:expr) => {
+        $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
+            $crate::elementwise::by_compute!(ordered invoke))
     };
     ($name:literal, $rule:ident, $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
@@ -71,13 +90,13 @@ macro_rules! unary {
     ($name:literal, $rule:ident, $bound:ident, $function:expr, recompiled $f32:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
             let f32: torchlet_core::InvokeFn = |ctx| $crate::elementwise::recompiled(ctx, 1, $f32);
-            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: Some(invoke::<i64>) }
+            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: Some(invoke::<i64>), u64: None }
         })
     };
     ($name:literal, $rule:ident, float $bound:ident, $function:expr, vector $vector:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
             let f32: torchlet_core::InvokeFn = |ctx| $crate::elementwise::vector(ctx, 1, $vector);
-            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: None }
+            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: None, u64: None }
         })
     };
     (@ $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
@@ -97,9 +116,17 @@ macro_rules! unary {
 pub(crate) use unary;
 
 /// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` behind the name `(Tensor self, Scalar other,
-/// *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`. `rounded` before the function of two tensors makes it one that
+/// *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`, with `float` and `ordered` as in [`unary!`]. `rounded` before the function of two tensors makes it one that
 /// [rounds its operands](crate::map::Function::rounds_operands).
 macro_rules! binary {
+    ($name:literal Scalar, $rule:ident, ordered $bound:ident, $function:expr) => {
+        $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
+            $crate::elementwise::by_compute!(ordered invoke))
+    };
+    ($name:literal, $rule:ident, ordered $bound:ident, $function:expr) => {
+        $crate::elementwise::binary!(@ $name, Tensor, false, &[0, 1], &[], $rule, $bound, $function,
+            $crate::elementwise::by_compute!(ordered invoke))
+    };
     ($name:literal Scalar, $rule:ident, $bound:ident, $function:expr) => {
         $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
             $crate::elementwise::by_compute!(invoke))
@@ -296,7 +323,10 @@ pub(crate) fn prepare_with(
         (_, Some(compute)) => compute,
         (_, None) => return Err(unsupported(first, common)),
     };
-    Ok(Plan::new(functions.choose(compute)))
+    Ok(Plan::new(match functions.u64 {
+        Some(function) if common == ScalarType::UInt64 && types::has(common) => function,
+        _ => functions.choose(compute),
+    }))
 }
 
 /// Whether results of one type may be written as another: never floating to integer, nor anything to bool.

@@ -21,7 +21,7 @@ kernels! {
             ScalarType::BFloat16 => of_bfloats,
             _ => of_floats,
         };
-        let functions = ByCompute { f32, f64: of_doubles, i64: None };
+        let functions = ByCompute { f32, f64: of_doubles, i64: None, u64: None };
         let plan = prepare(ctx, &[0, 1], &[], 2, TypeRule::Common, functions)?;
         // In another type, it would not be the next one.
         let found = ctx.info(2)?.scalar_type;

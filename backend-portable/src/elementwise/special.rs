@@ -53,11 +53,11 @@ kernels! {
         C::from_f64(special::incomplete_gamma(a.to_f64(), x.to_f64())[1])
     });
     /// `aten::i0.out(self, out)`: the modified Bessel function of the first kind, of order 0.
-    I0_OUT = function!("aten::i0.out", |x| special::bessel_i(0, x));
+    I0_OUT = unary!("aten::i0.out", Float, float Real, |x| bessel_i(0, x));
     /// `aten::special_i0e.out(self, out)`: the same, times `e^-|self|`.
     SPECIAL_I0E_OUT = function!("aten::special_i0e.out", |x| special::scaled_bessel_i(0, x));
     /// `aten::special_i1.out(self, out)`: the modified Bessel function of the first kind, of order 1.
-    SPECIAL_I1_OUT = function!("aten::special_i1.out", |x| special::bessel_i(1, x));
+    SPECIAL_I1_OUT = unary!("aten::special_i1.out", Float, float Real, |x| bessel_i(1, x));
     /// `aten::special_i1e.out(self, out)`: the same, times `e^-|self|`.
     SPECIAL_I1E_OUT = function!("aten::special_i1e.out", |x| special::scaled_bessel_i(1, x));
     /// `aten::special_modified_bessel_i0.out(self, out)`: the same as `i0`.
@@ -84,6 +84,19 @@ kernels! {
     SPECIAL_BESSEL_Y0_OUT = function!("aten::special_bessel_y0.out", |x| finite(x, libm::y0));
     /// `aten::special_bessel_y1.out(self, out)`: the Bessel function of the second kind, of order 1.
     SPECIAL_BESSEL_Y1_OUT = function!("aten::special_bessel_y1.out", |x| finite(x, libm::y1));
+}
+
+/// A modified Bessel function of the first kind: infinite where `e^|x|` is, as in PyTorch, and no number at infinity.
+fn bessel_i<C: Real>(order: u8, x: C) -> C {
+    let infinity = C::real(f64::INFINITY);
+    let length = x.abs();
+    if length == infinity {
+        return C::real(f64::NAN);
+    }
+    if length.exp() == infinity {
+        return if order == 1 { infinity.copysign(x) } else { infinity };
+    }
+    C::from_f64(special::bessel_i(order, x.to_f64()))
 }
 
 /// A function that is no number at the infinities, as PyTorch's are.

@@ -5,6 +5,7 @@
 //! bfloat16 to the numeric engine, `plain.rs` is a loop for every type and order of elements that needs no memory.
 
 mod addbmm;
+mod complex;
 mod experts;
 mod fast;
 mod hadamard;

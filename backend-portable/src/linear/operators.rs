@@ -1,6 +1,8 @@
 //! The operators: their arguments as [`Products`].
 
-use super::{Addend, Batch, Place, Products, fast, prepare, run};
+use super::{Addend, Batch, Place, Products, complex, fast, prepare, run};
+use crate::elementwise::Real;
+use crate::elementwise::complex::by_part;
 use crate::table::kernels;
 use crate::walk::Steps;
 use torchlet_core::Param::{OptionalTensor, Out, Scalar as Number, Tensor};
@@ -15,6 +17,12 @@ kernels! { PRODUCTS:
         let (product, sizes) =
             matrix_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
         ctx.resize(2, &sizes)?;
+        fn of_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+            complex::run::<C>(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
+        }
+        if let Some(plan) = complex::plan(ctx, &[0, 1, 2], by_part!(of_complex))? {
+            return Ok(plan);
+        }
         plan(ctx, &[0, 1, 2], product, (1, pack::<1>), |ctx| {
             run(ctx, &Products::matrices(ctx, [0, 1, 2], None)?)
         })
@@ -24,6 +32,12 @@ kernels! { PRODUCTS:
         let (product, sizes) =
             batched_product(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
         ctx.resize(2, &sizes)?;
+        fn of_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
+            complex::run::<C>(ctx, &Products::batched(ctx, [0, 1, 2], None)?)
+        }
+        if let Some(plan) = complex::plan(ctx, &[0, 1, 2], by_part!(of_complex))? {
+            return Ok(plan);
+        }
         prepare(
             ctx,
             &[0, 1, 2],

@@ -1,6 +1,6 @@
 //! Choosing scale and zero point from the values that are to be quantized.
 
-use crate::number::{load, store, unsupported};
+use crate::number::{Number, load, store, unsupported};
 use crate::real::Real;
 use crate::shape::{bad, contiguous};
 use crate::table::kernels;
@@ -75,14 +75,20 @@ fn range(input: &TensorRef, start: isize, step: isize, count: usize) -> (f32, f3
     (low, high)
 }
 
+/// A scale, but at least so much; what is no number stays.
+fn least(scale: f32, bound: f32) -> f32 {
+    if scale < bound { bound } else { scale }
+}
+
 fn choose(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input = ctx.tensor(0)?;
     let (first, last) = (ctx.int(1)?, ctx.int(2)?);
     let (low, high) = range(&input, 0, 1, input.numel());
     let numbers = (last as f64 - first as f64) as f32;
-    let scale = ((high - low) / numbers).max(ctx.float(3)? as f32);
-    let zero =
-        first.saturating_sub((low / scale).round_even() as i64).clamp(first, last.max(first));
+    let scale = least((high - low) / numbers, ctx.float(3)? as f32);
+    let zero = first
+        .saturating_sub(i64::from_f32((low / scale).round_even()))
+        .clamp(first, last.max(first));
     write(ctx, 5, 0, scale, zero)
 }
 
@@ -116,12 +122,12 @@ fn choose_per_token(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut zero_rows = zeros.chunks_mut(zero_type.size());
     for token in 0..tokens {
         let (low, high) = range(&input, token.wrapping_mul(width) as isize, 1, width);
-        let scale = ((high - low) / 255.0).max(f32::EPSILON);
+        let scale = least((high - low) / 255.0, f32::EPSILON);
         let (below, above) = (low / scale, high / scale);
         // The bound whose rounding errs less.
         let from_below = (-128.0 + below) + (127.0 + above) > 0.0;
         let zero = if from_below { -128.0 - below } else { 127.0 - above };
-        let zero = zero.clamp(-128.0, 127.0).round_even() as i64;
+        let zero = i64::from_f32(zero.clamp(-128.0, 127.0).round_even());
         if let (Some(scales), Some(zeros)) = (scale_rows.next(), zero_rows.next()) {
             store(scale_type, scales, &[f64::from(scale)]);
             store(zero_type, zeros, &[zero]);

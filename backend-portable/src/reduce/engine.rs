@@ -8,7 +8,9 @@
 //! rounding errors of a sum grow with the logarithm of its length. What is merged with what depends on the
 //! shape alone, never on the number of threads.
 
+use super::cascade::add_all;
 use crate::compute::split::{for_each_chunk_mut, for_each_chunks_mut};
+use crate::elementwise::Arithmetic;
 use crate::number::{Compute, elements, load};
 use crate::walk::{Steps, Walk};
 use torchlet_core::layout::{DimOrder, MAX_RANK, Sizes};
@@ -57,9 +59,9 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Geometry {
     /// Over the results; the input position is that of the first element.
-    results: Walk<1>,
+    pub(super) results: Walk<1>,
     /// Over the elements of a result, from its first.
-    elements: Walk<1>,
+    pub(super) elements: Walk<1>,
 }
 
 impl Geometry {
@@ -140,7 +142,7 @@ impl<S: Copy> Tournament<S> {
 }
 
 /// Elements of a tensor, read as `C`.
-struct Source<'a, C> {
+pub(super) struct Source<'a, C> {
     scalar_type: ScalarType,
     bytes: &'a [u8],
     /// The elements, if they are of that type.
@@ -148,9 +150,28 @@ struct Source<'a, C> {
 }
 
 impl<'a, C: Compute> Source<'a, C> {
-    fn new(tensor: &TensorRef<'a>) -> Self {
+    pub(super) fn new(tensor: &TensorRef<'a>) -> Self {
         let direct = (tensor.scalar_type == C::SCALAR_TYPE).then(|| elements(tensor.bytes()));
         Source { scalar_type: tensor.scalar_type, bytes: tensor.bytes(), direct }
+    }
+
+    /// Adds elements from `start` on, `stride` apart, to as many sums.
+    #[inline(always)]
+    pub(super) fn add_to(&self, sums: &mut [C], start: isize, stride: isize)
+    where
+        C: Arithmetic,
+    {
+        if let (Some(direct), 1) = (self.direct, stride) {
+            let values = usize::try_from(start).ok().and_then(|at| direct.get(at..));
+            add_all(sums, values.unwrap_or(&[]));
+            return;
+        }
+        let mut block = [C::default(); BLOCK];
+        for (number, sums) in sums.chunks_mut(BLOCK).enumerate() {
+            let at = start.wrapping_add(stride.wrapping_mul((number * BLOCK) as isize));
+            load(self.scalar_type, self.bytes, at, stride, &mut block[..sums.len()]);
+            add_all(sums, &block);
+        }
     }
 
     /// Calls `f(values, number of the first)` for elements from `start` on, `stride` apart.
@@ -332,10 +353,27 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     input: &TensorRef,
     geometry: &Geometry,
     reducer: &R,
-    (outs, sizes): ([&mut [u8]; M], [usize; M]),
+    outs: ([&mut [u8]; M], [usize; M]),
     write: &(dyn Fn(&[R::State], [&mut [u8]; M]) + Sync),
 ) {
     let source = Source::new(input);
+    spread(parallel, geometry, outs, write, &|parallel, range, take| {
+        each_states(parallel, &source, geometry, reducer, range, take);
+    });
+}
+
+/// Takes states and the number of the first.
+pub(super) type Take<'a, S> = &'a mut dyn FnMut(usize, &[S]);
+
+/// Spreads results over threads: `states(parallel, (from, to), take)` hands states of results `from..to` to `take`, which `write` makes results of, as
+/// in [`reduce`].
+pub(super) fn spread<S, const M: usize>(
+    parallel: &dyn Parallel,
+    geometry: &Geometry,
+    (outs, sizes): ([&mut [u8]; M], [usize; M]),
+    write: &(dyn Fn(&[S], [&mut [u8]; M]) + Sync),
+    states: &(dyn Fn(&dyn Parallel, (usize, usize), Take<S>) + Sync),
+) {
     let numel = geometry.results.numel();
     let count = geometry.count();
     // Results for each thread at least, so that it has enough to do, and enough side by side.
@@ -349,7 +387,7 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     for_each_chunks_mut(outer, outs, lens, &|index, mut parts: [&mut [u8]; M]| {
         let from = index * chunk;
         let to = (from + chunk).min(numel);
-        each_states(inner, &source, geometry, reducer, (from, to), &mut |first, states| {
+        states(inner, (from, to), &mut |first, states| {
             let mut i = 0;
             let parts = parts.each_mut().map(|part| {
                 let at = (first - from) * sizes[i];

@@ -3,7 +3,10 @@
 //! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output its shape; [`single`] and
 //! [`double`] compute one output or two, in the engine's loop.
 
+mod adding;
 pub mod bins;
+pub(crate) mod cascade;
+mod complex;
 pub mod counts;
 pub mod distances;
 pub mod distances_backward;

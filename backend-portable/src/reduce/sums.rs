@@ -1,9 +1,11 @@
 //! Sums, products, means and variances.
 
+use super::adding::sums;
 use super::engine::Order::Memory;
 use super::engine::Reducer;
 use super::reducers::{Largest, Moments, Ordered, Product, Smallest, Spread, Sum, Truth};
-use super::{Dims, Form, double, expect_same_layout, reduced, single};
+use super::{Dims, Form, complex, double, expect_same_layout, reduced, single};
+use crate::elementwise::complex::by_part;
 use crate::elementwise::{Arithmetic, by_compute, can_cast};
 use crate::number::{Compute, ComputeType, unsupported};
 use crate::real::Real;
@@ -19,19 +21,43 @@ kernels! {
     SUM_OUT = Kernel::new(
         "aten::sum.IntList_out",
         &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
-        |ctx| accumulate(ctx, DIMS, 3, 4, by_compute!(sum), any),
+        |ctx| {
+            fn of_complex<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                complex::sums::<C, false>(ctx, DIMS, 4)
+            }
+            match complex::plan(ctx, DIMS, 4, by_part!(of_complex))? {
+                Some(plan) => Ok(plan),
+                None => accumulate(ctx, DIMS, 3, 4, by_compute!(sum), any),
+            }
+        },
     );
     /// `aten::mean.out(self, dim, keepdim, dtype, out)`
     MEAN_OUT = Kernel::new(
         "aten::mean.out",
         &[Tensor, OptionalIntList, Bool, OptionalInt, Out],
-        |ctx| floating(ctx, DIMS, &[4], [mean::<f32>, mean::<f64>]),
+        |ctx| {
+            fn of_complex<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                complex::sums::<C, true>(ctx, DIMS, 4)
+            }
+            match complex::plan(ctx, DIMS, 4, by_part!(of_complex))? {
+                Some(plan) => Ok(plan),
+                None => floating(ctx, DIMS, &[4], [mean::<f32>, mean::<f64>]),
+            }
+        },
     );
     /// `aten::mean.dtype_out(self, dtype, out)`: of all values.
     MEAN_ALL_OUT = Kernel::new(
         "aten::mean.dtype_out",
         &[Tensor, OptionalInt, Out],
-        |ctx| floating(ctx, Form::ALL, &[2], [mean_all::<f32>, mean_all::<f64>]),
+        |ctx| {
+            fn of_complex<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
+                complex::sums::<C, true>(ctx, Form::ALL, 2)
+            }
+            match complex::plan(ctx, Form::ALL, 2, by_part!(of_complex))? {
+                Some(plan) => Ok(plan),
+                None => floating(ctx, Form::ALL, &[2], [mean_all::<f32>, mean_all::<f64>]),
+            }
+        },
     );
     /// `aten::prod.out(self, dtype, out)`: of all values.
     PROD_OUT = Kernel::new(
@@ -150,8 +176,7 @@ fn floating(
 }
 
 fn sum<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    crate::types::expect::<C>()?;
-    single(ctx, DIMS, Memory, 4, &Sum, |sum: C| sum)
+    sums(ctx, DIMS, 4, |sum: C| sum)
 }
 
 fn any(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -184,7 +209,7 @@ fn mean_in<C: Real + Arithmetic>(
     crate::types::expect::<C>()?;
     let input = ctx.info(0)?;
     let count = C::count(reduced_count(&input.sizes, form.dims(ctx, input.rank())?));
-    single(ctx, form, Memory, out, &Sum, |sum: C| sum / count)
+    sums(ctx, form, out, |sum: C| sum / count)
 }
 
 fn mean<C: Real + Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {

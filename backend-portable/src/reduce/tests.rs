@@ -1,8 +1,10 @@
+use super::adding::sums_of_tensor;
 use super::engine::{Geometry, Order, Reducer, reduce};
-use super::reducers::{Largest, Moments, Place, Spread, Sum};
+use super::reducers::{Largest, Moments, Place, Spread};
 use super::store_states;
 use crate::ThreadPool;
 use crate::compute::testing::Noise;
+use crate::elementwise::Arithmetic;
 use crate::number::Compute;
 use torchlet_core::layout::{DimOrder, Sizes};
 use torchlet_core::rules::{DimSet, reduced_shape};
@@ -80,6 +82,19 @@ fn run<C: Compute, R: Reducer<C>, D: Compute>(
     results
 }
 
+fn sums<C: Arithmetic>(
+    parallel: &dyn Parallel,
+    input: &TensorRef,
+    dims: DimSet,
+    out: &TensorInfo,
+) -> Vec<C> {
+    let out = TensorInfo { scalar_type: C::SCALAR_TYPE, ..out.clone() };
+    let mut results = vec![C::default(); out.numel()];
+    let bytes = bytemuck::cast_slice_mut(&mut results);
+    sums_of_tensor(parallel, input, dims, (&out, bytes), |sum: C| sum);
+    results
+}
+
 #[test]
 fn any_dimensions_of_any_layout() {
     let pool = ThreadPool::new(2);
@@ -101,10 +116,10 @@ fn any_dimensions_of_any_layout() {
         let parallel: &dyn Parallel = if round % 2 == 0 { &pool } else { &Serial };
         let what = format!("{input} {chosen:?} {out}");
 
-        let sums = run(parallel, &tensor, dims, &out, Order::Memory, &Sum, |sum: f32| sum);
+        let sums: Vec<f32> = self::sums(parallel, &tensor, dims, &out);
         assert!(sums.iter().zip(&groups).all(|(sum, of)| *sum == of.iter().sum()), "{what}");
         // The same in integers, converted.
-        let sums = run(parallel, &tensor, dims, &out, Order::Memory, &Sum, |sum: i64| sum);
+        let sums: Vec<i64> = self::sums(parallel, &tensor, dims, &out);
         let integers = groups.iter().map(|of| of.iter().sum::<f32>() as i64);
         assert!(sums.into_iter().eq(integers), "{what}");
 
@@ -145,9 +160,7 @@ fn long_sums_are_precise() {
     let out = TensorInfo::contiguous(ScalarType::Float, &[]).unwrap();
     let tensor = TensorRef::from_slice(&[count as i32], &data).unwrap();
     let dims = DimSet::all(1);
-    let sum = |parallel: &dyn Parallel| {
-        run(parallel, &tensor, dims, &out, Order::Memory, &Sum, |sum: f32| sum)[0]
-    };
+    let sum = |parallel: &dyn Parallel| sums::<f32>(parallel, &tensor, dims, &out)[0];
     assert_eq!(sum(&Serial), sum(&pool));
     assert!((f64::from(sum(&Serial)) / exact - 1.0).abs() < 2e-7, "{} {exact}", sum(&Serial));
     // Columns, side by side.
@@ -155,7 +168,7 @@ fn long_sums_are_precise() {
     let tensor = TensorRef::from_slice(&[1_000_000, columns], &data).unwrap();
     let out = TensorInfo::contiguous(ScalarType::Float, &[columns]).unwrap();
     let dims = DimSet::of(&[0], 2).unwrap();
-    let sums = run(&pool, &tensor, dims, &out, Order::Memory, &Sum, |sum: f32| sum);
+    let sums: Vec<f32> = sums(&pool, &tensor, dims, &out);
     for (column, sum) in sums.iter().enumerate() {
         let exact: f64 = data.iter().skip(column).step_by(3).map(|&x| f64::from(x)).sum();
         assert!((f64::from(*sum) / exact - 1.0).abs() < 1e-6, "{sum} {exact}");

@@ -152,6 +152,7 @@ super::symbols! {
     torchlet_kernel_aten_elu_out = "aten::elu.out";
     torchlet_kernel_aten_embedding_dense_backward_out = "aten::embedding_dense_backward.out";
     torchlet_kernel_aten_embedding_out = "aten::embedding.out";
+    torchlet_kernel_aten_empty_like_out = "aten::empty_like.out";
     torchlet_kernel_aten_empty_out = "aten::empty.out";
     torchlet_kernel_aten_empty_permuted_out = "aten::empty_permuted.out";
     torchlet_kernel_aten_empty_strided_out = "aten::empty_strided.out";
@@ -297,6 +298,7 @@ super::symbols! {
     torchlet_kernel_aten_normal_Tensor_float_out = "aten::normal.Tensor_float_out";
     torchlet_kernel_aten_normal_float_Tensor_out = "aten::normal.float_Tensor_out";
     torchlet_kernel_aten_normal_float_float_out = "aten::normal.float_float_out";
+    torchlet_kernel_aten_ones_like_out = "aten::ones_like.out";
     torchlet_kernel_aten_ones_out = "aten::ones.out";
     torchlet_kernel_aten_ormqr_out = "aten::ormqr.out";
     torchlet_kernel_aten_permute_copy_out = "aten::permute_copy.out";

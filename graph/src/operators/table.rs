@@ -331,7 +331,7 @@ operators! {
     NORMAL_FLOAT_TENSOR = "aten.normal.float_Tensor" <- "aten::normal.float_Tensor_out";
     NORMAL_FLOAT_FLOAT = "aten.normal.float_float" <- "aten::normal.float_float_out" without 4..8;
     ONES = "aten.ones.default" <- "aten::ones.out" without 1..5;
-    ONES_LIKE = "aten.ones_like.default";
+    ONES_LIKE = "aten.ones_like.default" <- "aten::ones_like.out" without 1..5;
     ORMQR = "aten.ormqr.default" <- "aten::ormqr.out";
     PERMUTE = "aten.permute.default";
     PERMUTE_COPY = "aten.permute_copy.default" <- "aten::permute_copy.out";

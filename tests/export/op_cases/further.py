@@ -125,9 +125,31 @@ def parts() -> Iterator[Case]:
     yield case("multinomial_one", lambda p: torch.multinomial(p, 1), (sure[0],))
 
 
+class Means(torch.nn.Module):
+    """Means behind a convolution that changes nothing, so that channels may be innermost."""
+
+    def __init__(self, channels: int, dims: list[int]) -> None:
+        super().__init__()
+        self.dims = dims
+        self.same = torch.nn.Conv2d(channels, channels, 1, bias=False)
+        self.same.weight.data = torch.eye(channels)[:, :, None, None].clone()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.same(x).mean(self.dims)
+
+
 def few() -> Iterator[Case]:
-    """Sums of so few numbers that PyTorch adds one after the other: with the same digits."""
+    """Sums with the digits that PyTorch's order of adding gives."""
     exact = {"rtol": 0.0, "atol": 0.0}
+    for h, w in ((2, 4), (3, 3), (2, 5), (7, 7), (6, 6), (1, 5), (9, 15)):
+        yield case(f"planes_{h}x{w}", lambda x: (x.mean([2, 3]), x.sum([2, 3])), (values(f32, 2, 6, h, w),), **exact)
+    for name, dims in (("planes", [2, 3]), ("channels", [1]), ("rows", [3]), ("columns", [2]), ("batches", [0, 2, 3])):
+        yield case(f"behind_{name}", Means(20, dims).eval(), (values(f32, 2, 20, 3, 5),), **exact)
+    for name, shape in (("few", (70, 3)), ("some", (21, 45)), ("many", (19, 75)), ("level", (300, 9))):
+        yield case(f"columns_{name}", lambda x: (x.sum(0), x.mean(1)), (values(f32, *shape),), **exact)
+    yield case("double", lambda x: (x.sum(0), x.mean(1)), (values(f64, 37, 21),), **exact)
+    yield case("long_row", lambda x: x.mean(), (values(f32, 9_001),), **exact)
+    yield from each("mean_of", lambda x: x.mean(1), (f16, bf16), lambda d: (values(d, 9, 41),), **exact)
     yield case("mean_2x2", lambda x: x.mean([2, 3]), (values(f32, 1, 40, 2, 2),), **exact)
     yield case("sum_4", lambda x: x.sum(1), (values(f32, 40, 4),), **exact)
     yield case("sum_3", lambda x: x.sum(-1), (values(f32, 5, 8, 3),), **exact)

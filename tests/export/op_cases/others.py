@@ -1,12 +1,14 @@
-"""Counting numbers, products of codes, writing with older names of reductions, antialiasing by wider filters, and drawing from distributions."""
+"""Counting numbers, products of codes, writing with older names of reductions, antialiasing by wider filters, drawing from
+distributions, unsigned and complex numbers, and the ends of ranges."""
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 
+from .quantized import Q
 from .table import FLOATS, Case, case, each, f16, f32, f64, i8, i16, i32, i64, last, longs, specials, u8, values
 
 
@@ -85,6 +87,65 @@ def signs() -> Iterator[Case]:
         yield from each(f"copysign_{name}", lambda x, n=number: torch.copysign(x, n), (f32, f64, f16, i32), lambda d: (specials(d, 15),))
 
 
+def unsigned(*numbers: int) -> torch.Tensor:
+    return torch.tensor([n - (1 << 64) if n >> 63 else n for n in numbers]).view(torch.uint64)
+
+
+def high() -> Iterator[Case]:
+    """What is 2^63 or more is no negative number."""
+    top = 1 << 63
+    a, b = unsigned(0, 1, top, top + 5, 2 * top - 1, top - 1, 7, 1 << 62), unsigned(1, 2 * top - 1, 1, top + 6, top, top, 7, 0)
+    for run in (torch.maximum, torch.minimum, torch.eq, torch.clamp):
+        yield case(run.__name__, run, (a, b))
+    yield case("clamp_numbers", lambda x: torch.clamp(x, 3, 1 << 62), (a,))
+    yield case("clamp_high", lambda x: torch.clamp(x, max=9), (a,))
+    yield case("relu", torch.relu, (a,))
+    yield case("sort", lambda x: tuple(x.sort()), (a,))
+    yield case("sort_down", lambda x: tuple(x.sort(descending=True)), (a,))
+    yield case("index", lambda x, i: x[i], (a, longs(4, 2, 0)))
+    yield case("where", lambda x, y: torch.where(x == y, x, y), (a, b))
+    yield case("as_floats", lambda x: (x.float(), x.double()), (a,))
+
+
+def complex_numbers() -> Iterator[Case]:
+    """Results are taken apart."""
+
+    def parts(run: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda *inputs: torch.view_as_real(run(*inputs))
+
+    for dtype, name in ((torch.complex64, "c64"), (torch.complex128, "c128")):
+        of = lambda *shape, d=dtype: torch.randn(shape, dtype=d)
+        for op in (torch.sum, torch.mean):
+            yield case(f"{op.__name__}_{name}", parts(lambda x, f=op: f(x, 1)), (of(3, 21),))
+            yield case(f"{op.__name__}_first_{name}", parts(lambda x, f=op: f(x, 0, True)), (of(5, 3, 2),))
+            yield case(f"{op.__name__}_all_{name}", parts(lambda x, f=op: f(x)), (of(3, 7),))
+        yield case(f"mm_{name}", parts(torch.mm), (of(3, 35), of(35, 4)))
+        yield case(f"bmm_{name}", parts(torch.bmm), (of(2, 3, 4), of(2, 4, 5)))
+        yield case(f"sqrt_{name}", parts(torch.sqrt), (of(4, 5),))
+        yield case(f"log_{name}", parts(torch.log), (of(4, 5),))
+        yield case(f"where_{name}", lambda c, x, y: torch.view_as_real(torch.where(c, x, y)), (torch.rand(4, 1) > 0.5, of(4, 5), of(5)))
+
+
+def ends() -> Iterator[Case]:
+    """Where PyTorch's way to a result shows."""
+    powers = torch.tensor([3.5, -2.25, 16.0, -20.0, 4.0])
+    x = torch.tensor([1.5, -2.0, 3.0, 1.0, 0.3])
+    for exponents in (f16, torch.bfloat16, f32):
+        yield from each(f"ldexp_{str(exponents)[6:]}", torch.ldexp, (f32, f16), lambda d, e=exponents: (x.to(d), powers.to(e)))
+    yield case("ldexp_beyond", torch.ldexp, (torch.full((3,), 1e-10), longs(127, 128, 130)))
+    for run in (torch.special.i0, torch.special.i1):
+        name = run.__name__.split("_")[-1]
+        yield case(f"{name}_f32", run, (torch.tensor([80.0, 88.5, 89.0, -90.0, 92.0, float("inf")]),))
+        yield case(f"{name}_f64", run, (torch.tensor([700.0, 709.5, 710.0, -712.0, 714.0, float("inf")], dtype=f64),))
+    yield case("trunc_by_number", lambda x, y: torch.div(x, y, rounding_mode="trunc"), (values(torch.bfloat16, 200, scale=5), torch.tensor(0.3, dtype=torch.bfloat16)))
+    wide = torch.tensor([9e9 + 77, -9e9 - 5, 3e9, 300.7, -1.5, 1e19], dtype=f64)
+    missing = torch.tensor([[1.0, float("nan"), -3.0], [1.0, float("inf"), 2.0]])
+    yield case("choose_nan", lambda x: Q.choose_qparams.tensor(x, -128, 127, 1e-5, i8), (missing[0],), (missing[1],))
+    yield case("choose_rows_nan", lambda x: Q.choose_qparams_per_token_asymmetric(x, i8), (missing,))
+    yield case("double_u8", lambda x: x.to(u8), (wide,))
+    yield case("like", lambda x: (torch.ones_like(x) + x, torch.empty_like(x).fill_(2.0)), (x,), preserve=[torch.ops.aten.ones_like.default, torch.ops.aten.empty_like.default], dim_order=False)
+
+
 FAMILIES = {
     "counting": counting,
     "codes_product": codes,
@@ -92,4 +153,7 @@ FAMILIES = {
     "antialiased": antialiased,
     "drawn": drawn,
     "signs": signs,
+    "high": high,
+    "complex_numbers": complex_numbers,
+    "ends_of_ranges": ends,
 }

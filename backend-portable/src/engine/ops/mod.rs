@@ -12,6 +12,7 @@ mod pool;
 mod product;
 mod resize;
 mod rows;
+mod sums;
 
 pub(super) use moves::{Copy, copy};
 pub(super) use phases::Taps;
@@ -39,8 +40,8 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         Operator::LOG_SOFTMAX => rows::log_softmax,
         Operator::NATIVE_LAYER_NORM => rows::layer_norm,
         Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING => norm::batch_norm,
-        Operator::MEAN_DIM => rows::mean,
-        Operator::SUM_DIM_INT_LIST => rows::sum,
+        Operator::MEAN_DIM => sums::mean,
+        Operator::SUM_DIM_INT_LIST => sums::sum,
         Operator::CONSTANT_PAD_ND => resize::pad,
         Operator::UPSAMPLE_NEAREST2D_VEC => resize::nearest,
         Operator::PERMUTE_COPY => moves::permute,

@@ -1,20 +1,13 @@
-//! What works on rows: softmax, norms and means.
+//! What works on rows: softmax and norms.
 
 use super::{argument, dimension, output};
-use crate::compute::functions::{Div, With, map1_in_place};
 use crate::compute::gemm::ShapeMismatch;
-use crate::compute::pool::{Fold, PoolWindow};
-use crate::compute::rows::{layer_norm_rows, log_softmax_rows, softmax_rows, sum_rows};
-use crate::compute::simd::LINE;
-use crate::compute::split::{chunk_len, for_each_tile_mut};
+use crate::compute::rows::{layer_norm_rows, log_softmax_rows, softmax_rows};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::View;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
-
-/// Additions that a thread should at least do.
-const GRAIN: usize = 1 << 14;
 
 pub(super) fn softmax(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     of_last_dimension(builder, args, Function::Softmax)
@@ -72,71 +65,6 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     builder.define(*out, result)
 }
 
-pub(super) fn mean(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    reduce(builder, args, |count| count as f32)
-}
-
-pub(super) fn sum(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    reduce(builder, args, |_| 1.0)
-}
-
-/// Sums along dimensions, divided by what follows from how many elements there are in each.
-fn reduce(
-    builder: &mut Builder<'_, '_>,
-    args: &[ValueId],
-    by: fn(usize) -> f32,
-) -> Result<(), Refusal> {
-    let input = builder.view(argument(args, 0)?)?;
-    let keeps = builder.truth(argument(args, 2)?)?;
-    let rank = input.sizes.len();
-    let dims = builder.integers(argument(args, 1)?)?;
-    let mut is_reduced = std::vec![dims.is_empty(); rank];
-    for dim in dims {
-        if let Some(slot) = is_reduced.get_mut(dimension(dim, rank)?) {
-            *slot = true;
-        }
-    }
-    let pick = |reduced: bool| {
-        let dims = is_reduced.iter().enumerate();
-        dims.filter(move |(_, is)| **is == reduced).map(|(dim, _)| dim)
-    };
-    let size = |dim: usize| input.sizes.get(dim).copied().unwrap_or(1);
-    let count: usize = pick(true).map(size).product();
-    let by = by(count);
-    let sizes = input.sizes.iter().zip(&is_reduced).filter_map(|(size, reduced)| match reduced {
-        true => keeps.then_some(1),
-        false => Some(*size),
-    });
-    let sizes: Vec<usize> = sizes.collect();
-    if count == 0 {
-        // The sum of nothing, everywhere: there is nothing to read.
-        let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
-        return builder
-            .define(output(args)?, nothing.ok_or("it does not broadcast to this shape")?);
-    }
-    // Rows of what is summed up; or, where some of what stays is innermost, as channels may be, sums of rows.
-    let turned = (0..pick(false).count()).rev().find_map(|lead| {
-        let order = pick(false).take(lead).chain(pick(true)).chain(pick(false).skip(lead));
-        let turned = input.permuted(&order.collect::<Vec<usize>>())?;
-        turned.is_contiguous().then_some((lead, turned))
-    });
-    let (from, reads, function, len) = match turned {
-        Some((lead, turned)) => {
-            let row: usize = pick(false).skip(lead).map(size).product();
-            (turned.offset, turned, Function::SumOfRows { row, by }, row.saturating_mul(count))
-        }
-        _ => {
-            let order: Vec<usize> = pick(false).chain(pick(true)).collect();
-            let turned = input.permuted(&order).ok_or("a permutation that is none")?;
-            let turned = builder.contiguous(&turned)?;
-            (turned.offset, turned, Function::Sum { by }, count)
-        }
-    };
-    let result = builder.make(&sizes)?;
-    builder.push(Rows { from, len, function }, &[&reads], &result);
-    builder.define(output(args)?, result)
-}
-
 /// A function of rows of so many elements.
 struct Rows {
     from: usize,
@@ -152,15 +80,6 @@ enum Function {
         gamma: Option<(usize, usize)>,
         beta: Option<(usize, usize)>,
         epsilon: f32,
-    },
-    /// The sum of each row, divided by a number.
-    Sum {
-        by: f32,
-    },
-    /// The sum of the rows of `row` elements that each row consists of, divided by a number.
-    SumOfRows {
-        row: usize,
-        by: f32,
     },
 }
 
@@ -183,43 +102,11 @@ impl Step for Rows {
                 let source = rows(source, out.len())?;
                 layer_norm_rows(context, source, self.len, parameters, *epsilon, out);
             }
-            Function::Sum { by } => {
-                let source = rows(source, out.len().saturating_mul(self.len))?;
-                sum_rows(context, source, self.len, out);
-                map1_in_place(context, With(Div, *by), out);
-            }
-            Function::SumOfRows { row, by } => {
-                let row = (*row).max(1);
-                let count = self.len / row;
-                let input = rows(source, (out.len() / row).saturating_mul(self.len))?;
-                // Whole lines of the caches.
-                let columns = chunk_len(context.parallel, row, (GRAIN / count.max(1)).max(LINE));
-                let columns = columns.next_multiple_of(LINE);
-                for_each_tile_mut::<_, ()>(
-                    context.parallel,
-                    out,
-                    row,
-                    (1, columns),
-                    (&mut [], 0),
-                    &|first, tile, _| {
-                        for index in tile.rows() {
-                            context.tier.dispatch(PoolWindow {
-                                input,
-                                at: index * self.len + first,
-                                counts: [1, 1, count],
-                                steps: [0, 0, row],
-                                fold: Fold::Average(*by),
-                                out: tile.row(index),
-                            });
-                        }
-                    },
-                );
-            }
         }
         Ok(())
     }
 }
 
-fn rows(source: &[f32], len: usize) -> Result<&[f32], ShapeMismatch> {
+pub(super) fn rows(source: &[f32], len: usize) -> Result<&[f32], ShapeMismatch> {
     source.get(..len).ok_or(ShapeMismatch)
 }

@@ -1,0 +1,306 @@
+//! Sums and means, added up in PyTorch's order ([`cascade`](crate::reduce::cascade)) whatever lies innermost here. In PyTorch, all
+//! tensors are taken to lie in the order of their dimensions.
+
+use super::rows::rows;
+use super::{argument, dimension, output};
+use crate::compute::gemm::ShapeMismatch;
+use crate::compute::simd::{LINE, Simd, Vectorized};
+use crate::compute::split::{Serial, chunk_len, for_each_chunk_mut, for_each_tile_mut};
+use crate::engine::builder::{Builder, Refusal};
+use crate::engine::plan::{Io, Step};
+use crate::engine::view::dense_strides;
+use crate::reduce::cascade::{Adds, Along, WIDE, Way, abreast, add_all, along, vectors};
+use std::vec::Vec;
+use torchlet_graph::graph::ValueId;
+
+/// Additions that a thread should at least do.
+const GRAIN: usize = 1 << 14;
+
+pub(super) fn mean(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    reduce(builder, args, |count| count as f32)
+}
+
+pub(super) fn sum(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
+    reduce(builder, args, |_| 1.0)
+}
+
+/// Sums along dimensions, divided by what follows from how many elements there are in each.
+fn reduce(
+    builder: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    by: fn(usize) -> f32,
+) -> Result<(), Refusal> {
+    let input = builder.view(argument(args, 0)?)?;
+    let keeps = builder.truth(argument(args, 2)?)?;
+    let rank = input.sizes.len();
+    let dims = builder.integers(argument(args, 1)?)?;
+    let mut is_reduced = std::vec![dims.is_empty(); rank];
+    for dim in dims {
+        if let Some(slot) = is_reduced.get_mut(dimension(dim, rank)?) {
+            *slot = true;
+        }
+    }
+    let pick = |reduced: bool| {
+        let dims = is_reduced.iter().enumerate();
+        dims.filter(move |(_, is)| **is == reduced).map(|(dim, _)| dim)
+    };
+    let size = |dim: usize| input.sizes.get(dim).copied().unwrap_or(1);
+    let count: usize = pick(true).map(size).product();
+    let by = by(count);
+    let sizes = input.sizes.iter().zip(&is_reduced).filter_map(|(size, reduced)| match reduced {
+        true => keeps.then_some(1),
+        false => Some(*size),
+    });
+    let sizes: Vec<usize> = sizes.collect();
+    if count == 0 {
+        // The sum of nothing, everywhere: there is nothing to read.
+        let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
+        return builder
+            .define(output(args)?, nothing.ok_or("it does not broadcast to this shape")?);
+    }
+    let strides = dense_strides(&input.sizes, &(0..rank).collect::<Vec<usize>>());
+    let innermost = |reduced: bool| {
+        let of = |dim: usize| (size(dim), strides.get(dim).copied().unwrap_or(0));
+        innermost(pick(reduced).map(of))
+    };
+    let ((summands, runs), (results, _)) = (innermost(true), innermost(false));
+    let run = summands.size;
+    let way = Way::of::<f32>(summands, results, runs);
+    let sum = Sum { way, runs: count / run.max(1), run, by };
+    // Rows of what is summed up; or, where some of what stays is innermost, as channels may be, sums of rows.
+    let turned = (0..pick(false).count()).rev().find_map(|lead| {
+        let order = pick(false).take(lead).chain(pick(true)).chain(pick(false).skip(lead));
+        let turned = input.permuted(&order.collect::<Vec<usize>>())?;
+        turned.is_contiguous().then_some((lead, turned))
+    });
+    let (reads, row) = match turned {
+        Some((lead, turned)) => (turned, pick(false).skip(lead).map(size).product()),
+        None => {
+            let order: Vec<usize> = pick(false).chain(pick(true)).collect();
+            let turned = input.permuted(&order).ok_or("a permutation that is none")?;
+            (builder.contiguous(&turned)?, 1)
+        }
+    };
+    let result = builder.make(&sizes)?;
+    builder.push(Sums { from: reads.offset, row, sum }, &[&reads], &result);
+    builder.define(output(args)?, result)
+}
+
+/// What dimensions of so many elements, so far apart, are inside, as one where they lie behind one another; and whether there is more around it.
+fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, bool) {
+    let mut dims = dims.rev().filter(|(size, _)| *size != 1);
+    let Some((mut size, step)) = dims.next() else {
+        return (Along { size: 1, step: 0 }, false);
+    };
+    let mut more = false;
+    for (of, stride) in dims {
+        if stride != size.saturating_mul(step) {
+            more = true;
+            break;
+        }
+        size = size.saturating_mul(of);
+    }
+    (Along { size, step: isize::try_from(step).unwrap_or(isize::MAX) }, more)
+}
+
+/// How summands become a result.
+#[derive(Debug, Clone, Copy)]
+struct Sum {
+    way: Way,
+    /// Runs, and the summands of each.
+    runs: usize,
+    run: usize,
+    /// What it is divided by.
+    by: f32,
+}
+
+/// Sums of the rows of `row` elements that blocks consist of; with rows of one element, sums of what lies in a row.
+struct Sums {
+    from: usize,
+    row: usize,
+    sum: Sum,
+}
+
+impl Step for Sums {
+    fn run(&self, io: Io<'_>) -> Result<(), ShapeMismatch> {
+        let Io { inputs: [source, ..], out, context, .. } = io;
+        let source = source.get(self.from..).ok_or(ShapeMismatch)?;
+        let (row, count) = (self.row.max(1), self.sum.runs.saturating_mul(self.sum.run));
+        let input = rows(source, out.len().saturating_mul(count))?;
+        let sum = self.sum;
+        if row == 1 {
+            let together = (GRAIN / count.max(1)).max(1);
+            for_each_chunk_mut(context.parallel, out, together, &|job, out| {
+                context.tier.dispatch(InRow { input, first: job * together, sum, out });
+            });
+            return Ok(());
+        }
+        // Whole lines of the caches.
+        let columns = chunk_len(context.parallel, row, (GRAIN / count.max(1)).max(LINE));
+        let columns = columns.next_multiple_of(LINE);
+        for_each_tile_mut::<_, ()>(
+            context.parallel,
+            out,
+            row,
+            (1, columns),
+            (&mut [], 0),
+            &|first, tile, _| {
+                for index in tile.rows() {
+                    let block = index * row * count;
+                    let input = input.get(block..).unwrap_or(&[]);
+                    let (from, result) = ((row, first), index * row + first);
+                    let out = tile.row(index);
+                    context.tier.dispatch(OfRows { input, from, result, sum, out });
+                }
+            },
+        );
+        Ok(())
+    }
+}
+
+/// Sums of what lies in a row, from the one of result `first` on.
+struct InRow<'a> {
+    input: &'a [f32],
+    first: usize,
+    sum: Sum,
+    out: &'a mut [f32],
+}
+
+impl Vectorized for InRow<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let Sum { way, runs, run, by } = self.sum;
+        let rows = self.input.chunks_exact((runs * run).max(1)).skip(self.first);
+        for ((out, row), result) in self.out.iter_mut().zip(rows).zip(self.first..) {
+            let mut total = 0.0;
+            for row in row.chunks_exact(run.max(1)) {
+                let add = |i: usize, sums: &mut [f32]| add_all(sums, row.get(i..).unwrap_or(&[]));
+                total += match way {
+                    Way::Vectors => along::<f32, WIDE>(&Serial, run, add),
+                    Way::Columns(columns) if columns.place(result).0 => {
+                        abreast::<f32, 1>(run, 1, add)[0]
+                    }
+                    Way::Fours | Way::Columns(_) => along::<f32, 4>(&Serial, run, add),
+                };
+            }
+            *out = total / by;
+        }
+    }
+}
+
+/// How vectors are added.
+#[derive(Clone, Copy)]
+struct Lanes<S>(S);
+
+impl<S: Simd> Adds for Lanes<S> {
+    type V = S::F;
+    #[inline(always)]
+    fn zero(self) -> S::F {
+        self.0.splat(0.0)
+    }
+    #[inline(always)]
+    fn add(self, a: S::F, b: S::F) -> S::F {
+        self.0.add(a, b)
+    }
+}
+
+/// Vectors of columns that are added up together, row by row.
+const TOGETHER: usize = 4;
+
+/// Sums of rows of a block, of some of their elements.
+struct OfRows<'a> {
+    /// The block.
+    input: &'a [f32],
+    /// Elements of a row, and the first that is summed up here.
+    from: (usize, usize),
+    /// The number of the first result.
+    result: usize,
+    sum: Sum,
+    out: &'a mut [f32],
+}
+
+impl OfRows<'_> {
+    /// Whether the block has all of its rows.
+    fn fits(&self) -> bool {
+        let (row, first) = self.from;
+        let count = self.sum.runs.checked_mul(self.sum.run);
+        let last = count.and_then(|count| count.checked_sub(1)?.checked_mul(row));
+        let end = last.and_then(|last| last.checked_add(first)?.checked_add(self.out.len()));
+        end.is_some_and(|end| end <= self.input.len())
+    }
+
+    /// N vectors of columns from `c` on; with `TAIL` it is one, of so many columns.
+    ///
+    /// # Safety
+    /// The block has all of its rows, and so many columns follow `c`.
+    #[inline(always)]
+    unsafe fn columns<S: Simd, const N: usize, const TAIL: bool>(
+        &mut self,
+        s: S,
+        c: usize,
+        columns: usize,
+        is_abreast: bool,
+    ) {
+        let Sum { way, runs, run, by } = self.sum;
+        let (row, first) = self.from;
+        let start = self.input.as_ptr().wrapping_add(first + c);
+        let adds = Lanes(s);
+        let mut total = [adds.zero(); N];
+        for index in 0..runs {
+            let start = start.wrapping_add(index * run * row);
+            let at = |i: usize, vector: usize| {
+                let p = start.wrapping_add(i * row + vector * S::LANES);
+                // SAFETY: the caller's promise.
+                unsafe { if TAIL { s.load_first(p, columns) } else { s.load(p) } }
+            };
+            let sums = if is_abreast {
+                vectors::abreast::<_, N>(adds, run, at)
+            } else if way == Way::Vectors {
+                [vectors::in_vectors(adds, run, at); N]
+            } else {
+                [vectors::in_fours(adds, run, at); N]
+            };
+            for (total, sum) in total.iter_mut().zip(sums) {
+                *total = adds.add(*total, sum);
+            }
+        }
+        for (vector, total) in total.into_iter().enumerate() {
+            let p = self.out.as_mut_ptr().wrapping_add(c + vector * S::LANES);
+            let mean = s.div(total, s.splat(by));
+            // SAFETY: the caller's promise.
+            unsafe { if TAIL { s.store_first(p, columns, mean) } else { s.store(p, mean) } };
+        }
+    }
+}
+
+impl Vectorized for OfRows<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Simd>(mut self, s: S) {
+        if !self.fits() {
+            return;
+        }
+        let mut done = 0;
+        while done < self.out.len() {
+            let (is_abreast, alike) = match self.sum.way {
+                Way::Columns(columns) => columns.place(self.result + done),
+                Way::Vectors | Way::Fours => (false, usize::MAX),
+            };
+            let left = alike.min(self.out.len() - done).max(1);
+            // SAFETY: the block has its rows, and each call touches columns that are there.
+            unsafe {
+                if is_abreast && left >= TOGETHER * S::LANES {
+                    self.columns::<S, TOGETHER, false>(s, done, left, true);
+                    done += TOGETHER * S::LANES;
+                } else if left >= S::LANES {
+                    self.columns::<S, 1, false>(s, done, left, is_abreast);
+                    done += S::LANES;
+                } else {
+                    self.columns::<S, 1, true>(s, done, left, is_abreast);
+                    done += left;
+                }
+            }
+        }
+    }
+}
