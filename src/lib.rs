@@ -72,6 +72,7 @@
 //! | `vulkan` | | GPUs, through Vulkan, for any program |
 //! | `llm` | | language models: `llm::Runner` over a [`Module`] |
 //! | `grammar` | | text of language models that fits a JSON schema |
+//! | `sounds` | | sounds for language models from FLAC and MP3 files, beside WAV |
 //! | `ndarray` | | [`Tensor`] from arrays and back |
 //! | `safetensors` | | `Module::save_state` and `load_state`, and `save_training` |
 //! | `chosen-types` | | firmware links what the programs of [`program!`] make use of, for their element types alone |

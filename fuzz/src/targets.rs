@@ -26,6 +26,8 @@ pub const TARGETS: &[Target] = &[
     #[cfg(feature = "safetensors")]
     Target { name: "training", run: training, endings: &["safetensors"] },
     #[cfg(feature = "llm")]
+    Target { name: "sound", run: sound, endings: &["flac", "mp3", "wav"] },
+    #[cfg(feature = "llm")]
     Target { name: "tokenizer", run: tokenizer, endings: &["model", "bin", "tiktoken"] },
 ];
 
@@ -205,6 +207,12 @@ fn go_on(mut optimizer: impl torchlet::training::Optimizer + Clone, bytes: &[u8]
     if module.execute_forward_backward(METHOD, [&images, &labels]).is_ok() {
         module.step(METHOD, &mut other).expect("there are gradients");
     }
+}
+
+/// Reads a sound.
+#[cfg(feature = "llm")]
+pub fn sound(bytes: &[u8]) {
+    let _ = torchlet::llm::Sound::from_bytes(bytes);
 }
 
 /// Opens a tokenizer, encodes texts and decodes what comes of them.

@@ -2,6 +2,7 @@
 
 mod alternatives;
 mod cost;
+mod parts;
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
@@ -15,18 +16,6 @@ use std::sync::Arc;
 const MAX_SCHEMA: usize = 1 << 20;
 /// Between parts of JSON: nothing, a space, or a new line with spaces. Without a bound, a model that has nothing to say could say that for ever.
 const SPACE: &str = r"\x20|\n\x20{0,32}";
-/// Keywords whose value is a schema.
-const ONE_SCHEMA: [&str; 9] = [
-    "items",
-    "additionalItems",
-    "additionalProperties",
-    "contains",
-    "not",
-    "if",
-    "then",
-    "else",
-    "propertyNames",
-];
 /// Where a schema has settings for the crate.
 const OPTIONS: &str = "x-guidance";
 /// Characters of what the crate says that are told: it may have the whole schema in it.

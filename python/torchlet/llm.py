@@ -641,7 +641,7 @@ class Transcriber:
     def transcribe(
         self, sound: Any, rate: Optional[int] = None, *, on_text: Optional[Listener] = None, **options: Any
     ) -> Transcription:
-        """Writes down what is said in a WAV file (a path, bytes, or a file that is open), or in an array of samples from -1 to 1 at a rate.
+        """Writes down what is said in a WAV, FLAC or MP3 file (a path, bytes, or a file that is open), or in an array of samples from -1 to 1 at a rate.
 
         `options` are `language` (as Whisper calls it: `"en"`), `translate`, `timestamps`, `max_new_tokens`, `start` (the tokens that the decoder
         is fed first), and attributes of `Sampling`. Without them, the likeliest tokens are taken.

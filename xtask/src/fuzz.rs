@@ -14,18 +14,20 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("bpte", &["bpte"]),
     ("etdump", &["etdp"]),
     ("training", &["safetensors"]),
+    ("sound", &["flac", "mp3", "wav"]),
     ("tokenizer", &["model", "bin", "tiktoken"]),
 ];
 
 /// Where these are.
-const FOLDERS: [&str; 3] = ["tests/fixtures", "devtools/tests", "llm/tests/tokenizers"];
+const FOLDERS: [&str; 4] =
+    ["tests/fixtures", "devtools/tests", "llm/tests/sounds", "llm/tests/tokenizers"];
 
 /// Larger fixtures would only slow the search down.
 const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training or tokenizer; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training, sound or tokenizer; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]

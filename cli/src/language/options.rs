@@ -205,7 +205,7 @@ pub(crate) struct GenerateArguments {
     pub(crate) std: Vec<f32>,
     #[command(flatten)]
     pub(crate) tiling: TilingOptions,
-    /// A sound, .wav, in the place of the next `<audio>` in the prompt, or in front of it; may be given several times
+    /// A sound, .wav, .flac or .mp3, in the place of the next `<audio>` in the prompt, or in front of it; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) audio: Vec<PathBuf>,
     /// Tokens that mark the beginning of a text, in front of the prompt [default: 1, where there is such a token]
@@ -236,7 +236,7 @@ pub(crate) struct ChatArguments {
 pub(crate) struct TranscribeArguments {
     #[command(flatten)]
     pub(crate) language: LanguageOptions,
-    /// What is listened to, .wav
+    /// What is listened to: .wav, .flac or .mp3
     pub(crate) sound: PathBuf,
     /// The language that is spoken, such as en [default: the likeliest, where the vocabulary has languages]
     #[arg(long = "language", value_name = "NAME")]

@@ -4,8 +4,13 @@ use crate::error::Error;
 use minijinja::value::ValueKind;
 use minijinja::{State, Value};
 
-/// Instructions that a template may take: those of models have a few hundred for each message.
-pub(super) const FUEL: u64 = 2_000_000;
+/// Instructions that a template may take, whatever it is given. Those of models have one to two thousand for a few messages and functions; each
+/// may compare all of the text that was paid for, so that the time grows with the square: 50,000 may take a second or two, two millions hours.
+const FUEL: u64 = 50_000;
+/// Instructions for each value that it is given: those of models have a few hundred for each message, which is four values or more.
+const FUEL_OF_VALUE: u64 = 200;
+/// The most, however much it is given.
+const MOST_FUEL: u64 = 2_000_000;
 /// Bytes that are written for one instruction's fuel, as in what templates have of their own.
 const BYTES_OF_FUEL: usize = 4;
 /// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
@@ -13,6 +18,20 @@ pub(super) const MAX_TEMPLATE: usize = 64 << 10;
 /// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
 /// template, or as all of the fuel, can use; what is not used takes no memory.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
+
+/// What a template may take that is given these values: more for each, and for each byte of text in them.
+pub(super) fn fuel<'v>(given: impl IntoIterator<Item = &'v Value>) -> u64 {
+    let mut fuel = FUEL;
+    for value in given {
+        // Lists and maps that cannot be looked at are those of templates, and these are none.
+        let _ = each_part(value, &mut |part| {
+            let text = part.as_str().map_or(0, str::len) as u64;
+            fuel = fuel.saturating_add(FUEL_OF_VALUE).saturating_add(text);
+            Ok(())
+        });
+    }
+    fuel.min(MOST_FUEL)
+}
 
 /// Fuel for bytes that are written.
 pub(super) fn pay_for_bytes(state: &State<'_, '_>, bytes: usize) -> Result<(), minijinja::Error> {
@@ -76,6 +95,52 @@ mod tests {
     fn endless_templates_end() {
         let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% set c = b %}{% endfor %}{% endfor %}";
         assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
+    }
+
+    /// A few instructions look at long texts: as many as there is fuel for take no longer than a person waits.
+    #[test]
+    fn templates_that_compare_long_texts_end_soon() {
+        let long = "{% set x = 'a' * 700000 ~ 'x' %}{% set y = 'a' * 700000 ~ 'y' %}";
+        let often = "{% for i in range(90000) %}{% for j in range(90000) %}";
+        let end = "{% endfor %}{% endfor %}";
+        let form = "{% set f = '%j' * 100000 %}";
+        for source in [
+            format!("{long}{often}{{% if x == y %}}{{% endif %}}{end}"),
+            format!("{long}{often}{{% if 'b' in x %}}{{% endif %}}{end}"),
+            format!("{long}{often}{{% if x.endswith('aax') %}}{{% endif %}}{end}"),
+            format!("{long}{often}{{% if x[-1] == 'a' %}}{{% endif %}}{end}"),
+            format!(
+                "{long}{{{{ y in [x] * 9000 }}}}{{{{ y in [x] * 9000 }}}}{{{{ y in [x] * 9000 }}}}"
+            ),
+            format!("{form}{often}{{% set x = strftime_now(f) %}}{end}"),
+        ] {
+            let template = ChatTemplate::new(&source, None, None).unwrap();
+            let start = std::time::Instant::now();
+            let _ = template.render(&[], true);
+            let seconds = start.elapsed().as_secs_f32();
+            assert!(seconds < 20.0, "{seconds} s: {source}");
+        }
+    }
+
+    /// A long conversation has what it takes.
+    #[test]
+    fn long_conversations_are_rendered() {
+        let tool = crate::Tool::from_json(
+            r#"{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}"#,
+        )
+        .unwrap();
+        let tools = vec![tool; 128];
+        let (short, long) = ("What now?", "word ".repeat(100_000));
+        let messages: Vec<_> = (0..2000)
+            .map(|at| {
+                let role = if at % 2 == 0 { "user" } else { "assistant" };
+                super::super::Message::new(role, if at == 7 { &long } else { short })
+            })
+            .collect();
+        for template in [ChatTemplate::chatml(), ChatTemplate::llama3()] {
+            let text = template.render_with_tools(&messages, &tools, true).unwrap();
+            assert!(text.len() > long.len() + 2000 * short.len());
+        }
     }
 
     /// Texts that double take fuel by their length.
@@ -154,7 +219,7 @@ mod tests {
             assert!(template.render(&[], true).is_err(), "{make}");
         }
         let parted =
-            "{% set x = 'x' * 50000000 %}{{ range(10000)|list|tojson(separators=('', x)) }}";
+            "{% set x = 'x' * 1000000 %}{{ range(10000)|list|tojson(separators=('', x)) }}";
         let parted = ChatTemplate::new(parted, None, None).unwrap();
         assert!(parted.render(&[], true).is_ok(), "what is not written takes nothing");
         let deep = "{% set ns = namespace(x=[]) %}{% for i in range(90000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x|tojson }}";

@@ -11,10 +11,10 @@ mod source;
 pub use self::arguments::TemplateArguments;
 use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
-use limits::{FUEL, MAX_TEMPLATE, with_stack};
+use limits::{MAX_TEMPLATE, with_stack};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
-use minijinja::{Environment, ErrorKind, Value, context};
+use minijinja::{Environment, ErrorKind, State, Value, context};
 use source::PAID;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -112,7 +112,6 @@ impl ChatTemplate {
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
         environment.set_syntax(syntax.build().map_err(fail)?);
-        environment.set_fuel(Some(FUEL));
         environment.set_unknown_method_callback(python::method);
         environment.add_filter("tojson", json::tojson);
         environment.add_filter("string", python::text);
@@ -132,8 +131,10 @@ impl ChatTemplate {
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_function("strftime_now", |format: &str| {
-            clock::format(format, std::time::SystemTime::now())
+        environment.add_function("strftime_now", |state: &State<'_, '_>, format: &str| {
+            // Three characters become a date of ten, at most.
+            limits::pay_for_bytes(state, format.len().saturating_mul(8))?;
+            Ok::<_, minijinja::Error>(clock::format(format, std::time::SystemTime::now()))
         });
         environment.add_function("dict", python::dict);
         environment.add_function("namespace", python::namespace);
@@ -258,8 +259,11 @@ impl ChatTemplate {
         // Of what transformers passes, this is always there, too.
         let none = context! { documents => () };
         // The last one of a name counts.
-        let others = merge_maps([none, tokens, arguments]);
-        let template = self.environment.get_template("chat").map_err(fail)?;
+        let others = merge_maps([none, tokens, arguments.clone()]);
+        let given = messages.iter().chain(tools.iter().flatten()).chain([&arguments]);
+        let mut environment = self.environment.clone();
+        environment.set_fuel(Some(limits::fuel(given)));
+        let template = environment.get_template("chat").map_err(fail)?;
         with_stack(|| {
             template
                 .render(context! { messages, tools, add_generation_prompt, ..others })

@@ -4,7 +4,7 @@
 //! alternatives of different types, with other values of `const` and `enum`, or objects whose required properties are apart in this way, as those
 //! with a discriminator are. References are followed. What cannot be shown in this way stays as it is.
 
-use super::ONE_SCHEMA;
+use super::parts;
 use serde_json::{Map, Value};
 use std::cell::Cell;
 
@@ -44,31 +44,16 @@ struct Proof<'a> {
 }
 
 impl<'a> Proof<'a> {
-    /// Goes through schemas alone: what has the name of a keyword may be a property, or part of a constant.
     fn visit(&self, schema: &mut Value) -> Result<bool, usize> {
         let Value::Object(fields) = schema else { return Ok(false) };
         let mut changed = false;
         for (key, value) in fields.iter_mut() {
-            match (key.as_str(), value) {
-                (
-                    "properties" | "patternProperties" | "$defs" | "definitions"
-                    | "dependentSchemas",
-                    Value::Object(schemas),
-                ) => {
-                    for schema in schemas.values_mut() {
-                        changed |= self.visit(schema)?;
-                    }
-                }
-                ("allOf" | "anyOf" | "oneOf" | "prefixItems" | "items", Value::Array(schemas)) => {
-                    if key == "oneOf" && schemas.len() > MAX_ALTERNATIVES {
-                        return Err(schemas.len());
-                    }
-                    for schema in schemas {
-                        changed |= self.visit(schema)?;
-                    }
-                }
-                (key, schema) if ONE_SCHEMA.contains(&key) => changed |= self.visit(schema)?,
-                _ => (),
+            let schemas = parts::of_mut(key, value);
+            if key == "oneOf" && schemas.len() > MAX_ALTERNATIVES {
+                return Err(schemas.len());
+            }
+            for schema in schemas {
+                changed |= self.visit(schema)?;
             }
         }
         let are_apart =

@@ -3,7 +3,7 @@
 //! Schemas that all have to hold are put together into one, by who reads them: alternatives of each with alternatives of the others, patterns with
 //! patterns. A few hundred bytes can become billions in this way, and some of it is not counted there. So it is estimated here, from above.
 
-use super::ONE_SCHEMA;
+use super::parts;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,6 +31,8 @@ const NOTES: [&str; 16] = [
     "contentEncoding",
 ];
 
+/// Keywords whose schemas are for the same value.
+const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Patterns that one text has to fit at once: whether any does takes longer for each by several times.
 const PATTERNS: u64 = 8;
 /// Texts within one another that are told apart: what is further in counts for the one that it is within.
@@ -69,8 +71,18 @@ struct Patterns<'a> {
 impl<'a> Patterns<'a> {
     /// The most that a text in it has to fit: what stands for any place may hold for one with a name, too.
     fn most(&self) -> u64 {
+        self.own.max(self.most_within()).saturating_add(self.further)
+    }
+
+    fn most_within(&self) -> u64 {
         let others = self.within.get(&None).map_or(0, Patterns::most);
-        self.own.max(self.most_named.saturating_add(others)).saturating_add(self.further)
+        self.most_named.saturating_add(others)
+    }
+
+    /// The same, without telling apart what is within: there may be much of it, in many places.
+    fn blurred(&self) -> Self {
+        let further = self.most_within().saturating_add(self.further);
+        Patterns { own: self.own, further, ..Patterns::default() }
     }
 
     /// How many values are told apart.
@@ -161,30 +173,86 @@ pub(super) fn of(schema: &Value) -> u64 {
     let mut costs = Costs {
         whole: schema,
         known: BTreeMap::new(),
-        queued: BTreeSet::new(),
-        waiting: Vec::new(),
+        alone: BTreeSet::new(),
+        seen: BTreeMap::new(),
         work: WORK,
     };
-    let mut total = costs.of(schema, false, 0).total();
-    // What is referred to becomes a part of its own once.
-    while let Some(reference) = costs.waiting.pop() {
-        total = total.saturating_add(costs.referred(reference, 0).total());
+    let (references, has_circles) = references(schema);
+    if has_circles {
+        // What is on the way around is known the second time.
+        costs.see(&references);
+        costs.known.clear();
     }
-    total
+    costs.see(&references);
+    let own = costs.of(schema, false, 0).total();
+    // What is referred to becomes a part of its own once.
+    let alone = costs.alone.iter().filter_map(|reference| costs.known.get(reference));
+    alone.fold(own, |total, cost| total.saturating_add(cost.total()))
+}
+
+/// What a schema refers to, and what that refers to: each behind what it refers to itself, but where references lead in circles, and whether any do.
+fn references(whole: &Value) -> (Vec<&str>, bool) {
+    let (mut ordered, mut begun, mut ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    let mut has_circles = false;
+    let mut waiting = vec![(None, named_in(whole))];
+    while let Some((reference, next)) = waiting.last_mut() {
+        match next.pop() {
+            Some(next) if begun.insert(next) => {
+                let schema = target(whole, next);
+                waiting.push((Some(next), schema.map(named_in).unwrap_or_default()));
+            }
+            Some(next) => has_circles |= !ended.contains(next),
+            None => {
+                ordered.extend(*reference);
+                ended.extend(*reference);
+                waiting.pop();
+            }
+        }
+    }
+    (ordered, has_circles)
+}
+
+/// The references in a schema, but those of schemas that are there to be referred to.
+fn named_in(schema: &Value) -> Vec<&str> {
+    let (mut found, mut waiting) = (Vec::new(), vec![schema]);
+    while let Some(schema) = waiting.pop() {
+        let Value::Object(fields) = schema else { continue };
+        found.extend(fields.get("$ref").and_then(Value::as_str));
+        for (key, value) in fields.iter().filter(|(key, _)| !NOTES.contains(&key.as_str())) {
+            waiting.extend(parts::of(key, value).into_iter().map(|(_, schema)| schema));
+        }
+    }
+    found
+}
+
+/// Where a reference leads. What leads elsewhere is refused by who reads the schema.
+fn target<'v>(whole: &'v Value, reference: &str) -> Option<&'v Value> {
+    whole.pointer(reference.strip_prefix('#')?)
 }
 
 struct Costs<'a> {
     whole: &'a Value,
     /// By reference; while one is looked at, it is not counted within itself.
     known: BTreeMap<&'a str, Cost<'a>>,
-    /// References that stand alone somewhere, each once.
-    queued: BTreeSet<&'a str>,
-    /// Those of them that are not counted yet.
-    waiting: Vec<&'a str>,
+    /// References that stand alone somewhere.
+    alone: BTreeSet<&'a str>,
+    /// What texts behind references have to fit: where properties of a name are put together, so is what these refer to.
+    seen: BTreeMap<&'a str, Patterns<'a>>,
     work: usize,
 }
 
 impl<'a> Costs<'a> {
+    /// Looks at all that is referred to.
+    fn see(&mut self, references: &[&'a str]) {
+        for &reference in references {
+            if !self.known.contains_key(reference) {
+                self.referred(reference, 0);
+            }
+            let patterns = self.known.get(reference).map(|cost| cost.patterns.blurred());
+            self.seen.insert(reference, patterns.unwrap_or_default());
+        }
+    }
+
     /// What a schema becomes, be it put together with another or not.
     fn of(&mut self, schema: &'a Value, is_put_together: bool, depth: u32) -> Cost<'a> {
         let Value::Object(fields) = schema else { return Cost::least() };
@@ -198,8 +266,10 @@ impl<'a> Costs<'a> {
         if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
             if is_put_together || !is_alone("$ref") {
                 cost = cost.and(self.referred(reference, depth + 1));
-            } else if self.queued.insert(reference) {
-                self.waiting.push(reference);
+            } else {
+                self.alone.insert(reference);
+                let seen = self.seen.get(reference).cloned().unwrap_or_default();
+                cost.patterns = cost.patterns.joined(seen, u64::saturating_add);
             }
         }
         let is_one = parts.len() == 1 && is_alone("allOf");
@@ -230,18 +300,11 @@ impl<'a> Costs<'a> {
             cost.patterns.put(name, part.patterns, u64::max);
         };
         for (key, value) in fields {
-            match (key.as_str(), value) {
-                ("properties", Value::Object(all)) => {
-                    all.iter().for_each(|(name, schema)| add(self, Some(name), schema));
-                }
-                ("patternProperties" | "dependentSchemas", Value::Object(all)) => {
-                    all.values().for_each(|schema| add(self, None, schema));
-                }
-                ("prefixItems" | "items", Value::Array(all)) => {
-                    all.iter().for_each(|schema| add(self, None, schema));
-                }
-                (key, schema) if ONE_SCHEMA.contains(&key) => add(self, None, schema),
-                _ => {}
+            if NOTES.contains(&key.as_str()) || ALTERNATIVES.contains(&key.as_str()) {
+                continue;
+            }
+            for (name, schema) in parts::of(key, value) {
+                add(self, name.filter(|_| key == "properties"), schema);
             }
         }
         if let Some(Value::Object(all)) = fields.get("patternProperties") {
@@ -266,8 +329,7 @@ impl<'a> Costs<'a> {
             return cost.clone();
         }
         self.known.insert(reference, Cost::least());
-        // What leads elsewhere is refused by who reads the schema.
-        let schema = reference.strip_prefix('#').and_then(|path| self.whole.pointer(path));
+        let schema = target(self.whole, reference);
         let cost = schema.map_or(Cost::least(), |schema| self.of(schema, true, depth));
         self.known.insert(reference, cost.clone());
         cost
@@ -416,6 +478,38 @@ mod tests {
             (0..10_000).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
         defs.insert("d10000".into(), pattern(0));
         of(&json!({"prefixItems": first, "$defs": defs}));
+        // Behind references, as the whole of a property's schema: the same ones once for all that is put together, others as often as they are.
+        let behind = |part: &dyn Fn(usize, Value) -> Value, circle: bool| {
+            let name = |at: usize| json!({"$ref": format!("#/$defs/p{at}")});
+            let more = |at: usize| if circle { json!({"items": name(at)}) } else { json!({}) };
+            let defs: Map<String, Value> = (0..14)
+                .map(|at| (format!("p{at}"), json!({"allOf": [pattern(at), more(at)]})))
+                .collect();
+            let all: Vec<Value> = (0..14).map(|at| part(at, name(at))).collect();
+            of(&json!({"allOf": all, "$defs": defs}))
+        };
+        for circle in [false, true] {
+            assert!(behind(&|_, part| json!({"properties": {"a": part}}), circle) > MOST);
+            assert!(behind(&|_, part| json!({"items": {"items": part}}), circle) > MOST);
+            let own = |at: usize, part| json!({"properties": {format!("a{at}"): part}});
+            assert!(behind(&own, circle) < 1000);
+        }
+        // Around a circle: what refers to the pattern is looked at before it.
+        let mut defs: Map<String, Value> = (0..14)
+            .flat_map(|at| {
+                let back = json!({"items": {"$ref": format!("#/$defs/b{at}")}});
+                let one = json!({"anyOf": [pattern(at), back]});
+                let other = json!({"properties": {"p": {"$ref": format!("#/$defs/a{at}")}}});
+                [(format!("a{at}"), one), (format!("b{at}"), other)]
+            })
+            .collect();
+        let refer = |name: &str, at: usize| json!({"$ref": format!("#/$defs/{name}{at}")});
+        let ways: Vec<Value> = (0..14).map(|at| refer("a", at)).collect();
+        let all: Vec<Value> = (0..14).map(|at| json!({"items": refer("b", at)})).collect();
+        defs.insert("all".into(), json!({"allOf": all}));
+        let around =
+            json!({"prefixItems": ways, "contains": {"$ref": "#/$defs/all"}, "$defs": defs});
+        assert!(of(&around) > MOST);
         // Deeper than there is stack for.
         assert!(of(&chain(50_000, &twice)) > MOST);
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}}});

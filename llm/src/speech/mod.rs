@@ -1,5 +1,7 @@
 //! Speech: sounds, what is computed of them for models, and programs that write down what is said.
 
+#[cfg(feature = "sounds")]
+mod compressed;
 mod mel;
 mod sound;
 mod tokens;

@@ -7,7 +7,7 @@ use std::path::Path;
 /// Longer files than a few hours are something else.
 const MAX_BYTES: u64 = 2 << 30;
 /// So are sounds of more seconds, however few bytes they take: at another rate, they would take many times as many.
-const MAX_SECONDS: u64 = 12 * 60 * 60;
+pub(super) const MAX_SECONDS: u64 = 12 * 60 * 60;
 /// Samples in a second.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
 
@@ -32,7 +32,7 @@ impl Sound {
         }
     }
 
-    /// Reads a WAV file. Several channels become their mean.
+    /// Reads a file as [`Sound::from_bytes`] does.
     ///
     /// # Errors
     /// The file cannot be read, or is not such a file.
@@ -44,7 +44,20 @@ impl Sound {
             let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
             return Err(damaged(message));
         }
-        Sound::from_wav(&std::fs::read(path).map_err(fail)?)
+        Sound::from_bytes(&std::fs::read(path).map_err(fail)?)
+    }
+
+    /// A sound of a file in memory: WAV, and with the feature `sounds` FLAC and MP3, too, told apart by their first bytes. Several channels become
+    /// their mean.
+    ///
+    /// # Errors
+    /// The bytes are not such a file.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        #[cfg(feature = "sounds")]
+        if !is_wav(bytes) {
+            return super::compressed::decode(bytes);
+        }
+        Sound::from_wav(bytes)
     }
 
     /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8 bits of telephones (G.711's two laws); also in the
@@ -53,8 +66,8 @@ impl Sound {
     /// # Errors
     /// The bytes are not such a file.
     pub fn from_wav(bytes: &[u8]) -> Result<Self, Error> {
-        let mut rest = match (bytes.get(..4), bytes.get(8..12), bytes.get(12..)) {
-            (Some(b"RIFF" | b"RF64" | b"BW64"), Some(b"WAVE"), Some(rest)) => rest,
+        let mut rest = match bytes.get(12..) {
+            Some(rest) if is_wav(bytes) => rest,
             _ => return Err(damaged("the file is no WAV file: sounds are taken as WAV")),
         };
         let (mut format, mut samples) = (None, None);
@@ -128,6 +141,10 @@ impl Sound {
         });
         Sound::new(rate, samples.collect())
     }
+}
+
+fn is_wav(bytes: &[u8]) -> bool {
+    matches!(bytes.get(..4), Some(b"RIFF" | b"RF64" | b"BW64")) && bytes.get(8..12) == Some(b"WAVE")
 }
 
 /// How a sample is written.
@@ -232,7 +249,7 @@ fn size(bytes: &[u8]) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn damaged(message: impl Into<String>) -> Error {
+pub(super) fn damaged(message: impl Into<String>) -> Error {
     Error::Sound { message: message.into() }
 }
 

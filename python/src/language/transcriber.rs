@@ -51,7 +51,7 @@ impl Transcriber {
         self.stop.stop();
     }
 
-    /// Writes down what is said in a WAV file, or in samples at a rate.
+    /// Writes down what is said in a WAV, FLAC or MP3 file, or in samples at a rate.
     fn transcribe<'py>(
         &self,
         py: Python<'py>,
@@ -69,7 +69,7 @@ impl Transcriber {
                 llm::Sound::new(rate, samples.map_err(Failure::from)?)
             }
             None => match sound.extract()? {
-                Source::Bytes(bytes) => llm::Sound::from_wav(&bytes),
+                Source::Bytes(bytes) => llm::Sound::from_bytes(&bytes),
                 Source::Path(path) => llm::Sound::load(path),
             },
         };
