@@ -12,11 +12,11 @@ mod common;
 #[path = "../common/vulkan.rs"]
 mod device;
 mod fixtures;
+mod layers;
 mod limits;
 mod names;
 mod portable;
 mod processors;
-mod layers;
 mod replay;
 mod rewritten;
 mod shapes;
