@@ -25,7 +25,7 @@ fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     let (count, inner) = (input.size(dim), input.sizes.iter().skip(dim + 1).product::<usize>());
     let push =
         ScanPush { numel: u32_of(out.numel())?, count: u32_of(count)?, inner: u32_of(inner)? };
-    let by_line = inner.is_multiple_of(4) && !e.varies();
+    let by_line = inner.is_multiple_of(4) && !e.is_of_varying_shapes();
     let pipeline = Scan { function, input: input.element, output: out.element, by_line };
     let elements = if by_line { out.numel() / count.max(1) } else { out.numel() };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, elements)

@@ -507,7 +507,8 @@ fn gather_merged(
         push.strides[slot] = i32::try_from(strides[0])
             .map_err(|_| Error::unsupported("a stride beyond 2^31 elements"))?;
     }
-    let by_four = !e.varies() && is_by_four(dims, base);
+    let fixed = !e.varies() && !e.is_of_varying_shapes();
+    let by_four = fixed && is_by_four(dims, base);
     let pipeline = Gather { input: input.element, output: out.element, contiguous, by_four };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }

@@ -27,6 +27,11 @@ pub(super) fn share(graph: &mut Graph<'_>) {
         let Some(Value::List(items)) = graph.values.get(list) else { continue };
         let Some(first) = items.first().copied() else { continue };
         let items = items.clone();
+        // What is joined without a conversion alone: what others make of it is the same then.
+        let of = |id| graph.tensor(id).map(|tensor| tensor.scalar_type);
+        if items.iter().any(|item| of(*item).is_none() || of(*item) != of(out)) {
+            continue;
+        }
         if let Some((before, made)) = latest.get(&(first, dim))
             && before.len() > 1
             && let Some(rest) = items.strip_prefix(&before[..])
