@@ -84,6 +84,14 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     uses
 }
 
+/// Whether each value is made once at most. Where a file has several calls make one, the last one counts: passes that look back would have to know which.
+fn each_is_made_once(graph: &Graph<'_>) -> bool {
+    let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
+    let mut results =
+        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
+    results.all(|out| made.insert(*out))
+}
+
 /// Takes calls out of the graph, by their places.
 fn remove(graph: &mut Graph<'_>, gone: &HashSet<usize>) {
     let mut places = 0..;

@@ -435,7 +435,8 @@ fn is_data_dependent(graph: &Graph<'_>, node: &Node) -> bool {
     }
 }
 
-fn has_mask(graph: &Graph<'_>, list: ValueId) -> bool {
+/// Whether a list of indices has masks, which select as many elements as are true.
+pub(crate) fn has_mask(graph: &Graph<'_>, list: ValueId) -> bool {
     let Some(Value::List(items)) = graph.values.get(list) else { return false };
     items.iter().any(|item| match graph.values.get(*item) {
         Some(Value::Tensor(tensor)) => {

@@ -43,7 +43,7 @@ RUN_OUT(6, next_cell, CELL_OUT)
 
 // Invocations of a team.
 const uint TEAM = 32;
-// Elements of the state that a workgroup takes, as RecurrentStep::ELEMENTS says: it is of as many teams.
+// Elements of the state that a workgroup takes: it is of as many teams, 256 invocations in all, as the catalogue says.
 const uint ELEMENTS = 8;
 // Invocations that add up the parts of a sum, before one adds up what they make.
 const uint ADDERS = 8;

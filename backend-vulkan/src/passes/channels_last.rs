@@ -4,7 +4,7 @@
 //! convolution took. Where convolution and sum work with channels last, too, no permutation is left between one block and the next.
 
 use super::places::drop_unused;
-use super::uses;
+use super::{each_is_made_once, uses};
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -15,11 +15,9 @@ const TO_FIRST: [i64; 4] = [0, 3, 1, 2];
 
 /// Rewrites the graph, if fewer permutations are left then.
 pub(super) fn run(graph: &mut Graph<'_>) {
-    let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
-    let mut results =
-        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
-    // Where a file has several calls make one value, the last one counts: which that is would have to be known of each order.
-    if !results.all(|out| made.insert(*out)) {
+    // What is written in place is not what its permutation was: neither may stand in for the other.
+    let writes = graph.nodes.iter().any(|node| node.operator.writes_arguments());
+    if writes || !each_is_made_once(graph) {
         return;
     }
     let wanted: HashSet<ValueId> =
@@ -118,10 +116,6 @@ struct Rewrite {
 
 impl Rewrite {
     fn call(&mut self, graph: &mut Graph<'_>, mut node: Node) {
-        if node.operator.writes_arguments() {
-            // What was there in the other order may not be what it was.
-            self.last.clear();
-        }
         for id in &mut node.args {
             *id = self.renamed.get(id).copied().unwrap_or(*id);
         }
@@ -189,7 +183,11 @@ impl Rewrite {
             } else {
                 let is_of_channels =
                     matches!(tensor.sizes[..], [1, own, 1, 1] | [own, 1, 1] if own == channels);
-                tensor.data.as_ref().filter(|_| is_of_channels)?;
+                let bytes = channels.checked_mul(element_of(tensor.scalar_type).ok()?.size());
+                let whole = tensor.data.as_ref().map(|data| data.len()) == bytes;
+                let changes = tensor.changes != Some(false)
+                    || graph.updates.iter().any(|(_, old)| old == slot);
+                (is_of_channels && whole && !changes).then_some(())?;
                 let tensor = Tensor { sizes: vec![channels], ..tensor.clone() };
                 graph.values.push(Value::Tensor(tensor));
                 *slot = graph.values.len() - 1;
@@ -231,4 +229,108 @@ fn tensor_last(graph: &mut Graph<'_>, id: ValueId) -> Option<ValueId> {
     let tensor = Tensor { scalar_type, host_type, sizes, dynamic, data, changes };
     graph.values.push(Value::Tensor(tensor));
     Some(graph.values.len() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet_core::ScalarType;
+
+    /// The graph's last values: the convolution's weights and its settings, and both orders.
+    const FIRST_OF_OTHERS: ValueId = 20;
+    const WEIGHT: ValueId = FIRST_OF_OTHERS;
+    const TO: ValueId = FIRST_OF_OTHERS + 6;
+    const BACK: ValueId = FIRST_OF_OTHERS + 7;
+
+    /// Calls over tensors of four channels, 0 to 19, those of `last` with channels last; value 0 is the input.
+    fn graph(nodes: Vec<Node>, last: &[ValueId], outputs: &[ValueId]) -> Graph<'static> {
+        let tensor = |sizes: Vec<usize>, data: Option<Vec<u8>>| {
+            let (scalar_type, data) = (ScalarType::Float, data.map(Into::into));
+            let (host_type, dynamic, changes) = (scalar_type, false, Some(false));
+            Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
+        };
+        let picture = |id| match last.contains(&id) {
+            true => tensor(vec![1, 5, 6, 4], None),
+            false => tensor(vec![1, 4, 5, 6], None),
+        };
+        let mut values: Vec<Value<'static>> = (0..FIRST_OF_OTHERS).map(picture).collect();
+        values.extend([
+            tensor(vec![4, 1, 3, 3], Some(vec![0; 4 * 9 * 4])),
+            Value::None,
+            Value::IntList(vec![1, 1]),
+            Value::Bool(false),
+            Value::IntList(vec![0, 0]),
+            Value::Int(4),
+            Value::IntList(TO_LAST.to_vec()),
+            Value::IntList(TO_FIRST.to_vec()),
+            Value::Int(1),
+        ]);
+        Graph { values, nodes, inputs: vec![0], outputs: outputs.to_vec(), ..Graph::default() }
+    }
+
+    fn convolution(input: ValueId, out: ValueId) -> Node {
+        let [none, ones, no, zeros, groups] = [1, 2, 3, 4, 5].map(|at| WEIGHT + at);
+        let args = vec![input, WEIGHT, none, ones, ones, ones, no, zeros, groups, out];
+        Node::new(Operator::CONVOLUTION, args)
+    }
+
+    fn permute(input: ValueId, order: ValueId, out: ValueId) -> Node {
+        Node::new(Operator::PERMUTE_COPY, vec![input, order, out])
+    }
+
+    fn add(a: ValueId, b: ValueId, out: ValueId) -> Node {
+        Node::new(Operator::ADD_TENSOR, vec![a, b, BACK + 1, out])
+    }
+
+    fn operators(mut graph: Graph<'_>) -> Vec<Operator> {
+        run(&mut graph);
+        graph.nodes.iter().map(|node| node.operator).collect()
+    }
+
+    /// Two blocks: `x + back(neg(to(convolve(x))))`.
+    fn blocks() -> Vec<Node> {
+        let block = |x: ValueId, first: ValueId| {
+            let [made, there, negative, back, sum] = [0, 1, 2, 3, 4].map(|at| first + at);
+            let neg = Node::new(Operator::NEG, vec![there, negative]);
+            let way = [convolution(x, made), permute(made, TO, there), neg];
+            way.into_iter().chain([permute(negative, BACK, back), add(back, x, sum)])
+        };
+        block(0, 1).chain(block(5, 6)).collect()
+    }
+
+    const LAST: &[ValueId] = &[2, 3, 7, 8];
+
+    #[test]
+    fn blocks_take_and_give_channels_last() {
+        use Operator as O;
+        let (last, permute) = (O::DEPTHWISE_LAST, O::PERMUTE_COPY);
+        let block = [last, O::NEG, O::ADD_TENSOR];
+        let expected = [&[permute][..], &block, &block, &[permute]].concat();
+        assert_eq!(operators(graph(blocks(), LAST, &[10])), expected);
+    }
+
+    #[test]
+    fn what_is_asked_for_by_name_is_there() {
+        // What the first block permutes is an output, too.
+        let mut graph = graph(blocks(), LAST, &[10, 2]);
+        run(&mut graph);
+        let made: Vec<ValueId> =
+            graph.nodes.iter().filter_map(|it| it.args.last().copied()).collect();
+        assert!([10, 2].iter().all(|out| made.contains(out)), "{made:?}");
+    }
+
+    #[test]
+    fn where_no_permutation_goes_all_stays() {
+        let same = |nodes: Vec<Node>, outputs: &[ValueId]| {
+            let before: Vec<Operator> = nodes.iter().map(|node| node.operator).collect();
+            assert_eq!(operators(graph(nodes, LAST, outputs)), before);
+        };
+        // Nothing behind is permuted back; others take the convolution's result.
+        same(vec![convolution(0, 1), permute(1, TO, 2)], &[2]);
+        same(vec![convolution(0, 1), permute(1, TO, 2), add(1, 1, 4)], &[2, 4]);
+        // What is written in place is not what was permuted.
+        let mut nodes = blocks();
+        nodes.push(Node::new(Operator::COPY_ATEN, vec![5, 4, BACK + 1, 11]));
+        same(nodes, &[10]);
+    }
 }

@@ -4,7 +4,7 @@
 //! the next. What computes element by element in between does so in either order. So each value is there twice at first, once in each order,
 //! and what nobody takes goes.
 
-use super::uses;
+use super::{each_is_made_once, uses};
 use crate::derived::GROUP;
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
@@ -15,12 +15,7 @@ use torchlet_graph::operators::Operator;
 /// Has the convolutions that are `suited` take and give codes with channels beside each other, and what is between them, too, as far as no tensor has
 /// more bytes than `most`.
 pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
-    // Where a file has several calls make one value, the last one counts: which that is would have to be known of each order.
-    let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
-    let mut results =
-        graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
-    if !results.all(|out| made.insert(*out)) || !graph.nodes.iter().any(|node| suited(graph, node))
-    {
+    if !each_is_made_once(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
         return;
     }
     let mut twice = Twice { most, ..Twice::default() };

@@ -3,12 +3,16 @@
 //! In DenseNet and its like, each layer takes what all before it made, joined once more. Where each is a part of the next, what layers make is
 //! written into the last of them, and is not copied at all ([`give_part`](crate::encoder::Encoder::give_part)).
 
+use super::each_is_made_once;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// Has each concatenation that begins with all of another's tensors, along the same dimension, begin with what that made.
 pub(super) fn share(graph: &mut Graph<'_>) {
+    if !each_is_made_once(graph) {
+        return;
+    }
     // The latest concatenation that begins with a tensor, along a dimension: its list, and what it made.
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
     for place in 0..graph.nodes.len() {

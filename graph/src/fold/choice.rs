@@ -1,13 +1,14 @@
 //! Which calls are computed beforehand.
 
 use super::bytes_of;
+use crate::emit::has_mask;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use crate::partition::arguments;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
-use torchlet_core::{Registry, ScalarType};
+use torchlet_core::Registry;
 
 /// How much larger results may be than the constants that they are made of.
 const GROWTH: usize = 4;
@@ -38,7 +39,7 @@ pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operato
         let (inputs, results) = arguments(graph, node);
         let Some(bytes) = known_bytes(graph, &sources, &inputs) else { continue };
         let moved = sizes(graph, inputs.iter().chain(&results));
-        let is_left = left.contains(&node.operator) || !is_simple(graph, node, &inputs, registry);
+        let is_left = left.contains(&node.operator) || !is_simple(graph, node, registry);
         if is_left || results.iter().any(|id| kept.contains(id)) || moved > work {
             continue;
         }
@@ -132,16 +133,13 @@ fn sizes<'i>(graph: &Graph<'_>, ids: impl Iterator<Item = &'i ValueId>) -> usize
 }
 
 /// Whether a call takes about as many steps as it has elements, gives the same each time, and has a kernel.
-fn is_simple(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], registry: &Registry<'_>) -> bool {
+fn is_simple(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
     let has_kernel = node.operator.instruction().is_some_and(|name| registry.has_operator(name));
     // Polynomials take as many steps for each element as their order says.
     let is_polynomial = node.operator.name().contains("_polynomial_");
-    // Truth values say by how many of them are true how large a result is.
+    // Masks say by how many of their elements are true how large a result is.
     let selects = node.operator == Operator::INDEX_TENSOR
-        && inputs
-            .iter()
-            .filter_map(|id| graph.tensor(*id))
-            .any(|it| it.scalar_type == ScalarType::Bool);
+        && node.args.get(1).is_none_or(|list| has_mask(graph, *list));
     has_kernel
         && !selects
         && !node.operator.writes_arguments()

@@ -107,3 +107,36 @@ fn kernels_that_fail_leave_everything() {
     assert_eq!(run(&mut graph, &registry()), Ok(0));
     assert_eq!(graph.nodes.len(), 3);
 }
+
+/// A constant of four numbers, of which a constant of another type chooses some.
+fn chosen(scalar_type: ScalarType, indices: &[u8], count: usize) -> Graph<'static> {
+    let numbers = [1f32, 2.0, 3.0, 4.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+    let values = vec![
+        tensor(&[4], ScalarType::Float, Some(numbers)),
+        tensor(&[indices.len() / scalar_type.size()], scalar_type, Some(indices.to_vec())),
+        Value::List(vec![1]),
+        tensor(&[count], ScalarType::Float, None),
+        tensor(&[count], ScalarType::Float, None),
+        tensor(&[count], ScalarType::Float, None),
+        Value::Int(1),
+    ];
+    let nodes = vec![
+        Node::new(Operator::INDEX_TENSOR, vec![0, 2, 3]),
+        Node::new(Operator::ADD_TENSOR, vec![3, 4, 6, 5]),
+    ];
+    Graph { values, nodes, inputs: vec![4], outputs: vec![5], ..Graph::default() }
+}
+
+#[test]
+fn what_places_choose_is_constant_and_what_masks_choose_is_not() {
+    let places: Vec<u8> = [3i64, 0].iter().flat_map(|place| place.to_le_bytes()).collect();
+    let mut graph = chosen(ScalarType::Long, &places, 2);
+    assert_eq!(run(&mut graph, &registry()), Ok(1));
+    let expected: Vec<u8> = [4f32, 1.0].iter().flat_map(|number| number.to_le_bytes()).collect();
+    assert_eq!(data(&graph, 3), Some(&expected[..]));
+    for mask in [ScalarType::Bool, ScalarType::Byte] {
+        let mut graph = chosen(mask, &[0, 1, 1, 0], 4);
+        assert_eq!(run(&mut graph, &registry()), Ok(0), "{mask:?}");
+        assert_eq!(data(&graph, 3), None);
+    }
+}

@@ -102,6 +102,7 @@ fn source(
     let sizes = rewriter.sizes(id)?.to_vec();
     if matches!(maker.operator, Operator::INDEX_SELECT | Operator::INDEX_TENSOR)
         && rewriter.uses(id) == 1
+        && rewriter.has_fixed_shapes()
     {
         let (operator, mut args) = (maker.operator, inputs(maker).to_vec());
         let slot = args.first_mut()?;

@@ -237,7 +237,6 @@ def ends() -> Iterator[Case]:
     yield case("cumprod_of_lines", lambda x: torch.cumprod(x, 0), (values(f32, 11, 3, 4),))
 
 
-
 FAMILIES = {
     "ends": ends,
     "special_limits": limits,

@@ -625,8 +625,8 @@ def recurrent() -> Iterator[Delegated]:
     rows = Dim("rows", min=1, max=5)
     grown = [(values(f32, 3, n, 4), values(f32, 1, n, 8), values(f32, 1, n, 8)) for n in (5, 2, 1)]
     yield case("rows", Recurrent(nn.LSTM(4, 8), given=True), *grown, dynamic=({1: rows}, ({1: rows}, {1: rows})))
-    # States of which several workgroups compute a step; of the second, the last alone is taken.
-    wide = case("steps", Recurrent(nn.LSTM(4, 116), last=True), (sequence,))
+    # States of which several workgroups compute a step, from either end; of the second, the last alone is taken.
+    wide = case("steps", Recurrent(nn.LSTM(4, 120, bidirectional=True), last=True), (sequence,))
     yield list(halved([wide]))[-1]
     yield case("gates_steps", Recurrent(nn.GRU(4, 132), states=False, last=True), (sequence,))
 

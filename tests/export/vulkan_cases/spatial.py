@@ -276,7 +276,17 @@ class Dense(nn.Module):
         return torch.cat(made, 1).exp()
 
 
+class Gaps(nn.Module):
+    """Parts of rows, with so few elements between them that four neighbours are of two rows, or just not."""
+
+    def forward(self, a, b, c):
+        joined = torch.cat([a, b], 1), torch.cat([a, c], 1), torch.cat([c, a, b], 1), torch.cat([b, b, c], 1)
+        return tuple(each.neg() for each in joined)
+
+
 def dense() -> Iterator[Delegated]:
+    parts = [values(f32, 7, count, 1) for count in (1, 2, 3)]
+    yield from halved([case("gaps", Gaps(), tuple(parts)), case("odd_gaps", Gaps(), tuple(values(f32, 5, count, 3) for count in (1, 2, 4)))])
     yield from halved([case("layers", Dense(), (values(f32, 1, 4, 8, 8),))])
 
 
