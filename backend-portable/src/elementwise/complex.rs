@@ -354,7 +354,7 @@ fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
     // Half of the length and of the real part, times an even power of two: the least numbers are normal then, the sum of the largest is finite.
     let is_small = a.abs() < C::real(1.0) && b.abs() < C::real(1.0);
     let (scale, back) = match is_small {
-        true => (C::real(2f64.powi(53)), C::real(0.5f64.powi(27))),
+        true => (C::real((1u64 << 53) as f64), C::real(1.0 / (1u64 << 27) as f64)),
         false => (C::real(0.125), C::real(2.0)),
     };
     let root = (length(a * scale, b * scale) + a.abs() * scale).sqrt() * back;
@@ -418,6 +418,7 @@ macro_rules! with_complex {
 pub(crate) use with_complex;
 
 #[cfg(test)]
+#[allow(clippy::approx_constant, reason = "numbers as PyTorch writes them")]
 mod tests {
     use super::*;
 
