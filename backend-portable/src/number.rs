@@ -23,6 +23,11 @@ pub(crate) trait Number: Element {
     fn from_f64(value: f64) -> Self;
     /// From `i64`: integers keep the low bits, bool is "not zero".
     fn from_i64(value: i64) -> Self;
+    /// From `u64`, likewise.
+    #[inline(always)]
+    fn from_u64(value: u64) -> Self {
+        Self::from_i64(value as i64)
+    }
     /// [`to_f32`](Self::to_f32) of a slice, as far as the shorter reaches.
     #[inline(always)]
     fn all_to_f32(values: &[Self], out: &mut [f32]) {
@@ -123,6 +128,8 @@ macro_rules! floats {
             fn from_f64(value: f64) -> Self { value as $t }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { value as $t }
+            #[inline(always)]
+            fn from_u64(value: u64) -> Self { value as $t }
         }
     )*};
 }
@@ -146,6 +153,8 @@ macro_rules! narrow_floats {
             }
             #[inline(always)]
             fn from_i64(value: i64) -> Self { <$t>::from_f32(value as f32) }
+            #[inline(always)]
+            fn from_u64(value: u64) -> Self { <$t>::from_f32(value as f32) }
             // On slices `half` uses the instructions of the processor, if it has them.
             fn all_to_f32(values: &[Self], out: &mut [f32]) {
                 let len = values.len().min(out.len());
@@ -284,7 +293,7 @@ impl Compute for u64 {
     }
     #[inline(always)]
     fn to<T: Number>(self) -> T {
-        T::from_i64(self as i64)
+        T::from_u64(self)
     }
     fn of_scalar(scalar: Scalar) -> u64 {
         scalar.to_i64() as u64
@@ -530,5 +539,19 @@ mod tests {
         assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-40)).to_f64(), 1.0);
         let tie = 1.0 + 2f64.powi(-8);
         assert_eq!(<bf16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0078125);
+    }
+
+    /// Values of `torch.tensor([2**63 + 2**40, 2**64 - 1, 2**63], dtype=uint64).to(dtype)`: none is negative.
+    #[test]
+    fn large_unsigned_numbers_become_floats_as_in_pytorch() {
+        let values = [(1u64 << 63) + (1 << 40), u64::MAX, 1 << 63];
+        let expected = [9_223_373_136_366_403_584.0, 18_446_744_073_709_551_616.0, 2f64.powi(63)];
+        assert_eq!(values.map(|value| value.to::<f32>()), expected.map(|value| value as f32));
+        assert_eq!(values.map(|value| value.to::<f64>()), expected);
+        assert_eq!(values.map(|value| value.to::<f16>()), [f16::INFINITY; 3]);
+        let low = 2f32.powi(63);
+        assert_eq!(values.map(|value| value.to::<bf16>().to_f32()), [low, 2.0 * low, low]);
+        assert_eq!(values.map(|value| value.to::<u64>()), values);
+        assert_eq!(values.map(|value| value.to::<i8>()), [0, -1, 0]);
     }
 }

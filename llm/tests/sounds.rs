@@ -44,8 +44,95 @@ fn notes_are_no_sound() {
     for case in cases() {
         let plain = bytes(&case);
         let noted = [&tag[..], &plain].concat();
-        assert_eq!(Sound::from_bytes(&noted).unwrap(), Sound::from_bytes(&plain).unwrap());
+        let expected = Sound::from_bytes(&plain).unwrap();
+        assert_eq!(Sound::from_bytes(&noted).unwrap(), expected);
+        let noted = [&plain[..], b"TAG", &[0; 125]].concat();
+        assert_eq!(Sound::from_bytes(&noted).unwrap(), expected, "{}", case["file"]);
     }
+    // A file that was written as it came does not say how many samples it has.
+    let open = [&Flac::new(0, 1, 16).file(&[5, 6])[..], b"TAG", &[0; 125]].concat();
+    assert_eq!(Sound::from_bytes(&open).unwrap().samples().len(), 2 * Flac::BLOCK);
+}
+
+/// FLAC files of blocks that are one number throughout.
+struct Flac {
+    /// What the file says of itself.
+    samples: u64,
+    bits: u8,
+    channels: u8,
+    rate: u64,
+}
+
+impl Flac {
+    const BLOCK: usize = 65_535;
+
+    fn new(samples: u64, channels: u8, bits: u8) -> Self {
+        Flac { samples, bits, channels, rate: 48_000 }
+    }
+
+    /// A block of 16 bits for each value, up to the 128th.
+    fn file(&self, values: &[i16]) -> Vec<u8> {
+        let mut file = b"fLaC\x80\0\0\x22".to_vec();
+        file.extend([0xff; 4]);
+        file.extend([0; 6]);
+        let rest = self.rate << 44
+            | u64::from(self.channels - 1) << 41
+            | u64::from(self.bits - 1) << 36
+            | self.samples;
+        file.extend(rest.to_be_bytes());
+        file.extend([0; 16]);
+        for (at, value) in values.iter().enumerate() {
+            let mut frame =
+                vec![0xff, 0xf8, 0x70, (self.channels - 1) << 4 | 0b1000, at as u8 % 128];
+            frame.extend((Flac::BLOCK as u16 - 1).to_be_bytes());
+            frame.push(checksum(&frame, 8, 0x07) as u8);
+            for _ in 0..self.channels {
+                frame.push(0);
+                frame.extend(value.to_be_bytes());
+            }
+            frame.extend(checksum(&frame, 16, 0x8005).to_be_bytes());
+            file.extend(frame);
+        }
+        file
+    }
+}
+
+/// What FLAC has behind heads (8 bits) and blocks (16).
+fn checksum(bytes: &[u8], bits: u32, polynomial: u16) -> u16 {
+    let shift = 16 - bits;
+    let of_byte = |sum: u16, byte: &u8| {
+        (0..8).fold(sum ^ u16::from(*byte) << 8, |sum, _| match sum & 0x8000 {
+            0 => sum << 1,
+            _ => sum << 1 ^ polynomial << shift,
+        })
+    };
+    bytes.iter().fold(0, of_byte) >> shift
+}
+
+/// A few bytes stand for as many samples as a block can have.
+#[test]
+fn sounds_that_are_too_long_are_refused() {
+    let sound = Sound::from_bytes(&Flac::new(70_000, 2, 16).file(&[i16::MIN, 0x4000])).unwrap();
+    assert_eq!((sound.rate(), sound.samples().len()), (48_000, 70_000));
+    assert_eq!(sound.samples()[..Flac::BLOCK], [-1.0; Flac::BLOCK]);
+    assert_eq!(sound.samples()[Flac::BLOCK..], [0.5; 70_000 - Flac::BLOCK]);
+    // 16 bits, where the file says that there are 8.
+    let loud = Sound::from_bytes(&Flac::new(0, 1, 8).file(&[i16::MAX, 0x40])).unwrap();
+    assert_eq!((loud.samples()[0], loud.samples()[Flac::BLOCK]), (1.0, 0.5));
+    // 12 hours of 1000 samples a second.
+    let slow = Flac { rate: 1000, ..Flac::new(0, 1, 16) }.file(&[1; 660]);
+    assert!(slow.len() < 10_000);
+    let error = Sound::from_bytes(&slow).unwrap_err().to_string();
+    assert!(error.contains("more than 43200000 samples"), "{error}");
+    if cfg!(debug_assertions) {
+        // As many as there may be at any rate take minutes.
+        return;
+    }
+    // 2^27 samples of eight channels are as many as there may be: no more than 2048 blocks.
+    let long = Flac::new(0, 8, 16).file(&vec![1; 2049]);
+    assert!(long.len() < 80_000);
+    let error = Sound::from_bytes(&long).unwrap_err().to_string();
+    assert!(error.contains("more than 134217728 samples"), "{error}");
 }
 
 #[test]

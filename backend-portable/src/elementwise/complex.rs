@@ -335,23 +335,54 @@ pub(super) fn exp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 pub(super) fn sqrt<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| {
-        let (zero, half) = (C::default(), C::real(0.5));
-        if a == zero && b == zero {
-            return [zero, b];
-        }
-        if b.abs() == C::real(f64::INFINITY) {
-            return [b.abs(), b];
-        }
-        // Halved first, so that the sum does not overflow.
-        let root = (length(a * half, b * half) + a.abs() * half).sqrt();
-        let other = b * half / root;
-        if a < zero { [other.abs(), root.copysign(b)] } else { [root, other] }
-    })
+    map::<C, 1>(ctx, [0], 1, &|[a]| root(a))
 }
 
 pub(super) fn ln<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [length(a, b).ln(), b.atan2(a)])
+    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [ln_length(a, b), b.atan2(a)])
+}
+
+/// The square root whose real part is not negative.
+fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
+    let zero = C::default();
+    if a == zero && b == zero {
+        return [zero, b];
+    }
+    if b.abs() == C::real(f64::INFINITY) {
+        return [b.abs(), b];
+    }
+    // Half of the length and of the real part, times an even power of two: the least numbers are normal then, the sum of the largest is finite.
+    let is_small = a.abs() < C::real(1.0) && b.abs() < C::real(1.0);
+    let (scale, back) = match is_small {
+        true => (C::real((1u64 << 53) as f64), C::real(1.0 / (1u64 << 27) as f64)),
+        false => (C::real(0.125), C::real(2.0)),
+    };
+    let root = (length(a * scale, b * scale) + a.abs() * scale).sqrt() * back;
+    let other = b / root * C::real(0.5);
+    if a < zero { [other.abs(), root.copysign(b)] } else { [root, other] }
+}
+
+/// The logarithm of the length, which may itself be too large for its type.
+fn ln_length<C: Real>(a: C, b: C) -> C {
+    let (one, half) = (C::real(1.0), C::real(0.5));
+    let (a, b) = (a.abs(), b.abs());
+    let infinity = C::real(f64::INFINITY);
+    if a == infinity || b == infinity {
+        return infinity;
+    }
+    let (large, small) = if a > b { (a, b) } else { (b, a) };
+    if large.is_nan() || small.is_nan() {
+        return large + small;
+    }
+    if large == C::default() {
+        return large.ln();
+    }
+    if large > half && large < C::real(2.0) {
+        // Near a length of 1, two logarithms would cancel.
+        return half * ((large - one) * (large + one) + small * small).ln_1p();
+    }
+    let ratio = small / large;
+    large.ln() + half * (ratio * ratio).ln_1p()
 }
 
 /// Argument 1 where argument 0 is true, argument 2 elsewhere.
@@ -385,3 +416,111 @@ macro_rules! with_complex {
     }};
 }
 pub(crate) use with_complex;
+
+#[cfg(test)]
+#[allow(clippy::approx_constant, reason = "numbers as PyTorch writes them")]
+mod tests {
+    use super::*;
+
+    /// Whether two numbers are the same but for their last bits; of zeros, the signs, too.
+    fn near<C: Real>(found: C, expected: f64, epsilon: f64) -> bool {
+        let found = found.to_f64();
+        if expected == 0.0 {
+            return found == 0.0 && found.is_sign_negative() == expected.is_sign_negative();
+        }
+        found == expected
+            || found.is_nan() && expected.is_nan()
+            || (found - expected).abs() <= 4.0 * epsilon * expected.abs()
+    }
+
+    fn check<C: Real>(cases: &[[f64; 6]], epsilon: f64) {
+        for [a, b, roots @ .., ln_re, ln_im] in cases {
+            let [x, y] = [C::real(*a), C::real(*b)];
+            let found = root([x, y]);
+            let expected: [f64; 2] = *roots;
+            assert!(
+                near(found[0], expected[0], epsilon) && near(found[1], expected[1], epsilon),
+                "sqrt({a}, {b}): {found:?} {expected:?}"
+            );
+            let found = [ln_length(x, y), y.atan2(x)];
+            assert!(
+                near(found[0], *ln_re, epsilon) && near(found[1], *ln_im, epsilon),
+                "log({a}, {b}): {found:?} {ln_re} {ln_im}"
+            );
+        }
+    }
+
+    /// `torch.sqrt` and `torch.log` of what is at the ends of `complex64`, PyTorch 2.15 on x86-64.
+    #[test]
+    fn roots_and_logarithms_of_complex64_have_their_whole_range() {
+        #[rustfmt::skip]
+        let cases = [
+            [1.401298464324817e-45, 0.0, 3.743392066509216e-23, 0.0, -103.2789306640625, 0.0],
+            [0.0, 1.401298464324817e-45, 2.6469779601696886e-23, 2.6469779601696886e-23, -103.2789306640625, 1.5707963705062866],
+            [1.401298464324817e-45, 1.401298464324817e-45, 4.112805531004629e-23, 1.7035798347046047e-23, -102.93235778808594, 0.7853981852531433],
+            [-1.401298464324817e-45, 0.0, 0.0, 3.743392066509216e-23, -103.2789306640625, 3.1415927410125732],
+            [-1.401298464324817e-45, -0.0, 0.0, -3.743392066509216e-23, -103.2789306640625, -3.1415927410125732],
+            [-1.401298464324817e-45, 1.401298464324817e-45, 1.7035798347046047e-23, 4.112805531004629e-23, -102.93235778808594, 2.356194496154785],
+            [0.0, -1.401298464324817e-45, 2.6469779601696886e-23, -2.6469779601696886e-23, -103.2789306640625, -1.5707963705062866],
+            [1.1754943508222875e-38, 1.1754943508222875e-38, 1.1911957875207365e-19, 4.9340939029050234e-20, -86.98997497558594, 0.7853981852531433],
+            [-1.1754943508222875e-38, 3.5264830524668625e-38, 1.1273298186603708e-19, 1.5640866104611393e-19, -86.18524932861328, 1.8925468921661377],
+            [3.4028234663852886e+38, 3.4028234663852886e+38, 2.026714390316712e+19, 8.394925759453463e+18, 89.06941223144531, 0.7853981852531433],
+            [-3.4028234663852886e+38, 3.4028234663852886e+38, 8.394925759453463e+18, 2.026714390316712e+19, 89.06941223144531, 2.356194496154785],
+            [-3.4028234663852886e+38, -3.4028234663852886e+38, 8.394925759453463e+18, -2.026714390316712e+19, 89.06941223144531, -2.356194496154785],
+            [3.4028234663852886e+38, 0.0, 1.8446742974197924e+19, 0.0, 88.72283935546875, 0.0],
+            [0.0, 3.4028234663852886e+38, 1.3043817602097349e+19, 1.3043817602097349e+19, 88.72283935546875, 1.5707963705062866],
+            [3.4028234663852886e+38, 1.401298464324817e-45, 1.8446742974197924e+19, 0.0, 88.72283935546875, 0.0],
+            [1.401298464324817e-45, 3.4028234663852886e+38, 1.3043817602097349e+19, 1.3043817602097349e+19, 88.72283935546875, 1.5707963705062866],
+            [1.0, 8.407790785948902e-45, 1.0, 4.203895392974451e-45, 0.0, 8.407790785948902e-45],
+            [1.0, 1.401298464324817e-45, 1.0, 0.0, 0.0, 1.401298464324817e-45],
+            [-1.0, 1.401298464324817e-45, 0.0, 1.0, 0.0, 3.1415927410125732],
+            [1.0, 0.0010000000474974513, 1.0000001192092896, 0.0004999999655410647, 4.999998282073648e-07, 0.0009999996982514858],
+            [3.0, 4.0, 2.0, 1.0, 1.6094379425048828, 0.9272952079772949],
+            [-3.0, -4.0, 1.0, -2.0, 1.6094379425048828, -2.2142975330352783],
+            [-4.0, -0.0, 0.0, -2.0, 1.3862943649291992, -3.1415927410125732],
+            [0.0, -0.0, 0.0, -0.0, f64::NEG_INFINITY, -0.0],
+            [-0.0, 0.0, 0.0, 0.0, f64::NEG_INFINITY, 3.1415927410125732],
+            [f64::INFINITY, f64::NAN, f64::INFINITY, f64::NAN, f64::INFINITY, f64::NAN],
+            [f64::NAN, f64::INFINITY, f64::INFINITY, f64::INFINITY, f64::INFINITY, f64::NAN],
+            [f64::NEG_INFINITY, f64::NAN, f64::NAN, f64::INFINITY, f64::INFINITY, f64::NAN],
+            [f64::NEG_INFINITY, 1.0, 0.0, f64::INFINITY, f64::INFINITY, 3.1415927410125732],
+            [f64::NEG_INFINITY, f64::NEG_INFINITY, f64::INFINITY, f64::NEG_INFINITY, f64::INFINITY, -2.356194496154785],
+            [f64::INFINITY, -1.0, f64::INFINITY, -0.0, f64::INFINITY, -0.0],
+            [f64::NAN, 0.0, f64::NAN, f64::NAN, f64::NAN, f64::NAN],
+            [1.0, f64::NAN, f64::NAN, f64::NAN, f64::NAN, f64::NAN],
+        ];
+        check::<f32>(&cases, f64::from(f32::EPSILON));
+    }
+
+    /// The same of `complex128`.
+    #[test]
+    fn roots_and_logarithms_of_complex128_have_their_whole_range() {
+        #[rustfmt::skip]
+        let cases = [
+            [5e-324, 0.0, 2.2227587494850775e-162, 0.0, -744.4400719213813, 0.0],
+            [0.0, 5e-324, 1.5717277847026288e-162, 1.5717277847026288e-162, -744.4400719213813, 1.5707963267948966],
+            [5e-324, 5e-324, 2.4421097261308304e-162, 1.0115549693666347e-162, -744.0934983311014, 0.7853981633974483],
+            [-5e-324, 0.0, 0.0, 2.2227587494850775e-162, -744.4400719213813, 3.141592653589793],
+            [-5e-324, -0.0, 0.0, -2.2227587494850775e-162, -744.4400719213813, -3.141592653589793],
+            [-5e-324, 5e-324, 1.0115549693666347e-162, 2.4421097261308304e-162, -744.0934983311014, 2.356194490192345],
+            [0.0, -5e-324, 1.5717277847026288e-162, -1.5717277847026288e-162, -744.4400719213813, -1.5707963267948966],
+            [2.2250738585072014e-308, 2.2250738585072014e-308, 1.6388720948399114e-154, 6.7884304867749655e-155, -708.0498449419841, 0.7853981633974483],
+            [-2.2250738585072014e-308, 6.675221575521604e-308, 1.5510041096777885e-154, 2.151903252180402e-154, -707.2451259857671, 1.892546881191539],
+            [1.7976931348623157e+308, 1.7976931348623157e+308, 1.4730945569055655e+154, 6.101757441282702e+153, 710.1292864836639, 0.7853981633974483],
+            [-1.7976931348623157e+308, 1.7976931348623157e+308, 6.101757441282702e+153, 1.4730945569055655e+154, 710.1292864836639, 2.356194490192345],
+            [-1.7976931348623157e+308, -1.7976931348623157e+308, 6.101757441282702e+153, -1.4730945569055655e+154, 710.1292864836639, -2.356194490192345],
+            [1.7976931348623157e+308, 0.0, 1.3407807929942596e+154, 0.0, 709.782712893384, 0.0],
+            [0.0, 1.7976931348623157e+308, 9.480751908109176e+153, 9.480751908109176e+153, 709.782712893384, 1.5707963267948966],
+            [1.7976931348623157e+308, 5e-324, 1.3407807929942596e+154, 0.0, 709.782712893384, 0.0],
+            [5e-324, 1.7976931348623157e+308, 9.480751908109176e+153, 9.480751908109176e+153, 709.782712893384, 1.5707963267948966],
+            [1.0, 3e-323, 1.0, 1.5e-323, 0.0, 3e-323],
+            [1.0, 5e-324, 1.0, 0.0, 0.0, 5e-324],
+            [-1.0, 5e-324, 0.0, 1.0, 0.0, 3.141592653589793],
+            [1.0, 0.001, 1.000000124999961, 0.0004999999375000273, 4.999997500001667e-07, 0.0009999996666668668],
+            [3.0, 4.0, 2.0, 1.0, 1.6094379124341003, 0.9272952180016122],
+            [-3.0, -4.0, 1.0, -2.0, 1.6094379124341003, -2.214297435588181],
+            [-4.0, -0.0, 0.0, -2.0, 1.3862943611198906, -3.141592653589793],
+        ];
+        check::<f64>(&cases, f64::EPSILON);
+    }
+}

@@ -3,7 +3,7 @@
 use super::limits::pay_for_bytes;
 use super::python;
 use minijinja::value::{Kwargs, ValueKind};
-use minijinja::{ErrorKind, State, Value};
+use minijinja::{ErrorKind, Value};
 use std::sync::Arc;
 
 /// Levels of lists and maps: readers take fewer.
@@ -12,7 +12,6 @@ const MAX_DEPTH: usize = 1000;
 /// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind each comma and colon, or as many in front of
 /// each line as are asked for, and characters as they are.
 pub(super) fn tojson(
-    state: &State<'_, '_>,
     value: &Value,
     indent: Option<usize>,
     options: Kwargs,
@@ -31,7 +30,7 @@ pub(super) fn tojson(
     options.assert_all_used()?;
     let indent = indent.map(|indent| indent.min(16));
     let separators = separators.map(Into::into);
-    let mut json = Json { state, separators, indent, text: String::new() };
+    let mut json = Json { separators, indent, text: String::new() };
     json.write(value, 0)?;
     Ok(Value::from_safe_string(json.text))
 }
@@ -47,18 +46,17 @@ fn number(value: &Value) -> String {
 }
 
 /// A text in JSON, as it is written.
-struct Json<'s> {
-    state: &'s State<'s, 's>,
+struct Json {
     /// What stands for a comma, and for a colon.
     separators: [Arc<str>; 2],
     indent: Option<usize>,
     text: String,
 }
 
-impl Json<'_> {
+impl Json {
     /// Takes fuel for so many bytes: lists that hold others twice are longer than all memory after a few of these.
     fn pay(&self, bytes: usize) -> Result<(), minijinja::Error> {
-        pay_for_bytes(self.state, bytes)
+        pay_for_bytes(bytes)
     }
 
     fn push(&mut self, piece: &str) -> Result<(), minijinja::Error> {

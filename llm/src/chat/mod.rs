@@ -11,10 +11,10 @@ mod source;
 pub use self::arguments::TemplateArguments;
 use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
-use limits::{MAX_TEMPLATE, with_stack};
+use limits::{Fuel, MAX_TEMPLATE, with_stack};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
-use minijinja::{Environment, ErrorKind, State, Value, context};
+use minijinja::{Environment, ErrorKind, Value, context};
 use source::PAID;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -125,15 +125,15 @@ impl ChatTemplate {
         environment.remove_filter("zip");
         environment.remove_filter("chain");
         environment.set_formatter(|out, state, value| {
-            let text = python::text(state, value)?;
+            let text = python::text(value)?;
             minijinja::escape_formatter(out, state, &text)
         });
         environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
         });
-        environment.add_function("strftime_now", |state: &State<'_, '_>, format: &str| {
+        environment.add_function("strftime_now", |format: &str| {
             // Three characters become a date of ten, at most.
-            limits::pay_for_bytes(state, format.len().saturating_mul(8))?;
+            limits::pay_for_bytes(format.len().saturating_mul(8))?;
             Ok::<_, minijinja::Error>(clock::format(format, std::time::SystemTime::now()))
         });
         environment.add_function("dict", python::dict);
@@ -262,9 +262,11 @@ impl ChatTemplate {
         let others = merge_maps([none, tokens, arguments.clone()]);
         let given = messages.iter().chain(tools.iter().flatten()).chain([&arguments]);
         let mut environment = self.environment.clone();
-        environment.set_fuel(Some(limits::fuel(given)));
+        let fuel = Fuel::new(given);
+        environment.set_fuel(Some(fuel.instructions));
         let template = environment.get_template("chat").map_err(fail)?;
         with_stack(|| {
+            fuel.fill_purse();
             template
                 .render(context! { messages, tools, add_generation_prompt, ..others })
                 .map_err(fail)

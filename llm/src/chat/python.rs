@@ -6,11 +6,11 @@ use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
 /// `str(value)`. Fuel is taken before there is a text.
-pub(super) fn text(state: &State<'_, '_>, value: &Value) -> Result<Value, Error> {
+pub(super) fn text(value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         return Ok(value.clone());
     }
-    pay_for_text(state, value)?;
+    pay_for_text(value)?;
     let mut text = String::new();
     if !value.is_undefined() {
         represent(value, &mut text)?;
@@ -103,7 +103,6 @@ fn quote(value: &str, text: &mut String) {
 
 /// The filter `join`: the parts, or one of the fields of each, as `str` has them.
 pub(super) fn join(
-    state: &State<'_, '_>,
     value: &Value,
     joiner: Option<&str>,
     attribute: Option<&Value>,
@@ -112,15 +111,10 @@ pub(super) fn join(
     let (d, named) =
         (options.get::<Option<&str>>("d")?, options.get::<Option<&Value>>("attribute")?);
     options.assert_all_used()?;
-    join_by(state, value, joiner.or(d).unwrap_or_default(), attribute.or(named))
+    join_by(value, joiner.or(d).unwrap_or_default(), attribute.or(named))
 }
 
-fn join_by(
-    state: &State<'_, '_>,
-    value: &Value,
-    joiner: &str,
-    attribute: Option<&Value>,
-) -> Result<Value, Error> {
+fn join_by(value: &Value, joiner: &str, attribute: Option<&Value>) -> Result<Value, Error> {
     let mut joined = String::new();
     if value.is_undefined() {
         return Ok(joined.into());
@@ -129,10 +123,10 @@ fn join_by(
         if let Some(attribute) = attribute {
             part = field(part, attribute)?;
         }
-        let part = text(state, &part)?;
+        let part = text(&part)?;
         let part = part.as_str().unwrap_or_default();
         let joiner = if number > 0 { joiner } else { "" };
-        pay_for_bytes(state, joiner.len().saturating_add(part.len()))?;
+        pay_for_bytes(joiner.len().saturating_add(part.len()))?;
         joined.push_str(joiner);
         joined.push_str(part);
     }
@@ -156,7 +150,7 @@ pub(super) fn method(
     args: &[Value],
 ) -> Result<Value, Error> {
     match (name, value.as_str(), args) {
-        ("join", Some(joiner), [parts]) => join_by(state, parts, joiner, None),
+        ("join", Some(joiner), [parts]) => join_by(parts, joiner, None),
         ("removeprefix", Some(text), [prefix]) => {
             let prefix = prefix.as_str().unwrap_or_default();
             Ok(text.strip_prefix(prefix).unwrap_or(text).into())
@@ -166,12 +160,12 @@ pub(super) fn method(
             Ok(text.strip_suffix(suffix).unwrap_or(text).into())
         }
         ("format", Some(text), _) => {
-            pay_for_format(state, text, Style::Braces, args)?;
+            pay_for_format(text, Style::Braces, args)?;
             minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
         }
         _ => {
             for argument in args {
-                pay_for_text(state, argument)?;
+                pay_for_text(argument)?;
             }
             minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
         }
@@ -179,12 +173,7 @@ pub(super) fn method(
 }
 
 /// Takes fuel for what filling in fields may write, before it does: an argument as often as there are fields, as wide as they say.
-fn pay_for_format(
-    state: &State<'_, '_>,
-    text: &str,
-    style: Style,
-    args: &[Value],
-) -> Result<(), Error> {
+fn pay_for_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
     /// The most that a number takes: 1.8e308 with all of its digits, and separators.
     const NUMBER: usize = 420;
     /// What fills a field up may be any character.
@@ -201,12 +190,12 @@ fn pay_for_format(
     }
     let mut longest = NUMBER;
     for argument in args {
-        pay_for_text(state, argument)?;
+        pay_for_text(argument)?;
         let written = argument.as_str().map_or_else(|| argument.to_string().len(), str::len);
         longest = longest.max(written);
     }
     let filling = fields.sum.saturating_mul(FILLING);
-    pay_for_bytes(state, fields.count.saturating_mul(longest).saturating_add(filling))
+    pay_for_bytes(fields.count.saturating_mul(longest).saturating_add(filling))
 }
 
 /// The filter `batch`, which fills the last of its lists up with copies of a value.
@@ -266,6 +255,6 @@ pub(super) fn format(
     args: Rest<ValueOrKwargs>,
 ) -> Result<Value, Error> {
     let values: Vec<Value> = args.iter().map(|argument| (**argument).clone()).collect();
-    pay_for_format(state, value.as_str().unwrap_or_default(), Style::Percent, &values)?;
+    pay_for_format(value.as_str().unwrap_or_default(), Style::Percent, &values)?;
     minijinja::filters::format(state, value, args)
 }

@@ -8,8 +8,10 @@ use claxon::{Block, FlacReader, FlacReaderOptions};
 use nanomp3::{Options, SliceReader};
 use std::io::Cursor;
 
-/// The most samples, whatever their rate: 6 hours of 48,000 a second, and 4 GiB.
-const MAX_SAMPLES: u64 = 1 << 30;
+/// The most samples, whatever their rate: 1 GiB, and an hour and a half of 48,000 a second.
+const MAX_SAMPLES: u64 = 1 << 28;
+/// The most of all channels: what is decoded takes time, though only their mean takes memory.
+const MAX_DECODED: u64 = 1 << 30;
 
 /// What a file that is no WAV file has.
 pub(super) fn decode(bytes: &[u8]) -> Result<Sound, Error> {
@@ -39,18 +41,32 @@ struct Collected {
 }
 
 impl Collected {
-    fn new(rate: u32) -> Result<Self, Error> {
+    fn new(rate: u32, channels: u32) -> Result<Self, Error> {
         // Whether it is a rate of sounds is known before there are any.
         Sound::new(rate, Vec::new())?;
-        let most = MAX_SAMPLES.min(MAX_SECONDS * u64::from(rate));
-        Ok(Collected { rate, most, samples: Vec::new() })
+        let most = MAX_SAMPLES.min(MAX_DECODED / u64::from(channels.max(1)));
+        Ok(Collected { rate, most: most.min(MAX_SECONDS * u64::from(rate)), samples: Vec::new() })
+    }
+
+    fn len(&self) -> u64 {
+        self.samples.len() as u64
     }
 
     fn add(&mut self, means: impl ExactSizeIterator<Item = f32>) -> Result<(), Error> {
-        let (count, rate) = (self.samples.len() as u64 + means.len() as u64, u64::from(self.rate));
+        let count = self.len() + means.len() as u64;
         if count > self.most {
-            let most = self.most / rate;
-            return Err(damaged(format!("the sound has more than {most} seconds")));
+            let seconds = self.most / u64::from(self.rate);
+            let message =
+                format!("the sound has more than {} samples, {seconds} seconds", self.most);
+            return Err(damaged(message));
+        }
+        if count > self.samples.capacity() as u64 {
+            // Twice as many as there are, so that few are moved often, but none that there cannot be.
+            let room = count.max(2 * self.len()).min(self.most) - self.len();
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            self.samples.try_reserve_exact(room).map_err(|error| {
+                damaged(format!("there is no memory for {count} samples: {error}"))
+            })?;
         }
         self.samples.extend(means.map(|mean| if mean.is_finite() { mean } else { 0.0 }));
         Ok(())
@@ -61,17 +77,32 @@ impl Collected {
     }
 }
 
+/// A file without the notes of ID3v1 at its end.
+fn without_notes(bytes: &[u8]) -> &[u8] {
+    match bytes.split_last_chunk::<128>() {
+        Some((sound, notes)) if notes.starts_with(b"TAG") => sound,
+        _ => bytes,
+    }
+}
+
 fn flac(bytes: &[u8]) -> Result<Sound, Error> {
     let fail = |error: claxon::Error| damaged(format!("the FLAC file is damaged: {error}"));
     let options = FlacReaderOptions { read_vorbis_comment: false, ..FlacReaderOptions::default() };
     let mut reader = FlacReader::new_ext(Cursor::new(bytes), options).map_err(fail)?;
     let info = reader.streaminfo();
-    let mut collected = Collected::new(info.sample_rate)?;
+    if info.samples.is_none() {
+        // Where it is said how many samples there are, what is behind them is not read.
+        reader = FlacReader::new_ext(Cursor::new(without_notes(bytes)), options).map_err(fail)?;
+    }
+    let mut collected = Collected::new(info.sample_rate, info.channels)?;
     let scale = 0.5f64.powi(i32::try_from(info.bits_per_sample).unwrap_or(i32::MAX) - 1);
     let mut blocks = reader.blocks();
     let mut buffer = Vec::new();
-    while let Some(block) = blocks.read_next_or_eof(buffer).map_err(fail)? {
-        collected.add(means(&block, scale))?;
+    let said = info.samples.unwrap_or(u64::MAX);
+    while collected.len() < said {
+        let Some(block) = blocks.read_next_or_eof(buffer).map_err(fail)? else { break };
+        let left = usize::try_from(said - collected.len()).unwrap_or(usize::MAX);
+        collected.add(means(&block, scale).take(left))?;
         buffer = block.into_buffer();
     }
     collected.sound()
@@ -83,7 +114,8 @@ fn means(block: &Block, scale: f64) -> impl ExactSizeIterator<Item = f32> {
     (0..block.duration() as usize).map(move |at| {
         let sum: f64 =
             channels.iter().filter_map(|channel| channel.get(at)).map(|&s| f64::from(s)).sum();
-        (sum * scale) as f32
+        // A block may have more bits than the file says.
+        (sum * scale).clamp(-1.0, 1.0) as f32
     })
 }
 
@@ -92,13 +124,38 @@ fn mp3(bytes: &[u8]) -> Result<Sound, Error> {
     let options = Options::default().skip_scan(true);
     let mut reader = SliceReader::<f32>::with_options(bytes, options);
     let channels = match reader.channels() {
-        Some(channels) => usize::from(channels.num()),
+        Some(channels) => channels.num(),
         None => return Err(damaged("the MP3 file has no samples")),
     };
-    let mut collected = Collected::new(reader.sample_rate())?;
+    let mut collected = Collected::new(reader.sample_rate(), channels.into())?;
+    let channels = usize::from(channels);
     while let Some(frame) = reader.read_frame().map_err(fail)? {
         let frames = frame.chunks_exact(channels);
         collected.add(frames.map(|frame| frame.iter().sum::<f32>() / channels as f32))?;
     }
     collected.sound()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Room doubles, and ends at what there may be.
+    #[test]
+    fn samples_take_no_more_than_they_may() {
+        let mut collected = Collected { most: 1000, ..Collected::new(8000, 1).unwrap() };
+        for _ in 0..10 {
+            collected.add([0.5, f32::NAN].repeat(50).into_iter()).unwrap();
+            assert!(collected.samples.capacity() <= 1000);
+        }
+        let error = collected.add([0.5].into_iter()).unwrap_err().to_string();
+        assert!(error.contains("more than 1000 samples"), "{error}");
+        assert_eq!(collected.samples, [0.5, 0.0].repeat(500));
+        // Channels count, as do seconds.
+        let most = |rate, channels| Collected::new(rate, channels).unwrap().most;
+        assert_eq!(most(48_000, 1), MAX_SAMPLES);
+        assert_eq!(most(48_000, 4), MAX_SAMPLES);
+        assert_eq!(most(48_000, 8), MAX_DECODED / 8);
+        assert_eq!(most(1000, 1), MAX_SECONDS * 1000);
+    }
 }

@@ -114,7 +114,7 @@ impl Sound {
     /// The same sound at another rate: as torchaudio's `resample` makes it, by a windowed sinc of six zeros to each side.
     ///
     /// # Errors
-    /// The rate is not one of sounds.
+    /// The rate is not one of sounds, or there is no memory for so many samples.
     pub fn at_rate(&self, rate: u32) -> Result<Sound, Error> {
         const ZEROS: f64 = 6.0;
         if rate == self.rate {
@@ -124,7 +124,10 @@ impl Sound {
         let cutoff = old.min(new) * 0.99;
         let reach = ZEROS * old / cutoff;
         let count = (self.samples.len() as f64 * new / old).ceil() as usize;
-        let samples = (0..count).map(|at| {
+        let mut samples = Vec::new();
+        let no_room = |error| damaged(format!("there is no memory for {count} samples: {error}"));
+        samples.try_reserve_exact(count).map_err(no_room)?;
+        samples.extend((0..count).map(|at| {
             let place = at as f64 * old / new;
             let from = (place - reach).ceil().max(0.0) as usize;
             let to = ((place + reach).floor() as usize).saturating_add(1).min(self.samples.len());
@@ -138,8 +141,8 @@ impl Sound {
                 })
                 .sum();
             (sum * cutoff / old) as f32
-        });
-        Sound::new(rate, samples.collect())
+        }));
+        Sound::new(rate, samples)
     }
 }
 
