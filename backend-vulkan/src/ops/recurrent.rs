@@ -88,11 +88,10 @@ fn way(rows: usize, hidden: usize, gates: usize) -> Option<Way> {
     let fits = (1..=MOST_HIDDEN).contains(&hidden) && rows <= MOST_ROWS;
     let loads = if fits { Shares::of(hidden, gates).loads(hidden, gates) } else { usize::MAX };
     let in_steps = hidden > 0 && hidden.is_multiple_of(4) && rows <= MOST_ROWS_OF_STEPS;
-    match loads {
-        ..=MOST_LOADS => Some(Way::Rows),
-        _ if in_steps => Some(Way::Steps),
-        ..=MOST_LOADS_FOR_ALL => Some(Way::Rows),
-        _ => None,
+    let most = if in_steps { MOST_LOADS } else { MOST_LOADS_FOR_ALL };
+    match loads <= most {
+        true => Some(Way::Rows),
+        false => in_steps.then_some(Way::Steps),
     }
 }
 
