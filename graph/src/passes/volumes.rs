@@ -9,6 +9,7 @@
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
+use super::views::view_into;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use alloc::vec::Vec;
@@ -61,6 +62,53 @@ fn volumes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<[usize; 5]> {
     tensor.sizes[..].try_into().ok()
 }
 
+/// A convolution over two dimensions in the place of one over three.
+struct Planar {
+    weight: ValueId,
+    /// The sizes that the weights are seen in.
+    weights: [usize; 4],
+    /// What comes behind input and weights.
+    rest: [ValueId; 7],
+    made: ValueId,
+}
+
+impl Planar {
+    /// That of a call, with these sizes of input, weights and result, and with this stride, padding and dilation, if it is taken.
+    fn asked(
+        rewriter: &mut Rewriter<'_, '_>,
+        node: &Node,
+        [sizes, weights, made]: [[usize; 4]; 3],
+        window: [[i64; 2]; 3],
+        takes: &mut Takes<'_>,
+    ) -> Option<Self> {
+        let (taken, out) = (inputs(node), *node.args.last()?);
+        let &[input, weight, bias, _, _, _, _, _, groups] = taken else { return None };
+        let input_like = rewriter.new_tensor(rewriter.scalar_type(input)?, sizes.to_vec());
+        let made = rewriter.new_tensor(rewriter.scalar_type(out)?, made.to_vec());
+        let [stride, padding, dilation] = window.map(|two| ints(rewriter, &two));
+        let (no, none) = (rewriter.value(Value::Bool(false)), ints(rewriter, &[0, 0]));
+        let rest = [bias, stride, padding, dilation, no, none, groups];
+        let args = [&[input_like, weight], &rest[..]].concat();
+        // The weights are a constant, if they are one, but for their sizes.
+        let flat = &mut |place: usize, tensor: &mut Tensor<'_>| {
+            if place == 1 {
+                tensor.sizes = weights.to_vec();
+            }
+            Some(())
+        };
+        let is_taken = rewriter.is_taken_once(Operator::CONVOLUTION, &args, made, flat, takes);
+        is_taken.then_some(Planar { weight, weights, rest, made })
+    }
+
+    /// Makes the call of an input, and gives what it makes.
+    fn call(self, rewriter: &mut Rewriter<'_, '_>, input: ValueId) -> Option<ValueId> {
+        let weight = view(rewriter, self.weight, &self.weights)?;
+        let args = [&[input, weight], &self.rest[..]].concat();
+        rewriter.call(Operator::CONVOLUTION, &args, self.made);
+        Some(self.made)
+    }
+}
+
 /// A convolution along depth alone is one over two dimensions, depth and the places of a plane: both are views.
 fn through_depth(
     rewriter: &mut Rewriter<'_, '_>,
@@ -68,48 +116,23 @@ fn through_depth(
     [step, margin, apart]: [i64; 3],
     takes: &mut Takes<'_>,
 ) -> Option<()> {
-    let (taken, out) = (inputs(node), *node.args.last()?);
-    let &[input, weight, bias, _, _, _, _, _, groups] = taken else { return None };
+    let (&[input, weight, ..], out) = (inputs(node), *node.args.last()?) else { return None };
     let [batch, channels, depth, height, width] = volumes(rewriter, input)?;
     let [outs, of_group, kernel, _, _] = volumes(rewriter, weight)?;
     let [_, _, depth_out, _, _] = volumes(rewriter, out)?;
     let plane = height.checked_mul(width)?;
     let sizes = [batch, channels, depth, plane];
-    let made_sizes = [batch, outs, depth_out, plane];
-    let weights = [outs, of_group, kernel, 1];
-    let lists = [[step, 1], [margin, 0], [apart, 1]].map(|list| ints(rewriter, &list));
-    let [stride, padding, dilation] = lists;
-    let (no, none) = (rewriter.value(Value::Bool(false)), ints(rewriter, &[0, 0]));
-    let rest = [bias, stride, padding, dilation, no, none, groups];
-    let scalar_type = rewriter.scalar_type(out)?;
-    let input_like = rewriter.new_tensor(rewriter.scalar_type(input)?, sizes.to_vec());
-    let made = rewriter.new_tensor(scalar_type, made_sizes.to_vec());
-    let args = [&[input_like, weight], &rest[..]].concat();
-    let flat = &mut |place: usize, tensor: &mut Tensor<'_>| {
-        if place == 1 {
-            tensor.sizes = weights.to_vec();
-        }
-        Some(())
-    };
-    if !rewriter.is_taken_once(Operator::CONVOLUTION, &args, made, flat, takes) {
-        return None;
-    }
+    let shapes = [sizes, [outs, of_group, kernel, 1], [batch, outs, depth_out, plane]];
+    let window = [[step, 1], [margin, 0], [apart, 1]];
+    let planar = Planar::asked(rewriter, node, shapes, window, takes)?;
     let input = view(rewriter, input, &sizes)?;
-    let weight = view(rewriter, weight, &weights)?;
-    let args = [&[input, weight], &rest[..]].concat();
-    let made = rewriter.call_new(Operator::CONVOLUTION, &args, scalar_type, made_sizes.to_vec());
-    let known: Vec<i64> =
-        rewriter.sizes(out)?.iter().map(|size| i64::try_from(*size).ok()).collect::<Option<_>>()?;
-    let known = ints(rewriter, &known);
-    rewriter.call(Operator::VIEW_COPY, &[made, known], out);
-    Some(())
+    let made = planar.call(rewriter, input)?;
+    view_into(rewriter, made, out)
 }
 
 fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'_>) -> Option<()> {
     let (taken, out) = (inputs(node), *node.args.last()?);
-    let &[input, weight, bias, stride, padding, dilation, transposed, _, groups] = taken else {
-        return None;
-    };
+    let &[input, weight, _, stride, padding, dilation, transposed, ..] = taken else { return None };
     let [batch, channels, depth, height, width] = volumes(rewriter, input)?;
     let [outs, of_group, kernel, kernel_height, kernel_width] = volumes(rewriter, weight)?;
     let [_, _, depth_out, height_out, width_out] = volumes(rewriter, out)?;
@@ -140,23 +163,8 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     let planes = batch.checked_mul(depth_out)?;
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
     let weights = [outs, of_group.checked_mul(kernel)?, kernel_height, kernel_width];
-    let input_like = rewriter.new_tensor(scalar_type, stacked.to_vec());
-    let made = [planes, outs, height_out, width_out];
-    let made = rewriter.new_tensor(rewriter.scalar_type(out)?, made.to_vec());
-    let [stride, padding, dilation] = [stride, padding, dilation].map(|two| ints(rewriter, &two));
-    let (no, none) = (rewriter.value(Value::Bool(false)), ints(rewriter, &[0, 0]));
-    let rest = [bias, stride, padding, dilation, no, none, groups];
-    let args = [&[input_like, weight], &rest[..]].concat();
-    // The weights are a constant, if they are one, but for their sizes.
-    let flat = &mut |place: usize, tensor: &mut Tensor<'_>| {
-        if place == 1 {
-            tensor.sizes = weights.to_vec();
-        }
-        Some(())
-    };
-    if !rewriter.is_taken_once(Operator::CONVOLUTION, &args, made, flat, takes) {
-        return None;
-    }
+    let shapes = [stacked, weights, [planes, outs, height_out, width_out]];
+    let planar = Planar::asked(rewriter, node, shapes, [stride, padding, dilation], takes)?;
 
     let margins = usize::try_from(margin).ok()?.checked_mul(2)?;
     let padded = match margin {
@@ -181,8 +189,7 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     let args = [padded, ints(rewriter, &known), ints(rewriter, &strides), int(rewriter, 0)];
     let ordered = rewriter.call_new(Operator::AS_STRIDED_COPY, &args, scalar_type, sizes.to_vec());
     let input = view(rewriter, ordered, &stacked)?;
-    let weight = view(rewriter, weight, &weights)?;
-    rewriter.call(Operator::CONVOLUTION, &[&[input, weight], &rest[..]].concat(), made);
+    let made = planar.call(rewriter, input)?;
     let made = view(rewriter, made, &[batch, depth_out, outs, height_out, width_out])?;
     let order = ints(rewriter, &[0, 2, 1, 3, 4]);
     rewriter.call(Operator::PERMUTE_COPY, &[made, order], out);
