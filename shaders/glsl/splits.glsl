@@ -1,6 +1,9 @@
 // Tiles of a product whose terms several workgroups share, those of a dispatch that differ in z: each leaves its sums, and the last of a tile to be
 // done adds up what all left. Include behind TILE_M, TILE_N and LANES; four sums are a SUM. The buffers are PARTS_SLOT and the one after it;
-// `push.splits` are the workgroups of a tile.
+// `push.splits` are the workgroups of a tile. Sums are handed to FINISH(batch, m, n, sum): to finish(), unless the shader says otherwise.
+#ifndef FINISH
+#define FINISH finish
+#endif
 
 // The tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero before and after.
 layout(set = 0, binding = PARTS_SLOT) coherent buffer parts_block { SUM quads[]; } parts;
@@ -40,7 +43,7 @@ bool all_are_left(const uint batch) {
     return true;
 }
 
-// Adds up the parts of a tile that are all there, and hands them to finish(batch, m, n, sum). An invocation has a multiple of four groups of
+// Adds up the parts of a tile that are all there, and hands them on. An invocation has a multiple of four groups of
 // columns: four of as many parts are on their way together.
 void add_up(const uint batch, const uint tile_m, const uint tile_n) {
     for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += 4 * LANES) {
@@ -59,7 +62,7 @@ void add_up(const uint batch, const uint tile_m, const uint tile_n) {
         }
         [[unroll]] for (uint g = 0; g < 4; ++g) {
             uint i = first + g * LANES;
-            finish(batch, tile_m + i / (TILE_N / 4), tile_n + i % (TILE_N / 4) * 4, total[g]);
+            FINISH(batch, tile_m + i / (TILE_N / 4), tile_n + i % (TILE_N / 4) * 4, total[g]);
         }
     }
 }

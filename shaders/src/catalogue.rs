@@ -545,6 +545,18 @@ pipelines! {
         in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
+    /// A convolution of halves whose windows are next to each other, and overlap: `places` times `lanes` places of the picture are brought to shared memory for all taps
+    /// together. The weights are transposed.
+    ConvolutionStaged, ConvolutionStagedPush = "convolution_staged", 7 buffers, {
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        has_residual: bool, tile_m: u32, tile_n: u32, partial: u32, lanes: u32,
+        kernel_y: u32, kernel_x: u32, dilation_y: u32, dilation_x: u32, places: u32,
+    }, {
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, channels: u32,
+        in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32, strip: u32, tiles: u32,
+    }, needs CooperativeMatrix & HalfArithmetic & HalfStorage;
+
     /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,

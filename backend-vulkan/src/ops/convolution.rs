@@ -18,7 +18,10 @@ use torchlet_shaders::{
 };
 
 pub(super) mod channels_last;
+mod staged;
 mod transposed;
+
+use staged::Way;
 
 pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::CONVOLUTION, None, full),
@@ -232,6 +235,8 @@ impl Shape {
             self.depthwise(e)
         } else if self.is_pointwise() {
             self.pointwise(e)
+        } else if let Some(Way::Staged(blocks)) = self.staged(e) {
+            self.in_blocks(e, blocks)
         } else if self.is_product(e) {
             self.product(e)
         } else if self.in_patches(e) {

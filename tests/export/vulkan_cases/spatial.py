@@ -290,7 +290,43 @@ def dense() -> Iterator[Delegated]:
     yield from halved([case("layers", Dense(), (values(f32, 1, 4, 8, 8),))])
 
 
+class Many(nn.Module):
+    """A convolution over so much that it keeps a large device busy, of small inputs, and what tells its results apart in few numbers."""
+
+    def __init__(self, layer: nn.Conv2d, plane: tuple[int, int], follows: nn.Module | None = None) -> None:
+        super().__init__()
+        self.layer, self.follows = layer, follows
+        self.register_buffer("places", values(f32, 1, 1, *plane).abs() + 0.5)
+
+    def forward(self, x, each):
+        made = self.layer(x + each)
+        if self.follows is not None:
+            made = self.follows(made + each.mean((1, 2, 3), keepdim=True))
+        seen = made * self.places
+        return seen.amax((2, 3)), seen.mean((2, 3)), made[0, :2]
+
+
+def overlapping() -> Iterator[Delegated]:
+    def pictures(count: int, channels: int, height: int, width: int) -> tuple:
+        return values(f32, 1, channels, height, width), values(f32, count, 1, 1, 1)
+
+    # Of so many pictures, the exporter leaves some operators to the CPU.
+    outside = {"outside": ("aten::amax.out", "aten::convolution.out", "aten::mean.out"), "delegates": 2}
+    yield from halved([
+        case("small", Many(nn.Conv2d(16, 32, 3, padding=1), (7, 7)), pictures(112, 16, 7, 7)),
+        case("odd", Many(nn.Conv2d(19, 70, (3, 2), padding=(2, 1), dilation=(1, 2)), (7, 9), nn.SiLU()), pictures(40, 19, 5, 9), **outside),
+        case("shared", Many(nn.Conv2d(33, 64, 3, padding=1, bias=False), (6, 6), nn.ReLU()), pictures(62, 33, 6, 6), **outside),
+        case(
+            "strips",
+            Many(nn.Conv2d(16, 32, (2, 3), padding=(0, 1)), (95, 134)),
+            (values(f32, 1, 16, 1, 134), values(f32, 1, 1, 96, 1)),
+            outside=("aten::amax.out", "aten::mean.out"),
+        ),
+    ])
+
+
 FAMILIES = {
+    "overlapping": overlapping,
     "channels_last": channels_last,
     "dense": dense,
     "convolution": convolution,

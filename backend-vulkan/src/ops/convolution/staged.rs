@@ -1,0 +1,332 @@
+//! Convolutions of halves whose windows are next to each other, and overlap: workgroups bring a part of the picture to shared memory once for all taps of the window,
+//! and subgroups multiply matrices there.
+//!
+//! A product of weights and windows ([`Tiling`](crate::ops::tiling::Tiling)) brings each element once for each tap. It can be cut into more
+//! workgroups, so that it is for smaller planes.
+
+use super::Shape;
+use crate::device::DeviceKind;
+use crate::encoder::{Encoder, u32_of, write};
+use crate::error::Error;
+use crate::ops::splits;
+use torchlet_shaders::{ConvolutionStaged, ConvolutionStagedPush, Element, Pipeline};
+
+/// How a convolution is computed where there are two ways.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    Staged(Blocks),
+    /// As a product of weights and windows.
+    Windows,
+}
+
+/// How workgroups share the work; see the shader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Blocks {
+    /// The output channels of a tile.
+    tile_m: usize,
+    /// Columns of the output in a strip, and how far its rows are apart.
+    strip: usize,
+    pitch: usize,
+    /// The workgroups that share the sums of a tile.
+    splits: usize,
+}
+
+/// What a convolution is, as far as it decides how it is computed.
+#[derive(Debug, Clone, Copy)]
+struct Layer {
+    batches: usize,
+    /// Channels of a group, of the input and of the output.
+    channels: [usize; 2],
+    /// Rows and columns of the output.
+    plane: [usize; 2],
+    kernel: [usize; 2],
+    dilation: [usize; 2],
+}
+
+/// What follows from both.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    /// Tiles of a strip, and workgroups along places and along output channels.
+    tiles: usize,
+    across: usize,
+    down: usize,
+    /// The places that an invocation stages.
+    places: usize,
+}
+
+impl Layer {
+    /// Nothing if windows are further apart, or of one element.
+    fn of(shape: &Shape) -> Option<Self> {
+        let sizes = |values: [i32; 2]| {
+            let [y, x] = values.map(|value| usize::try_from(value).ok().filter(|it| *it > 0));
+            Some([y?, x?])
+        };
+        let overlaps = shape.window.iter().all(|it| it.stride == 1) && shape.taps() > 1;
+        overlaps.then_some(())?;
+        Some(Layer {
+            batches: shape.batch.checked_mul(shape.groups)?,
+            channels: [shape.in_channels, shape.out_channels],
+            plane: shape.out_size,
+            kernel: sizes(shape.window.map(|it| it.kernel))?,
+            dilation: sizes(shape.window.map(|it| it.dilation))?,
+        })
+    }
+
+    /// How far a window reaches beyond its first element, along a dimension.
+    fn reach(&self, dim: usize) -> usize {
+        (self.kernel[dim] - 1).saturating_mul(self.dilation[dim])
+    }
+
+    /// Nothing if the blocks do not fit the shader, or so much shared memory.
+    fn counts(&self, blocks: &Blocks, shared: usize) -> Option<Counts> {
+        let Blocks { tile_m, strip, pitch, .. } = *blocks;
+        let [rows, columns] = self.plane;
+        // The last row of a strip ends where the plane does.
+        let tiles = (rows - 1).checked_mul(pitch)?.checked_add(strip)?.div_ceil(TILE_N);
+        let across = columns.div_ceil(strip).checked_mul(tiles)?;
+        let staged = self.reach(0).checked_mul(pitch)?.checked_add(self.reach(1))?;
+        let places = staged.checked_add(TILE_N)?.div_ceil(LANES);
+        let weights = self.kernel[0].checked_mul(self.kernel[1])?.checked_mul(CHANNELS)?;
+        let staged = places.checked_mul(LANES * (CHANNELS + 8))?;
+        let halves = weights.checked_mul(tile_m + 8)?.checked_add(staged)?;
+        // The last four bytes tell whether a workgroup is the last of its tile.
+        let results = LANES / SUBGROUP * SIDE * SIDE * size_of::<f32>() + 4;
+        let bytes = halves.checked_mul(2)?.checked_add(results)?;
+        let down = self.channels[1].div_ceil(tile_m);
+        let fits = (weights * tile_m / 8).div_ceil(LANES) <= MOST_WEIGHTS
+            && places <= MOST_PLACES
+            && bytes <= shared
+            && [across, down, self.batches.checked_mul(blocks.splits)?]
+                .iter()
+                .all(|it| *it <= MOST_GROUPS);
+        fits.then_some(Counts { tiles, across, down, places })
+    }
+
+    /// The blocks of such tiles with which the fewest places are computed and staged.
+    fn in_strips(&self, tile_m: usize, shared: usize) -> Option<(Blocks, Counts)> {
+        let columns = self.plane[1];
+        let strips = (LEAST_STRIP..=MOST_STRIP).step_by(4).map(|most| match columns.div_ceil(most) {
+            0 | 1 => columns,
+            // Strips begin at multiples of four places, so that groups of four are within one.
+            count => columns.div_ceil(count).next_multiple_of(4),
+        });
+        let blocks = strips.filter_map(|strip| {
+            let pitch = strip.checked_add(self.reach(1))?.checked_next_multiple_of(4)?;
+            let blocks = Blocks { tile_m, strip, pitch, splits: 1 };
+            Some((blocks, self.counts(&blocks, shared)?))
+        });
+        // Bringing a place takes about as long as multiplying it with half of the weights.
+        blocks.min_by_key(|(_, counts)| {
+            counts.across.saturating_mul(2 * TILE_N + counts.places * LANES)
+        })
+    }
+
+    /// The blocks, if they are faster than a product of windows on a device of so many processors.
+    ///
+    /// On an NVIDIA H200, a workgroup that is alone on its processor takes 2.2 µs for 16 channels of 3×3 taps with 64 output channels, and 1.7 with
+    /// 32. So it takes as many as there are processors, or half of them, whose sums two can share: 256 channels of 56² in 38 µs in place
+    /// of 60, and 32 of 112² in 9 in place of 18; but 256 of 32², which are 36 workgroups, in 27 in place of 23.
+    fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
+        let [inputs, outputs] = self.channels;
+        if inputs < CHANNELS || outputs <= 16 {
+            return None;
+        }
+        // An eighth of the last tile may be beyond the output channels.
+        let is_full = |tile_m: usize| outputs.next_multiple_of(tile_m) <= outputs / 8 * 9;
+        let of = |tile_m: usize, least: usize| {
+            let (blocks, counts) = self.in_strips(tile_m, shared)?;
+            let groups = counts.across.saturating_mul(counts.down).saturating_mul(self.batches);
+            let shares = groups.saturating_mul(2) <= processors && inputs > CHANNELS;
+            (groups >= least).then_some(Blocks { splits: if shares { 2 } else { 1 }, ..blocks })
+        };
+        let large = if is_full(64) { of(64, processors / 2 - processors / 16) } else { None };
+        large.or_else(|| of(32, processors / 4 * 3))
+    }
+}
+
+impl Shape {
+    /// The way to compute it, if there is one with staged pictures that is worth it.
+    pub(super) fn staged(&self, e: &mut Encoder<'_, '_>) -> Option<Way> {
+        let halves = [self.input.element, self.weight.element] == [Element::F16; 2];
+        let able = e.features().multiply_halves() && e.can_run(&ConvolutionStaged::MODULE);
+        let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
+        if !halves || !able || !parallel || e.is_dynamic(&self.out) {
+            return None;
+        }
+        let layer = Layer::of(self)?;
+        let blocks = layer.blocks(processors(e.busy()), e.shared_memory() as usize)?;
+        let way =
+            e.choose(&self.out, ("staged", layer), Way::Staged(blocks), |_| vec![Way::Windows]);
+        if let Way::Windows = way {
+            e.settle();
+        }
+        Some(way)
+    }
+
+    /// The dispatch of these blocks.
+    pub(super) fn in_blocks(self, e: &mut Encoder<'_, '_>, blocks: Blocks) -> Result<(), Error> {
+        let unfit = || Error::invalid("a convolution does not fit its blocks");
+        let layer = Layer::of(&self).ok_or_else(unfit)?;
+        let counts = layer.counts(&blocks, e.shared_memory() as usize).ok_or_else(unfit)?;
+        let Blocks { tile_m, strip, pitch, splits } = blocks;
+        let weights = self.weights(e)?;
+        let parts = match splits {
+            1 => None,
+            _ => {
+                let tiles = counts.across * counts.down * layer.batches;
+                Some(splits::parts(e, &self.out, [tiles; 2], splits, [tile_m, TILE_N])?)
+            }
+        };
+        let (bias, residual) = (self.bias(), self.residual());
+        let ([y, x], [out_y, out_x]) = (self.window, self.out_size);
+        let pipeline = ConvolutionStaged {
+            bias: bias.element,
+            output: self.out.element,
+            out_aligned: out_x.is_multiple_of(4) && strip.is_multiple_of(4),
+            has_bias: self.bias.is_some(),
+            activation: self.epilogue.activation,
+            residual: residual.element,
+            has_residual: self.epilogue.residual.is_some(),
+            tile_m: u32_of(tile_m)?,
+            tile_n: u32_of(TILE_N)?,
+            partial: if parts.is_some() { 2 } else { 0 },
+            lanes: u32_of(LANES)?,
+            kernel_y: y.kernel as u32,
+            kernel_x: x.kernel as u32,
+            dilation_y: y.dilation as u32,
+            dilation_x: x.dilation as u32,
+            places: u32_of(counts.places)?,
+        };
+        let (channels, a_pitch) = (self.in_channels, weights.size(2));
+        let push = ConvolutionStagedPush {
+            m: u32_of(self.out_channels)?,
+            n: u32_of(out_y * out_x)?,
+            bias_batch: u32_of(self.out_channels)?,
+            period: u32_of(self.groups)?,
+            bias_row: 1,
+            bias_column: 0,
+            alpha: 1.0,
+            beta: 1.0,
+            a: self.epilogue.a,
+            b: self.epilogue.b,
+            k: u32_of(channels)?,
+            a_pitch: u32_of(a_pitch)?,
+            a_batch: u32_of(self.terms() * a_pitch)?,
+            b_batch: u32_of(channels * self.size[0] * self.size[1])?,
+            splits: u32_of(splits)?,
+            channels: u32_of(channels.div_ceil(splits).next_multiple_of(CHANNELS))?,
+            in_y: self.size[0] as i32,
+            in_x: self.size[1] as i32,
+            out_y: u32_of(out_y)?,
+            out_x: u32_of(out_x)?,
+            padding_y: y.padding,
+            padding_x: x.padding,
+            pitch: u32_of(pitch)?,
+            strip: u32_of(strip)?,
+            tiles: u32_of(counts.tiles)?,
+        };
+        // Any that is written, where these are not.
+        let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
+        let [input, weight, bias, residual, out] = self.accesses(&weights);
+        let accesses = [bias, residual, out, weight, input, write(sums), write(done)];
+        let invocations = [counts.across * LANES, counts.down, layer.batches * splits];
+        let module = ConvolutionStaged::MODULE;
+        e.dispatch_module(module, &pipeline, accesses, &push, invocations, [pipeline.lanes, 1, 1])
+    }
+}
+
+/// About how many processors a device has.
+fn processors(busy: usize) -> usize {
+    (busy / 512).max(1)
+}
+
+/// The places of a tile, and the invocations of a workgroup. Others were slower on an NVIDIA H200, but for few output channels.
+const TILE_N: usize = 128;
+const LANES: usize = 256;
+
+/// The columns of a strip at least, unless there are fewer, and about as many as are staged at most.
+const LEAST_STRIP: usize = 16;
+const MOST_STRIP: usize = 512;
+
+/// Rows and columns of the matrices that subgroups multiply, and the invocations of a subgroup that keeps some.
+const SIDE: usize = 16;
+const SUBGROUP: usize = 32;
+
+/// The channels that workgroups bring at a time.
+const CHANNELS: usize = 16;
+
+/// What an invocation brings at most: groups of eight weights, and places.
+const MOST_WEIGHTS: usize = 12;
+const MOST_PLACES: usize = 4;
+
+/// Workgroups along a dimension that every device takes.
+const MOST_GROUPS: usize = 65535;
+
+#[cfg(test)]
+mod tests {
+    use super::{Blocks, Layer};
+
+    /// The blocks on a device of 132 processors with 48 KiB of shared memory for workgroups.
+    fn blocks(channels: [usize; 2], side: usize) -> Option<Blocks> {
+        let layer =
+            Layer { batches: 1, channels, plane: [side; 2], kernel: [3; 2], dilation: [1; 2] };
+        layer.blocks(132, 48 << 10)
+    }
+
+    #[test]
+    fn large_planes_are_staged() {
+        let tile = |channels, side| blocks(channels, side).map(|it| (it.tile_m, it.splits));
+        assert_eq!(tile([64, 64], 256), Some((64, 1)));
+        assert_eq!(tile([256, 256], 56), Some((64, 1)));
+        assert_eq!(tile([512, 512], 30), Some((64, 2)));
+        assert_eq!(tile([128, 128], 56), Some((32, 1)));
+        // Tiles of 64 would be empty to a quarter, or to a half.
+        assert_eq!(tile([96, 96], 60), Some((32, 1)));
+        assert_eq!(tile([32, 32], 112), Some((32, 1)));
+    }
+
+    #[test]
+    fn small_planes_and_few_channels_are_not() {
+        assert_eq!(blocks([256, 256], 32), None);
+        assert_eq!(blocks([512, 512], 7), None);
+        assert_eq!(blocks([3, 64], 256), None);
+        assert_eq!(blocks([64, 3], 256), None);
+    }
+
+    #[test]
+    fn groups_of_four_places_are_within_a_strip() {
+        for side in 1..400 {
+            let layer = Layer {
+                batches: 1,
+                channels: [64, 64],
+                plane: [side; 2],
+                kernel: [3; 2],
+                dilation: [1; 2],
+            };
+            let (Blocks { strip, pitch, .. }, counts) = layer.in_strips(64, 48 << 10).unwrap();
+            assert!(strip == side || strip.is_multiple_of(4), "{side}: {strip}");
+            assert!(pitch.is_multiple_of(4) && pitch >= strip + 2, "{side}: {pitch}");
+            // All places of a strip are in some tile, and all strips are there.
+            assert!(counts.tiles * super::TILE_N >= (side - 1) * pitch + strip);
+            assert!(counts.across >= side.div_ceil(strip) * counts.tiles);
+            assert!(counts.places * super::LANES >= super::TILE_N + 2 * pitch + 2);
+        }
+    }
+
+    #[test]
+    fn whatever_does_not_fit_has_no_blocks() {
+        let layer = |kernel: usize, dilation: usize, plane: [usize; 2]| Layer {
+            batches: 1,
+            channels: [64, 64],
+            plane,
+            kernel: [kernel; 2],
+            dilation: [dilation; 2],
+        };
+        // Weights of all taps, windows that reach far, sizes that overflow.
+        assert!(layer(7, 1, [128; 2]).in_strips(64, 48 << 10).is_none());
+        assert!(layer(3, 512, [128; 2]).in_strips(64, 48 << 10).is_none());
+        assert!(layer(usize::MAX / 2, 3, [128; 2]).in_strips(64, 48 << 10).is_none());
+        assert!(layer(3, 1, [usize::MAX, 64]).in_strips(64, 48 << 10).is_none());
+        assert!(layer(3, 1, [128; 2]).in_strips(64, 16 << 10).is_none());
+    }
+}
