@@ -313,7 +313,7 @@ def overlapping() -> Iterator[Delegated]:
     # Of so many pictures, the exporter leaves some operators to the CPU.
     outside = {"outside": ("aten::amax.out", "aten::convolution.out", "aten::mean.out"), "delegates": 2}
     yield from halved([
-        case("small", Many(nn.Conv2d(16, 32, 3, padding=1), (7, 7)), pictures(112, 16, 7, 7)),
+        case("small", Many(nn.Conv2d(16, 32, 3, padding=1), (7, 7)), pictures(112, 16, 7, 7), **outside),
         case("odd", Many(nn.Conv2d(19, 70, (3, 2), padding=(2, 1), dilation=(1, 2)), (7, 9), nn.SiLU()), pictures(40, 19, 5, 9), **outside),
         case("shared", Many(nn.Conv2d(33, 64, 3, padding=1, bias=False), (6, 6), nn.ReLU()), pictures(62, 33, 6, 6), **outside),
         case(
