@@ -16,33 +16,29 @@ layout(push_constant) uniform Push {
     uint inner;    // elements behind it in the output
     uint in_outer_step; // elements from one o to the next in the input
     uint in_inner; // elements behind it in the input
-
 } push;
 
 TENSOR_IN(0, x, IN)
 TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
-uint place(const uint i) {
-    uint r = i % push.inner;
-    uint k = i / push.inner % push.out_size;
-    uint o = i / push.inner / push.out_size;
-    int at = index_i(BY_ELEMENT != 0 ? i : k);
-    if (at < 0) at += int(push.in_size);
-    at = clamp(at, 0, int(push.in_size) - 1);
-    return o * push.in_outer_step + uint(at) * push.in_inner + r;
+// Where four elements come from: all indices are on their way together, and so are all elements then, as loads behind conditions would wait
+// for each other. What is beyond the last element is that one again.
+uvec4 places(const uint first) {
+    uvec4 i = min(first + uvec4(0, 1, 2, 3), uvec4(push.numel - 1));
+    uvec4 rows = i / push.inner;
+    uvec4 outer = rows / push.out_size;
+    uvec4 k = BY_ELEMENT != 0 ? i : rows - outer * push.out_size;
+    ivec4 at = ivec4(index_i(k.x), index_i(k.y), index_i(k.z), index_i(k.w));
+    at = mix(at, at + int(push.in_size), lessThan(at, ivec4(0)));
+    at = clamp(at, ivec4(0), ivec4(int(push.in_size) - 1));
+    return outer * push.in_outer_step + uvec4(at) * push.in_inner + (i - rows * push.inner);
 }
 
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    if (is_float(OUT)) {
-        vec4 r = vec4(0);
-        [[unroll]] for (uint k = 0; k < 4; ++k) if (i + k < push.numel) r[k] = x_f(place(i + k));
-        y_write_f4(i, r);
-    } else {
-        ivec4 r = ivec4(0);
-        [[unroll]] for (uint k = 0; k < 4; ++k) if (i + k < push.numel) r[k] = x_i(place(i + k));
-        y_write_i4(i, r);
-    }
+    uvec4 from = places(i);
+    if (is_float(OUT)) y_write_f4(i, vec4(x_f(from.x), x_f(from.y), x_f(from.z), x_f(from.w)));
+    else y_write_i4(i, ivec4(x_i(from.x), x_i(from.y), x_i(from.z), x_i(from.w)));
 }

@@ -180,7 +180,7 @@ pipelines! {
     Pad, PadPush = "pad", 2 buffers, {
         input: Element, output: Element,
     }, {
-        numel: u32, value: f32, value_int: i32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
+        numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
     /// Reduces the middle of three dimensions. The second buffer is what some functions subtract, by output.

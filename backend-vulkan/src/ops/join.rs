@@ -174,18 +174,37 @@ pub(super) fn pad(
     if input.numel() == 0 {
         return apply_fill(e, out, value, 0.0);
     }
+    // Dimensions beside each other that nothing surrounds are one.
+    let mut dims: Vec<[usize; 2]> = Vec::new();
+    let mut margins: Vec<i32> = Vec::new();
+    for dim in 0..input.rank() {
+        let (sizes, margin) = ([out.size(dim), input.size(dim)], before.get(dim).copied());
+        let margin = margin.unwrap_or(0);
+        let is_whole = |[out, input]: [usize; 2], margin: i32| out == input && margin == 0;
+        match (dims.last_mut(), margins.last()) {
+            (Some(last), Some(of_last)) if is_whole(*last, *of_last) && is_whole(sizes, margin) => {
+                *last = last.map(|size| size * sizes[0]);
+            }
+            _ => {
+                dims.push(sizes);
+                margins.push(margin);
+            }
+        }
+    }
+    let first = MAX_DIMS.saturating_sub(dims.len().max(1));
     let mut push = PadPush {
         numel: u32_of(out.numel())?,
         value: value as f32,
         value_int: value as i32,
+        first: u32_of(first)?,
         out_sizes: [1; MAX_DIMS],
         in_sizes: [1; MAX_DIMS],
         before: [0; MAX_DIMS],
     };
-    for (slot, dim) in (0..MAX_DIMS).rev().zip((0..input.rank()).rev()) {
-        push.out_sizes[slot] = u32_of(out.size(dim))?;
-        push.in_sizes[slot] = u32_of(input.size(dim))?;
-        push.before[slot] = before.get(dim).copied().unwrap_or(0);
+    for ((slot, [out, input]), margin) in (first..MAX_DIMS).zip(dims).zip(margins) {
+        push.out_sizes[slot] = u32_of(out)?;
+        push.in_sizes[slot] = u32_of(input)?;
+        push.before[slot] = margin;
     }
     let pipeline = Pad { input: input.element, output: out.element };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())

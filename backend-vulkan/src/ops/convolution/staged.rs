@@ -105,11 +105,12 @@ impl Layer {
     /// The blocks of such tiles with which the fewest places are computed and staged.
     fn in_strips(&self, tile_m: usize, shared: usize) -> Option<(Blocks, Counts)> {
         let columns = self.plane[1];
-        let strips = (LEAST_STRIP..=MOST_STRIP).step_by(4).map(|most| match columns.div_ceil(most) {
-            0 | 1 => columns,
-            // Strips begin at multiples of four places, so that groups of four are within one.
-            count => columns.div_ceil(count).next_multiple_of(4),
-        });
+        let strips =
+            (LEAST_STRIP..=MOST_STRIP).step_by(4).map(|most| match columns.div_ceil(most) {
+                0 | 1 => columns,
+                // Strips begin at multiples of four places, so that groups of four are within one.
+                count => columns.div_ceil(count).next_multiple_of(4),
+            });
         let blocks = strips.filter_map(|strip| {
             let pitch = strip.checked_add(self.reach(1))?.checked_next_multiple_of(4)?;
             let blocks = Blocks { tile_m, strip, pitch, splits: 1 };
