@@ -8,6 +8,12 @@ use serde_json::{Map, Value, json};
 /// How `ByteLevel` cuts texts.
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// What `Nmt` leaves out, and what becomes a space.
+const NMT_REMOVED: &str = r"[\x{1}-\x{8}\x{b}\x{e}-\x{1f}\x{7f}\x{8f}\x{9f}]";
+const NMT_SPACES: &str =
+    r"[\t\n\x{c}\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]";
+/// What `BertNormalizer` leaves out of a text that it cleans.
+const BERT_REMOVED: &str = r"[\p{Cc}\p{Cf}\p{Co}\x{fffd}]";
 /// No token begins with it, as it would have to if words of a vocabulary of words were put together.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
@@ -128,7 +134,17 @@ fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
 }
 
 fn normalize(step: &Value, steps: &mut Vec<Value>) {
+    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": content});
     let mut step = step.clone();
+    if step["type"] == "Nmt" {
+        steps.extend([replace(NMT_REMOVED, ""), replace(NMT_SPACES, " ")]);
+        return;
+    }
+    if step["type"] == "BertNormalizer" && step["clean_text"] == true {
+        // Not what has no meaning yet.
+        step["clean_text"] = false.into();
+        steps.extend([replace(r"[\t\n\r]", " "), replace(BERT_REMOVED, ""), replace(r"\s", " ")]);
+    }
     let lowers = step["type"] == "Lowercase"
         || step["type"] == "BertNormalizer" && step["lowercase"] == true;
     if lowers {

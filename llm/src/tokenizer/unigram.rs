@@ -183,10 +183,10 @@ impl Unigrams {
             let rest = text.as_bytes().get(at..).unwrap_or_default();
             let mut reach = |length: usize, score: f64, token: Option<u32>| {
                 let score = score + before;
+                let score = if self.is_narrow { f64::from(score as f32) } else { score };
                 if let Some(node) = nodes.get_mut(at + length)
                     && (node.length == 0 || score > node.score)
                 {
-                    let score = if self.is_narrow { f64::from(score as f32) } else { score };
                     // A piece is no longer than a file.
                     let length = u32::try_from(length).unwrap_or(u32::MAX);
                     *node = Node { score, length, token };
