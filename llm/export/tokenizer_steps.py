@@ -64,6 +64,18 @@ def made() -> dict[str, Tokenizer]:
     bytes_.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     bytes_.decoder = decoders.ByteLevel()
 
+    # Of "words" there is no merge, and "wo" comes behind what is made of it.
+    merges = [("t", "h"), ("th", "e"), ("wo", "rd"), ("o", "r"), ("r", "d"), ("w", "o"), ("th", "e")]
+    vocab = {piece: id for id, piece in enumerate(["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    for piece in [left + right for left, right in merges] + ["words", "Ġthe"]:
+        vocab.setdefault(piece, len(vocab))
+    untold = all["untold"] = special(Tokenizer(models.BPE(vocab=vocab, merges=merges)))
+    untold.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    untold.decoder = decoders.ByteLevel()
+    untold = json.loads(untold.to_str())
+    untold["model"]["ignore_merges"] = True
+    all["untold_whole"] = Tokenizer.from_str(json.dumps(untold))
+
     added = all["added"] = special(pairs(True))
     added.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     added.decoder = decoders.ByteLevel()
@@ -152,7 +164,7 @@ def write_steps() -> None:
     lines = []
     for name, tokenizer in made().items():
         cases = []
-        for text in TEXTS + {"ties": ROWS, "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED}.get(name, ()):
+        for text in TEXTS + {"ties": ROWS, "suffixed": ("the" * 70, "word" * 70), "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED}.get(name, ()):
             tokenizer.encode_special_tokens = False
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             tokenizer.encode_special_tokens = True

@@ -7,6 +7,7 @@ mod added;
 mod charsmap;
 mod growth;
 mod llama2c;
+mod pairs;
 mod pipeline;
 mod rewrite;
 mod stream;
