@@ -159,6 +159,11 @@ fn options_without_effect_are_refused() {
         let error = refused(&["chat", MODEL, "--template-argument", argument]);
         assert!(error.contains("--template-argument"), "{argument}: {error}");
     }
+    let error = refused(&["bench-llm", MODEL, "--prompt-tokens", "0,600"]);
+    assert!(
+        error.contains("600 and 64 more tokens") && error.contains("nothing to measure"),
+        "{error}"
+    );
 }
 
 /// By the command, and by a request, whose own count more.
