@@ -64,6 +64,14 @@ def made() -> dict[str, Tokenizer]:
     bytes_.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     bytes_.decoder = decoders.ByteLevel()
 
+    # What a step puts in the place of another text stands for itself; words are of letters, marks and digits, without what joins characters.
+    literal = all["literal"] = special(pairs(True))
+    literal.normalizer = normalizers.Sequence([normalizers.Replace("the", "$0"), normalizers.Replace(Regex(r"\W(é)"), "<$1>"), normalizers.Replace(Regex(r"\w①"), "x")])
+    literal.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"[\w\n]+"), "removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    literal.decoder = decoders.ByteLevel()
+
     # Of "words" there is no merge, and "wo" comes behind what is made of it.
     merges = [("t", "h"), ("th", "e"), ("wo", "rd"), ("o", "r"), ("r", "d"), ("w", "o"), ("th", "e")]
     vocab = {piece: id for id, piece in enumerate(["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
@@ -164,7 +172,7 @@ def write_steps() -> None:
     lines = []
     for name, tokenizer in made().items():
         cases = []
-        for text in TEXTS + {"ties": ROWS, "suffixed": ("the" * 70, "word" * 70), "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED}.get(name, ()):
+        for text in TEXTS + {"ties": ROWS, "suffixed": ("the" * 70, "word" * 70), "literal": ("word²½", "word²½ Ⅷ①", "a\u200dword", "हिन्दी the_e\u0301", " é"), "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED}.get(name, ()):
             tokenizer.encode_special_tokens = False
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             tokenizer.encode_special_tokens = True
