@@ -34,7 +34,8 @@ pub struct Limits {
     /// Comparisons of names while looking for external data: tensors to be found times names in the data files. One of more than
     /// 64 bytes counts for several.
     pub name_lookups: u64,
-    /// Backward jumps in one run: a program without end fails there.
+    /// Backward jumps in one run: a program without end fails there, on machines with an operating system within seconds where its loop does
+    /// nothing else. Loops of exporters have one for each step of a sequence.
     pub backward_jumps: u64,
 }
 
@@ -51,7 +52,7 @@ impl Limits {
         planned_bytes: 1 << 34,
         constant_bytes: 1 << 40,
         name_lookups: 1 << 26,
-        backward_jumps: 10_000_000,
+        backward_jumps: 1_000_000,
     };
 
     /// For microcontrollers.

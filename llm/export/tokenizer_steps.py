@@ -1,5 +1,5 @@
 """Writes `llm/tests/tokenizers/steps.json`: tokenizers of a few tokens with steps that models in use have, and what `tokenizers` makes of texts; and
-`spaces.json`, `across.model`, `suffixes.model`, `characters.model` and `words.model`, the same for SentencePiece.
+`spaces.json`, `across.model`, `suffixes.model`, `characters.model`, `words.model`, `rows.model` and `mapped_own.model`, the same for SentencePiece.
 
     python tokenizer_steps.py
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import io
 import json
+import random
 from pathlib import Path
 
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "tokenizers"
@@ -27,7 +29,12 @@ TEXTS = (
     "<|x|> the <|x|>\n<|y|> word",
 )
 
+LETTERS = "abcdefghijklmnopqrst"
 ROWS = tuple(letter * count for letter in ("a", "b", "ab", "aab") for count in (2, 3, 5, 8, 13, 31, 64))
+
+
+# What is left out or becomes a space, what looks as if it were, and what several steps in a row make longer.
+CLEANED = ("the\x03\x7fword", "the\tword\x0bthe\r\nword", "\x00the\u200bword\ufffd", "the\u0378word \ue000the\u00ad", "THE ``ẂORD'' ﷺ\u3000İ")
 
 
 def letters(*words: str) -> dict[str, int]:
@@ -56,6 +63,26 @@ def made() -> dict[str, Tokenizer]:
     bytes_ = all["byte_level"] = special(pairs(True))
     bytes_.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     bytes_.decoder = decoders.ByteLevel()
+
+    # What a step puts in the place of another text stands for itself; words are of letters, marks and digits, without what joins characters.
+    literal = all["literal"] = special(pairs(True))
+    literal.normalizer = normalizers.Sequence([normalizers.Replace("the", "$0"), normalizers.Replace(Regex(r"\W(é)"), "<$1>"), normalizers.Replace(Regex(r"\w①"), "x")])
+    literal.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(Regex(r"[\w\n]+"), "removed", invert=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    literal.decoder = decoders.ByteLevel()
+
+    # Of "words" there is no merge, and "wo" comes behind what is made of it.
+    merges = [("t", "h"), ("th", "e"), ("wo", "rd"), ("o", "r"), ("r", "d"), ("w", "o"), ("th", "e")]
+    vocab = {piece: id for id, piece in enumerate(["<unk>", "<s>", "</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    for piece in [left + right for left, right in merges] + ["words", "Ġthe"]:
+        vocab.setdefault(piece, len(vocab))
+    untold = all["untold"] = special(Tokenizer(models.BPE(vocab=vocab, merges=merges)))
+    untold.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    untold.decoder = decoders.ByteLevel()
+    untold = json.loads(untold.to_str())
+    untold["model"]["ignore_merges"] = True
+    all["untold_whole"] = Tokenizer.from_str(json.dumps(untold))
 
     added = all["added"] = special(pairs(True))
     added.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -99,6 +126,21 @@ def made() -> dict[str, Tokenizer]:
     t5.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
     t5.decoder = decoders.Metaspace()
 
+    # As `SentencePieceUnigramTokenizer` of `tokenizers` begins, as BERT's, and as XLNet's and ALBERT's with what a map does in place of it.
+    plain = models.Unigram(scored[:3] + scored[-7:] + [("d", -4.5), ("w", -4.5), (" ", -5.0)], unk_id=0, byte_fallback=False)
+    spaces = normalizers.Replace(Regex(" {2,}"), " ")
+    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    folding = [*quotes, normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.NFKC(), spaces]
+    for name, steps in (
+        ("nmt", [normalizers.Nmt(), normalizers.NFKC(), spaces]),
+        ("cleaned", [normalizers.BertNormalizer()]),
+        ("folded", folding),
+    ):
+        changed = all[name] = special(Tokenizer(plain))
+        changed.normalizer = normalizers.Sequence(steps)
+        changed.pre_tokenizer = pre_tokenizers.Metaspace()
+        changed.decoder = decoders.Metaspace()
+
     # Ways to cut a row of one character whose sums are the same but for how they are rounded.
     rows = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), ("▁", -2.3), ("a", -1.1), ("aa", -2.2), ("aaa", -3.3000000000000003)]
     rows += [("b", -0.7000000001), ("bb", -1.4000000002), ("ab", -1.8), ("▁a", -3.4), ("ba", -1.8)]
@@ -130,7 +172,7 @@ def write_steps() -> None:
     lines = []
     for name, tokenizer in made().items():
         cases = []
-        for text in TEXTS + (ROWS if name == "ties" else ()):
+        for text in TEXTS + {"ties": ROWS, "suffixed": ("the" * 70, "word" * 70), "literal": ("word²½", "word²½ Ⅷ①", "a\u200dword", "हिन्दी the_e\u0301", " é"), "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED}.get(name, ()):
             tokenizer.encode_special_tokens = False
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             tokenizer.encode_special_tokens = True
@@ -140,6 +182,27 @@ def write_steps() -> None:
         file = json.loads(tokenizer.to_str())
         lines.append(json.dumps({"name": name, "tokenizer": file, "cases": cases}, ensure_ascii=False))
     (FOLDER / "steps.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def write_by_hand() -> None:
+    """`rows.model`, where a piece of one character and another of two are as likely in either order, and `mapped_own.model`, whose map does not
+    change what is a piece of its user's."""
+    numbers = random.Random(1)
+    model = sentencepiece_model_pb2.ModelProto()
+    model.trainer_spec.model_type = sentencepiece_model_pb2.TrainerSpec.UNIGRAM
+    model.normalizer_spec.name = "identity"
+    model.normalizer_spec.add_dummy_prefix = False
+    for name, kind in (("<unk>", 2), ("<s>", 3), ("</s>", 3)):
+        model.pieces.add(piece=name, score=0, type=kind)
+    for letter in LETTERS:
+        score = numbers.uniform(-9, -5)
+        model.pieces.add(piece=letter, score=score)
+        model.pieces.add(piece=letter * 2, score=score - numbers.uniform(1, 3))
+    (FOLDER / "rows.model").write_bytes(model.SerializeToString())
+    model = sentencepiece_model_pb2.ModelProto.FromString((FOLDER / "mapped.model").read_bytes())
+    for piece in ("ﬁ", "ﬁn", "A½", "\n"):
+        model.pieces.add(piece=piece, score=0, type=sentencepiece_model_pb2.ModelProto.SentencePiece.USER_DEFINED)
+    (FOLDER / "mapped_own.model").write_bytes(model.SerializeToString())
 
 
 def write_sentencepiece() -> None:
@@ -178,6 +241,8 @@ def write_sentencepiece() -> None:
         ("characters.model", ["of the people", "Zoë's people", "", " ", "  of  the "]),
         ("suffixes.model", ["of the people", "ΣΑΣ Zoë's  people ", "", " "]),
         ("words.model", ["of the people", "for the unknown people, of the word", "word", "", " ", "  of  the "]),
+        ("mapped_own.model", ["ﬁne ﬂ", "A½ ½A", "a\n\nﬁ", "\nA", " \n "]),
+        ("rows.model", [letter * count for letter in LETTERS for count in (3, 5, 8)]),
         # Ways to cut a row of one character are as likely but for how their sums are rounded.
         ("unigram.model", [letter * count for letter in ("a", "the", "o", "e ", "日", "\n") for count in (1, 2, 7, 33, 130)]),
         ("bpe.model", ["".join(bytes([byte]).decode("latin1") for byte in range(1, 256))]),
@@ -190,4 +255,5 @@ def write_sentencepiece() -> None:
 
 if __name__ == "__main__":
     write_steps()
+    write_by_hand()
     write_sentencepiece()

@@ -19,6 +19,8 @@ import openai
 PORT, KEY = int(sys.argv[1]), sys.argv[2]
 BASE = f"http://127.0.0.1:{PORT}"
 PICTURE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,AAEC"}}]
+# "In those days" behind the token in front of a text, as the model of this repository has them.
+TOKENS = [0, 44, 81, 562, 706]
 QUESTION = [{"role": "user", "content": "Tell me about bread."}]
 
 
@@ -188,6 +190,9 @@ def main() -> None:
     assert plain.choices[0].text and plain.usage.total_tokens > 8
     again = client.completions.create(model=name, prompt="In those days", max_tokens=8, seed=1)
     assert again.choices[0].text == plain.choices[0].text
+    # The same in tokens: where the repository's model begins, and "In those days".
+    tokens = client.completions.create(model=name, prompt=TOKENS, max_tokens=8, seed=1)
+    assert tokens.choices[0].text == plain.choices[0].text and tokens.usage == plain.usage, tokens
 
     number = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "integer", "minimum": 0, "maximum": 99}}}
     told = client.chat.completions.create(**(options | {"response_format": number}))

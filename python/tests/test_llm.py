@@ -52,8 +52,10 @@ def test_tokens_and_text_are_one(runner: llm.Runner) -> None:
     other = runner.session()
     second = other.generate(["In the", tokens[len(runner.tokenizer.encode("In the")) :]], max_new_tokens=8, temperature=0)
     assert first.tokens == second.tokens
-    runner.reset()
-    runner.prefill("In the beginning")
+    for prompt in ("In the beginning", tokens):
+        runner.reset()
+        runner.prefill(prompt)
+        assert runner.context == tokens
     logits = runner.logits
     assert logits is not None and int(logits.argmax()) == first.tokens[0]
     assert runner.generate(max_new_tokens=8, temperature=0.0).tokens == first.tokens

@@ -484,9 +484,12 @@ class Runner:
         finally:
             _end(thread, turn)
 
-    def prefill(self, prompt: str) -> None:
-        """Feeds a prompt, and generates nothing."""
-        self._native.prefill(prompt)
+    def prefill(self, prompt: Union[str, Sequence[int]]) -> None:
+        """Feeds a text, or tokens, and generates nothing."""
+        if isinstance(prompt, str):
+            self._native.prefill(prompt)
+        else:
+            self._native.prefill_tokens(list(prompt))
 
     def warmup(self, prompt: str, tokens: int = 4) -> None:
         """Generates a few tokens behind a prompt and forgets them, so that what is made when it is first needed has been made."""

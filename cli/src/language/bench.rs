@@ -34,7 +34,11 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     let mut memory_rate = None;
     let mut prompts = Vec::new();
     for &length in &arguments.prompt_tokens {
-        if length == 0 || length.saturating_add(arguments.tokens) > limit {
+        if length == 0 {
+            anstream::eprintln!("a prompt without tokens is followed by nothing: left out");
+            continue;
+        }
+        if length.saturating_add(arguments.tokens) > limit {
             anstream::eprintln!(
                 "{length} and {} more tokens do not fit the context of {limit}: left out",
                 arguments.tokens
@@ -84,6 +88,9 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
             ),
         }
         prompts.push(prompt);
+    }
+    if prompts.is_empty() {
+        return Err(Failure::new("there is nothing to measure: no prompt was left"));
     }
     if let Some(rate) = memory_rate.filter(|_| !arguments.json) {
         anstream::println!("{threads} threads read {:.1} GB/s from memory", rate / 1e9);

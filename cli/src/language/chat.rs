@@ -5,7 +5,7 @@ use super::options::ChatArguments;
 use super::{open_with_template, stop_on_interrupt};
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint};
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 use torchlet::llm::{Error, Finish, Message, Runner, Stats};
 
 const HELP: &str = "/reset forgets the conversation, /stats shows what the last answer took, /help this, /quit ends; Ctrl-C ends an answer";
@@ -29,7 +29,15 @@ pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
             let _ = std::io::stdout().flush();
         }
         let Some(line) = lines.next() else { return Ok(()) };
-        let line = line.map_err(|error| Failure::new(format!("cannot read a message: {error}")))?;
+        let line = match line {
+            Ok(line) => line,
+            // The conversation is worth more than a line.
+            Err(error) if error.kind() == ErrorKind::InvalidData => {
+                anstream::eprintln!("the line is not in UTF-8, and was not said");
+                continue;
+            }
+            Err(error) => return Err(Failure::new(format!("cannot read a message: {error}"))),
+        };
         match line.trim() {
             "" => {}
             "/quit" | "/exit" => return Ok(()),

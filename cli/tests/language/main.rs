@@ -25,11 +25,11 @@ fn torchlet(arguments: &[&str]) -> Command {
     command
 }
 
-fn run(arguments: &[&str], input: &str) -> Output {
+fn run(arguments: &[&str], input: impl AsRef<[u8]>) -> Output {
     let mut command = torchlet(arguments);
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(input.as_ref()).unwrap();
     child.wait_with_output().unwrap()
 }
 
@@ -56,8 +56,9 @@ fn generate_writes_the_text_and_nothing_else() {
 #[test]
 fn chat_answers_line_by_line_and_can_forget() {
     let arguments = ["chat", MODEL, "--temperature", "0", "-n", "12"];
-    let lines = "Tell me about Moses.\nWhat about David?\n/reset\nTell me about Moses.\n/stats\n/quit\nnever\n";
+    let lines = b"Tell me about Moses.\nWh\xff\nWhat about David?\n/reset\nTell me about Moses.\n/stats\n/quit\nnever\n";
     let output = run(&arguments, lines);
+    assert!(String::from_utf8(output.stderr).unwrap().contains("not in UTF-8"));
     let text = String::from_utf8(output.stdout).unwrap();
     let said: Vec<&str> = text.lines().collect();
     assert_eq!(said[0], said[2], "{text}");
@@ -159,6 +160,11 @@ fn options_without_effect_are_refused() {
         let error = refused(&["chat", MODEL, "--template-argument", argument]);
         assert!(error.contains("--template-argument"), "{argument}: {error}");
     }
+    let error = refused(&["bench-llm", MODEL, "--prompt-tokens", "0,600"]);
+    assert!(
+        error.contains("600 and 64 more tokens") && error.contains("nothing to measure"),
+        "{error}"
+    );
 }
 
 /// By the command, and by a request, whose own count more.

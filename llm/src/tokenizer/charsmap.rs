@@ -3,6 +3,9 @@
 //! A map is the length of a trie in bytes, the trie, and texts that end with a zero byte each. The trie is a double array of 32-bit units: a unit has
 //! the byte that leads to it, whether a text belongs to what led there, and how far away what follows is. The unit of a text has where it begins.
 
+use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, StartKind};
+use std::collections::VecDeque;
+
 /// The longest text for a character: that of the longest in Unicode has 33 bytes.
 const MAX_REPLACEMENT: usize = 256;
 /// No larger byte is in text.
@@ -20,14 +23,23 @@ pub(super) fn padded(map: &[u8]) -> Vec<u8> {
 pub(super) struct CharacterMap {
     units: Vec<u32>,
     texts: Vec<u8>,
+    /// What stays as it is.
+    kept: Option<AhoCorasick>,
 }
 
 impl CharacterMap {
-    pub(super) fn new(map: &[u8]) -> Self {
+    /// The map of a model that has pieces of its user's, which are found in texts before these are changed.
+    pub(super) fn new(map: &[u8], pieces: &[&str]) -> Result<Self, String> {
+        let mut builder = AhoCorasick::builder();
+        builder.match_kind(MatchKind::LeftmostLongest).start_kind(StartKind::Anchored);
+        let kept = match pieces.is_empty() {
+            true => None,
+            false => Some(builder.build(pieces).map_err(|error| format!("its pieces: {error}"))?),
+        };
         let (length, rest) = map.split_at_checked(4).unwrap_or_default();
         let length = length.try_into().map_or(0, u32::from_le_bytes) as usize;
         let (trie, texts) = rest.split_at(length.min(rest.len()));
-        CharacterMap { units: units(trie), texts: texts.to_vec() }
+        Ok(CharacterMap { units: units(trie), texts: texts.to_vec(), kept })
     }
 
     /// A text in which the map has replaced what it knows.
@@ -35,6 +47,12 @@ impl CharacterMap {
         let mut replaced = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
+            if let Some(length) = self.kept(rest) {
+                let (kept, behind) = rest.split_at_checked(length).unwrap_or((rest, ""));
+                replaced += kept;
+                rest = behind;
+                continue;
+            }
             match self.longest(rest) {
                 Some((length, text)) => {
                     replaced += text;
@@ -47,6 +65,12 @@ impl CharacterMap {
             }
         }
         replaced
+    }
+
+    /// How many bytes at the beginning of a text are a piece that stays.
+    fn kept(&self, text: &str) -> Option<usize> {
+        let found = self.kept.as_ref()?.find(Input::new(text).anchored(Anchored::Yes))?;
+        (found.end() > 0).then_some(found.end())
     }
 
     /// How many bytes at the beginning of a text are replaced, and by what.
@@ -97,6 +121,10 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     let (trie, texts) = rest.split_at_checked(length).ok_or_else(cut_off)?;
     let units = units(trie);
     let longest = texts.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0);
+    let length_at = |begin: usize| {
+        let text = texts.get(begin..).unwrap_or_default();
+        text.iter().position(|byte| *byte == 0).unwrap_or(text.len())
+    };
     if longest > MAX_REPLACEMENT {
         return Err(format!(
             "a map of characters has a text of {longest} bytes, more than {MAX_REPLACEMENT}"
@@ -104,8 +132,11 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     }
     let outside = || "a map of characters leads out of itself".to_owned();
     let root = *units.first().ok_or_else(cut_off)?;
-    let (mut waiting, mut was_seen) = (vec![far(root)], vec![false; units.len()]);
-    while let Some(place) = waiting.pop() {
+    // The nearest places first: what is seen there is as short as what leads there can be.
+    let (mut waiting, mut was_seen) =
+        (VecDeque::from([(far(root), 1usize)]), vec![false; units.len()]);
+    let mut growth = 1;
+    while let Some((place, count)) = waiting.pop_front() {
         if std::mem::replace(was_seen.get_mut(place).ok_or_else(outside)?, true) {
             continue;
         }
@@ -117,15 +148,16 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
             }
             let next = at ^ far(unit);
             if unit >> 8 & 1 == 1 {
-                let begin = *units.get(next).ok_or_else(outside)? & !(1 << 31);
-                if begin as usize > texts.len() {
+                let begin = (*units.get(next).ok_or_else(outside)? & !(1 << 31)) as usize;
+                if begin > texts.len() {
                     return Err("a map of characters leads behind its texts".into());
                 }
+                growth = growth.max(length_at(begin).div_ceil(count));
             }
-            waiting.push(next);
+            waiting.push_back((next, count + 1));
         }
     }
-    Ok(longest.max(1))
+    Ok(growth)
 }
 
 /// The maps of a SentencePiece model, and whether its scores are numbers.
@@ -270,8 +302,8 @@ mod tests {
     #[test]
     fn the_usual_map_is_sound() {
         let map = map();
-        // Eighteen characters of Arabic, and spaces.
-        assert_eq!(check(&map), Ok("صلى الله عليه وسلم".len()));
+        // Fifteen characters of Arabic and three spaces, of one with three bytes.
+        assert_eq!(check(&map), Ok("صلى الله عليه وسلم".len() / "ﷺ".len()));
         assert_eq!(check(&[]), Ok(1));
     }
 

@@ -2,55 +2,69 @@
 
 use kitoken::{
     Decoding, DecodingReplacePattern, Definition, Normalization, NormalizationReplacePattern,
+    UnicodeNormalization,
 };
 
 /// How many times as long what replaces parts of a text may make it, before it is cut into tokens and behind these.
 pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
     // An expression may find a place between any two bytes, and a dollar sign stands for all that it found.
-    let of_expression = |replacement: &str| match replacement.len() {
-        0 => 1,
-        length => length + 1 + replacement.matches('$').count(),
-    };
     let of_text = |found: usize, replacement: &str| match found {
         0 => replacement.len() + 1,
         found => replacement.len().div_ceil(found).max(1),
     };
-    let (mut before, mut behind) = (1usize, 1usize);
+    let of_expression = |pattern: &str, replacement: &str| match replacement.matches('$').count() {
+        0 if replacement.is_empty() => 1,
+        0 => of_text(literal(pattern).unwrap_or(0), replacement),
+        groups => replacement.len() + 1 + groups,
+    };
+    // What is put at an end of a text is added to what it became before, however long that is; but a part of a text, which has ends of its own, may be as
+    // short as a byte.
+    let (mut before, mut ends, mut behind) = (1usize, 0usize, 1usize);
     for mut step in &definition.config.normalization {
         while let Normalization::Conditional { normalization, .. } = step {
             step = normalization;
         }
-        before = before.saturating_mul(match step {
+        let (factor, added) = match step {
             Normalization::Replace { pattern, replacement } => match pattern {
                 NormalizationReplacePattern::Character(found) => {
-                    of_text(found.len_utf8(), replacement)
+                    (of_text(found.len_utf8(), replacement), 0)
                 }
-                NormalizationReplacePattern::String(found) => of_text(found.len(), replacement),
-                NormalizationReplacePattern::Regex(_) => of_expression(replacement),
+                NormalizationReplacePattern::String(found) => {
+                    (of_text(found.len(), replacement), 0)
+                }
+                NormalizationReplacePattern::Regex(found) => {
+                    (of_expression(found.as_ref(), replacement), 0)
+                }
             },
-            // A part of the text may be as short as a byte.
-            Normalization::Append { append } => append.len().saturating_add(1),
-            Normalization::Prepend { prepend } => prepend.len().saturating_add(1),
-            Normalization::Extend { character, left, right, .. } => (*left as usize)
-                .saturating_add(*right as usize)
-                .saturating_mul(character.len_utf8())
-                .saturating_add(1),
-            Normalization::CharsMap { .. } => of_map,
-            // That of Unicode makes eighteen characters of one, and a character of another case has two more.
-            Normalization::Unicode { .. } => 18,
-            Normalization::CaseFold { .. } => 3,
+            Normalization::Append { append } => (1, append.len()),
+            Normalization::Prepend { prepend } => (1, prepend.len()),
+            Normalization::Extend { character, left, right, .. } => {
+                let count = (*left as usize).saturating_add(*right as usize);
+                (1, count.saturating_mul(character.len_utf8()))
+            }
+            Normalization::CharsMap { .. } => (of_map, 0),
+            // Those of Unicode, in bytes of UTF-8 (its FAQ on normalisation).
+            Normalization::Unicode { scheme } => match scheme {
+                UnicodeNormalization::NFC | UnicodeNormalization::NFD => (3, 0),
+                UnicodeNormalization::NFKC | UnicodeNormalization::NFKD => (11, 0),
+            },
+            // "ΐ" of two bytes becomes three characters, "İ" of two one byte more.
+            Normalization::CaseFold { upper } => (if *upper { 3 } else { 2 }, 0),
             Normalization::NMT
             | Normalization::Strip { .. }
             | Normalization::Collapse { .. }
-            | Normalization::Conditional { .. } => 1,
-        });
+            | Normalization::Conditional { .. } => (1, 0),
+        };
+        before = before.saturating_mul(factor);
+        ends = ends.saturating_mul(factor).saturating_add(added);
     }
+    let before = before.saturating_add(ends);
     for step in &definition.config.decoding {
         behind = behind.saturating_mul(match step {
             Decoding::Replace { pattern, replacement } => match pattern {
                 DecodingReplacePattern::Character(found) => of_text(found.len_utf8(), replacement),
                 DecodingReplacePattern::String(found) => of_text(found.len(), replacement),
-                DecodingReplacePattern::Regex(_) => of_expression(replacement),
+                DecodingReplacePattern::Regex(found) => of_expression(found.as_ref(), replacement),
             },
             Decoding::Extend { character, left, right, .. } => (*left as usize)
                 .saturating_add(*right as usize)
@@ -60,4 +74,33 @@ pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
         });
     }
     (before, behind)
+}
+
+/// The length of the only text that an expression finds, where that is what it is.
+fn literal(pattern: &str) -> Option<usize> {
+    let (mut length, mut rest) = (0, pattern.chars());
+    while let Some(character) = rest.next() {
+        let character = match character {
+            '\\' => rest.next().filter(|escaped| escaped.is_ascii_punctuation())?,
+            _ if ".^$*+?()[]{}|".contains(character) => return None,
+            _ => character,
+        };
+        length += character.len_utf8();
+    }
+    Some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::literal;
+
+    #[test]
+    fn expressions_of_one_text_are_known() {
+        assert_eq!(literal("``"), Some(2));
+        assert_eq!(literal(r"Σ\.\-"), Some(4));
+        assert_eq!(literal(""), Some(0));
+        for pattern in [" {2,}", r"\s", "a|b", "^a", "[a]", "\\"] {
+            assert_eq!(literal(pattern), None, "{pattern}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod added;
 mod charsmap;
 mod growth;
 mod llama2c;
+mod pairs;
 mod pipeline;
 mod rewrite;
 mod stream;
@@ -202,7 +203,13 @@ impl Tokenizer {
             return Err(Error::tokenizer("it has no tokens"));
         }
         let map = match (format, maps.iter().find(|map| !map.is_empty())) {
-            (TokenizerFormat::SentencePiece, Some(map)) => Some(CharacterMap::new(map)),
+            (TokenizerFormat::SentencePiece, Some(map)) => {
+                let own = definition.specials.iter();
+                let own = own.filter(|token| token.kind == SpecialTokenKind::Priority);
+                let own: Vec<&str> =
+                    own.filter_map(|token| std::str::from_utf8(&token.bytes).ok()).collect();
+                Some(CharacterMap::new(map, &own).map_err(Error::tokenizer)?)
+            }
             _ => None,
         };
         if format == TokenizerFormat::SentencePiece {

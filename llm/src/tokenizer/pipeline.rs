@@ -2,6 +2,7 @@
 
 use super::added::{AddedTokens, Part};
 use super::charsmap::CharacterMap;
+use super::pairs::Pairs;
 use super::unigram::Unigrams;
 use kitoken::{
     Definition, EncodeError, Kitoken, Model, Normalization, SpecialToken, SpecialTokenKind,
@@ -20,6 +21,8 @@ pub(super) struct Pipeline {
     steps: (Vec<Step>, Vec<Step>),
     /// What texts are looked up in, where that is not the model.
     unigrams: Option<Unigrams>,
+    /// What words are joined by, where that is not the model either.
+    pairs: Option<Pairs>,
     /// How tokens are called, where the file does not say how they become text: then their names are put beside each other.
     names: BTreeMap<u32, String>,
     /// Tokens without text.
@@ -107,8 +110,9 @@ impl Pipeline {
         let bytes = same_bytes(&definition.model, byte_tokens);
         complete_scores(&mut definition.model, file);
         let model = Kitoken::from_definition(definition).map_err(|error| error.to_string())?;
-        let names = names(file);
-        Ok(Pipeline { model, added, steps: (steps, behind), unigrams, names, silent, bytes })
+        let (names, pairs) = (names(file), Pairs::of_json(file)?);
+        let steps = (steps, behind);
+        Ok(Pipeline { model, added, steps, unigrams, pairs, names, silent, bytes })
     }
 
     pub(super) fn encode(&self, text: &str, specials: bool) -> Result<Vec<u32>, EncodeError> {
@@ -137,13 +141,16 @@ impl Pipeline {
                 let text = text.get(range).unwrap_or_default();
                 let text = changed(&self.steps.1, text, outer.0 && inner.0, outer.1 && inner.1);
                 let none: &[SpecialTokenKind] = &[];
-                match &self.unigrams {
-                    None => tokens.extend(self.model.encode(&text, none)?),
-                    Some(unigrams) => {
-                        for (from, to) in self.model.config().split(&text) {
-                            unigrams.encode(text.get(from..to).unwrap_or_default(), &mut tokens);
-                        }
-                    }
+                let words = self.model.config();
+                let words = |text| words.split(text).into_iter();
+                match (&self.unigrams, &self.pairs) {
+                    (None, None) => tokens.extend(self.model.encode(&text, none)?),
+                    (Some(unigrams), _) => words(&text).for_each(|(from, to)| {
+                        unigrams.encode(text.get(from..to).unwrap_or_default(), &mut tokens);
+                    }),
+                    (None, Some(pairs)) => words(&text).for_each(|(from, to)| {
+                        pairs.encode(text.get(from..to).unwrap_or_default(), &mut tokens);
+                    }),
                 }
             }
         }

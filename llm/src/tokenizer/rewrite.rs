@@ -8,6 +8,15 @@ use serde_json::{Map, Value, json};
 /// How `ByteLevel` cuts texts.
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// What words are made of in the expressions of `tokenizers`, and what else is outside of classes of characters.
+const WORDS: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}";
+const MORE_WORDS: &str = "²³¹¼½¾";
+/// What `Nmt` leaves out, and what becomes a space.
+const NMT_REMOVED: &str = r"[\x{1}-\x{8}\x{b}\x{e}-\x{1f}\x{7f}\x{8f}\x{9f}]";
+const NMT_SPACES: &str =
+    r"[\t\n\x{c}\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]";
+/// What `BertNormalizer` leaves out of a text that it cleans.
+const BERT_REMOVED: &str = r"[\p{Cc}\p{Cf}\p{Co}\x{fffd}]";
 /// No token begins with it, as it would have to if words of a vocabulary of words were put together.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
@@ -128,7 +137,17 @@ fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
 }
 
 fn normalize(step: &Value, steps: &mut Vec<Value>) {
+    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"Regex": pattern}, "content": content});
     let mut step = step.clone();
+    if step["type"] == "Nmt" {
+        steps.extend([replace(NMT_REMOVED, ""), replace(NMT_SPACES, " ")]);
+        return;
+    }
+    if step["type"] == "BertNormalizer" && step["clean_text"] == true {
+        // Not what has no meaning yet.
+        step["clean_text"] = false.into();
+        steps.extend([replace(r"[\t\n\r]", " "), replace(BERT_REMOVED, ""), replace(r"\s", " ")]);
+    }
     let lowers = step["type"] == "Lowercase"
         || step["type"] == "BertNormalizer" && step["lowercase"] == true;
     if lowers {
@@ -138,12 +157,43 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
     if step["type"] == "Strip" {
         step["type"] = "StripNormalizer".into();
     }
+    if step["type"] == "Replace" {
+        let content = step["content"].as_str().unwrap_or_default();
+        // It stands for itself, not for what was found.
+        step["content"] = content.replace('$', "$$").into();
+        spell(&mut step);
+    }
     steps.push(step);
+}
+
+/// Puts what belongs to words for `tokenizers` into an expression: unlike here, what joins characters does not.
+fn spell(step: &mut Value) {
+    let Some(pattern) = step["pattern"]["Regex"].as_str() else { return };
+    let (mut spelled, mut depth, mut rest) = (String::new(), 0usize, pattern.chars());
+    while let Some(character) = rest.next() {
+        match character {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if character != '\\' {
+            spelled.push(character);
+            continue;
+        }
+        let more = if depth == 0 { MORE_WORDS } else { "" };
+        match rest.next() {
+            Some('w') => spelled += &format!("[{WORDS}{more}]"),
+            Some('W') => spelled += &format!("[^{WORDS}{more}]"),
+            escaped => spelled.extend([Some('\\'), escaped].into_iter().flatten()),
+        }
+    }
+    step["pattern"]["Regex"] = spelled.into();
 }
 
 fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> Result<(), String> {
     let pattern = |pattern: &str, behavior: &str| json!({"type": "Split", "pattern": {"Regex": pattern}, "behavior": behavior, "invert": false});
     let mut step = step.clone();
+    spell(&mut step);
     let is_first = steps.is_empty();
     let prefixes = |step: &Value| match step["type"].as_str() {
         Some("ByteLevel") => step["add_prefix_space"] == true,

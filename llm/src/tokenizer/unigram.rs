@@ -183,10 +183,10 @@ impl Unigrams {
             let rest = text.as_bytes().get(at..).unwrap_or_default();
             let mut reach = |length: usize, score: f64, token: Option<u32>| {
                 let score = score + before;
+                let score = if self.is_narrow { f64::from(score as f32) } else { score };
                 if let Some(node) = nodes.get_mut(at + length)
                     && (node.length == 0 || score > node.score)
                 {
-                    let score = if self.is_narrow { f64::from(score as f32) } else { score };
                     // A piece is no longer than a file.
                     let length = u32::try_from(length).unwrap_or(u32::MAX);
                     *node = Node { score, length, token };
@@ -314,14 +314,14 @@ fn pieces(model: &[u8]) -> impl Iterator<Item = Result<Entry<'_>, String>> {
 }
 
 /// The byte that a piece such as `<0x0A>` stands for.
-fn byte(piece: &[u8]) -> Option<u8> {
+pub(super) fn byte(piece: &[u8]) -> Option<u8> {
     let digits = std::str::from_utf8(piece.strip_prefix(b"<0x")?.strip_suffix(b">")?).ok()?;
     let is_one = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     u8::from_str_radix(digits, 16).ok().filter(|_| is_one)
 }
 
 /// The tokens of all bytes, if there are all.
-fn all_bytes(found: &[(u8, u32)]) -> Option<Box<[u32; 256]>> {
+pub(super) fn all_bytes(found: &[(u8, u32)]) -> Option<Box<[u32; 256]>> {
     let mut tokens = [None; 256];
     for (byte, token) in found {
         tokens[usize::from(*byte)] = Some(*token);

@@ -271,6 +271,10 @@ impl Runner {
         self.model.with(py, |runner| Ok(runner.prefill(prompt)?))
     }
 
+    fn prefill_tokens(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<()> {
+        self.model.with(py, |runner| Ok(runner.prefill_tokens(&tokens)?))
+    }
+
     fn warmup(&self, py: Python<'_>, prompt: &str, tokens: usize) -> PyResult<()> {
         self.model.with(py, |runner| Ok(runner.warmup(prompt, tokens)?))
     }

@@ -246,6 +246,7 @@ fn prompt<'j>(runner: &mut Runner, job: &'j Job, usual: &Usual) -> Result<Prompt
             let bos = runner.metadata().bos_id;
             bos.into_iter().chain(runner.tokenizer().encode(text)?).collect()
         }
+        openai::Prompt::Tokens(tokens) => tokens.clone(),
     };
     let limit = runner.metadata().max_context_len;
     match tokens.len() > limit {

@@ -295,7 +295,11 @@ fn whole_answer(
             Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
         }
     }
-    fail(stream, 503, "the server stops", None)
+    // One that closed its side alone may hear why: that is how it is seen that a client has gone.
+    match is_gone(stream) {
+        true => fail(stream, 400, "the connection was closed before the answer was there", None),
+        false => fail(stream, 503, "the server stops", None),
+    }
 }
 
 /// What happens next; nothing once the client has gone, or no session is left. Sessions find out by [`Waiting`].

@@ -21,6 +21,8 @@ pub(super) enum Prompt {
         mark: Mark,
     },
     Text(String),
+    /// As they are: the token in front of a text is among them, if it is to be there.
+    Tokens(Vec<u32>),
 }
 
 /// A request for text.
@@ -101,7 +103,7 @@ impl Completion {
         fields.refuse_grammars()?;
         let prompt = match is_chat {
             true => fields.messages()?,
-            false => Prompt::Text(fields.prompt()?),
+            false => fields.prompt()?,
         };
         let (tools, is_forced) = fields.tools()?;
         let arguments = fields.template_arguments()?;
@@ -345,13 +347,32 @@ impl Fields {
         Ok(found?.unwrap_or_default())
     }
 
-    fn prompt(&mut self) -> Result<String, String> {
-        let found = self.take("prompt", "a text", |value| match value {
-            Value::String(text) => Some(text.clone()),
-            Value::Array(texts) if texts.len() == 1 => texts[0].as_str().map(String::from),
-            _ => None,
+    fn prompt(&mut self) -> Result<Prompt, String> {
+        let found = self.take("prompt", "one text, or the tokens of one", |value| {
+            let only = match value {
+                Value::Array(several) => match several.as_slice() {
+                    [only @ (Value::String(_) | Value::Array(_))] => only,
+                    _ => value,
+                },
+                _ => value,
+            };
+            match only {
+                Value::String(text) => Some(Prompt::Text(text.clone())),
+                // The largest number stands for a picture's places in a context.
+                Value::Array(tokens) => {
+                    let token = |token: &Value| i32::try_from(token.as_u64()?).ok();
+                    let tokens = tokens.iter().map(token).map(|token| Some(token?.unsigned_abs()));
+                    tokens.collect::<Option<_>>().map(Prompt::Tokens)
+                }
+                _ => None,
+            }
         });
-        found?.filter(|text| !text.is_empty()).ok_or_else(|| "'prompt' is missing".into())
+        let is_empty = |prompt: &Prompt| match prompt {
+            Prompt::Text(text) => text.is_empty(),
+            Prompt::Tokens(tokens) => tokens.is_empty(),
+            Prompt::Messages { .. } => false,
+        };
+        found?.filter(|prompt| !is_empty(prompt)).ok_or_else(|| "'prompt' is missing".into())
     }
 
     fn messages(&mut self) -> Result<Prompt, String> {

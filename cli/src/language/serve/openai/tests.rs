@@ -264,5 +264,33 @@ fn what_is_not_supported_is_refused_by_name() {
     ] {
         assert!(Completion::read(body.as_bytes(), true).is_err(), "{body}");
     }
-    assert!(Completion::read(br#"{"prompt": ["a", "b"]}"#, false).is_err());
+    for prompt in [
+        r#"["a", "b"]"#,
+        "[[1], [2]]",
+        "[1, \"a\"]",
+        "[-1]",
+        "[4294967295]",
+        "[1.5]",
+        "[]",
+        "[[]]",
+        r#"[""]"#,
+    ] {
+        let body = format!(r#"{{"prompt": {prompt}}}"#);
+        assert!(
+            Completion::read(body.as_bytes(), false).unwrap_err().contains("'prompt'"),
+            "{body}"
+        );
+    }
+}
+
+#[test]
+fn prompts_are_texts_or_tokens() {
+    for (body, expected) in [
+        (r#"{"prompt": "a"}"#, Prompt::Text("a".into())),
+        (r#"{"prompt": ["a"]}"#, Prompt::Text("a".into())),
+        (r#"{"prompt": [5, 0]}"#, Prompt::Tokens(vec![5, 0])),
+        (r#"{"prompt": [[5]]}"#, Prompt::Tokens(vec![5])),
+    ] {
+        assert_eq!(Completion::read(body.as_bytes(), false).unwrap().prompt, expected, "{body}");
+    }
 }

@@ -1,0 +1,244 @@
+//! Pairs as a `tokenizer.json` lists them.
+//!
+//! `kitoken` 0.11 joins whatever two parts make a piece of the vocabulary, and takes a word that is a piece whole. Where a vocabulary was trained, and
+//! nothing of it is missing, that is the same. Where it is not, as when merges were taken out, or what ends a word is marked (it forgets the mark in
+//! words of more than 192 parts), the list is followed here.
+
+use super::unigram::{all_bytes, byte, byte_tokens};
+use serde_json::Value;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+
+/// The pairs of a vocabulary, in the order in which they are joined.
+#[derive(Debug)]
+pub(super) struct Pairs {
+    pieces: HashMap<String, u32>,
+    /// How early a pair is joined, and the token that it becomes.
+    merges: HashMap<(u32, u32), (u32, u32)>,
+    /// Whether pieces have names of bytes in the place of these.
+    are_of_bytes: bool,
+    /// What marks the end of a word.
+    suffix: String,
+    /// Whether a word that is a piece is one token, however it is joined.
+    are_words_whole: bool,
+    /// The tokens of bytes, where unknown characters become these.
+    bytes: Option<Box<[u32; 256]>>,
+    unknown: Option<u32>,
+    /// Whether several unknown characters in a row are one token.
+    are_unknown_one: bool,
+}
+
+/// A part of a word, and its neighbours; without a token once it is a part of the one before it.
+#[derive(Debug)]
+struct Part {
+    token: Option<u32>,
+    before: Option<usize>,
+    behind: Option<usize>,
+}
+
+impl Pairs {
+    /// Those of a `tokenizer.json` whose list says something else than its vocabulary.
+    pub(super) fn of_json(file: &Value) -> Result<Option<Self>, String> {
+        let model = &file["model"];
+        let (Some(vocab), Some(list)) = (model["vocab"].as_object(), model["merges"].as_array())
+        else {
+            return Ok(None);
+        };
+        let suffix = model["end_of_word_suffix"].as_str().unwrap_or_default();
+        if model["type"] != "BPE" || suffix.is_empty() && is_told_by_vocabulary(file, list) {
+            return Ok(None);
+        }
+        let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+        let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
+        let pieces: HashMap<String, u32> = pieces.collect();
+        let mut merges = HashMap::new();
+        for (rank, pair) in (0u32..).zip(list) {
+            let (left, right) = halves(pair).ok_or("one of its merges is no pair")?;
+            let token = |name: &str| {
+                let missing = || format!("{name:?} of its merges is none of its tokens");
+                pieces.get(name).copied().ok_or_else(missing)
+            };
+            let joined = token(&[left, right].concat())?;
+            merges.insert((token(left)?, token(right)?), (rank, joined));
+        }
+        let of_bytes = |steps: &Value| steps.to_string().contains("\"ByteLevel\"");
+        let unknown = model["unk_token"].as_str().and_then(|name| pieces.get(name).copied());
+        Ok(Some(Pairs {
+            merges,
+            are_of_bytes: of_bytes(&file["pre_tokenizer"]) || of_bytes(&file["normalizer"]),
+            suffix: suffix.into(),
+            are_words_whole: model["ignore_merges"] == true,
+            bytes: all_bytes(&byte_tokens(&[], file)),
+            unknown,
+            are_unknown_one: model["fuse_unk"] == true,
+            pieces,
+        }))
+    }
+
+    /// The tokens of a word.
+    pub(super) fn encode(&self, word: &str, tokens: &mut Vec<u32>) {
+        let named: String;
+        let word = match self.are_of_bytes {
+            true => {
+                named = word.bytes().map(name_of_byte).collect();
+                &named
+            }
+            false => word,
+        };
+        if let (true, Some(token)) = (self.are_words_whole, self.pieces.get(word)) {
+            tokens.push(*token);
+            return;
+        }
+        let mut parts = self.parts(word);
+        let joined = |parts: &[Part], at: usize| {
+            let part = parts.get(at)?;
+            let behind = parts.get(part.behind?)?;
+            self.merges.get(&(part.token?, behind.token?)).copied()
+        };
+        // The earliest of the list first, and of one pair the first in the word.
+        let mut waiting: BinaryHeap<Reverse<(u32, usize)>> =
+            (0..parts.len()).filter_map(|at| Some(Reverse((joined(&parts, at)?.0, at)))).collect();
+        while let Some(Reverse((rank, at))) = waiting.pop() {
+            // Either part may have become another since.
+            let Some((_, token)) = joined(&parts, at).filter(|(now, _)| *now == rank) else {
+                continue;
+            };
+            let taken = parts.get(at).and_then(|part| part.behind);
+            let Some(taken) = taken.and_then(|taken| parts.get_mut(taken)) else { continue };
+            taken.token = None;
+            let behind = taken.behind;
+            let Some(part) = parts.get_mut(at) else { continue };
+            (part.token, part.behind) = (Some(token), behind);
+            let before = part.before;
+            if let Some(next) = behind.and_then(|behind| parts.get_mut(behind)) {
+                next.before = Some(at);
+            }
+            for place in before.into_iter().chain([at]) {
+                waiting.extend(joined(&parts, place).map(|(rank, _)| Reverse((rank, place))));
+            }
+        }
+        tokens.extend(parts.iter().filter_map(|part| part.token));
+    }
+
+    /// The characters of a word, the last with the mark of its end.
+    fn parts(&self, word: &str) -> Vec<Part> {
+        let (mut tokens, mut is_unknown) = (Vec::new(), false);
+        for (at, character) in word.char_indices() {
+            let end = at + character.len_utf8();
+            let mut name = word.get(at..end).unwrap_or_default().to_owned();
+            if end == word.len() {
+                name += &self.suffix;
+            }
+            let was_unknown = std::mem::take(&mut is_unknown);
+            match (self.pieces.get(&name), &self.bytes) {
+                (Some(token), _) => tokens.push(*token),
+                (None, Some(bytes)) => {
+                    tokens.extend(name.bytes().map(|byte| bytes[usize::from(byte)]));
+                }
+                (None, None) => {
+                    is_unknown = true;
+                    if !(was_unknown && self.are_unknown_one) {
+                        tokens.extend(self.unknown);
+                    }
+                }
+            }
+        }
+        let last = tokens.len().checked_sub(1);
+        let parts = tokens.iter().enumerate().map(|(at, token)| Part {
+            token: Some(*token),
+            before: at.checked_sub(1),
+            behind: Some(at + 1).filter(|_| Some(at) != last),
+        });
+        parts.collect()
+    }
+}
+
+/// Whether all pieces but single characters are made by merges, and each merge is of what others before it made.
+fn is_told_by_vocabulary(file: &Value, list: &[Value]) -> bool {
+    let mut made = HashSet::with_capacity(list.len());
+    let is_one = |piece: &str| {
+        let mut characters = piece.chars();
+        (characters.next().is_some() && characters.next().is_none())
+            || byte(piece.as_bytes()).is_some()
+    };
+    let mut joined = String::new();
+    for pair in list {
+        let Some((left, right)) = halves(pair) else { return false };
+        if [left, right].iter().any(|half| !is_one(half) && !made.contains(*half)) {
+            return false;
+        }
+        joined.clear();
+        joined.extend([left, right]);
+        if !made.contains(joined.as_str()) {
+            made.insert(joined.clone());
+        }
+    }
+    let added = file["added_tokens"].as_array().into_iter().flatten();
+    let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
+    let pieces = file["model"]["vocab"].as_object();
+    pieces.into_iter().flatten().all(|(piece, _)| {
+        is_one(piece) || made.contains(piece.as_str()) || added.contains(piece.as_str())
+    })
+}
+
+/// The halves of a merge, which is a list of two or a text with a space between them.
+fn halves(pair: &Value) -> Option<(&str, &str)> {
+    match pair {
+        Value::String(text) => text.split_once(' ').filter(|(_, right)| !right.contains(' ')),
+        Value::Array(halves) => match halves.as_slice() {
+            [left, right] => Some((left.as_str()?, right.as_str()?)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The character that stands for a byte in vocabularies of bytes: itself, where it is visible, else one behind the first 256.
+fn name_of_byte(byte: u8) -> char {
+    let is_visible = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
+    if is_visible(byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|other| !is_visible(*other)).count() as u32;
+    char::from_u32(256 + before).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn file(merges: Value) -> Value {
+        let vocab = json!({"a": 0, "b": 1, "c": 2, "ab": 3, "bc": 4, "abc": 5, "<x>": 6});
+        json!({"added_tokens": [{"content": "<x>"}], "model": {"type": "BPE", "vocab": vocab, "merges": merges}})
+    }
+
+    #[test]
+    fn lists_that_say_no_more_than_the_vocabulary_are_left_alone() {
+        for merges in [
+            json!(["a b", "b c", "ab c"]),
+            json!([["a", "b"], ["b", "c"], ["ab", "c"], ["a", "bc"]]),
+        ] {
+            assert!(Pairs::of_json(&file(merges)).unwrap().is_none());
+        }
+        // One is missing, and one comes before what it is made of.
+        for (merges, expected) in [
+            (json!(["a b", "b c"]), &[3, 2, 4, 3][..]),
+            (json!(["ab c", "a b", "b c"]), &[5, 4, 3]),
+        ] {
+            let pairs = Pairs::of_json(&file(merges)).unwrap().unwrap();
+            let mut tokens = Vec::new();
+            pairs.encode("abcbcabd", &mut tokens);
+            assert_eq!(tokens, expected);
+        }
+        assert!(Pairs::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
+        assert!(Pairs::of_json(&file(json!([["a"]]))).is_err());
+    }
+
+    #[test]
+    fn bytes_have_names() {
+        let names: HashSet<char> = (0..=255).map(name_of_byte).collect();
+        assert_eq!(names.len(), 256);
+        assert_eq!(b" \n\0A\x7f\xad\xff".map(name_of_byte), ['Ġ', 'Ċ', 'Ā', 'A', 'ġ', 'Ń', 'ÿ']);
+    }
+}
