@@ -111,6 +111,10 @@ pub(crate) fn polygamma(n: u32, x: f64) -> f64 {
     if n == 0 {
         return digamma(x);
     }
+    // There is a pole at each whole number, and none that is the last.
+    if n == 1 && x == f64::NEG_INFINITY {
+        return f64::NAN;
+    }
     let order = f64::from(n);
     let factorial = libm::tgamma(order + 1.0);
     let sign = if n % 2 == 1 { 1.0 } else { -1.0 };

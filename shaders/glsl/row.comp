@@ -175,7 +175,7 @@ void main() {
     }
     EACH_GROUP {
         vec4 v = group(base, i, turn);
-        if (FUNCTION == ROUND) v = clamp(roundEven(v * (1.0 / scale) + offset), -128.0, 127.0);
+        if (FUNCTION == ROUND) v = clamp(roundEven(v * (1.0 / scale)) + offset, -128.0, 127.0);
         v -= offset;
         if (FUNCTION == SOFTMAX) v = exp(v) / scale;
         else if (FUNCTION == LOG_SOFTMAX) v -= log(scale);

@@ -399,6 +399,19 @@ def rows() -> Iterator[Case]:
     yield of("parallel_and_sequential", Both(), far(4), far(1), far(6))
 
 
+def ties() -> Iterator[Case]:
+    """What is quantized as the program runs, where half of it lies between two codes: it is rounded before the zero point is added, which is odd."""
+    halves = torch.cat((torch.tensor([-127.0, 128.0]), torch.arange(-31, 31) + 0.5))
+    by_channel = Int8DynamicActivationIntxWeightConfig(weight_dtype=torch.int8, weight_granularity=PerAxis(0))
+    by_group = Int8DynamicActivationIntxWeightConfig(torch.int4, PerGroup(32), weight_scale_dtype=torch.bfloat16)
+    for name, weights in (("product", by_channel), ("product_of_4_bits", by_group)):
+        net = nn.Linear(64, 5).eval()
+        quantize_(net, weights)
+        yield one(name, net, halves.reshape(1, 64))
+    config = get_symmetric_quantization_config(is_per_channel=True, is_dynamic=True)
+    yield one("convolution", nn.Conv2d(4, 6, 3), halves.reshape(1, 4, 4, 4), quantizer=XNNPACKQuantizer().set_global(config))
+
+
 def grouped() -> Iterator[Case]:
     """Convolutions in groups that fill vectors, alone or several of them."""
 
@@ -460,6 +473,7 @@ FAMILIES = {
         places,
         dynamic,
         rows,
+        ties,
         grouped,
         lookups,
         parts,

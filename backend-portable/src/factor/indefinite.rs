@@ -3,7 +3,8 @@
 
 use super::known::check_pivots;
 use super::{
-    Matrix, Shape, numbers, read, resize, start, with_batch, write, write_number, write_vector,
+    Matrix, Shape, in_common, numbers, read, read_in, resize, resize_to, start_in, write,
+    write_number, write_vector,
 };
 use crate::number::load;
 use crate::scratch;
@@ -26,7 +27,7 @@ kernels! { INDEFINITE:
             Ok(Plan::new(factor_all).with_scratch(bytes))
         },
     );
-    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: `X` of `A * X = B`, for the factors of `A`. Batches are alike.
+    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: `X` of `A * X = B`, for the factors of `A`.
     LDL_SOLVE = Kernel::new(
         "aten::linalg_ldl_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Out],
@@ -35,10 +36,13 @@ kernels! { INDEFINITE:
             check_pivots(ctx, &shape, 1)?;
             let (a, b) = (ctx.info(0)?, ctx.info(2)?);
             let right = Shape::of(&b, 2)?;
-            if a.scalar_type != b.scalar_type || b.sizes != with_batch(&a, &[shape.rows, right.cols])? {
+            let sizes = in_common(&a, &b, right.rows, right.cols)?;
+            let Some(sizes) =
+                sizes.filter(|_| a.scalar_type == b.scalar_type && right.rows == shape.rows)
+            else {
                 return Err(KernelError::argument(2, "does not fit the matrices"));
-            }
-            resize(ctx, 4, &[shape.rows, right.cols], a.scalar_type)?;
+            };
+            resize_to(ctx, 4, &sizes, a.scalar_type)?;
             let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
             Ok(Plan::new(solve).with_scratch(bytes))
         },
@@ -234,13 +238,17 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let mut out = ctx.out(4)?;
+    let sizes = out.info().sizes.clone();
+    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let count = Shape::of(out.info(), 4)?.filled();
     let matrix = Matrix { cols: n, data };
     let mut sought = Matrix { cols: right.cols, data: sought };
     let step = pivots.strides().last().map_or(1, |stride| *stride as isize);
-    for index in 0..right.filled() {
-        read(&factors, index, n, matrix.data);
-        read(&b, index, right.cols, sought.data);
-        load(pivots.scalar_type, pivots.bytes(), start(pivots.info(), index, 1), step, places);
+    for index in 0..count {
+        read_in(&factors, batch, index, n, matrix.data);
+        read_in(&b, batch, index, right.cols, sought.data);
+        let first = start_in(pivots.info(), batch, index, 1);
+        load(pivots.scalar_type, pivots.bytes(), first, step, places);
         if places.iter().any(|place| !(1.0..=n as f64).contains(&place.abs())) {
             return Err(KernelError::argument(1, "has a row that there is not"));
         }

@@ -2,7 +2,8 @@
 
 use super::lu::{factor, solve_factored};
 use super::{
-    Matrix, Shape, numbers, read, resize, start, with_batch, write, write_transposed, write_vector,
+    Matrix, Shape, batch_of, behind, in_common, numbers, read, read_in, resize, resize_to,
+    start_in, with_batch, write, write_transposed, write_vector,
 };
 use crate::number::{load, unsupported};
 use crate::scratch;
@@ -13,7 +14,7 @@ use torchlet_core::{
 };
 
 kernels! { KNOWN:
-    /// `aten::cholesky_solve.out(self, input2, upper, out)`: `X` of `A * X = self`, where `input2` is Cholesky's factor of `A`. Batches are alike.
+    /// `aten::cholesky_solve.out(self, input2, upper, out)`: `X` of `A * X = self`, where `input2` is Cholesky's factor of `A`.
     CHOLESKY_SOLVE_OUT = Kernel::new("aten::cholesky_solve.out", &[Tensor, Tensor, Bool, Out], |ctx| {
         prepare_solution(ctx, 1, 0, &[3])?;
         plan_of_two(ctx, cholesky_solve)
@@ -25,23 +26,20 @@ kernels! { KNOWN:
         Ok(Plan::new(cholesky_inverse).with_scratch(numbers(&[[2, shape.numel]])?))
     });
     /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: `X` of `A * X = self`, or of the transposed `A`, of which one
-    /// triangle counts; `M` is `A`. Batches are alike.
+    /// triangle counts; `M` is `A`.
     TRIANGULAR_SOLVE_X = Kernel::new(
         "aten::triangular_solve.X",
         &[Tensor, Tensor, Bool, Bool, Bool, Out, Out],
         |ctx| {
             prepare_solution(ctx, 1, 0, &[5])?;
-            let (sizes, of) = (ctx.info(1)?.sizes, ctx.info(1)?.scalar_type);
-            ctx.resize(6, &sizes)?;
-            let found = ctx.info(6)?.scalar_type;
-            if found != of {
-                return Err(unsupported(6, found));
-            }
+            let (a, n) = (ctx.info(1)?, Shape::square(ctx, 1)?.rows);
+            let sizes = behind(batch_of(&ctx.info(5)?), &[n, n])?;
+            resize_to(ctx, 6, &sizes, a.scalar_type)?;
             plan_of_two(ctx, triangular_solve)
         },
     );
     /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: `X` of `A * X = B`, or of `X * A = B`, for the factors of `A`; or for the
-    /// transposed `A`. Batches are alike.
+    /// transposed `A`.
     LINALG_LU_SOLVE_OUT = Kernel::new(
         "aten::linalg_lu_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
@@ -104,13 +102,16 @@ kernels! { KNOWN:
             let shape = Shape::of(&ctx.info(0)?, 0)?;
             let count = reflections(ctx, &shape)?;
             let other = prepare_sided(ctx, &shape, "does not fit the reflections")?;
+            if batch_of(&ctx.info(0)?) != batch_of(&ctx.info(2)?) {
+                return Err(KernelError::argument(2, "is not of the reflections' batch"));
+            }
             let bytes = numbers(&[[1, shape.numel], [2, other.numel], [1, count]])?;
             Ok(Plan::new(ormqr).with_scratch(bytes))
         },
     );
 }
 
-/// Checks that `b` has as many rows as a square matrix has, of a batch that is alike, and gives outputs its shape.
+/// Checks that `b` has as many rows as a square matrix has, and gives outputs its shape, in the batch that both have.
 fn prepare_solution(
     ctx: &mut Prepare,
     matrix: usize,
@@ -119,16 +120,16 @@ fn prepare_solution(
 ) -> Result<(), KernelError> {
     let shape = Shape::square(ctx, matrix)?;
     let (a, b) = (ctx.info(matrix)?, ctx.info(right)?);
-    let columns = Shape::of(&b, right)?.cols;
-    let fits = with_batch(&a, &[shape.rows, columns])? == b.sizes;
-    if !fits || a.scalar_type != b.scalar_type {
+    let other = Shape::of(&b, right)?;
+    let fits = other.rows == shape.rows && a.scalar_type == b.scalar_type;
+    let Some(sizes) = in_common(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
         return Err(KernelError::argument(right, "does not fit the matrices"));
-    }
-    outs.iter().try_for_each(|out| resize(ctx, *out, &[shape.rows, columns], b.scalar_type))
+    };
+    outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
 
-/// Checks that argument 2, which argument 3 puts on the left or the right, fits as many rows as argument 0 has, of a batch that is alike, and gives
-/// output 5 its shape.
+/// Checks that argument 2, which argument 3 puts on the left or the right, fits as many rows as argument 0 has, and gives output 5 its shape, in the
+/// batch that both have.
 fn prepare_sided(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -137,11 +138,11 @@ fn prepare_sided(
     let (a, b) = (ctx.info(0)?, ctx.info(2)?);
     let other = Shape::of(&b, 2)?;
     let side = if ctx.bool(3)? { other.rows } else { other.cols };
-    let fits = side == shape.rows && with_batch(&a, &[other.rows, other.cols])? == b.sizes;
-    if !fits || a.scalar_type != b.scalar_type {
+    let fits = side == shape.rows && a.scalar_type == b.scalar_type;
+    let Some(sizes) = in_common(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
         return Err(KernelError::argument(2, otherwise));
-    }
-    resize(ctx, 5, &[other.rows, other.cols], a.scalar_type)?;
+    };
+    resize_to(ctx, 5, &sizes, a.scalar_type)?;
     Ok(other)
 }
 
@@ -215,8 +216,15 @@ fn reflections(args: &Arguments, shape: &Shape) -> Result<usize, KernelError> {
 /// Reads vector `index`.
 fn read_vector(tensor: &TensorRef, index: usize, out: &mut [f64]) {
     let info: &TensorInfo = tensor.info();
+    let batch = info.sizes.get(..info.rank().saturating_sub(1)).unwrap_or_default();
+    read_vector_in(tensor, batch, index, out);
+}
+
+/// The same of place `index` of a batch that the tensor's own is broadcast to.
+fn read_vector_in(tensor: &TensorRef, batch: &[i32], index: usize, out: &mut [f64]) {
+    let info: &TensorInfo = tensor.info();
     let step = info.strides().last().map_or(1, |&stride| stride as isize);
-    load(info.scalar_type, tensor.bytes(), start(info, index, 1), step, out);
+    load(info.scalar_type, tensor.bytes(), start_in(info, batch, index, 1), step, out);
 }
 
 /// A triangle of a matrix, and how it is looked at.
@@ -256,31 +264,41 @@ fn solve_cholesky(matrix: &Matrix, upper: bool, right: &mut Matrix) {
 
 fn cholesky_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let upper = ctx.bool(2)?;
-    each_solution(ctx, 3, |matrix, right| solve_cholesky(matrix, upper, right))
+    each_solution(ctx, 3, None, |matrix, right| solve_cholesky(matrix, upper, right))
 }
 
 fn triangular_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let triangle = Triangle { upper: ctx.bool(2)?, transposed: ctx.bool(3)?, unit: ctx.bool(4)? };
-    each_solution(ctx, 5, |matrix, right| triangle.solve(matrix, right))?;
-    crate::copies::copy(ctx, 1, 6).map(|_| ())
+    each_solution(ctx, 5, Some(6), |matrix, right| triangle.solve(matrix, right))
 }
 
-/// Solves equations whose right sides are argument 0 and whose matrices are argument 1.
+/// Solves equations whose right sides are argument 0 and whose matrices are argument 1, which are also written to where `matrices` says.
 fn each_solution(
     ctx: &mut Invoke,
     out: usize,
+    matrices: Option<usize>,
     solve: impl Fn(&Matrix, &mut Matrix),
 ) -> Result<(), KernelError> {
     let (b, a) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (shape, right) = (Shape::square(ctx, 1)?, Shape::of(b.info(), 0)?);
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
     let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
-    let mut out = ctx.out(out)?;
+    let place = out;
+    let mut out = ctx.out(place)?;
+    let count = Shape::of(out.info(), place)?.filled();
+    let mut matrices = matrices.map(|place| ctx.out(place)).transpose()?;
+    let sizes = out.info().sizes.clone();
+    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let copies = matrices.as_ref().map(|matrices| Shape::of(matrices.info(), 6)).transpose()?;
+    let count = copies.map_or(count, |copies| count.max(copies.filled()));
     let matrix = Matrix { cols: shape.cols, data };
     let mut sought = Matrix { cols: right.cols, data: sought };
-    for index in 0..right.filled() {
-        read(&a, index, shape.cols, matrix.data);
-        read(&b, index, right.cols, sought.data);
+    for index in 0..count {
+        read_in(&a, batch, index, shape.cols, matrix.data);
+        if let Some(matrices) = &mut matrices {
+            write(matrices, index, shape.cols, matrix.data);
+        }
+        read_in(&b, batch, index, right.cols, sought.data);
         solve(&matrix, &mut sought);
         write(&mut out, index, right.cols, sought.data);
     }
@@ -307,11 +325,12 @@ fn cholesky_inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
 /// Reads pivots, and checks that they name rows that are there.
 fn read_pivots(
     tensor: &TensorRef,
+    batch: &[i32],
     index: usize,
     rows: usize,
     out: &mut [f64],
 ) -> Result<(), KernelError> {
-    read_vector(tensor, index, out);
+    read_vector_in(tensor, batch, index, out);
     let is_row = |pivot: &f64| *pivot >= 1.0 && *pivot <= rows as f64;
     if out.iter().all(is_row) {
         Ok(())
@@ -328,19 +347,22 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
+    let sizes = out.info().sizes.clone();
+    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let count = Shape::of(out.info(), 5)?.filled();
     let n = shape.rows;
     let matrix = Matrix { cols: n, data };
     // From the right, it is the transposed equation.
     let columns = if left { right.cols } else { right.rows };
     let mut sought = Matrix { cols: columns, data: sought };
-    for index in 0..right.filled() {
-        read(&factors, index, n, matrix.data);
-        read_pivots(&pivots, index, n, places)?;
+    for index in 0..count {
+        read_in(&factors, batch, index, n, matrix.data);
+        read_pivots(&pivots, batch, index, n, places)?;
         if left {
-            read(&b, index, columns, sought.data);
+            read_in(&b, batch, index, columns, sought.data);
         } else {
             let info = b.info();
-            let (first, (row, col)) = (start(info, index, 2), super::steps(info));
+            let (first, (row, col)) = (start_in(info, batch, index, 2), super::steps(info));
             for (i, values) in sought.data.chunks_exact_mut(columns.max(1)).enumerate() {
                 load(info.scalar_type, b.bytes(), first + col * i as isize, row, values);
             }
@@ -366,9 +388,9 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 fn lu_unpack(ctx: &mut Invoke) -> Result<(), KernelError> {
     let wanted = [ctx.bool(3)?, ctx.bool(2)?];
-    let pivots = ctx.tensor(1)?;
+    let (factors, pivots) = (ctx.info(0)?, ctx.tensor(1)?);
     each_parts(ctx, 4, wanted, &|index, matrix, places| {
-        read_pivots(&pivots, index, matrix.rows(), places)
+        read_pivots(&pivots, batch_of(&factors), index, matrix.rows(), places)
     })
 }
 

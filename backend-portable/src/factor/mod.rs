@@ -27,6 +27,7 @@ pub use triangular::*;
 use crate::number::{load, store, unsupported};
 use crate::scratch;
 use torchlet_core::layout::Sizes;
+use torchlet_core::rules::broadcast;
 use torchlet_core::{
     Arguments, KernelError, Prepare, ScalarType, TensorInfo, TensorMut, TensorRef,
 };
@@ -73,11 +74,20 @@ impl Shape {
     }
 }
 
-/// The sizes of a batch, with these behind.
+/// The sizes of a batch of matrices.
+fn batch_of(info: &TensorInfo) -> &[i32] {
+    info.sizes.get(..info.rank().saturating_sub(2)).unwrap_or_default()
+}
+
+/// The sizes of the batch of argument 0, with these behind.
 fn with_batch(info: &TensorInfo, last: &[usize]) -> Result<Sizes, KernelError> {
+    behind(batch_of(info), last)
+}
+
+/// The sizes of a batch, with these behind.
+fn behind(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
     let large = KernelError::argument(0, "its shape is too large");
     let mut sizes = Sizes::new();
-    let batch = info.sizes.get(..info.rank().saturating_sub(2)).unwrap_or_default();
     sizes.extend_from_slice(batch).map_err(|_| large.clone())?;
     for &size in last {
         let size = i32::try_from(size).map_err(|_| large.clone())?;
@@ -94,9 +104,30 @@ fn resize(
     scalar_type: ScalarType,
 ) -> Result<(), KernelError> {
     let sizes = with_batch(&ctx.info(0)?, last)?;
-    ctx.resize(out, &sizes)?;
+    resize_to(ctx, out, &sizes, scalar_type)
+}
+
+/// Gives an output its sizes, and checks that it has a type.
+fn resize_to(
+    ctx: &mut Prepare,
+    out: usize,
+    sizes: &[i32],
+    scalar_type: ScalarType,
+) -> Result<(), KernelError> {
+    ctx.resize(out, sizes)?;
     let found = ctx.info(out)?.scalar_type;
     if found == scalar_type { Ok(()) } else { Err(unsupported(out, found)) }
+}
+
+/// The sizes of matrices of so many rows and columns in the batch that two tensors' matrices are broadcast to; `None` if that is none.
+fn in_common(
+    a: &TensorInfo,
+    b: &TensorInfo,
+    rows: usize,
+    cols: usize,
+) -> Result<Option<Sizes>, KernelError> {
+    let batch = broadcast(batch_of(a), batch_of(b));
+    batch.map(|batch| behind(&batch, &[rows, cols])).transpose()
 }
 
 /// Bytes of so many numbers, the sum of these products.
@@ -109,11 +140,19 @@ fn numbers(parts: &[[usize; 2]]) -> Result<usize, KernelError> {
 
 /// Where element (0, 0) of matrix or vector `index` lies; its last `inner` dimensions are no batch.
 fn start(info: &TensorInfo, index: usize, inner: usize) -> isize {
-    let strides = info.strides();
+    let batch = info.sizes.get(..info.rank().saturating_sub(inner)).unwrap_or_default();
+    start_in(info, batch, index, inner)
+}
+
+/// The same of place `index` of a batch that the tensor's own is broadcast to.
+fn start_in(info: &TensorInfo, batch: &[i32], index: usize, inner: usize) -> isize {
+    let (strides, own) = (info.strides(), info.rank().saturating_sub(inner));
     let (mut rest, mut at) = (index, 0);
-    for dim in (0..info.rank().saturating_sub(inner)).rev() {
-        let size = info.size(dim).max(1);
-        at += rest % size * strides.get(dim).copied().unwrap_or(0);
+    for (from_last, size) in batch.iter().rev().enumerate() {
+        let size = usize::try_from(*size).unwrap_or(0).max(1);
+        let dim = own.checked_sub(from_last + 1).filter(|dim| info.size(*dim) != 1);
+        let stride = dim.and_then(|dim| strides.get(dim)).copied().unwrap_or(0);
+        at += rest % size * stride;
         rest /= size;
     }
     at as isize
@@ -129,7 +168,12 @@ fn steps(info: &TensorInfo) -> (isize, isize) {
 
 /// Reads matrix `index`, row by row.
 fn read(tensor: &TensorRef, index: usize, cols: usize, out: &mut [f64]) {
-    let (first, (row, col)) = (start(tensor.info(), index, 2), steps(tensor.info()));
+    read_in(tensor, batch_of(tensor.info()), index, cols, out);
+}
+
+/// The same of place `index` of a batch that the tensor's own is broadcast to.
+fn read_in(tensor: &TensorRef, batch: &[i32], index: usize, cols: usize, out: &mut [f64]) {
+    let (first, (row, col)) = (start_in(tensor.info(), batch, index, 2), steps(tensor.info()));
     for (i, values) in out.chunks_exact_mut(cols.max(1)).enumerate() {
         load(tensor.scalar_type, tensor.bytes(), first + row * i as isize, col, values);
     }

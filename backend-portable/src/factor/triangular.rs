@@ -1,6 +1,8 @@
 //! Cholesky's factors, and equations whose matrices are triangular.
 
-use super::{Matrix, Shape, numbers, read, resize, with_batch, write, write_number};
+use super::{
+    Matrix, Shape, in_common, numbers, read, read_in, resize, resize_to, write, write_number,
+};
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Bool, Out, Tensor};
@@ -16,8 +18,7 @@ kernels! { TRIANGULAR:
         resize(ctx, 4, &[], ScalarType::Int)?;
         Ok(Plan::new(cholesky).with_scratch(numbers(&[[1, shape.numel]])?))
     });
-    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of `self * X = B`, or of `X * self = B`. Batches are
-    /// alike.
+    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of `self * X = B`, or of `X * self = B`.
     SOLVE_TRIANGULAR = Kernel::new(
         "aten::linalg_solve_triangular.out",
         &[Tensor, Tensor, Bool, Bool, Bool, Out],
@@ -26,10 +27,11 @@ kernels! { TRIANGULAR:
             let (a, b) = (ctx.info(0)?, ctx.info(1)?);
             let right = Shape::of(&b, 1)?;
             let fits = if ctx.bool(3)? { right.rows } else { right.cols } == shape.rows;
-            if !fits || with_batch(&a, &[right.rows, right.cols])? != b.sizes {
+            let sizes = in_common(&a, &b, right.rows, right.cols)?.filter(|_| fits);
+            let Some(sizes) = sizes else {
                 return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
-            }
-            resize(ctx, 5, &[right.rows, right.cols], b.scalar_type)?;
+            };
+            resize_to(ctx, 5, &sizes, b.scalar_type)?;
             let bytes = numbers(&[[1, right.numel], [1, shape.numel]])?;
             Ok(Plan::new(solve_triangular).with_scratch(bytes))
         },
@@ -94,14 +96,14 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
     let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
-    if right.numel == 0 {
-        return Ok(());
-    }
+    let sizes = out.info().sizes.clone();
+    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let count = Shape::of(out.info(), 5)?.filled();
     let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
     let mut sought = Matrix { cols: right.cols, data: sought };
-    for index in 0..shape.count {
-        read(&a, index, n, matrix.data);
-        read(&b, index, right.cols, sought.data);
+    for index in 0..count {
+        read_in(&a, batch, index, n, matrix.data);
+        read_in(&b, batch, index, right.cols, sought.data);
         // From the right, it is the transposed equation.
         if !left {
             matrix.transpose();

@@ -1,13 +1,14 @@
 //! Products with rows that are quantized as the program runs become one call each: [`Operator::DYNAMIC_LINEAR`], which keeps weights as
 //! codes.
 //!
-//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, with what
-//! `choose_qparams_per_token_asymmetric` finds for them, in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant
+//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, or what these are rounded to
+//! as [the front-end for XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric` finds for them, in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant
 //! codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each group of so many neighbours in a row.
 //!
 //! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
 //! of what is in between. Rounding: sums of products of codes are exact.
 
+use super::dynamic_convolution::rounded_by;
 use super::quantized::fits_bias;
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -53,6 +54,26 @@ fn product(
 
 /// The numbers that a tensor has rounded to codes, by rows.
 fn rounded(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
+    let (source, scales, zeros) = match rounded_by(rewriter, id) {
+        Some((source, scales, zeros)) => {
+            let converted = rewriter.call_of(zeros, Operator::TO_COPY)?;
+            (source, scales, *converted.first()?)
+        }
+        None => through_codes(rewriter, id)?,
+    };
+    let chosen = rewriter.maker(scales)?;
+    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+    let made = rewriter.get(*chosen.args.last()?);
+    let is_chosen = chosen.operator == choose
+        && inputs(chosen).first() == Some(&source)
+        && matches!(made, Some(Value::List(made)) if made[..] == [scales, zeros]);
+    let is_numbers = rewriter.scalar_type(source) == Some(ScalarType::Float)
+        && rewriter.scalar_type(id) == Some(ScalarType::Float);
+    (is_chosen && is_numbers).then_some(source)
+}
+
+/// The same by operators for it, with the scales and the zero points of rows.
+fn through_codes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, ValueId, ValueId)> {
     let limits = |low: &ValueId, high: &ValueId| {
         (rewriter.int(*low), rewriter.int(*high)) == (Some(LOWEST), Some(HIGHEST))
     };
@@ -66,16 +87,8 @@ fn rounded(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
     if !limits(low, high) || (by, from) != (scales, zeros) {
         return None;
     }
-    let chosen = rewriter.maker(*scales)?;
-    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
-    let made = rewriter.get(*chosen.args.last()?);
-    let is_chosen = chosen.operator == choose
-        && inputs(chosen).first() == Some(source)
-        && matches!(made, Some(Value::List(made)) if made[..] == [*scales, *zeros]);
-    let is_numbers = rewriter.scalar_type(*source) == Some(ScalarType::Float)
-        && rewriter.scalar_type(*codes) == Some(ScalarType::Char)
-        && rewriter.scalar_type(id) == Some(ScalarType::Float);
-    (is_chosen && is_numbers).then_some(*source)
+    let are_codes = rewriter.scalar_type(*codes) == Some(ScalarType::Char);
+    are_codes.then_some((*source, *scales, *zeros))
 }
 
 /// The codes of constant weights, a matrix; the scales of groups in each row, and what each row sums up to; and the bits of a code.
@@ -162,6 +175,29 @@ mod tests {
         let Value::Tensor(sums) = &graph.values[graph.nodes[0].args[3]] else { panic!() };
         assert_eq!(sums.data.as_deref().unwrap()[..4], 8f32.to_le_bytes());
         assert_eq!(graph.values[graph.nodes[0].args[5]], Value::Int(4));
+    }
+
+    #[test]
+    fn rows_are_rounded_by_other_operators() {
+        let by_hand = BY_CHANNEL.replace(
+            "c i8[2,8] = quantized_decomposed.quantize_per_token.default(x, r, z, -128, 127, 1)
+        f f32[2,8] = quantized_decomposed.dequantize_per_token.default(c, r, z, -128, 127, 1, 6)",
+            "p f32[2,1] = aten._to_copy.default(z, 6)
+        i f32[2,1] = aten.reciprocal.default(r)
+        a f32[2,8] = aten.mul.Tensor(x, i)
+        c f32[2,8] = aten.round.default(a)
+        d f32[2,8] = aten.add.Tensor(c, p, 1)
+        e f32[2,8] = aten.clamp.default(d, -128, 127)
+        g f32[2,8] = aten.sub.Tensor(e, p, 1)
+        f f32[2,8] = aten.mul.Tensor(g, r)",
+        );
+        assert_ne!(by_hand, BY_CHANNEL);
+        assert_eq!(operators(&made(&by_hand)), ["torchlet.dynamic_linear"]);
+        // With the zero points of another tensor.
+        let other = by_hand
+            .replace("default(x, 1)", "default(y2, 1)")
+            .replace("in x f32[2,8]", "in x f32[2,8]\n        in y2 f32[2,8]");
+        assert!(!operators(&made(&other)).contains(&"torchlet.dynamic_linear"));
     }
 
     #[test]

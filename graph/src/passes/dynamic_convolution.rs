@@ -92,6 +92,18 @@ fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec
         order = order.iter().map(|dim| dims.get(*dim).copied()).collect::<Option<_>>()?;
         id = source;
     }
+    let (source, scales, zeros) = rounded_by(rewriter, id)?;
+    // The batch comes first, whatever else moves.
+    let is_first = order.first() == Some(&0);
+    (is_first && are_chosen(rewriter, source, scales, zeros)?).then_some((source, order))
+}
+
+/// Numbers that others are rounded to, as codes of 8 bits, with scales and zero points that are broadcast: those others, and these two. Zero points are
+/// numbers, too.
+pub(super) fn rounded_by(
+    rewriter: &Rewriter<'_, '_>,
+    id: ValueId,
+) -> Option<(ValueId, ValueId, ValueId)> {
     let (scaled, scales) = of_two(rewriter, id, Operator::MUL_TENSOR, |id| {
         rewriter.call_of(id, Operator::SUB_TENSOR).is_some()
     })?;
@@ -102,18 +114,16 @@ fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec
     if [rewriter.number(low)?, rewriter.number(high)?] != [LOWEST, HIGHEST] {
         return None;
     }
-    let &[moved] = rewriter.call_of(limited, Operator::ROUND)? else { return None };
-    let (scaled, zeros_added) = of_two(rewriter, moved, Operator::ADD_TENSOR, |id| {
-        rewriter.call_of(id, Operator::MUL_TENSOR).is_some()
+    let (whole, zeros_added) = of_two(rewriter, limited, Operator::ADD_TENSOR, |id| {
+        rewriter.call_of(id, Operator::ROUND).is_some()
     })?;
+    let &[scaled] = rewriter.call_of(whole, Operator::ROUND)? else { return None };
     let (inverse, source) = of_two(rewriter, scaled, Operator::MUL_TENSOR, |id| {
         rewriter.call_of(id, Operator::RECIPROCAL).is_some()
     })?;
     let is_inverse = rewriter.call_of(inverse, Operator::RECIPROCAL)? == [scales];
-    // The batch comes first, whatever else moves.
-    let fits = zeros == zeros_added && is_inverse && order.first() == Some(&0);
     let is_float = rewriter.scalar_type(source) == Some(ScalarType::Float);
-    (fits && is_float && are_chosen(rewriter, source, scales, zeros)?).then_some((source, order))
+    (zeros == zeros_added && is_inverse && is_float).then_some((source, scales, zeros))
 }
 
 /// The operands of a call, of which the first is what a test finds. Sums and differences take the second once.
@@ -190,8 +200,8 @@ mod tests {
         z f32[2,1,1,1] = aten._to_copy.default(p, 6)
         i f32[2,1,1,1] = aten.reciprocal.default(r)
         a f32[2,4,5,3] = aten.mul.Tensor(x, i)
-        c f32[2,4,5,3] = aten.add.Tensor(a, z, 1)
-        d f32[2,4,5,3] = aten.round.default(c)
+        c f32[2,4,5,3] = aten.round.default(a)
+        d f32[2,4,5,3] = aten.add.Tensor(c, z, 1)
         f f32[2,4,5,3] = aten.clamp.default(d, -128, 127)
         g f32[2,4,5,3] = aten.sub.Tensor(f, z, 1)
         k f32[2,4,5,3] = aten.mul.Tensor(g, r)

@@ -196,7 +196,29 @@ def pseudo_inverses() -> Iterator[Case]:
                 yield case(name, run, (directions, lengths, other))
 
 
+def batches_in_common() -> Iterator[Case]:
+    """Equations with known factors, whose matrices and right sides are of batches that are broadcast to one; and without elements."""
+    for dtype in (f32, f64):
+        n = NAMES[dtype]
+        square = well(dtype, 3, 4, 4)
+        positive = square @ square.mT
+        lower, (factors, pivots), whole = torch.linalg.cholesky(positive), torch.linalg.lu_factor(square), torch.linalg.ldl_factor_ex(positive)
+        for name, take, shape in (("one_right", slice(None), (4, 2)), ("more_rights", slice(None), (2, 1, 4, 2)), ("one_matrix", 1, (3, 4, 2)), ("none", slice(0), (4, 2))):
+            right, turned = values(dtype, *shape), values(dtype, *shape[:-2], 2, 4)
+            yield case(f"cholesky_{name}_{n}", torch.cholesky_solve, (right, lower[take].clone()))
+            yield case(f"triangular_{name}_{n}", lambda b, a: plain(torch.triangular_solve(b, a)), (right, square[take].clone()))
+            yield case(f"lu_{name}_{n}", torch.linalg.lu_solve, (factors[take].clone(), pivots[take].clone(), right))
+            run = lambda f, p, b: torch.linalg.lu_solve(f, p, b, left=False)
+            yield case(f"lu_right_{name}_{n}", run, (factors[take].clone(), pivots[take].clone(), turned))
+            if name != "more_rights":  # PyTorch's own crashes.
+                yield case(f"ldl_{name}_{n}", torch.linalg.ldl_solve, (whole.LD[take].clone(), whole.pivots[take].clone(), right), atol=1e-4 if dtype == f32 else None)
+            for left in (True, False):
+                run = lambda a, b, left=left: torch.linalg.solve_triangular(a, b, upper=False, left=left)
+                yield case(f"solve_triangular_{'left' if left else 'right'}_{name}_{n}", run, (lower[take].clone(), right if left else turned))
+
+
 FAMILIES = {
+    "batches_in_common": batches_in_common,
     "histogram_edges": histogram_edges,
     "segments": segments,
     "pseudo_inverses": pseudo_inverses,

@@ -178,6 +178,10 @@ def factors() -> Iterator[Case]:
 def limits() -> Iterator[Case]:
     """Orders, exponents and numbers at which formulas turn, and shapes in which nothing is to do."""
     yield case("polygamma_20", lambda x: torch.polygamma(20, x), (torch.tensor([0.5, 3.0, 10.0, 12.0, 50.0], dtype=f64),))
+    for order in (1, 2, 3):
+        # At plus infinity, all are zero; PyTorch's are not numbers from the second on.
+        infinite = torch.tensor([-INF, INF if order == 1 else 3e38, NAN, 0.0, -0.5])
+        yield case(f"polygamma_{order}_infinite", lambda x, n=order: torch.polygamma(n, x), (infinite,))
     orders = torch.tensor([[21.0], [31.0], [51.0], [101.0]], dtype=f64)
     yield case("zeta_large", S.zeta, (orders, torch.tensor([1.0, 9.9, 10.0, 33.3], dtype=f64)))
     far = torch.tensor([1e-30, 1e38, 0.0, 1.5]), torch.tensor([150, -150, 200, 127], dtype=torch.int32)

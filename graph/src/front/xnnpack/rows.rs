@@ -29,7 +29,7 @@ pub(super) fn round(
     let outer = outer.ok_or_else(|| Error::invalid("rows of dimensions that are not there"))?;
     if inner == 1 {
         let parameters = parameters(builder, value)?;
-        return round_last(builder, value, &parameters);
+        return rounded_by(builder, value, &parameters);
     }
     // The ends of a row have the parameters of the row.
     let mut ends = sizes.clone();
@@ -45,7 +45,7 @@ pub(super) fn round(
     let ends = builder.new_tensor(ScalarType::Float, &ends);
     builder.call_into(Operator::CAT, &[list, last], ends);
     let parameters = parameters(builder, ends)?;
-    round_all(builder, value, &parameters)
+    rounded_by(builder, value, &parameters)
 }
 
 /// Adds the choice of parameters for rows of the last dimension.
@@ -63,27 +63,9 @@ fn parameters(builder: &mut Builder<'_>, value: ValueId) -> Result<Parameters, E
     Ok(Parameters { scales, zero_points })
 }
 
-/// With parameters for each row of the last dimension.
-fn round_last(
-    builder: &mut Builder<'_>,
-    value: ValueId,
-    Parameters { scales, zero_points }: &Parameters,
-) -> Result<ValueId, Error> {
-    let sizes = builder.sizes(value)?;
-    let (low, high) = builder.bounds(ScalarType::Char);
-    let number = builder.int(ScalarType::Char as i64);
-    let codes = builder.new_tensor(ScalarType::Char, &sizes);
-    let inputs = [value, *scales, *zero_points, low, high, number];
-    builder.call_into(Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TOKEN, &inputs, codes);
-    let numbers = builder.new_tensor(ScalarType::Float, &sizes);
-    let float = builder.int(ScalarType::Float as i64);
-    let inputs = [codes, *scales, *zero_points, low, high, number, float];
-    builder.call_into(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TOKEN, &inputs, numbers);
-    Ok(numbers)
-}
-
-/// With parameters that are broadcast over several dimensions, for which there is no operator.
-fn round_all(
+/// With parameters that are broadcast: to the nearest whole number first, as XNNPACK and PyTorch's quantizers do. `quantize_per_token` adds the zero
+/// point first, which is another code half between two.
+fn rounded_by(
     builder: &mut Builder<'_>,
     value: ValueId,
     Parameters { scales, zero_points }: &Parameters,
@@ -96,8 +78,8 @@ fn round_all(
     let inverse = builder.call(Operator::RECIPROCAL, &[*scales], &inverse)?;
     let mut value = builder.call(Operator::MUL_TENSOR, &[value, inverse], &sizes)?;
     for (operator, inputs) in [
-        (Operator::ADD_TENSOR, Vec::from([zero_points, one])),
         (Operator::ROUND, Vec::new()),
+        (Operator::ADD_TENSOR, Vec::from([zero_points, one])),
         (Operator::CLAMP, Vec::from([low, high])),
         (Operator::SUB_TENSOR, Vec::from([zero_points, one])),
         (Operator::MUL_TENSOR, Vec::from([*scales])),
