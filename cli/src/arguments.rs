@@ -486,7 +486,7 @@ pub(crate) struct BenchArguments {
     pub(crate) inputs: InputOptions,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Inferences to measure
+    /// Inferences to measure: inputs are copied to where the method has them, outputs stay where they can be read
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
