@@ -70,6 +70,8 @@ const uint A_ROW = (TILE_M + 8) / 8;
 const uint A_UNITS = CHANNELS * TAPS * (TILE_M / 8);
 const uint A_TIMES = (A_UNITS + LANES - 1) / LANES;
 const uint B_ROW = 3;
+// What an invocation brings at most.
+const uint MOST_WEIGHTS = 12;
 const uint MOST_PLACES = 4;
 
 shared uvec4 a_tile[CHANNELS * TAPS * A_ROW];
@@ -137,7 +139,7 @@ void main() {
     }
 
     // As they come: whatever is done with them here would wait for them, before what is there is multiplied.
-    uvec4 a_next[16];
+    uvec4 a_next[MOST_WEIGHTS];
     uint b_next[MOST_PLACES * CHANNELS];
 #define BRING(channel) { \
         [[unroll]] for (uint i = 0; i < A_TIMES; ++i) a_next[i] = a_unit(a_base, channel, end, i * LANES + lane); \

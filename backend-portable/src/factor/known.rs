@@ -272,25 +272,26 @@ fn triangular_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     each_solution(ctx, 5, Some(6), |matrix, right| triangle.solve(matrix, right))
 }
 
-/// Solves equations whose right sides are argument 0 and whose matrices are argument 1, which are also written to where `matrices` says.
+/// Solves equations whose right sides are argument 0 and whose matrices are argument 1. Argument `solution` takes what solves them, and argument
+/// `copies` the matrices, if there is one.
 fn each_solution(
     ctx: &mut Invoke,
-    out: usize,
-    matrices: Option<usize>,
+    solution: usize,
+    copies: Option<usize>,
     solve: impl Fn(&Matrix, &mut Matrix),
 ) -> Result<(), KernelError> {
     let (b, a) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (shape, right) = (Shape::square(ctx, 1)?, Shape::of(b.info(), 0)?);
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
     let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
-    let place = out;
-    let mut out = ctx.out(place)?;
-    let count = Shape::of(out.info(), place)?.filled();
-    let mut matrices = matrices.map(|place| ctx.out(place)).transpose()?;
+    let mut out = ctx.out(solution)?;
+    let count = Shape::of(out.info(), solution)?.filled();
+    let mut matrices = copies.map(|place| ctx.out(place)).transpose()?;
     let sizes = out.info().sizes.clone();
     let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
-    let copies = matrices.as_ref().map(|matrices| Shape::of(matrices.info(), 6)).transpose()?;
-    let count = copies.map_or(count, |copies| count.max(copies.filled()));
+    let written = matrices.as_ref().zip(copies);
+    let written = written.map(|(it, place)| Shape::of(it.info(), place)).transpose()?;
+    let count = written.map_or(count, |written| count.max(written.filled()));
     let matrix = Matrix { cols: shape.cols, data };
     let mut sought = Matrix { cols: right.cols, data: sought };
     for index in 0..count {

@@ -2,11 +2,12 @@
 //! codes.
 //!
 //! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, or what these are rounded to
-//! as [the front-end for XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric` finds for them, in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant
-//! codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each group of so many neighbours in a row.
+//! as [the front-end for XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric` finds for them, in codes of
+//! 8 bits; and whose weights are `dequantize_per_channel` of constant codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each group of so many neighbours in a row.
 //!
 //! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
-//! of what is in between. Rounding: sums of products of codes are exact.
+//! of what is in between. Rounding: sums of products of codes are exact. Numbers are rounded before the zero point is added, also where
+//! `quantize_per_token` would add first: what lies half between two codes, beside an odd zero point, is the other one then.
 
 use super::dynamic_convolution::rounded_by;
 use super::quantized::fits_bias;

@@ -125,14 +125,15 @@ impl Layer {
     /// The blocks, if they are faster than a product of windows on a device of so many processors.
     ///
     /// On an NVIDIA H200, a workgroup that is alone on its processor takes 2.2 µs for 16 channels of 3×3 taps with 64 output channels, and 1.7 with
-    /// 32. So it takes as many as there are processors, or half of them, whose sums two can share: 256 channels of 56² in 38 µs in place
-    /// of 60, and 32 of 112² in 9 in place of 18; but 256 of 32², which are 36 workgroups, in 27 in place of 23.
+    /// 32. So there have to be about as many as processors, of the small ones three quarters, of the large ones less than a half, since two
+    /// can share the sums of one: 256 channels of 56² take 34 µs in place of 60, and 32 of 112² 10 in place of 18; but 256 of 32², which
+    /// are 36 workgroups, 27 in place of 23.
     fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
         let [inputs, outputs] = self.channels;
         if inputs < CHANNELS || outputs <= 16 {
             return None;
         }
-        // An eighth of the last tile may be beyond the output channels.
+        // Of large tiles, an eighth of what they compute may be beyond the output channels.
         let is_full = |tile_m: usize| outputs.next_multiple_of(tile_m) <= outputs / 8 * 9;
         let of = |tile_m: usize, least: usize| {
             let (blocks, counts) = self.in_strips(tile_m, shared)?;
@@ -159,6 +160,7 @@ impl Shape {
         let way =
             e.choose(&self.out, ("staged", layer), Way::Staged(blocks), |_| vec![Way::Windows]);
         if let Way::Windows = way {
+            // How windows are cut is not measured, too: each choice is between two ways for the whole.
             e.settle();
         }
         Some(way)
@@ -253,10 +255,10 @@ const MOST_STRIP: usize = 512;
 const SIDE: usize = 16;
 const SUBGROUP: usize = 32;
 
-/// The channels that workgroups bring at a time.
+/// The channels that workgroups bring at a time, as in the shader.
 const CHANNELS: usize = 16;
 
-/// What an invocation brings at most: groups of eight weights, and places.
+/// What an invocation brings at most, as the shader has room for: groups of eight weights, and places.
 const MOST_WEIGHTS: usize = 12;
 const MOST_PLACES: usize = 4;
 
@@ -266,6 +268,73 @@ const MOST_GROUPS: usize = 65535;
 #[cfg(test)]
 mod tests {
     use super::{Blocks, Layer};
+    use crate::device::DeviceFeatures;
+    use crate::encode::encode;
+    use crate::state::State;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
+    use torchlet_graph::operators::Operator;
+
+    /// What a convolution of halves over a plane of so many rows and columns is computed with, and in how many workgroups, on a device of 132 processors.
+    fn dispatched(
+        batch: usize,
+        groups: usize,
+        [inputs, outputs]: [usize; 2],
+        side: usize,
+        dynamic: bool,
+    ) -> (&'static str, [u32; 3]) {
+        let tensor = |sizes: [usize; 4], is_constant: bool| {
+            Value::Tensor(Tensor {
+                scalar_type: ScalarType::Half,
+                host_type: ScalarType::Half,
+                sizes: sizes.to_vec(),
+                dynamic: dynamic && !is_constant,
+                data: is_constant.then(|| vec![0; sizes.iter().product::<usize>() * 2].into()),
+                changes: None,
+            })
+        };
+        let ints = |item: i64| Value::IntList(vec![item; 2]);
+        let graph = Graph {
+            values: vec![
+                tensor([batch, groups * inputs, side, side], false),
+                tensor([groups * outputs, inputs, 3, 3], true),
+                Value::None,
+                ints(1),
+                ints(0),
+                Value::Bool(false),
+                Value::Int(groups as i64),
+                tensor([batch, groups * outputs, side, side], false),
+            ],
+            nodes: vec![Node::new(Operator::CONVOLUTION, vec![0, 1, 2, 3, 3, 3, 5, 4, 6, 7])],
+            inputs: vec![0],
+            outputs: vec![7],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.busy = 132 * 512;
+        state.features = DeviceFeatures::multiplying_halves();
+        state.limits.shared = 48 << 10;
+        let (steps, _) = encode(&graph, &mut state, true).unwrap();
+        assert_eq!(steps.len(), 1);
+        (steps[0].key.module.name, steps[0].groups)
+    }
+
+    /// Workgroups for places, for output channels, and for pictures, groups of channels, and shares of sums.
+    #[test]
+    fn each_tile_has_workgroups() {
+        let staged = |groups| ("convolution_staged", groups);
+        // Two strips of 112 rows of 56 places and 4 beside them: 53 tiles of 128 each.
+        assert_eq!(dispatched(1, 1, [64, 64], 112, false), staged([106, 1, 1]));
+        assert_eq!(dispatched(3, 1, [64, 100], 112, false), staged([106, 4, 3]));
+        // Rows of 30 and 2, in eight tiles, of which two share each.
+        assert_eq!(dispatched(1, 1, [512, 512], 30, false), staged([8, 8, 2]));
+        assert_eq!(dispatched(3, 5, [32, 32], 30, false), staged([8, 1, 15]));
+        for (channels, side, dynamic) in [([64, 64], 112, true), ([256, 256], 14, false)] {
+            let (module, _) = dispatched(1, 1, channels, side, dynamic);
+            assert_eq!(module, "convolution_cooperative");
+        }
+    }
 
     /// The blocks on a device of 132 processors with 48 KiB of shared memory for workgroups.
     fn blocks(channels: [usize; 2], side: usize) -> Option<Blocks> {
