@@ -55,15 +55,24 @@ impl Pairs {
         let number = |id: &Value| u32::try_from(id.as_u64()?).ok().filter(|id| *id != NONE);
         let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
         let pieces: HashMap<String, u32> = pieces.collect();
-        let mut merges = HashMap::new();
+        // Whether each merge is of what others before it made.
+        let mut is_ordered = true;
+        let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
+        let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
             let (left, right) = halves(pair).ok_or("one of its merges is no pair")?;
             let token = |name: &str| {
                 let missing = || format!("{name:?} of its merges is none of its tokens");
                 pieces.get(name).copied().ok_or_else(missing)
             };
-            let joined = token(&[left, right].concat())?;
-            merges.insert((token(left)?, token(right)?), (rank, joined));
+            name.clear();
+            name.extend([left, right]);
+            let joined = token(&name)?;
+            let pair = (token(left)?, token(right)?);
+            let is_there = |name: &str, token: u32| is_one(name) || made.contains(&token);
+            is_ordered &= is_there(left, pair.0) && is_there(right, pair.1);
+            made.insert(joined);
+            merges.insert(pair, (rank, joined));
         }
         let of_bytes = |steps: &Value| steps.to_string().contains("\"ByteLevel\"");
         let unknown = model["unk_token"].as_str().and_then(|name| pieces.get(name).copied());
@@ -77,19 +86,23 @@ impl Pairs {
             are_unknown_one: model["fuse_unk"] == true,
             pieces,
         };
-        let is_told =
-            suffix.is_empty() && is_told_by_vocabulary(file, list) && pairs.reach_all_made();
+        let is_told = suffix.is_empty() && is_ordered && pairs.reach_all(&made, file);
         Ok(Some(pairs).filter(|_| !is_told))
     }
 
-    /// Whether each piece that merges make is what its characters become, as it is not where others come before.
-    fn reach_all_made(&self) -> bool {
-        let made: HashSet<u32> = self.merges.values().map(|(_, joined)| *joined).collect();
+    /// Whether all pieces but single characters and added tokens are made by merges, and are what their characters become, as they are not where other
+    /// merges come before.
+    fn reach_all(&self, made: &HashSet<u32>, file: &Value) -> bool {
+        let added = file["added_tokens"].as_array().into_iter().flatten();
+        let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
         let mut tokens = Vec::new();
-        self.pieces.iter().filter(|(_, token)| made.contains(token)).all(|(piece, token)| {
-            tokens.clear();
-            self.join(piece, &mut tokens);
-            tokens == [*token]
+        self.pieces.iter().all(|(piece, token)| match made.contains(token) {
+            true => {
+                tokens.clear();
+                self.join(piece, &mut tokens);
+                tokens == [*token]
+            }
+            false => is_one(piece) || added.contains(piece.as_str()),
         })
     }
 
@@ -181,32 +194,10 @@ fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(NONE)
 }
 
-/// Whether all pieces but single characters are made by merges, and each merge is of what others before it made.
-fn is_told_by_vocabulary(file: &Value, list: &[Value]) -> bool {
-    let mut made = HashSet::with_capacity(list.len());
-    let is_one = |piece: &str| {
-        let mut characters = piece.chars();
-        (characters.next().is_some() && characters.next().is_none())
-            || byte(piece.as_bytes()).is_some()
-    };
-    let mut joined = String::new();
-    for pair in list {
-        let Some((left, right)) = halves(pair) else { return false };
-        if [left, right].iter().any(|half| !is_one(half) && !made.contains(*half)) {
-            return false;
-        }
-        joined.clear();
-        joined.extend([left, right]);
-        if !made.contains(joined.as_str()) {
-            made.insert(joined.clone());
-        }
-    }
-    let added = file["added_tokens"].as_array().into_iter().flatten();
-    let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
-    let pieces = file["model"]["vocab"].as_object();
-    pieces.into_iter().flatten().all(|(piece, _)| {
-        is_one(piece) || made.contains(piece.as_str()) || added.contains(piece.as_str())
-    })
+/// Whether a piece is a character or stands for a byte.
+fn is_one(piece: &str) -> bool {
+    let mut characters = piece.chars();
+    (characters.next().is_some() && characters.next().is_none()) || byte(piece.as_bytes()).is_some()
 }
 
 /// The halves of a merge, which is a list of two or a text with a space between them.
