@@ -55,8 +55,8 @@ impl Pairs {
         let number = |id: &Value| u32::try_from(id.as_u64()?).ok().filter(|id| *id != NONE);
         let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
         let pieces: HashMap<String, u32> = pieces.collect();
-        // Whether each merge is of what others before it made.
-        let mut is_ordered = true;
+        // Whether each merge is of what others before it made, and those that make the same piece lie side by side.
+        let (mut is_ordered, mut last) = (true, None);
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
@@ -71,7 +71,8 @@ impl Pairs {
             let pair = (token(left)?, token(right)?);
             let is_there = |name: &str, token: u32| is_one(name) || made.contains(&token);
             is_ordered &= is_there(left, pair.0) && is_there(right, pair.1);
-            made.insert(joined);
+            is_ordered &= made.insert(joined) || last == Some(joined);
+            last = Some(joined);
             merges.insert(pair, (rank, joined));
         }
         let of_bytes = |steps: &Value| steps.to_string().contains("\"ByteLevel\"");
@@ -255,6 +256,9 @@ mod tests {
         let mut tokens = Vec::new();
         pairs.encode("abc", &mut tokens);
         assert_eq!(tokens, [0, 4]);
+        // Two that make the same, and what lies between them.
+        let apart = json!(["a b", "ab c", "b c", "a bc"]);
+        assert!(Pairs::of_json(&file(apart)).unwrap().is_some());
         assert!(Pairs::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
         assert!(Pairs::of_json(&file(json!([["a"]]))).is_err());
     }
