@@ -163,6 +163,17 @@ def made() -> dict[str, Tokenizer]:
     suffixed.pre_tokenizer = pre_tokenizers.Whitespace()
     suffixed.decoder = decoders.BPEDecoder(suffix="</w>")
 
+    # Each piece is made, and "the" is never reached, as "he" is joined first.
+    vocab = {piece: id for id, piece in enumerate(["<unk>", *"abcdefghijklmnopqrstuvwxyz,'<>/|", "he", "th", "the"])}
+    unreached = models.BPE(vocab=vocab, merges=[("h", "e"), ("t", "h"), ("th", "e")], unk_token="<unk>")
+    all["unreached"] = Tokenizer(unreached)
+    all["unreached"].pre_tokenizer = pre_tokenizers.Whitespace()
+
+    # Ends of words are "\\<" and "\\>" elsewhere, and here characters.
+    escaped = all["escaped"] = special(pairs(False))
+    escaped.normalizer = normalizers.Replace(Regex(r"\<|[\>]"), "$'")
+    escaped.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex(r"(w)|\<|\>"), "<$1>"), decoders.Replace("h", "$0")])
+
     clipped = all["cut_by_pattern"] = special(pairs(False))
     clipped.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
     return all

@@ -337,6 +337,24 @@ fn steps_of_tokenizer_files_are_taken() {
     assert!(count >= 90, "{count}");
 }
 
+/// As files had them once: lines, of which `tokenizers` passes over those that begin with a version.
+#[test]
+fn merges_may_be_lines_behind_a_version() {
+    let all = read("steps.json");
+    let form = all.iter().find(|form| form["name"] == "unreached").unwrap();
+    let mut file = form["tokenizer"].clone();
+    let pairs = file["model"]["merges"].as_array().unwrap().iter();
+    let line =
+        |pair: &Value| format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+    let lines = std::iter::once("#version: 0.2 of a file".to_owned()).chain(pairs.map(line));
+    file["model"]["merges"] = lines.collect::<Vec<_>>().into();
+    let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap();
+    for case in form["cases"].as_array().unwrap() {
+        let text = case["text"].as_str().unwrap();
+        assert_eq!(tokenizer.encode(text).unwrap(), ids(case), "{text:?}");
+    }
+}
+
 /// Spaces alone, pieces across words, and characters that a map has in front of others that belong to them.
 #[test]
 fn texts_are_normalised_as_sentencepiece_does_it() {

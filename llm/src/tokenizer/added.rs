@@ -3,7 +3,7 @@
 //! `kitoken` 0.11 finds them as well, and knows nothing of `"single_word"`, `"lstrip"` and `"rstrip"` of a `tokenizer.json`; and where special ones are
 //! text, it cuts the text at them all the same. So they are found here, and what is between them is given to it.
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
 use kitoken::{Configuration, Definition, Regex, SpecialTokenKind, Split, SplitBehavior};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -11,6 +11,31 @@ use std::ops::Range;
 
 /// Bytes of all added tokens together: vocabularies have some thousands of them at most.
 const MAX_BYTES: usize = 4 << 20;
+/// Bytes of one of them: where a text goes on as the longest does, each place in it takes as many steps.
+const MAX_NAME: usize = 1024;
+
+/// Fails where names are too many or too long to be looked for in texts.
+pub(super) fn check<'n>(names: impl Iterator<Item = &'n str>) -> Result<(), String> {
+    let (mut bytes, mut longest) = (0usize, 0);
+    for name in names {
+        bytes = bytes.saturating_add(name.len());
+        longest = longest.max(name.len());
+    }
+    if bytes > MAX_BYTES {
+        return Err(format!("its added tokens have {bytes} bytes, more than {MAX_BYTES}"));
+    }
+    match longest > MAX_NAME {
+        true => Err(format!("an added token has {longest} bytes, more than {MAX_NAME}")),
+        false => Ok(()),
+    }
+}
+
+/// What finds the longest of several names. For few names it would be a table of all bytes for each place in them: gigabytes, where they are long.
+pub(super) fn longest() -> AhoCorasickBuilder {
+    let mut builder = AhoCorasick::builder();
+    builder.match_kind(MatchKind::LeftmostLongest).kind(Some(AhoCorasickKind::ContiguousNFA));
+    builder
+}
 
 /// The added tokens of a tokenizer.
 #[derive(Debug)]
@@ -63,15 +88,14 @@ impl AddedTokens {
             None if file.is_null() => known.into_values().collect(),
             list => list.into_iter().flatten().filter_map(|token| of_json(token, &known)).collect(),
         };
-        let bytes: usize = added.iter().map(|added| added.name.len()).sum();
-        if bytes > MAX_BYTES {
-            return Err(format!("its added tokens have {bytes} bytes, more than {MAX_BYTES}"));
-        }
+        check(added.iter().map(|added| added.name.as_str()))?;
         let (mut behind, before): (Vec<_>, Vec<_>) =
             added.into_iter().partition(|added| added.is_normalized);
         for added in &mut behind {
             added.name = normalize(&added.name);
         }
+        // That may have made them longer.
+        check(behind.iter().map(|added| added.name.as_str()))?;
         Ok(AddedTokens { before: Finder::new(before)?, behind: Finder::new(behind)? })
     }
 }
@@ -108,11 +132,7 @@ impl Finder {
         let names = tokens.iter().map(|added| added.name.as_str());
         let names = match tokens.is_empty() {
             true => None,
-            false => {
-                let builder =
-                    AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(names);
-                Some(builder.map_err(|error| fail(&error))?)
-            }
+            false => Some(longest().build(names).map_err(|error| fail(&error))?),
         };
         let words = match tokens.iter().any(|added| added.is_word) {
             false => None,
@@ -238,11 +258,17 @@ mod tests {
 
     #[test]
     fn how_many_bytes_names_have_is_bounded() {
-        let file =
-            serde_json::json!({"added_tokens": [{"id": 1, "content": "x".repeat(MAX_BYTES + 1)}]});
         let definition = crate::tokenizer::rewrite::small(&Value::Null).unwrap();
-        let refused = AddedTokens::new(&definition, &file, str::to_owned).unwrap_err();
-        assert!(refused.contains("bytes"), "{refused}");
+        let new = |length: usize, count: usize, times: usize| {
+            let name = "x".repeat(length);
+            let token = serde_json::json!({"id": 1, "content": name, "normalized": true});
+            let file = serde_json::json!({"added_tokens": vec![token; count]});
+            AddedTokens::new(&definition, &file, |name| name.repeat(times)).map(|_| ())
+        };
+        assert_eq!(new(MAX_NAME, 2, 1), Ok(()));
+        assert!(new(MAX_NAME + 1, 1, 1).unwrap_err().contains("1025 bytes"));
+        assert!(new(MAX_NAME, 1, 2).unwrap_err().contains("2048 bytes"));
+        assert!(new(MAX_NAME, MAX_BYTES / MAX_NAME + 1, 1).unwrap_err().contains("4195328 bytes"));
         let odd = serde_json::json!({"added_tokens": [{"content": "<a>"}, {"id": 1}, 5]});
         let none = AddedTokens::new(&definition, &odd, str::to_owned).unwrap();
         assert_eq!(none.before.parts("<a>", true), [Text(0..3)]);

@@ -3,7 +3,8 @@
 //! A map is the length of a trie in bytes, the trie, and texts that end with a zero byte each. The trie is a double array of 32-bit units: a unit has
 //! the byte that leads to it, whether a text belongs to what led there, and how far away what follows is. The unit of a text has where it begins.
 
-use aho_corasick::{AhoCorasick, Anchored, Input, MatchKind, StartKind};
+use super::added;
+use aho_corasick::{AhoCorasick, Anchored, Input, StartKind};
 use std::collections::VecDeque;
 
 /// The longest text for a character: that of the longest in Unicode has 33 bytes.
@@ -30,11 +31,13 @@ pub(super) struct CharacterMap {
 impl CharacterMap {
     /// The map of a model that has pieces of its user's, which are found in texts before these are changed.
     pub(super) fn new(map: &[u8], pieces: &[&str]) -> Result<Self, String> {
-        let mut builder = AhoCorasick::builder();
-        builder.match_kind(MatchKind::LeftmostLongest).start_kind(StartKind::Anchored);
+        added::check(pieces.iter().copied())?;
         let kept = match pieces.is_empty() {
             true => None,
-            false => Some(builder.build(pieces).map_err(|error| format!("its pieces: {error}"))?),
+            false => {
+                let kept = added::longest().start_kind(StartKind::Anchored).build(pieces);
+                Some(kept.map_err(|error| format!("its pieces: {error}"))?)
+            }
         };
         let (length, rest) = map.split_at_checked(4).unwrap_or_default();
         let length = length.try_into().map_or(0, u32::from_le_bytes) as usize;
@@ -336,6 +339,15 @@ mod tests {
         assert!(of_sentencepiece(&piece(1.0)).unwrap().is_empty());
         assert!(of_sentencepiece(&piece(f32::NAN)).is_err());
         assert!(of_sentencepiece(&piece(1.0)[..6]).is_err());
+    }
+
+    #[test]
+    fn how_long_pieces_are_is_bounded() {
+        let piece = "a".repeat(1023) + "b";
+        assert!(CharacterMap::new(&map(), &["a", &(piece.clone() + "b")]).is_err());
+        let map = CharacterMap::new(&map(), &["a", &piece]).unwrap();
+        let text = "a".repeat(4000);
+        assert_eq!(map.replace(&text), text);
     }
 
     #[test]

@@ -81,7 +81,10 @@ fn literal(pattern: &str) -> Option<usize> {
     let (mut length, mut rest) = (0, pattern.chars());
     while let Some(character) = rest.next() {
         let character = match character {
-            '\\' => rest.next().filter(|escaped| escaped.is_ascii_punctuation())?,
+            // Ends of words, not characters, are `\<` and `\>`.
+            '\\' => {
+                rest.next().filter(|next| next.is_ascii_punctuation() && !"<>".contains(*next))?
+            }
             _ if ".^$*+?()[]{}|".contains(character) => return None,
             _ => character,
         };
@@ -99,7 +102,7 @@ mod tests {
         assert_eq!(literal("``"), Some(2));
         assert_eq!(literal(r"Σ\.\-"), Some(4));
         assert_eq!(literal(""), Some(0));
-        for pattern in [" {2,}", r"\s", "a|b", "^a", "[a]", "\\"] {
+        for pattern in [" {2,}", r"\s", "a|b", "^a", "[a]", "\\", r"\<", r"a\>"] {
             assert_eq!(literal(pattern), None, "{pattern}");
         }
     }

@@ -6,6 +6,7 @@
 
 use super::unigram::{all_bytes, byte, byte_tokens};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
@@ -28,12 +29,15 @@ pub(super) struct Pairs {
     are_unknown_one: bool,
 }
 
-/// A part of a word, and its neighbours; without a token once it is a part of the one before it.
+/// No token, and no place: texts have fewer bytes.
+const NONE: u32 = u32::MAX;
+
+/// A part of a word, and its neighbours, which need not be there; without a token once it is a part of the one before it.
 #[derive(Debug)]
 struct Part {
-    token: Option<u32>,
-    before: Option<usize>,
-    behind: Option<usize>,
+    token: u32,
+    before: u32,
+    behind: u32,
 }
 
 impl Pairs {
@@ -45,25 +49,35 @@ impl Pairs {
             return Ok(None);
         };
         let suffix = model["end_of_word_suffix"].as_str().unwrap_or_default();
-        if model["type"] != "BPE" || suffix.is_empty() && is_told_by_vocabulary(file, list) {
+        if model["type"] != "BPE" {
             return Ok(None);
         }
-        let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+        let number = |id: &Value| u32::try_from(id.as_u64()?).ok().filter(|id| *id != NONE);
         let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
         let pieces: HashMap<String, u32> = pieces.collect();
-        let mut merges = HashMap::new();
+        // Whether each merge is of what others before it made, and those that make the same piece lie side by side.
+        let (mut is_ordered, mut last) = (true, None);
+        let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
+        let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
             let (left, right) = halves(pair).ok_or("one of its merges is no pair")?;
             let token = |name: &str| {
                 let missing = || format!("{name:?} of its merges is none of its tokens");
                 pieces.get(name).copied().ok_or_else(missing)
             };
-            let joined = token(&[left, right].concat())?;
-            merges.insert((token(left)?, token(right)?), (rank, joined));
+            name.clear();
+            name.extend([left, right]);
+            let joined = token(&name)?;
+            let pair = (token(left)?, token(right)?);
+            let is_there = |name: &str, token: u32| is_one(name) || made.contains(&token);
+            is_ordered &= is_there(left, pair.0) && is_there(right, pair.1);
+            is_ordered &= made.insert(joined) || last == Some(joined);
+            last = Some(joined);
+            merges.insert(pair, (rank, joined));
         }
         let of_bytes = |steps: &Value| steps.to_string().contains("\"ByteLevel\"");
         let unknown = model["unk_token"].as_str().and_then(|name| pieces.get(name).copied());
-        Ok(Some(Pairs {
+        let pairs = Pairs {
             merges,
             are_of_bytes: of_bytes(&file["pre_tokenizer"]) || of_bytes(&file["normalizer"]),
             suffix: suffix.into(),
@@ -72,7 +86,25 @@ impl Pairs {
             unknown,
             are_unknown_one: model["fuse_unk"] == true,
             pieces,
-        }))
+        };
+        let is_told = suffix.is_empty() && is_ordered && pairs.reach_all(&made, file);
+        Ok(Some(pairs).filter(|_| !is_told))
+    }
+
+    /// Whether all pieces but single characters and added tokens are made by merges, and are what their characters become, as they are not where other
+    /// merges come before.
+    fn reach_all(&self, made: &HashSet<u32>, file: &Value) -> bool {
+        let added = file["added_tokens"].as_array().into_iter().flatten();
+        let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
+        let mut tokens = Vec::new();
+        self.pieces.iter().all(|(piece, token)| match made.contains(token) {
+            true => {
+                tokens.clear();
+                self.join(piece, &mut tokens);
+                tokens == [*token]
+            }
+            false => is_one(piece) || added.contains(piece.as_str()),
+        })
     }
 
     /// The tokens of a word.
@@ -89,96 +121,84 @@ impl Pairs {
             tokens.push(*token);
             return;
         }
+        self.join(word, tokens);
+    }
+
+    /// What the characters of a word become.
+    fn join(&self, word: &str, tokens: &mut Vec<u32>) {
         let mut parts = self.parts(word);
-        let joined = |parts: &[Part], at: usize| {
-            let part = parts.get(at)?;
-            let behind = parts.get(part.behind?)?;
-            self.merges.get(&(part.token?, behind.token?)).copied()
+        let joined = |parts: &[Part], at: u32| {
+            let part = parts.get(at as usize)?;
+            let behind = parts.get(part.behind as usize)?;
+            self.merges.get(&(part.token, behind.token)).copied()
         };
         // The earliest of the list first, and of one pair the first in the word.
-        let mut waiting: BinaryHeap<Reverse<(u32, usize)>> =
-            (0..parts.len()).filter_map(|at| Some(Reverse((joined(&parts, at)?.0, at)))).collect();
+        let mut waiting: BinaryHeap<Reverse<(u32, u32)>> = (0..place(parts.len()))
+            .filter_map(|at| Some(Reverse((joined(&parts, at)?.0, at))))
+            .collect();
         while let Some(Reverse((rank, at))) = waiting.pop() {
             // Either part may have become another since.
             let Some((_, token)) = joined(&parts, at).filter(|(now, _)| *now == rank) else {
                 continue;
             };
-            let taken = parts.get(at).and_then(|part| part.behind);
-            let Some(taken) = taken.and_then(|taken| parts.get_mut(taken)) else { continue };
-            taken.token = None;
+            let taken = parts.get(at as usize).map_or(NONE, |part| part.behind);
+            let Some(taken) = parts.get_mut(taken as usize) else { continue };
+            taken.token = NONE;
             let behind = taken.behind;
-            let Some(part) = parts.get_mut(at) else { continue };
-            (part.token, part.behind) = (Some(token), behind);
+            let Some(part) = parts.get_mut(at as usize) else { continue };
+            (part.token, part.behind) = (token, behind);
             let before = part.before;
-            if let Some(next) = behind.and_then(|behind| parts.get_mut(behind)) {
-                next.before = Some(at);
+            if let Some(next) = parts.get_mut(behind as usize) {
+                next.before = at;
             }
-            for place in before.into_iter().chain([at]) {
+            for place in [before, at] {
                 waiting.extend(joined(&parts, place).map(|(rank, _)| Reverse((rank, place))));
             }
         }
-        tokens.extend(parts.iter().filter_map(|part| part.token));
+        tokens.extend(parts.iter().map(|part| part.token).filter(|token| *token != NONE));
     }
 
     /// The characters of a word, the last with the mark of its end.
     fn parts(&self, word: &str) -> Vec<Part> {
-        let (mut tokens, mut is_unknown) = (Vec::new(), false);
+        let (mut parts, mut is_unknown) = (Vec::new(), false);
+        let mut add = |token: u32| {
+            let at = place(parts.len());
+            // In front of the first, and behind the last, is nothing.
+            parts.push(Part { token, before: at.wrapping_sub(1), behind: at.saturating_add(1) });
+        };
         for (at, character) in word.char_indices() {
             let end = at + character.len_utf8();
-            let mut name = word.get(at..end).unwrap_or_default().to_owned();
-            if end == word.len() {
-                name += &self.suffix;
+            let mut name = Cow::Borrowed(word.get(at..end).unwrap_or_default());
+            if end == word.len() && !self.suffix.is_empty() {
+                name += self.suffix.as_str();
             }
             let was_unknown = std::mem::take(&mut is_unknown);
-            match (self.pieces.get(&name), &self.bytes) {
-                (Some(token), _) => tokens.push(*token),
+            match (self.pieces.get(&*name), &self.bytes) {
+                (Some(token), _) => add(*token),
                 (None, Some(bytes)) => {
-                    tokens.extend(name.bytes().map(|byte| bytes[usize::from(byte)]));
+                    name.bytes().for_each(|byte| add(bytes[usize::from(byte)]));
                 }
                 (None, None) => {
                     is_unknown = true;
                     if !(was_unknown && self.are_unknown_one) {
-                        tokens.extend(self.unknown);
+                        self.unknown.into_iter().for_each(&mut add);
                     }
                 }
             }
         }
-        let last = tokens.len().checked_sub(1);
-        let parts = tokens.iter().enumerate().map(|(at, token)| Part {
-            token: Some(*token),
-            before: at.checked_sub(1),
-            behind: Some(at + 1).filter(|_| Some(at) != last),
-        });
-        parts.collect()
+        parts
     }
 }
 
-/// Whether all pieces but single characters are made by merges, and each merge is of what others before it made.
-fn is_told_by_vocabulary(file: &Value, list: &[Value]) -> bool {
-    let mut made = HashSet::with_capacity(list.len());
-    let is_one = |piece: &str| {
-        let mut characters = piece.chars();
-        (characters.next().is_some() && characters.next().is_none())
-            || byte(piece.as_bytes()).is_some()
-    };
-    let mut joined = String::new();
-    for pair in list {
-        let Some((left, right)) = halves(pair) else { return false };
-        if [left, right].iter().any(|half| !is_one(half) && !made.contains(*half)) {
-            return false;
-        }
-        joined.clear();
-        joined.extend([left, right]);
-        if !made.contains(joined.as_str()) {
-            made.insert(joined.clone());
-        }
-    }
-    let added = file["added_tokens"].as_array().into_iter().flatten();
-    let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();
-    let pieces = file["model"]["vocab"].as_object();
-    pieces.into_iter().flatten().all(|(piece, _)| {
-        is_one(piece) || made.contains(piece.as_str()) || added.contains(piece.as_str())
-    })
+/// The place of a part.
+fn place(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(NONE)
+}
+
+/// Whether a piece is a character or stands for a byte.
+fn is_one(piece: &str) -> bool {
+    let mut characters = piece.chars();
+    (characters.next().is_some() && characters.next().is_none()) || byte(piece.as_bytes()).is_some()
 }
 
 /// The halves of a merge, which is a list of two or a text with a space between them.
@@ -231,6 +251,14 @@ mod tests {
             pairs.encode("abcbcabd", &mut tokens);
             assert_eq!(tokens, expected);
         }
+        // Each is made, and one is never reached, as "b c" is joined first.
+        let pairs = Pairs::of_json(&file(json!(["b c", "a b", "ab c"]))).unwrap().unwrap();
+        let mut tokens = Vec::new();
+        pairs.encode("abc", &mut tokens);
+        assert_eq!(tokens, [0, 4]);
+        // Two that make the same, and what lies between them.
+        let apart = json!(["a b", "ab c", "b c", "a bc"]);
+        assert!(Pairs::of_json(&file(apart)).unwrap().is_some());
         assert!(Pairs::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
         assert!(Pairs::of_json(&file(json!([["a"]]))).is_err());
     }

@@ -75,7 +75,11 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     for step in flat(&file["pre_tokenizer"], "pretokenizers") {
         split(step, &mut splits, &mut normalizer)?;
     }
-    let decoders: Vec<Value> = flat(&file["decoder"], "decoders").into_iter().cloned().collect();
+    let mut decoders: Vec<Value> =
+        flat(&file["decoder"], "decoders").into_iter().cloned().collect();
+    // In the place of texts, a content is what it is.
+    let is_expression = |step: &&mut Value| step["pattern"]["Regex"].is_string();
+    decoders.iter_mut().filter(is_expression).for_each(take_as_it_is);
     let parts = file.as_object_mut().ok_or("it is no object")?;
     parts.insert("normalizer".into(), sequence("normalizers", normalizer));
     parts.insert("pre_tokenizer".into(), sequence("pretokenizers", splits));
@@ -157,13 +161,17 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
     if step["type"] == "Strip" {
         step["type"] = "StripNormalizer".into();
     }
+    take_as_it_is(&mut step);
+    steps.push(step);
+}
+
+/// Has the content of a replacement stand for itself, not for what was found.
+fn take_as_it_is(step: &mut Value) {
     if step["type"] == "Replace" {
         let content = step["content"].as_str().unwrap_or_default();
-        // It stands for itself, not for what was found.
         step["content"] = content.replace('$', "$$").into();
-        spell(&mut step);
+        spell(step);
     }
-    steps.push(step);
 }
 
 /// Puts what belongs to words for `tokenizers` into an expression: unlike here, what joins characters does not.
@@ -184,6 +192,8 @@ fn spell(step: &mut Value) {
         match rest.next() {
             Some('w') => spelled += &format!("[{WORDS}{more}]"),
             Some('W') => spelled += &format!("[^{WORDS}{more}]"),
+            // Ends of words here, characters there.
+            Some(escaped @ ('<' | '>')) => spelled.push(escaped),
             escaped => spelled.extend([Some('\\'), escaped].into_iter().flatten()),
         }
     }
@@ -247,6 +257,10 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     if model["type"] == "BPE" && !prefix.is_empty() {
         return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
+    }
+    // `tokenizers` passes over the first line of what was a file of merges, wherever it is.
+    if let Some(merges) = model.get_mut("merges").and_then(Value::as_array_mut) {
+        merges.retain(|pair| !pair.as_str().is_some_and(|line| line.starts_with("#version")));
     }
     // Words alone are parts of words of which none continues one.
     let is_words = model["type"] == "WordLevel";

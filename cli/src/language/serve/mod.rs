@@ -295,7 +295,7 @@ fn whole_answer(
             Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
         }
     }
-    // One that closed its side alone may hear why: that is how it is seen that a client has gone.
+    // A client is taken for gone once it has closed the side that it sends on; where it still listens, it hears why.
     match is_gone(stream) {
         true => fail(stream, 400, "the connection was closed before the answer was there", None),
         false => fail(stream, 503, "the server stops", None),

@@ -360,9 +360,10 @@ impl Fields {
                 Value::String(text) => Some(Prompt::Text(text.clone())),
                 // The largest number stands for a picture's places in a context.
                 Value::Array(tokens) => {
-                    let token = |token: &Value| i32::try_from(token.as_u64()?).ok();
-                    let tokens = tokens.iter().map(token).map(|token| Some(token?.unsigned_abs()));
-                    tokens.collect::<Option<_>>().map(Prompt::Tokens)
+                    let token = |token: &Value| {
+                        u32::try_from(token.as_u64()?).ok().filter(|token| *token != u32::MAX)
+                    };
+                    tokens.iter().map(token).collect::<Option<_>>().map(Prompt::Tokens)
                 }
                 _ => None,
             }
@@ -372,7 +373,10 @@ impl Fields {
             Prompt::Tokens(tokens) => tokens.is_empty(),
             Prompt::Messages { .. } => false,
         };
-        found?.filter(|prompt| !is_empty(prompt)).ok_or_else(|| "'prompt' is missing".into())
+        match found?.ok_or("'prompt' is missing")? {
+            prompt if is_empty(&prompt) => Err("'prompt' is empty".into()),
+            prompt => Ok(prompt),
+        }
     }
 
     fn messages(&mut self) -> Result<Prompt, String> {

@@ -281,6 +281,8 @@ fn what_is_not_supported_is_refused_by_name() {
             "{body}"
         );
     }
+    let read = |body: &[u8]| Completion::read(body, false).unwrap_err();
+    assert!(read(br#"{"prompt": [[]]}"#).contains("empty") && read(b"{}").contains("missing"));
 }
 
 #[test]
@@ -290,6 +292,7 @@ fn prompts_are_texts_or_tokens() {
         (r#"{"prompt": ["a"]}"#, Prompt::Text("a".into())),
         (r#"{"prompt": [5, 0]}"#, Prompt::Tokens(vec![5, 0])),
         (r#"{"prompt": [[5]]}"#, Prompt::Tokens(vec![5])),
+        (r#"{"prompt": [4294967294]}"#, Prompt::Tokens(vec![u32::MAX - 1])),
     ] {
         assert_eq!(Completion::read(body.as_bytes(), false).unwrap().prompt, expected, "{body}");
     }
