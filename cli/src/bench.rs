@@ -94,15 +94,7 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
 
 /// An inference: copies the inputs to where the method has them, runs it, and leaves the outputs where the caller can read them.
 fn infer(method: &mut Method<'_>, values: &[Value]) -> Result<(), Failure> {
-    if values.iter().any(Value::is_none) {
-        // What the method was told to take in place of these is copied, too.
-        method.execute(values)?;
-        return Ok(());
-    }
-    for (index, value) in values.iter().enumerate() {
-        method.set_input(index, value)?;
-    }
-    method.run()?;
+    method.execute_in_place(values)?;
     for index in 0..method.output_count() {
         std::hint::black_box(method.output(index)?);
     }

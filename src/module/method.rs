@@ -176,8 +176,11 @@ impl<'a> Method<'a> {
         (0..self.output_count()).map(|index| self.output_value(index)).collect()
     }
 
-    /// As [`execute`](Self::execute), and leaves the outputs in their places.
-    pub(crate) fn execute_in_place(&mut self, inputs: &[Value]) -> Result<(), Error> {
+    /// As [`execute`](Self::execute), and leaves the outputs in their places, where [`output`](Self::output) finds them.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn execute_in_place(&mut self, inputs: &[Value]) -> Result<(), Error> {
         self.check_input_count(inputs.len())?;
         for index in 0..self.input_count() {
             match inputs.get(index) {
