@@ -3,7 +3,7 @@
 
 use super::known::check_pivots;
 use super::{
-    Matrix, Shape, in_common, numbers, read, read_in, resize, resize_to, start_in, write,
+    Matrix, Shape, batch_of, in_common, numbers, read, read_in, resize, resize_to, start_in, write,
     write_number, write_vector,
 };
 use crate::number::load;
@@ -238,8 +238,8 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let mut out = ctx.out(4)?;
-    let sizes = out.info().sizes.clone();
-    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let solved = out.info().clone();
+    let batch = batch_of(&solved);
     let count = Shape::of(out.info(), 4)?.filled();
     let matrix = Matrix { cols: n, data };
     let mut sought = Matrix { cols: right.cols, data: sought };

@@ -287,8 +287,8 @@ fn each_solution(
     let mut out = ctx.out(solution)?;
     let count = Shape::of(out.info(), solution)?.filled();
     let mut matrices = copies.map(|place| ctx.out(place)).transpose()?;
-    let sizes = out.info().sizes.clone();
-    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let solved = out.info().clone();
+    let batch = batch_of(&solved);
     let written = matrices.as_ref().zip(copies);
     let written = written.map(|(it, place)| Shape::of(it.info(), place)).transpose()?;
     let count = written.map_or(count, |written| count.max(written.filled()));
@@ -348,8 +348,8 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (sought, places) = rest.split_at_mut_checked(right.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
-    let sizes = out.info().sizes.clone();
-    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let solved = out.info().clone();
+    let batch = batch_of(&solved);
     let count = Shape::of(out.info(), 5)?.filled();
     let n = shape.rows;
     let matrix = Matrix { cols: n, data };

@@ -1,7 +1,8 @@
 //! Cholesky's factors, and equations whose matrices are triangular.
 
 use super::{
-    Matrix, Shape, in_common, numbers, read, read_in, resize, resize_to, write, write_number,
+    Matrix, Shape, batch_of, in_common, numbers, read, read_in, resize, resize_to, write,
+    write_number,
 };
 use crate::scratch;
 use crate::table::kernels;
@@ -96,8 +97,8 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
     let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(5)?;
-    let sizes = out.info().sizes.clone();
-    let batch = sizes.get(..sizes.len().saturating_sub(2)).unwrap_or_default();
+    let solved = out.info().clone();
+    let batch = batch_of(&solved);
     let count = Shape::of(out.info(), 5)?.filled();
     let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
     let mut sought = Matrix { cols: right.cols, data: sought };

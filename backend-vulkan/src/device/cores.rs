@@ -32,6 +32,16 @@ impl Cores {
     }
 }
 
+/// Whether a device that so many invocations keep busy runs them beside each other, rather than in turns as software does.
+pub(crate) fn is_parallel(busy: usize) -> bool {
+    busy > DeviceKind::Cpu.busy_invocations()
+}
+
+/// About how many processors such a device has, of four units that issue an instruction for 32 invocations each.
+pub(crate) fn processors(busy: usize) -> usize {
+    (busy / 512).max(1)
+}
+
 /// What drivers tell of a device's cores, each vendor's in its own way. Subgroups of `lanes` invocations run on it.
 ///
 /// `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and `VK_AMD_shader_core_properties` with its second version, which counts the units

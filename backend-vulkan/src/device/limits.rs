@@ -4,6 +4,9 @@ use crate::error::Error;
 use ash::vk;
 use torchlet_shaders::Module;
 
+/// Workgroups along a dimension that every device takes.
+pub(crate) const MOST_GROUPS: usize = 65535;
+
 /// The invocations of a workgroup, at most. Vulkan asks for 128; all drivers of devices with Vulkan 1.1 have more.
 pub(crate) const MOST_INVOCATIONS: u32 = 256;
 
@@ -63,8 +66,8 @@ pub(crate) struct Limits {
 impl Limits {
     /// What every device takes that is not refused: Vulkan 1.1, table "Required Limits", and [`lacking`].
     pub(crate) const LEAST: Self = Limits {
-        workgroups: [65535; 3],
-        fold_at: [65535; 3],
+        workgroups: [MOST_GROUPS as u32; 3],
+        fold_at: [MOST_GROUPS as u32; 3],
         tensor: 1 << 27,
         shared: 1 << 14,
         buffers: NEEDED_BUFFERS,

@@ -24,11 +24,12 @@ mod workarounds;
 pub(crate) use buffer::{Buffer, MemoryKind};
 pub(crate) use context::{Context, chosen, listed};
 pub use cores::Cores;
+pub(crate) use cores::{is_parallel, processors};
 pub use features::{CooperativeMatrix, DeviceFeature, DeviceFeatures, MatrixElement};
 pub(crate) use found::{Best, Found, Question};
 pub use instance::{DeviceInfo, DeviceKind, devices};
 pub use limits::DeviceLimits;
-pub(crate) use limits::{Limits, MOST_INVOCATIONS};
+pub(crate) use limits::{Limits, MOST_GROUPS, MOST_INVOCATIONS};
 pub(crate) use options::Options;
 pub use options::{
     DEVICE_VARIABLE, DISABLE_VARIABLE, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE,

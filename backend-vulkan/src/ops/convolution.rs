@@ -7,7 +7,7 @@ use super::weights::transposed;
 use super::window::{Window, checked_numel, pair};
 use super::{Entry, product};
 use crate::derived::Matrices;
-use crate::device::DeviceKind;
+use crate::device::is_parallel;
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Epilogue;
@@ -21,8 +21,6 @@ use torchlet_shaders::{
 pub(super) mod channels_last;
 mod staged;
 mod transposed;
-
-use staged::Way;
 
 pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::CONVOLUTION, None, full),
@@ -236,7 +234,7 @@ impl Shape {
             self.depthwise(e)
         } else if self.is_pointwise() {
             self.pointwise(e)
-        } else if let Some(Way::Staged(blocks)) = self.staged(e) {
+        } else if let Some(blocks) = self.staged(e) {
             self.in_blocks(e, blocks)
         } else if self.is_product(e) {
             self.product(e)
@@ -374,7 +372,7 @@ impl Shape {
         let invocations = (across * down).saturating_mul(self.most * self.groups);
         // Few channels leave much to wait for in each turn: on an NVIDIA H200, four times as many invocations take 64 channels of 384² to 3
         // in 59 µs in place of 99, but more channels longer.
-        let few = self.out_channels <= 4 && e.busy() > DeviceKind::Cpu.busy_invocations();
+        let few = self.out_channels <= 4 && is_parallel(e.busy());
         let busy = if few { e.busy().saturating_mul(4) } else { e.busy() };
         let shares = share(busy, invocations, terms, SHARES);
         let question = ("direct", weights.element, self.sizes(), self.window);

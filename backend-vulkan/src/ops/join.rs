@@ -175,20 +175,14 @@ pub(super) fn pad(
         return apply_fill(e, out, value, 0.0);
     }
     // Dimensions beside each other that nothing surrounds are one.
-    let mut dims: Vec<[usize; 2]> = Vec::new();
-    let mut margins: Vec<i32> = Vec::new();
+    let mut dims: Vec<([usize; 2], i32)> = Vec::new();
+    let is_whole = |([out, input], margin): &([usize; 2], i32)| out == input && *margin == 0;
     for dim in 0..input.rank() {
-        let (sizes, margin) = ([out.size(dim), input.size(dim)], before.get(dim).copied());
-        let margin = margin.unwrap_or(0);
-        let is_whole = |[out, input]: [usize; 2], margin: i32| out == input && margin == 0;
-        match (dims.last_mut(), margins.last()) {
-            (Some(last), Some(of_last)) if is_whole(*last, *of_last) && is_whole(sizes, margin) => {
-                *last = last.map(|size| size * sizes[0]);
-            }
-            _ => {
-                dims.push(sizes);
-                margins.push(margin);
-            }
+        let margin = before.get(dim).copied().unwrap_or(0);
+        let own = ([out.size(dim), input.size(dim)], margin);
+        match dims.last_mut().filter(|last| is_whole(last) && is_whole(&own)) {
+            Some((sizes, _)) => *sizes = sizes.map(|size| size * own.0[0]),
+            None => dims.push(own),
         }
     }
     let first = MAX_DIMS.saturating_sub(dims.len().max(1));
@@ -201,7 +195,7 @@ pub(super) fn pad(
         in_sizes: [1; MAX_DIMS],
         before: [0; MAX_DIMS],
     };
-    for ((slot, [out, input]), margin) in (first..MAX_DIMS).zip(dims).zip(margins) {
+    for (slot, ([out, input], margin)) in (first..MAX_DIMS).zip(dims) {
         push.out_sizes[slot] = u32_of(out)?;
         push.in_sizes[slot] = u32_of(input)?;
         push.before[slot] = margin;

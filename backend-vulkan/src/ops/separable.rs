@@ -8,7 +8,7 @@ use super::weights::transposed;
 use super::window::checked_numel;
 use super::{Entry, epilogue, find, operator};
 use crate::derived::Matrices;
-use crate::device::{DeviceKind, MOST_INVOCATIONS};
+use crate::device::{MOST_GROUPS, MOST_INVOCATIONS, is_parallel, processors};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use torchlet_graph::graph::{Node, ValueId};
@@ -75,7 +75,7 @@ impl Way {
         let ways = pair.ways(busy, shared);
         let (cost, _) = *ways.first()?;
         // Software takes no time to begin a dispatch.
-        let parallel = busy > DeviceKind::Cpu.busy_invocations();
+        let parallel = is_parallel(busy);
         let apart = pair.cost_apart(busy);
         let (first, others) = match parallel && cost <= apart {
             true => (Way::Together(ways.first()?.1), Some(Way::Apart)),
@@ -322,11 +322,6 @@ impl Pair {
     }
 }
 
-/// About how many processors a device has.
-fn processors(busy: usize) -> usize {
-    (busy / 512).max(1)
-}
-
 /// About how many cycles a small dispatch takes that waits for another one.
 const DISPATCH: usize = 9500;
 
@@ -344,9 +339,6 @@ const LEAST_LANES: usize = 32;
 
 /// Bytes of shared memory at most: with more, few workgroups run beside each other.
 const MOST_SHARED: usize = 48 << 10;
-
-/// Workgroups along a dimension that every device takes.
-const MOST_GROUPS: usize = 65535;
 
 /// How many ways to compute both at once are told apart.
 const WAYS: usize = 5;
@@ -448,7 +440,7 @@ fn together(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceFeatures;
+    use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::passes;
     use crate::state::State;

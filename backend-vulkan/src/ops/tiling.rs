@@ -2,7 +2,7 @@
 //!
 //! Where there are fewer tiles than it takes to keep the device busy, they are smaller, or several workgroups share the sums of one.
 
-use crate::device::{DeviceFeatures, DeviceKind};
+use crate::device::{DeviceFeatures, is_parallel};
 use crate::encoder::Encoder;
 use crate::tensors::Operand;
 use torchlet_core::ScalarType;
@@ -99,7 +99,7 @@ impl Means {
 
     /// Whether invocations run beside each other, rather than in turns.
     fn is_parallel(&self) -> bool {
-        self.busy > DeviceKind::Cpu.busy_invocations()
+        is_parallel(self.busy)
     }
 }
 
@@ -390,7 +390,7 @@ pub(super) const MOST_SPLITS: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Limits;
+    use crate::device::{DeviceKind, Limits};
 
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;

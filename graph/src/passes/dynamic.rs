@@ -1,9 +1,10 @@
 //! Products with rows that are quantized as the program runs become one call each: [`Operator::DYNAMIC_LINEAR`], which keeps weights as
 //! codes.
 //!
-//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, or what these are rounded to
-//! as [the front-end for XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric` finds for them, in codes of
-//! 8 bits; and whose weights are `dequantize_per_channel` of constant codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each group of so many neighbours in a row.
+//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, or what these are
+//! rounded to as [the front-end for XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric` finds for them,
+//! in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant codes of 8 bits, with a scale for each row or, where they are
+//! seen in another shape, for each group of so many neighbours in a row.
 //!
 //! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
 //! of what is in between. Rounding: sums of products of codes are exact. Numbers are rounded before the zero point is added, also where

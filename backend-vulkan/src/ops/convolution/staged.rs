@@ -1,11 +1,11 @@
-//! Convolutions of halves whose windows are next to each other, and overlap: workgroups bring a part of the picture to shared memory once for all taps of the window,
-//! and subgroups multiply matrices there.
+//! Convolutions of halves whose windows are next to each other, and overlap: workgroups bring a part of the picture to shared memory once for
+//! all taps of the window, and subgroups multiply matrices there.
 //!
 //! A product of weights and windows ([`Tiling`](crate::ops::tiling::Tiling)) brings each element once for each tap. It can be cut into more
 //! workgroups, so that it is for smaller planes.
 
 use super::Shape;
-use crate::device::DeviceKind;
+use crate::device::{MOST_GROUPS, is_parallel, processors};
 use crate::encoder::{Encoder, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
@@ -13,7 +13,7 @@ use torchlet_shaders::{ConvolutionStaged, ConvolutionStagedPush, Element, Pipeli
 
 /// How a convolution is computed where there are two ways.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+enum Way {
     Staged(Blocks),
     /// As a product of weights and windows.
     Windows,
@@ -147,23 +147,24 @@ impl Layer {
 }
 
 impl Shape {
-    /// The way to compute it, if there is one with staged pictures that is worth it.
-    pub(super) fn staged(&self, e: &mut Encoder<'_, '_>) -> Option<Way> {
+    /// The blocks to compute it in, if staging pictures is worth it.
+    pub(super) fn staged(&self, e: &mut Encoder<'_, '_>) -> Option<Blocks> {
         let halves = [self.input.element, self.weight.element] == [Element::F16; 2];
         let able = e.features().multiply_halves() && e.can_run(&ConvolutionStaged::MODULE);
-        let parallel = e.busy() > DeviceKind::Cpu.busy_invocations();
+        let parallel = is_parallel(e.busy());
         if !halves || !able || !parallel || e.is_dynamic(&self.out) {
             return None;
         }
         let layer = Layer::of(self)?;
         let blocks = layer.blocks(processors(e.busy()), e.shared_memory() as usize)?;
-        let way =
-            e.choose(&self.out, ("staged", layer), Way::Staged(blocks), |_| vec![Way::Windows]);
-        if let Way::Windows = way {
-            // How windows are cut is not measured, too: each choice is between two ways for the whole.
-            e.settle();
+        match e.choose(&self.out, ("staged", layer), Way::Staged(blocks), |_| vec![Way::Windows]) {
+            Way::Staged(blocks) => Some(blocks),
+            Way::Windows => {
+                // How windows are cut is not measured, too: each choice is between two ways for the whole.
+                e.settle();
+                None
+            }
         }
-        Some(way)
     }
 
     /// The dispatch of these blocks.
@@ -238,11 +239,6 @@ impl Shape {
     }
 }
 
-/// About how many processors a device has.
-fn processors(busy: usize) -> usize {
-    (busy / 512).max(1)
-}
-
 /// The places of a tile, and the invocations of a workgroup. Others were slower on an NVIDIA H200, but for few output channels.
 const TILE_N: usize = 128;
 const LANES: usize = 256;
@@ -261,9 +257,6 @@ const CHANNELS: usize = 16;
 /// What an invocation brings at most, as the shader has room for: groups of eight weights, and places.
 const MOST_WEIGHTS: usize = 12;
 const MOST_PLACES: usize = 4;
-
-/// Workgroups along a dimension that every device takes.
-const MOST_GROUPS: usize = 65535;
 
 #[cfg(test)]
 mod tests {

@@ -6,7 +6,7 @@
 
 use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
-use crate::device::DeviceKind;
+use crate::device::is_parallel;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
@@ -65,7 +65,7 @@ impl Tiles {
     /// For `[batches, rows, columns]` of so many groups of terms, on a device that so many invocations keep busy.
     fn of(shape: [usize; 3], units: usize, busy: usize, shared: u32) -> Option<Self> {
         let [_, m, n] = shape;
-        let parallel = busy > DeviceKind::Cpu.busy_invocations();
+        let parallel = is_parallel(busy);
         let large = Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 };
         if parallel
             && m.min(n) >= 128

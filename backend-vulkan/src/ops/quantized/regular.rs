@@ -6,7 +6,7 @@
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
-use crate::device::{DeviceFeature, DeviceKind, MOST_INVOCATIONS};
+use crate::device::{DeviceFeature, MOST_INVOCATIONS, is_parallel};
 use crate::encoder::{Access, Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::matmul::Product;
@@ -177,7 +177,7 @@ impl Regular {
             && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
             && regular.wide(it).is_some();
         // Software devices put rows into the order of columns within each tile: weights are better put there once, if they are only for tiles.
-        let in_tiles = (e.is_dynamic(&it.out) || e.busy() > DeviceKind::Cpu.busy_invocations())
+        let in_tiles = (e.is_dynamic(&it.out) || is_parallel(e.busy()))
             && is_tiled(e, factors, [1, most_rows, it.n, it.k]);
         (fits && (most_rows <= FEW_ROWS || in_tiles)).then_some(regular)
     }
@@ -499,7 +499,7 @@ impl Gated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::DeviceFeatures;
+    use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
     use crate::ops::testing::tensor;
     use crate::rehearsal;
