@@ -19,8 +19,21 @@ pub(crate) struct Label {
 
 /// The constants of shaders that say how work is divided: with the name of the module and the workgroup, they are what variants differ in.
 const DIVISION: &[&str] = &[
-    "rows", "quads", "shares", "tile", "tile_m", "tile_n", "tile_k", "tile_x", "tile_y", "lanes",
-    "sums", "channels", "teams", "parts",
+    "rows",
+    "quads",
+    "shares",
+    "tile",
+    "tile_m",
+    "tile_n",
+    "tile_k",
+    "tile_x",
+    "tile_y",
+    "lanes",
+    "sums",
+    "channels",
+    "teams",
+    "parts",
+    "key_parts",
 ];
 
 /// The variant of a shader, for people: invocations of a workgroup, and how these divide their work.
@@ -154,10 +167,11 @@ mod tests {
             sides: 4,
             value_sides: 4,
             parts: 2,
+            key_parts: 2,
         };
         let module = AttentionCooperative::MODULE;
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup: [64, 1, 1] };
-        assert_eq!(variant(&key), "64×1×1 invocations, parts 2");
+        assert_eq!(variant(&key), "64×1×1 invocations, parts 2, key_parts 2");
         // Behind constants of which there are several under one name.
         let fields = torchlet_shaders::Pointwise::MODULE.constants;
         let constants = (0..fields.iter().map(|field| field.count as u32).sum()).collect();

@@ -5,13 +5,17 @@
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_vote : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention, as attention_tiled.comp, of halves, by matrices of 16 times 16: each part of a workgroup, a subgroup of 32 where
-// subgroups have so many, computes 16 rows of q over 32 keys at a time, which the workgroup brings to shared memory; the next ones are on
-// their way meanwhile. Scores, weights and sums are a subgroup's own, and pass through shared memory wherever a row is looked at as such.
+// Scaled dot product attention, as attention_tiled.comp, of halves, by matrices of 16 times 16. A workgroup has some sixteens of rows of q,
+// and brings some times 32 keys to shared memory at a time; the next ones are on their way meanwhile. Each of its units, a subgroup of 32 where
+// subgroups have so many, is for 16 rows and 32 of the keys: units that have the same rows add up what they found at the end.
+//
+// What the weights of a row are relative to stays as long as no score lies far above it: then scores are never looked at as rows, which would
+// take them through shared memory. Sums of weights are products with ones, so that they lie where the sums of values do.
 
 layout(constant_id = 3) const uint MASK = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -21,8 +25,9 @@ layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows of which every key 
 // Sixteens of elements of a head, of q and k and of v: at most 8. All strides of q, k and v are multiples of eight.
 layout(constant_id = 8) const uint SIDES = 4;
 layout(constant_id = 9) const uint VALUE_SIDES = 4;
-// 1, 2 or 4; the workgroup has 32 invocations for each.
+// Sixteens of rows, and units for each: 1, 2 or 4. The workgroup has 32 invocations for each unit. More than one for each: subgroups have 32.
 layout(constant_id = 10) const uint PARTS = 4;
+layout(constant_id = 11) const uint KEY_PARTS = 1;
 
 PUSH(5) {
     uint heads;
@@ -45,10 +50,16 @@ TENSOR_IN(3, mask, MASK)
 RUN_OUT(4, y, OUT)
 
 const uint SIDE = 16;
-const uint KEYS = 32;
-const uint LANES = PARTS * 32;
+const uint OWN_KEYS = 32;
+const uint KEYS = KEY_PARTS * OWN_KEYS;
+const uint UNITS = PARTS * KEY_PARTS;
+const uint LANES = UNITS * 32;
 const uint ROWS = PARTS * SIDE;
 const float INFINITY = uintBitsToFloat(0x7f800000);
+// Scores are powers of two.
+const float LOG2_E = 1.44269504;
+// So far may they lie above what their rows are relative to: weights are 4096 then, of the 65504 that halves reach.
+const float MOST_ABOVE = 12.0;
 
 // Groups of eight elements of a row. Rows in shared memory have one more, so that eight of them lie in different banks.
 const uint OCTETS = SIDES * 2;
@@ -63,13 +74,11 @@ const uint MOST_BROUGHT = 16;
 shared uvec4 queries[ROWS * PITCH];
 shared uvec4 key_tile[KEYS * PITCH];
 shared uvec4 value_tile[KEYS * VALUE_PITCH];
-// Of each part: scores, later sums; weights; what rows of sums are multiplied with.
-const uint SCORE_PITCH = KEYS / 4 + 1;
-const uint WEIGHT_PITCH = KEYS / 8 + 1;
-shared vec4 scores[ROWS * SCORE_PITCH];
-shared uvec4 weights[ROWS * WEIGHT_PITCH];
-shared vec4 corrections[ROWS * SIDE / 4];
-shared float halves_of_rows[ROWS * 2];
+// Of each unit, in turns: its scores, 32 to a row; the weights, halves, and behind them what rows are relative to; sums.
+const uint OWN_PITCH = OWN_KEYS / 4 + 1;
+const uint BEHIND = OWN_KEYS / 8;
+shared uvec4 own_rows[UNITS * SIDE * OWN_PITCH];
+shared float halves_of_rows[UNITS * SIDE * 2];
 
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 
@@ -88,11 +97,27 @@ shared float halves_of_rows[ROWS * 2];
         tile[at / (octets_of_row) * (pitch) + at % (octets_of_row)] = target[i]; \
     }
 
+// The products of a unit's rows with its keys.
+#define SCORES \
+    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) { \
+        found[c] = MATRIX(float, gl_MatrixUseAccumulator)(0.0); \
+        [[unroll]] for (uint d = 0; d < SIDES; ++d) { \
+            MATRIX(float16_t, gl_MatrixUseB) columns; \
+            coopMatLoad(columns, key_tile, (group * OWN_KEYS + c * SIDE) * PITCH + d * 2, PITCH, gl_CooperativeMatrixLayoutColumnMajor); \
+            found[c] = coopMatMulAdd(rows[d], columns, found[c]); \
+        } \
+    }
+
 // What a subgroup wrote to shared memory is there for all of it.
 void exchange() {
     subgroupMemoryBarrierShared();
     subgroupBarrier();
 }
+
+vec4 own_score(const uint row, const uint quad) { return uintBitsToFloat(own_rows[row * OWN_PITCH + quad]); }
+
+// What is relative to one number becomes relative to another. Nothing was seen before: there is nothing.
+float changed(const float before, const float after) { return before == -INFINITY ? 0.0 : exp2(before - after); }
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
@@ -100,7 +125,7 @@ void main() {
     uint keys = push.keys;
     uint offset = push.offset;
     uint row_count = push.rows;
-    float scale = push.scale;
+    float scale = push.scale * LOG2_E;
     uint k_stride = push.k_strides[2];
     uint v_stride = push.v_strides[2];
     uint first_row = gl_WorkGroupID.y * ROWS;
@@ -117,12 +142,16 @@ void main() {
         queries[at / OCTETS * PITCH + at % OCTETS] = q.octets[(q_base + row * push.q_strides[2]) / 8 + at % OCTETS];
     }
     uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
+    MATRIX(float16_t, gl_MatrixUseB) ones = MATRIX(float16_t, gl_MatrixUseB)(1.0);
 
     // Where subgroups are so large that there are fewer than PARTS, they do the parts in turns.
-    for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
-        uint part = turn + gl_SubgroupID;
-        bool works = part < PARTS;
-        uint own = part * SIDE;
+    for (uint turn = 0; turn < UNITS; turn += gl_NumSubgroups) {
+        uint unit = turn + gl_SubgroupID;
+        bool works = unit < UNITS;
+        uint group = unit / PARTS;
+        // The first of its rows in the workgroup, and in shared memory.
+        uint own = unit % PARTS * SIDE;
+        uint area = unit * SIDE;
         uvec4 next_keys[MOST_BROUGHT];
         uvec4 next_values[MOST_BROUGHT];
         BRING(k, next_keys, k_base, k_stride, 0, OCTETS, BROUGHT)
@@ -136,13 +165,16 @@ void main() {
             }
             [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) sums[d] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
         }
-        // For each half of a row, of every 32 of a subgroup's invocations: its maximum so far, that of the row, and its sum of weights.
-        float highest = -INFINITY;
-        float total = 0.0;
+        // Of each row, in all columns: the sum of its weights, and what they are relative to.
+        MATRIX(float, gl_MatrixUseAccumulator) totals = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
+        MATRIX(float, gl_MatrixUseAccumulator) references = MATRIX(float, gl_MatrixUseAccumulator)(-INFINITY);
+        bool started = false;
+        // The latter again, for each half of a row, of every 32 of a subgroup's invocations.
+        float reference = -INFINITY;
         uint half_row = gl_SubgroupInvocationID;
         bool looks = works && half_row < 2 * SIDE;
-        uint row = own + half_row / 2;
-        uint first_key = half_row % 2 * (KEYS / 2);
+        uint row = half_row / 2;
+        uint first_quad = half_row % 2 * (OWN_KEYS / 8);
 
         for (uint base = 0; base < limit; base += KEYS) {
             barrier();
@@ -153,95 +185,142 @@ void main() {
                 BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
                 BRING(v, next_values, v_base, v_stride, base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
             }
-            // Nothing of the tile is seen by the part's rows, or by all of them.
+            // Nothing of the tile is seen by the unit's rows, or by all of them.
+            uint first = base + group * OWN_KEYS;
             uint first_own = first_row + own;
-            if (!works || CAUSAL != 0 && base > offset + first_own + SIDE - 1) continue;
-            bool all_seen = HAS_MASK == 0 && base + KEYS <= keys && (CAUSAL == 0 || base + KEYS - 1 <= offset + first_own);
-            [[unroll]] for (uint c = 0; c < KEYS / SIDE; ++c) {
-                MATRIX(float, gl_MatrixUseAccumulator) score = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
-                [[unroll]] for (uint d = 0; d < SIDES; ++d) {
-                    MATRIX(float16_t, gl_MatrixUseB) columns;
-                    coopMatLoad(columns, key_tile, c * SIDE * PITCH + d * 2, PITCH, gl_CooperativeMatrixLayoutColumnMajor);
-                    score = coopMatMulAdd(rows[d], columns, score);
-                }
-                coopMatStore(score, scores, own * SCORE_PITCH + c * SIDE / 4, SCORE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-            }
-            exchange();
-            vec4 four[KEYS / 8];
-            if (looks) {
-                float most = -INFINITY;
-                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) four[i] = scores[row * SCORE_PITCH + first_key / 4 + i] * scale;
-                if (!all_seen) {
-                    [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
-                        [[unroll]] for (uint j = 0; j < 4; ++j) {
-                            uint key = base + first_key + i * 4 + j;
-                            bool seen = key < keys && (CAUSAL == 0 || key <= offset + first_row + row);
-                            if (HAS_MASK != 0 && seen && first_row + row < row_count) {
-                                uint at = mask_base + (first_row + row) * push.mask_strides[2] + key * push.mask_strides[3];
-                                if (MASK == BOOL) seen = mask_i(at) != 0;
-                                else four[i][j] += mask_f(at);
-                            }
-                            if (!seen) four[i][j] = -INFINITY;
-                        }
+            if (!works || first >= limit || CAUSAL != 0 && first > offset + first_own + SIDE - 1) continue;
+            bool all_seen = HAS_MASK == 0 && first + OWN_KEYS <= keys && (CAUSAL == 0 || first + OWN_KEYS - 1 <= offset + first_own);
+            MATRIX(float, gl_MatrixUseAccumulator) found[OWN_KEYS / SIDE];
+            SCORES
+            bool stays = all_seen && started;
+            if (stays) {
+                float above = -INFINITY;
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    [[unroll]] for (uint i = 0; i < found[c].length(); ++i) {
+                        found[c][i] = fma(found[c][i], scale, -references[i]);
+                        above = max(above, found[c][i]);
                     }
                 }
-                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
-                    vec4 score = four[i];
-                    most = max(max(most, max(score.x, score.y)), max(score.z, score.w));
-                }
-                halves_of_rows[own * 2 + half_row] = most;
+                stays = subgroupAll(above <= MOST_ABOVE);
+                // Relative to nothing they are lost.
+                if (!stays) SCORES
             }
-            exchange();
-            if (looks) {
-                float next = max(highest, max(halves_of_rows[row * 2], halves_of_rows[row * 2 + 1]));
-                // Nothing is visible so far: all weights are zero, whatever they are relative to.
-                float reference = next == -INFINITY ? 0.0 : next;
-                float correction = highest == -INFINITY ? 0.0 : exp(highest - reference);
-                highest = next;
-                total *= correction;
-                uint words[KEYS / 4];
-                [[unroll]] for (uint i = 0; i < KEYS / 8; ++i) {
-                    vec4 weight = exp(four[i] - reference);
-                    total += weight.x + weight.y + weight.z + weight.w;
-                    words[i * 2] = packHalf2x16(weight.xy);
-                    words[i * 2 + 1] = packHalf2x16(weight.zw);
+            started = true;
+            if (stays) {
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    MATRIX(float16_t, gl_MatrixUseAccumulator) weight;
+                    [[unroll]] for (uint i = 0; i < weight.length(); ++i) weight[i] = float16_t(exp2(found[c][i]));
+                    coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 }
-                [[unroll]] for (uint i = 0; i < KEYS / 16; ++i) {
-                    weights[row * WEIGHT_PITCH + first_key / 8 + i] = uvec4(words[i * 4], words[i * 4 + 1], words[i * 4 + 2], words[i * 4 + 3]);
+                exchange();
+            } else {
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    coopMatStore(found[c], own_rows, area * OWN_PITCH + c * SIDE / 4, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 }
-                [[unroll]] for (uint i = 0; i < SIDE / 8; ++i) corrections[row * SIDE / 4 + half_row % 2 * (SIDE / 8) + i] = vec4(correction);
+                exchange();
+                vec4 four[OWN_KEYS / 8];
+                if (looks) {
+                    float most = -INFINITY;
+                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) four[i] = own_score(area + row, first_quad + i) * scale;
+                    if (!all_seen) {
+                        uint own_row = first_own + row;
+                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                            [[unroll]] for (uint j = 0; j < 4; ++j) {
+                                uint key = first + (first_quad + i) * 4 + j;
+                                bool seen = key < keys && (CAUSAL == 0 || key <= offset + own_row);
+                                if (HAS_MASK != 0 && seen && own_row < row_count) {
+                                    uint at = mask_base + own_row * push.mask_strides[2] + key * push.mask_strides[3];
+                                    if (MASK == BOOL) seen = mask_i(at) != 0;
+                                    else four[i][j] += mask_f(at) * LOG2_E;
+                                }
+                                if (!seen) four[i][j] = -INFINITY;
+                            }
+                        }
+                    }
+                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                        most = max(max(most, max(four[i].x, four[i].y)), max(four[i].z, four[i].w));
+                    }
+                    halves_of_rows[area * 2 + half_row] = most;
+                }
+                exchange();
+                if (looks) {
+                    uint pair = (area + row) * 2;
+                    reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
+                    // Nothing is visible so far: all weights are zero, whatever they are relative to.
+                    float finite = reference == -INFINITY ? 0.0 : reference;
+                    uvec2 words[OWN_KEYS / 8];
+                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                        vec4 weight = exp2(four[i] - finite);
+                        words[i] = uvec2(packHalf2x16(weight.xy), packHalf2x16(weight.zw));
+                    }
+                    uint place = (area + row) * OWN_PITCH + half_row % 2 * 2;
+                    [[unroll]] for (uint i = 0; i < 2; ++i) {
+                        own_rows[place + i] = uvec4(words[i * 2], words[i * 2 + 1]);
+                        own_rows[place + BEHIND + i] = uvec4(floatBitsToUint(reference));
+                    }
+                }
+                exchange();
+                MATRIX(float, gl_MatrixUseAccumulator) before = references;
+                coopMatLoad(references, own_rows, area * OWN_PITCH + BEHIND, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint i = 0; i < before.length(); ++i) before[i] = changed(before[i], references[i]);
+                [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) sums[d] *= before;
+                totals *= before;
             }
-            exchange();
-            MATRIX(float, gl_MatrixUseAccumulator) factors;
-            coopMatLoad(factors, corrections, own * SIDE / 4, SIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
-            [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) sums[d] *= factors;
-            [[unroll]] for (uint c = 0; c < KEYS / SIDE; ++c) {
+            [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
                 MATRIX(float16_t, gl_MatrixUseA) parts;
-                coopMatLoad(parts, weights, own * WEIGHT_PITCH + c * 2, WEIGHT_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(parts, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                totals = coopMatMulAdd(parts, ones, totals);
                 [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) {
                     MATRIX(float16_t, gl_MatrixUseB) columns;
-                    coopMatLoad(columns, value_tile, c * SIDE * VALUE_PITCH + d * 2, VALUE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                    coopMatLoad(columns, value_tile, (group * OWN_KEYS + c * SIDE) * VALUE_PITCH + d * 2, VALUE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                     sums[d] = coopMatMulAdd(parts, columns, sums[d]);
                 }
             }
         }
 
-        if (works) {
-            exchange();
-            if (looks) halves_of_rows[own * 2 + half_row] = total;
-            [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) {
-                coopMatStore(sums[d], scores, own * SCORE_PITCH, SCORE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                exchange();
-                for (uint at = gl_SubgroupInvocationID; at < SIDE * SIDE / 4; at += gl_SubgroupSize) {
-                    uint of_row = own + at / (SIDE / 4);
-                    if (first_row + of_row >= row_count) continue;
-                    float all = halves_of_rows[of_row * 2] + halves_of_rows[of_row * 2 + 1];
-                    vec4 sum = scores[of_row * SCORE_PITCH + at % (SIDE / 4)];
-                    uint place = batch * push.out_strides[0] + head * push.out_strides[1] + (first_row + of_row) * push.out_strides[2]
-                        + d * SIDE + at % (SIDE / 4) * 4;
-                    y_write_f4(place, HIDDEN_ZEROS != 0 && all == 0.0 ? vec4(0) : sum / all);
-                }
-                exchange();
+        MATRIX(float, gl_MatrixUseAccumulator) factors = MATRIX(float, gl_MatrixUseAccumulator)(1.0);
+        if (KEY_PARTS > 1) {
+            // Relative to the same, and divided by what is the sum of all.
+            barrier();
+            coopMatStore(references, own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+            barrier();
+            MATRIX(float, gl_MatrixUseAccumulator) highest = references;
+            MATRIX(float, gl_MatrixUseAccumulator) other;
+            [[unroll]] for (uint g = 0; g < KEY_PARTS; ++g) {
+                coopMatLoad(other, own_rows, (g * ROWS + own) * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint i = 0; i < other.length(); ++i) highest[i] = max(highest[i], other[i]);
+            }
+            [[unroll]] for (uint i = 0; i < factors.length(); ++i) factors[i] = changed(references[i], highest[i]);
+            totals *= factors;
+            barrier();
+            coopMatStore(totals, own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+            barrier();
+            totals = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
+            [[unroll]] for (uint g = 0; g < KEY_PARTS; ++g) {
+                coopMatLoad(other, own_rows, (g * ROWS + own) * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                totals += other;
+            }
+        }
+        [[unroll]] for (uint i = 0; i < factors.length(); ++i) {
+            factors[i] = HIDDEN_ZEROS != 0 && totals[i] == 0.0 ? 0.0 : factors[i] / totals[i];
+        }
+        [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) {
+            barrier();
+            if (works) {
+                sums[d] *= factors;
+                coopMatStore(sums[d], own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+            }
+            barrier();
+            // Of the parts of this turn, quads of their rows.
+            uint parts = min(UNITS - turn, gl_NumSubgroups) / KEY_PARTS;
+            for (uint at = lane; at < parts * SIDE * SIDE / 4; at += LANES) {
+                uint of_row = turn * SIDE + at / (SIDE / 4);
+                if (first_row + of_row >= row_count) continue;
+                vec4 sum = own_score(of_row, at % (SIDE / 4));
+                [[unroll]] for (uint g = 1; g < KEY_PARTS; ++g) sum += own_score(g * ROWS + of_row, at % (SIDE / 4));
+                uint place = batch * push.out_strides[0] + head * push.out_strides[1] + (first_row + of_row) * push.out_strides[2]
+                    + d * SIDE + at % (SIDE / 4) * 4;
+                y_write_f4(place, sum);
             }
         }
     }

@@ -409,14 +409,15 @@ pipelines! {
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
     }, replayed "attention_tiled_replayed";
 
-    /// The same of halves, by matrices: a workgroup has 32 invocations and 16 rows for each of its `parts`, heads have `sides` and `value_sides`
-    /// sixteens of elements.
+    /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32 invocations for each of these and each of
+    /// the `key_parts` that share the keys; heads have `sides` and `value_sides` sixteens of elements.
     AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
         mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool, sides: u32, value_sides: u32, parts: u32,
+        key_parts: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    }, needs CooperativeMatrix & HalfArithmetic, replayed "attention_cooperative_replayed";
+    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, replayed "attention_cooperative_replayed";
 
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {

@@ -15,6 +15,8 @@ pub enum Feature {
     ByteStorage,
     /// Sums over a subgroup (`VK_SUBGROUP_FEATURE_ARITHMETIC_BIT`).
     SubgroupArithmetic,
+    /// Whether something holds for all of a subgroup (`VK_SUBGROUP_FEATURE_VOTE_BIT`).
+    SubgroupVote,
     /// Values from other invocations of a subgroup (`VK_SUBGROUP_FEATURE_SHUFFLE_BIT`).
     SubgroupShuffle,
     /// Dot products of 8-bit integers (`shaderIntegerDotProduct`).
@@ -38,6 +40,7 @@ impl Feature {
             Feature::HalfStorage => &[4433],
             Feature::ByteStorage => &[4448],
             Feature::SubgroupArithmetic => &[63],
+            Feature::SubgroupVote => &[62],
             Feature::SubgroupShuffle => &[65],
             Feature::IntegerDotProduct => &[6016, 6017, 6018, 6019],
             Feature::CooperativeMatrix => &[5345, 6022],

@@ -24,6 +24,8 @@ pub enum DeviceFeature {
     ByteStorage,
     /// Sums over a subgroup.
     SubgroupArithmetic,
+    /// Whether something holds for all of a subgroup.
+    SubgroupVote,
     /// Values from other invocations of a subgroup.
     SubgroupShuffle,
     /// Subgroups without places that nothing runs in.
@@ -55,6 +57,7 @@ impl DeviceFeature {
         DeviceFeature::HalfStorage,
         DeviceFeature::ByteStorage,
         DeviceFeature::SubgroupArithmetic,
+        DeviceFeature::SubgroupVote,
         DeviceFeature::SubgroupShuffle,
         DeviceFeature::FullSubgroups,
         DeviceFeature::IntegerDotProduct,
@@ -76,6 +79,7 @@ impl DeviceFeature {
             DeviceFeature::HalfStorage => "storage16",
             DeviceFeature::ByteStorage => "storage8",
             DeviceFeature::SubgroupArithmetic => "subgroup-arithmetic",
+            DeviceFeature::SubgroupVote => "subgroup-vote",
             DeviceFeature::SubgroupShuffle => "subgroup-shuffle",
             DeviceFeature::FullSubgroups => "subgroup-full",
             DeviceFeature::IntegerDotProduct => "dot-product",
@@ -108,6 +112,7 @@ impl From<Feature> for DeviceFeature {
             Feature::HalfStorage => DeviceFeature::HalfStorage,
             Feature::ByteStorage => DeviceFeature::ByteStorage,
             Feature::SubgroupArithmetic => DeviceFeature::SubgroupArithmetic,
+            Feature::SubgroupVote => DeviceFeature::SubgroupVote,
             Feature::SubgroupShuffle => DeviceFeature::SubgroupShuffle,
             Feature::IntegerDotProduct => DeviceFeature::IntegerDotProduct,
             Feature::CooperativeMatrix => DeviceFeature::CooperativeMatrix,
@@ -270,6 +275,7 @@ impl DeviceFeatures {
         features.set(DeviceFeature::CooperativeMatrix, true);
         features.set(DeviceFeature::HalfArithmetic, true);
         features.set(DeviceFeature::HalfStorage, true);
+        features.set(DeviceFeature::SubgroupVote, true);
         features
     }
 
@@ -326,6 +332,7 @@ pub(super) fn extensions(feature: DeviceFeature) -> &'static [&'static CStr] {
         DeviceFeature::ShortArithmetic
         | DeviceFeature::HalfStorage
         | DeviceFeature::SubgroupArithmetic
+        | DeviceFeature::SubgroupVote
         | DeviceFeature::SubgroupShuffle => &[],
     }
 }
@@ -427,6 +434,7 @@ pub(crate) fn probe(
         (DeviceFeature::HalfStorage, found.storage16.storage_buffer16_bit_access == vk::TRUE),
         (DeviceFeature::ByteStorage, found.storage8.storage_buffer8_bit_access == vk::TRUE),
         (DeviceFeature::SubgroupArithmetic, subgroup(vk::SubgroupFeatureFlags::ARITHMETIC)),
+        (DeviceFeature::SubgroupVote, subgroup(vk::SubgroupFeatureFlags::VOTE)),
         (DeviceFeature::SubgroupShuffle, subgroup(vk::SubgroupFeatureFlags::SHUFFLE)),
         (
             DeviceFeature::FullSubgroups,
@@ -538,7 +546,7 @@ mod tests {
             assert_eq!(DeviceFeature::named(feature.name()), [*feature]);
         }
         assert_eq!(DeviceFeature::named("all"), DeviceFeature::ALL);
-        assert_eq!(DeviceFeature::named("subgroup").len(), 3);
+        assert_eq!(DeviceFeature::named("subgroup").len(), 4);
         assert!(DeviceFeature::named("magic").is_empty());
     }
 }

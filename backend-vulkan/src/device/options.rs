@@ -207,7 +207,7 @@ mod tests {
                 .or_environment(move |asked: &str| (asked == name).then(|| value.to_owned()))
         };
         let options = of(DISABLE_VARIABLE, "fp16, subgroup").unwrap();
-        assert_eq!(options.disabled.len(), 4);
+        assert_eq!(options.disabled.len(), 5);
         assert_eq!(of(DISABLE_VARIABLE, "all").unwrap().disabled, DeviceFeature::ALL);
         assert!(of(DISABLE_VARIABLE, "fp17").is_err());
         assert_eq!(of(MEMORY_LIMIT_VARIABLE, "4096").unwrap().memory_limit, Some(4096));

@@ -4,6 +4,7 @@ use super::caches::update_caches;
 use super::views::gather;
 use super::{Entry, operator};
 use crate::derived::{Derived, Shared};
+use crate::device::processors;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -12,7 +13,7 @@ use torchlet_graph::operators::Operator;
 use torchlet_shaders::{
     Attention, AttentionCooperative, AttentionCooperativePush, AttentionPush, AttentionScores,
     AttentionScoresPush, AttentionSplit, AttentionSplitPush, AttentionTiled, AttentionTiledPush,
-    Element,
+    Element, Pipeline,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -203,8 +204,8 @@ const SIDE: usize = 16;
 /// The kernels for many rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kernel {
-    /// Subgroups multiply matrices; a workgroup has so many parts of 16 rows each.
-    Cooperative(usize),
+    /// Subgroups multiply matrices.
+    Cooperative(Units),
     /// Workgroups bring tiles of keys and values to shared memory.
     Tiled,
     /// A workgroup for each row.
@@ -218,23 +219,24 @@ impl Kernel {
         e: &Encoder<'_, '_>,
         [q, k, v]: [&Operand; 3],
         strides: [[u32; 3]; 3],
-        sizes: [usize; 2],
+        sizes: [usize; 3],
     ) -> Vec<Self> {
         let (depths, rows) = ([q.size(3), v.size(3)], sizes[1]);
         let multiplies = [q, k, v].iter().all(|operand| operand.element == Element::F16)
             && e.features().multiply_halves()
+            && e.can_run(&AttentionCooperative::MODULE)
             && strides.iter().flatten().all(|stride| stride % 8 == 0);
         let subgroup = e.features().subgroup_size as usize;
-        let enough = e.busy() / 128 / 4;
-        let parts = match multiplies {
-            true => parts_of(depths, sizes, subgroup, e.shared_memory() as usize, enough),
+        let device = (subgroup, e.shared_memory() as usize, processors(e.busy()));
+        let units = match multiplies {
+            true => Units::all(depths, sizes, device),
             false => Vec::new(),
         };
         let is_tiled =
             depths.iter().all(|depth| (4..=TILED_DEPTH).contains(depth) && depth % 4 == 0)
                 && rows >= TILED_ROWS / 2;
         let tiled = is_tiled.then_some(Kernel::Tiled);
-        let mut all: Vec<Self> = parts.into_iter().map(Kernel::Cooperative).chain(tiled).collect();
+        let mut all: Vec<Self> = units.into_iter().map(Kernel::Cooperative).chain(tiled).collect();
         // Of many rows it takes so long that it is not even tried, where there is another one.
         if all.is_empty() {
             all.push(Kernel::Plain);
@@ -243,42 +245,77 @@ impl Kernel {
     }
 }
 
-/// The parts that a workgroup can have where subgroups multiply matrices of halves, the best first: as many as leave enough workgroups. None if
-/// this is for another kernel. By the depths of keys and values, heads and rows, invocations of a subgroup, bytes of shared memory, and how many
-/// workgroups are enough.
-fn parts_of(
-    depths: [usize; 2],
-    [heads, rows]: [usize; 2],
-    subgroup: usize,
-    shared: usize,
-    enough: usize,
-) -> Vec<usize> {
-    let [depth, value_depth] = depths;
-    if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
-        || subgroup < 32
-        || rows < SIDE / 2
-    {
-        return Vec::new();
+/// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of these so many that share the keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Units {
+    /// Sixteens of rows.
+    parts: usize,
+    /// Subgroups for each of these.
+    key_parts: usize,
+}
+
+impl Units {
+    /// Keys that each multiplies at a time.
+    const KEYS: usize = 32;
+
+    /// How workgroups can be made up, the best first; none if this is for another kernel. By the depths of keys and values, how many heads, rows
+    /// and keys there are, and the invocations of a subgroup, bytes of shared memory, and processors of the device.
+    fn all(
+        depths: [usize; 2],
+        [heads, rows, keys]: [usize; 3],
+        (subgroup, shared, processors): (usize, usize, usize),
+    ) -> Vec<Self> {
+        if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
+            || subgroup < 32
+            || rows < SIDE / 2
+        {
+            return Vec::new();
+        }
+        let all = [2, 1, 4]
+            .into_iter()
+            .flat_map(|key_parts| [4, 2, 1].map(|parts| Units { parts, key_parts }));
+        let mut choices: Vec<Self> =
+            all.filter(|it| it.fits(depths, [rows, keys], subgroup, shared)).collect();
+        // On an NVIDIA H200, two that share the keys were best wherever they fit; four parts as long as every processor has a workgroup of them,
+        // and then two.
+        let fewer = |it: &Self| {
+            let workgroups = rows.div_ceil(SIDE * it.parts).saturating_mul(heads);
+            it.parts == 4 && workgroups < processors
+        };
+        let alike =
+            |it: &Self| choices.first().is_some_and(|first| first.key_parts == it.key_parts);
+        let best = choices.iter().position(|it| !fewer(it) && alike(it)).unwrap_or(0);
+        if let Some(front) = choices.get_mut(..=best) {
+            front.rotate_right(1);
+        }
+        choices
     }
-    // What an invocation brings at a time grows with the depth.
-    let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
-    let bytes = |parts: usize| {
-        let rows = parts * SIDE * ((depth + 8) * 2 + 9 * 16 + 5 * 16 + SIDE * 4 + 2 * 4);
-        rows + 32 * (depth + value_depth + 16) * 2
-    };
-    // All invocations bring as much, and all of a subgroup take part.
-    let even = |parts: usize| {
-        depths.iter().all(|depth| (2 * depth / SIDE).is_multiple_of(parts))
-            && (32 * parts).is_multiple_of(subgroup)
-    };
-    let fitting = |parts: &usize| *parts >= least && even(*parts) && bytes(*parts) <= shared;
-    let mut choices: Vec<usize> = [4, 2, 1].into_iter().filter(fitting).collect();
-    let plenty = |parts: &usize| rows.div_ceil(SIDE * parts).saturating_mul(heads) >= enough;
-    let best = choices.iter().position(plenty).unwrap_or(choices.len().saturating_sub(1));
-    if let Some(front) = choices.get_mut(..=best) {
-        front.rotate_right(1);
+
+    fn fits(
+        self,
+        depths: [usize; 2],
+        [rows, keys]: [usize; 2],
+        subgroup: usize,
+        shared: usize,
+    ) -> bool {
+        let Units { parts, key_parts } = self;
+        let [depth, value_depth] = depths;
+        // What an invocation brings at a time grows with the depth.
+        let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
+        let of_rows = SIDE * parts * (depth + 8) * 2;
+        let of_keys = Self::KEYS * key_parts * (depth + value_depth + 16) * 2;
+        let own = SIDE * parts * key_parts * (9 * 16 + 2 * 4);
+        // All invocations bring as much, and all of a subgroup take part. Those that share keys are there together.
+        let even = depths.iter().all(|depth| (2 * depth / SIDE).is_multiple_of(parts))
+            && (32 * parts * key_parts).is_multiple_of(subgroup)
+            && (key_parts == 1 || subgroup == 32);
+        parts >= least
+            && parts * key_parts <= 8
+            && (parts == least || SIDE * parts < rows + SIDE * parts / 2)
+            && (key_parts == 1 || Self::KEYS * key_parts < keys + Self::KEYS)
+            && even
+            && of_rows + of_keys + own <= shared
     }
-    choices
 }
 
 fn attend(
@@ -403,18 +440,19 @@ fn attend(
         e.reserve(&parts);
     }
     let strides = [q_strides, k_strides, v_strides];
-    let most = [most_batches.saturating_mul(heads), most_rows];
+    let most_keys = e.bound_sizes(k).get(order.row).copied().unwrap_or(0);
+    let most = [most_batches.saturating_mul(heads), most_rows, most_keys];
     let kernels = Kernel::all(e, [q, k, v], strides, most);
     let first = kernels.first().copied().unwrap_or(Kernel::Plain);
     let question = (
         [q.element, k.element, v.element, out.element],
         mask.map(|mask| mask.element),
-        (causal.is_some(), e.bound_sizes(k).get(order.row).copied(), depth, value_depth),
+        (causal.is_some(), depth, value_depth),
         (most, key_heads, strides),
     );
     let others = |first: &Kernel| kernels.iter().copied().filter(|it| it != first).collect();
     let kernel = e.choose(&out, question, first, others);
-    if let Kernel::Cooperative(parts) = kernel {
+    if let Kernel::Cooperative(Units { parts, key_parts }) = kernel {
         let push = push!(AttentionCooperativePush, {
             heads: u32_of(heads)?,
             heads_per_key: u32_of(heads / key_heads)?,
@@ -429,8 +467,9 @@ fn attend(
             sides: u32_of(depth / SIDE)?,
             value_sides: u32_of(value_depth / SIDE)?,
             parts: u32_of(parts)?,
+            key_parts: u32_of(key_parts)?,
         };
-        let lanes = 32 * parts;
+        let lanes = 32 * parts * key_parts;
         let invocations = [lanes, rows.div_ceil(SIDE * parts), batches.saturating_mul(heads)];
         return e.dispatch(&pipeline, accesses, &push, invocations, [u32_of(lanes)?, 1, 1]);
     }

@@ -87,15 +87,20 @@ fn all_invocations_bring_as_much_and_all_take_part() {
     for depths in depths {
         for subgroup in [32, 64, 128] {
             for shared in [16 << 10, 48 << 10, 64 << 10] {
-                for enough in [1, 100, usize::MAX] {
-                    let sizes = [96, 1024];
-                    for parts in parts_of(depths, sizes, subgroup, shared, enough) {
-                        found += 1;
-                        let lanes = 32 * parts;
-                        // The shader's groups of eight elements of 32 rows.
-                        let brought = depths.map(|depth| 32 * depth / 8);
-                        assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
-                        assert_eq!(lanes % subgroup, 0);
+                for processors in [1, 100, usize::MAX] {
+                    for keys in [1, 33, 1024] {
+                        let device = (subgroup, shared, processors);
+                        for Units { parts, key_parts } in
+                            Units::all(depths, [96, 1024, keys], device)
+                        {
+                            found += 1;
+                            let lanes = 32 * parts * key_parts;
+                            // The shader's key_parts of eight elements of the rows of keys and values.
+                            let brought = depths.map(|depth| 32 * key_parts * depth / 8);
+                            assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
+                            assert_eq!(lanes % subgroup, 0);
+                            assert!(key_parts == 1 || subgroup == 32, "their sums meet at the end");
+                        }
                     }
                 }
             }
@@ -105,18 +110,23 @@ fn all_invocations_bring_as_much_and_all_take_part() {
 }
 
 #[test]
-fn parts_are_fewer_where_there_are_few_rows() {
-    let first = |found: Vec<usize>| found.first().copied();
-    let parts = |depth, sizes| first(parts_of([depth; 2], sizes, 32, 48 << 10, 128));
-    assert_eq!(parts(64, [96, 1024]), Some(4));
-    assert_eq!(parts(64, [12, 197]), Some(1));
-    assert_eq!(parts(128, [1, 16]), Some(2));
-    assert_eq!(parts(80, [16, 1024]), Some(2), "five sixteens are no multiple of four parts");
-    assert_eq!(parts(64, [96, 1]), None);
-    assert_eq!(parts(72, [96, 1024]), None);
-    assert_eq!(first(parts_of([64; 2], [12, 197], 64, 48 << 10, 128)), Some(2));
-    assert_eq!(first(parts_of([64; 2], [12, 197], 16, 48 << 10, 128)), None);
-    assert_eq!(parts_of([64; 2], [12, 197], 32, 48 << 10, 128), [1, 4, 2], "others behind it");
+fn workgroups_have_fewer_rows_where_there_are_few() {
+    let first = |depth, sizes, subgroup| {
+        let units = Units::all([depth; 2], sizes, (subgroup, 48 << 10, 128));
+        units.first().map(|units| (units.parts, units.key_parts))
+    };
+    assert_eq!(first(64, [96, 1024, 1024], 32), Some((4, 2)));
+    assert_eq!(first(64, [12, 197, 197], 32), Some((2, 2)));
+    assert_eq!(first(64, [12, 197, 32], 32), Some((2, 1)), "none to share");
+    assert_eq!(first(64, [96, 16, 1024], 32), Some((1, 2)), "sixteen rows are one part");
+    assert_eq!(first(128, [1, 16, 1024], 32), Some((2, 1)), "no more memory is shared");
+    assert_eq!(first(80, [16, 1024, 1024], 32), Some((2, 2)), "five sixteens are not for four");
+    assert_eq!(first(64, [96, 1, 1024], 32), None);
+    assert_eq!(first(72, [96, 1024, 1024], 32), None);
+    assert_eq!(first(64, [12, 197, 197], 64), Some((2, 1)), "parts are done in turns");
+    assert_eq!(first(64, [12, 197, 197], 16), None);
+    let all = Units::all([64; 2], [12, 197, 197], (32, 48 << 10, 128));
+    assert_eq!(all.len(), 7, "others behind it: {all:?}");
 }
 
 #[test]
