@@ -5,7 +5,7 @@ use crate::device::{Binding, Buffer, Command, MemoryKind, Recording};
 use crate::error::Error;
 use crate::tensors::TensorId;
 use crate::transfer::{from_staging, to_staging};
-use torchlet_core::TensorInfo;
+use torchlet_core::{Serial, TensorInfo};
 use torchlet_graph::graph::{Graph, Value};
 
 /// A tensor that is kept.
@@ -55,7 +55,7 @@ impl Compiled {
         let mut staging = Buffer::new(&self.context, from.size, MemoryKind::Download)?;
         let to = Binding { buffer: staging.raw, offset: 0, size: from.size, written: true };
         self.copy(from, to)?;
-        from_staging(staging.mapped(), &cell.info, target)
+        from_staging(staging.mapped(), &cell.info, target, &Serial)
     }
 
     /// Gives a tensor that is kept the contents that the host has.
@@ -64,7 +64,7 @@ impl Compiled {
         let to = self.binding(cell.id, true)?;
         let mut staging = Buffer::new(&self.context, to.size, MemoryKind::Upload)?;
         staging.mapped().fill(0);
-        to_staging(&cell.info, source, staging.mapped())?;
+        to_staging(&cell.info, source, staging.mapped(), &Serial)?;
         let from = Binding { buffer: staging.raw, offset: 0, size: to.size, written: false };
         self.copy(from, to)
     }

@@ -349,7 +349,7 @@ impl Compiled {
                     .mapped()
                     .get_mut(staging.offset as usize..)
                     .unwrap_or_default();
-                to_staging(tensor.info(), tensor.bytes(), memory)?;
+                to_staging(tensor.info(), tensor.bytes(), memory, invoke.parallel())?;
                 if self.watched.contains(&id) {
                     let numel = tensor.numel();
                     let ints = memory.as_chunks::<4>().0.iter().take(numel);
@@ -420,10 +420,10 @@ impl Compiled {
                     found = Some(self.found(&search, wanted)?);
                     continue;
                 }
-                let info = out.info().clone();
+                let (info, parallel) = (out.info().clone(), invoke.parallel());
                 let memory =
                     self.output_staging.mapped().get(staging.offset as usize..).unwrap_or_default();
-                from_staging(memory, &info, out.into_bytes())?;
+                from_staging(memory, &info, out.into_bytes(), parallel)?;
             } else if let Some(Some(value)) = self.state.integers.get(id) {
                 invoke.set_scalar(arg, Scalar::Int(*value))?;
             }

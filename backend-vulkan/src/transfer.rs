@@ -2,15 +2,14 @@
 
 use crate::bfloat16;
 use crate::error::Error;
-use std::sync::{Mutex, OnceLock};
-use std::thread;
-use torchlet_core::{ScalarType, TensorInfo};
+use std::sync::Mutex;
+use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo};
 use torchlet_shaders::Element;
 
 /// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest, and `bfloat16` is widened.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
     let mut converted = vec![0; device_bytes(scalar_type, bytes.len())];
-    convert(scalar_type, bytes, &mut converted);
+    convert(scalar_type, bytes, &mut converted, &Serial);
     converted
 }
 
@@ -24,7 +23,7 @@ fn device_bytes(scalar_type: ScalarType, bytes: usize) -> usize {
 }
 
 /// Writes row-major host elements as the device keeps them.
-fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8]) {
+fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
     match scalar_type {
         ScalarType::Long => {
             each(bytes, target, |it| saturated(i64::from_le_bytes(it)).to_le_bytes())
@@ -33,12 +32,12 @@ fn convert(scalar_type: ScalarType, bytes: &[u8], target: &mut [u8]) {
             each(bytes, target, |it| (f64::from_le_bytes(it) as f32).to_le_bytes())
         }
         ScalarType::BFloat16 => bfloat16::convert(bytes, Element::F32, target),
-        _ => copy(bytes, target),
+        _ => copy(bytes, target, parallel),
     }
 }
 
 /// Writes what the device has as row-major host elements.
-fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8]) {
+fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8], parallel: &dyn Parallel) {
     match scalar_type {
         ScalarType::Long => {
             each(source, bytes, |it| i64::from(i32::from_le_bytes(it)).to_le_bytes())
@@ -49,19 +48,18 @@ fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8]) {
         ScalarType::BFloat16 => {
             each(source, bytes, |it| half::bf16::from_f32(f32::from_le_bytes(it)).to_le_bytes())
         }
-        _ => copy(source, bytes),
+        _ => copy(source, bytes, parallel),
     }
 }
 
 /// What a thread copies at a time, and the bytes from which on several share a copy: one thread moves some 12 GB/s, and begins within 20 µs.
-const PIECE: usize = 256 << 10;
+const PIECE: usize = 128 << 10;
 const SHARED: usize = 1 << 20;
 /// The threads that share a copy at most.
-const MOST_THREADS: usize = 4;
+const MOST_THREADS: usize = 8;
 
 /// Copies as many bytes as both have.
-fn copy(source: &[u8], target: &mut [u8]) {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
     let count = source.len().min(target.len());
     let (Some(source), Some(target)) = (source.get(..count), target.get_mut(..count)) else {
         return;
@@ -73,18 +71,11 @@ fn copy(source: &[u8], target: &mut [u8]) {
             target.copy_from_slice(source);
         }
     };
-    if source.len() < SHARED {
-        return work();
+    if source.len() >= SHARED {
+        parallel.run(parallel.threads().min(MOST_THREADS), &|_| work());
     }
-    let processors = || thread::available_parallelism().map_or(1, |count| count.get());
-    let threads = (*PROCESSORS.get_or_init(processors)).min(MOST_THREADS);
-    thread::scope(|scope| {
-        for _ in 1..threads {
-            // Where there is no other thread to be had, this one does it all.
-            let _ = thread::Builder::new().spawn_scoped(scope, work);
-        }
-        work();
-    });
+    // All of it, or what is left.
+    work();
 }
 
 /// Writes what a function makes of each element.
@@ -121,7 +112,12 @@ fn in_row_major_order(info: &TensorInfo, mut visit: impl FnMut(usize)) {
 }
 
 /// Writes a host tensor into memory that the device reads.
-pub(crate) fn to_staging(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> Result<(), Error> {
+pub(crate) fn to_staging(
+    info: &TensorInfo,
+    bytes: &[u8],
+    target: &mut [u8],
+    parallel: &dyn Parallel,
+) -> Result<(), Error> {
     let short = || Error::invalid("an input is larger than its staging memory");
     let mut ordered = Vec::new();
     let row_major = if info.is_contiguous() {
@@ -135,7 +131,7 @@ pub(crate) fn to_staging(info: &TensorInfo, bytes: &[u8], target: &mut [u8]) -> 
         &ordered
     };
     let count = device_bytes(info.scalar_type, row_major.len());
-    convert(info.scalar_type, row_major, target.get_mut(..count).ok_or_else(short)?);
+    convert(info.scalar_type, row_major, target.get_mut(..count).ok_or_else(short)?, parallel);
     Ok(())
 }
 
@@ -144,17 +140,18 @@ pub(crate) fn from_staging(
     source: &[u8],
     info: &TensorInfo,
     bytes: &mut [u8],
+    parallel: &dyn Parallel,
 ) -> Result<(), Error> {
     let size = info.scalar_type.size();
     let short = || Error::invalid("an output is larger than its staging memory");
     let count = info.numel() * size;
     let source = source.get(..device_bytes(info.scalar_type, count)).ok_or_else(short)?;
     if info.is_contiguous() {
-        restore(info.scalar_type, source, bytes.get_mut(..count).ok_or_else(short)?);
+        restore(info.scalar_type, source, bytes.get_mut(..count).ok_or_else(short)?, parallel);
         return Ok(());
     }
     let mut row_major = vec![0; count];
-    restore(info.scalar_type, source, &mut row_major);
+    restore(info.scalar_type, source, &mut row_major, parallel);
     let mut elements = row_major.chunks_exact(size);
     in_row_major_order(info, |at| {
         if let (Some(element), Some(target)) = (elements.next(), bytes.get_mut(at..at + size)) {
@@ -168,13 +165,41 @@ pub(crate) fn from_staging(
 mod tests {
     use super::*;
 
+    /// Threads that do nothing.
+    struct Idle;
+
+    impl Parallel for Idle {
+        fn threads(&self) -> usize {
+            2
+        }
+
+        fn run(&self, _: usize, _: &(dyn Fn(usize) + Sync)) {}
+    }
+
+    /// A thread for each piece of work.
+    struct Threads;
+
+    impl Parallel for Threads {
+        fn threads(&self) -> usize {
+            3
+        }
+
+        fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+            std::thread::scope(|scope| {
+                (0..count).for_each(|index| drop(scope.spawn(move || task(index))));
+            });
+        }
+    }
+
     #[test]
-    fn all_bytes_are_copied_once() {
+    fn all_bytes_are_copied_once_whoever_helps() {
         for size in [0, 1, PIECE + 1, SHARED, 3 * SHARED + 5] {
             let source: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
-            let mut target = vec![0; size];
-            copy(&source, &mut target);
-            assert!(source == target, "{size} bytes");
+            for parallel in [&Serial as &dyn Parallel, &Idle, &Threads] {
+                let mut target = vec![0; size];
+                copy(&source, &mut target, parallel);
+                assert!(source == target, "{size} bytes, {} threads", parallel.threads());
+            }
         }
     }
 }

@@ -78,12 +78,15 @@ layout(constant_id = 22) const uint STRIDE_X = 1;
 layout(constant_id = 23) const uint DILATION_Y = 1;
 layout(constant_id = 24) const uint DILATION_X = 1;
 layout(constant_id = 25) const uint LANES = 128;
+layout(constant_id = 26) const uint TERM_PARTS = 1;
 const uint B_TRANSPOSED = 0;
 #else
 // 0: b[k][n]; 1: b[n][k].
 layout(constant_id = 19) const uint B_TRANSPOSED = 0;
 // The invocations of a workgroup: 128, or 256 for large tiles.
 layout(constant_id = 20) const uint LANES = 128;
+// COOPERATIVE: so many subgroups share the terms of each part of the tile; more than one where subgroups are of 32, with as many more invocations.
+layout(constant_id = 21) const uint TERM_PARTS = 1;
 #endif
 
 RUN_IN(3, a, A)
@@ -353,14 +356,22 @@ void write(const uint batch, const uint split, const uint m, const uint n, const
 #ifdef COOPERATIVE
 const uint SIDE = 16;
 // Parts of the tile for subgroups: two down, the others across. The matrices of each, down and across.
-const uint PARTS = LANES / 32;
+const uint PARTS = LANES / 32 / TERM_PARTS;
 const uint PARTS_ACROSS = PARTS / 2;
+// Of the terms of a step.
+const uint OWN_TERMS = TILE_K / TERM_PARTS;
 const uint DOWN = TILE_M / 2 / SIDE;
 const uint ACROSS = TILE_N / PARTS_ACROSS / SIDE;
 #define MATRIX(type, use) coopmat<type, gl_ScopeSubgroup, SIDE, SIDE, use>
 
+// Waits for those that have the same part of the tile.
+void together() {
+    if (TERM_PARTS > 1) barrier();
+    else subgroupBarrier();
+}
+
 // Where subgroups put a matrix to read its rows.
-shared vec4 results[PARTS * SIDE * SIDE / 4];
+shared vec4 results[LANES / 32 * SIDE * SIDE / 4];
 #else
 const uint ACROSS = TILE_N / 4;
 const uint ROWS = TILE_M * ACROSS / LANES;
@@ -400,7 +411,8 @@ void main() {
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
     // Where subgroups are so large that there are fewer than parts, they do these in turns.
     for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
-    uint part = turn + gl_SubgroupID;
+    uint part = TERM_PARTS > 1 ? gl_SubgroupID % PARTS : turn + gl_SubgroupID;
+    uint first_term = TERM_PARTS > 1 ? gl_SubgroupID / PARTS * OWN_TERMS : 0;
     uint part_m = part / PARTS_ACROSS * (TILE_M / 2);
     uint part_n = part % PARTS_ACROSS * (TILE_N / PARTS_ACROSS);
     [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) sums[i] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
@@ -425,7 +437,8 @@ void main() {
         }
 #ifdef COOPERATIVE
         if (part < PARTS) {
-            [[unroll]] for (uint j = 0; j < TILE_K; j += SIDE) {
+            [[unroll]] for (uint own = 0; own < OWN_TERMS; own += SIDE) {
+                uint j = first_term + own;
                 MATRIX(MATRIX_ELEMENT, gl_MatrixUseA) rows[4];
                 [[unroll]] for (uint i = 0; i < DOWN; ++i) {
                     uint m = part_m + i * SIDE;
@@ -459,16 +472,20 @@ void main() {
 
 #ifdef COOPERATIVE
     if (part < PARTS) {
-        uint place = part * (SIDE * SIDE / 4);
+        uint place = (TERM_PARTS > 1 ? gl_SubgroupID : part) * (SIDE * SIDE / 4);
+        uint first = TERM_PARTS > 1 ? gl_SubgroupID / PARTS * 32 + gl_SubgroupInvocationID : gl_SubgroupInvocationID;
+        uint step = TERM_PARTS > 1 ? TERM_PARTS * 32 : gl_SubgroupSize;
         [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) {
             coopMatStore(sums[i], results, place, SIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
-            subgroupBarrier();
+            together();
             uint m = tile_m + part_m + i / ACROSS * SIDE;
             uint n = tile_n + part_n + i % ACROSS * SIDE;
-            for (uint at = gl_SubgroupInvocationID; at < SIDE * SIDE / 4; at += gl_SubgroupSize) {
-                write(batch, split, m + at / (SIDE / 4), n + at % (SIDE / 4) * 4, results[place + at]);
+            for (uint at = first; at < SIDE * SIDE / 4; at += step) {
+                vec4 sum = results[part * (SIDE * SIDE / 4) + at];
+                [[unroll]] for (uint other = 1; other < TERM_PARTS; ++other) sum += results[(other * PARTS + part) * (SIDE * SIDE / 4) + at];
+                write(batch, split, m + at / (SIDE / 4), n + at % (SIDE / 4) * 4, sum);
             }
-            subgroupBarrier();
+            together();
         }
     }
     }

@@ -43,24 +43,26 @@ bool all_are_left(const uint batch) {
     return true;
 }
 
-// Adds up the parts of a tile that are all there, and hands them on. An invocation has a multiple of four groups of
-// columns: four of as many parts are on their way together.
+// Adds up the parts of a tile that are all there, and hands them on. Four parts of up to four groups of columns
+// of an invocation are on their way together.
+const uint AT_ONCE = TILE_M * TILE_N / 4 < 4 * LANES ? TILE_M * TILE_N / 4 / LANES : 4;
+
 void add_up(const uint batch, const uint tile_m, const uint tile_n) {
-    for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += 4 * LANES) {
+    for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += AT_ONCE * LANES) {
         SUM total[4];
-        [[unroll]] for (uint g = 0; g < 4; ++g) total[g] = SUM(0);
+        [[unroll]] for (uint g = 0; g < AT_ONCE; ++g) total[g] = SUM(0);
         for (uint split = 0; split < push.splits; split += 4) {
             SUM theirs[16];
             [[unroll]] for (uint j = 0; j < 4; ++j) {
                 uint part = part_of(batch, min(split + j, push.splits - 1)) + first;
-                [[unroll]] for (uint g = 0; g < 4; ++g) theirs[j * 4 + g] = parts.quads[part + g * LANES];
+                [[unroll]] for (uint g = 0; g < AT_ONCE; ++g) theirs[j * 4 + g] = parts.quads[part + g * LANES];
             }
             [[unroll]] for (uint j = 0; j < 4; ++j) {
                 if (split + j >= push.splits) continue;
-                [[unroll]] for (uint g = 0; g < 4; ++g) total[g] += theirs[j * 4 + g];
+                [[unroll]] for (uint g = 0; g < AT_ONCE; ++g) total[g] += theirs[j * 4 + g];
             }
         }
-        [[unroll]] for (uint g = 0; g < 4; ++g) {
+        [[unroll]] for (uint g = 0; g < AT_ONCE; ++g) {
             uint i = first + g * LANES;
             FINISH(batch, tile_m + i / (TILE_N / 4), tile_n + i % (TILE_N / 4) * 4, total[g]);
         }

@@ -528,7 +528,7 @@ pipelines! {
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
-        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32,
+        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32, term_parts: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
@@ -540,6 +540,7 @@ pipelines! {
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32,
         kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32, lanes: u32,
+        term_parts: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,

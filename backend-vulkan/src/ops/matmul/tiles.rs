@@ -146,6 +146,7 @@ impl Product {
                     b_aligned: alignment(pitches.b),
                     b_transposed: self.b_transposed,
                     lanes: tiling.lanes,
+                    term_parts: tiling.term_parts,
                 },
                 MatmulTiledPush, {}
             ),
@@ -159,6 +160,7 @@ impl Product {
                     dilation_y: y.dilation as u32,
                     dilation_x: x.dilation as u32,
                     lanes: tiling.lanes,
+                    term_parts: tiling.term_parts,
                 },
                 ConvolutionTiledPush, {
                     in_y: *in_y as i32,

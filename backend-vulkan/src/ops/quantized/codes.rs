@@ -7,10 +7,11 @@
 use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
 use crate::device::is_parallel;
+use crate::device::processors;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
-use crate::ops::tiling::{MOST_SPLITS, large_at_once};
+use crate::ops::tiling::MOST_SPLITS;
 use crate::tensors::Operand;
 use torchlet_shaders::functions::codes as functions;
 use torchlet_shaders::{ConvolutionCodes, ConvolutionCodesPush, Element, Module, Pipeline as _};
@@ -69,7 +70,7 @@ impl Tiles {
         let large = Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 };
         if parallel
             && m.min(n) >= 128
-            && large.count(shape) >= large_at_once(busy)
+            && large.count(shape) >= processors(busy)
             && large.fits(shared)
         {
             return Some(large);
