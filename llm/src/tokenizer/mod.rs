@@ -105,10 +105,16 @@ impl Tokenizer {
         let fail = |source| Error::Read { path: path.into(), source };
         let size = std::fs::metadata(path).map_err(fail)?.len();
         if size > MAX_BYTES {
-            let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
+            let message = format!("'{}' has {size} bytes, more than {MAX_BYTES}", path.display());
             return Err(Error::tokenizer(message));
         }
-        Tokenizer::from_bytes(&std::fs::read(path).map_err(fail)?)
+        let made = Tokenizer::from_bytes(&std::fs::read(path).map_err(fail)?);
+        made.map_err(|error| match error {
+            Error::Tokenizer { message } => {
+                Error::tokenizer(format!("'{}': {message}", path.display()))
+            }
+            other => other,
+        })
     }
 
     /// A tokenizer in memory.

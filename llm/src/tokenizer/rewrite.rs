@@ -314,7 +314,7 @@ fn refuse_prefix(is_inside: bool) -> Result<(), String> {
 }
 
 fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
-    let model = parts.get_mut("model").ok_or("it has no model")?;
+    let model = parts.get_mut("model").ok_or("it has no 'model', as a tokenizer.json has")?;
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     if model["type"] == "BPE" && !prefix.is_empty() {
         return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
