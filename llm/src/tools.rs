@@ -4,7 +4,9 @@ mod parts;
 
 use crate::error::Error;
 use parts::{Beginning, Nesting};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// A function that a model may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -387,34 +389,44 @@ impl ToolCalls {
         let mut rest = text.trim();
         let mut calls = Vec::new();
         while !rest.is_empty() {
-            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-            let value = values.next()?.ok()?;
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+            let value = values.next()?.ok()?.get();
             rest = rest.get(values.byte_offset()..)?;
             rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';');
-            match value {
-                Value::Array(values) => {
-                    for value in &values {
-                        calls.push(self.call(value)?);
+            match value.starts_with('[') {
+                true => {
+                    for value in serde_json::from_str::<Vec<&RawValue>>(value).ok()? {
+                        calls.push(self.call(value.get())?);
                     }
                 }
-                value => calls.push(self.call(&value)?),
+                false => calls.push(self.call(value)?),
             }
         }
         Some(calls)
     }
 
-    fn call(&self, value: &Value) -> Option<ToolCall> {
-        let value = if value["function"].is_object() { &value["function"] } else { value };
-        let name = value["name"].as_str().filter(|name| self.names.iter().any(|it| it == name))?;
-        let arguments = match (&value["arguments"], &value["parameters"]) {
-            (Value::Null, Value::Null) => json!({}),
-            (Value::Null, arguments) => arguments.clone(),
-            // Some write them as a text with JSON in it.
-            (Value::String(text), _) => serde_json::from_str(text).ok()?,
-            (arguments, _) => arguments.clone(),
+    /// The call that an object is. Its arguments stay what the model wrote, but for the space between values: numbers may be of any length.
+    fn call(&self, object: &str) -> Option<ToolCall> {
+        let fields =
+            |object: &'_ str| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(object);
+        let mut object = fields(object).ok()?;
+        if let Some(function) = object.get("function").filter(|it| it.get().starts_with('{')) {
+            object = fields(function.get()).ok()?;
+        }
+        let name: String = serde_json::from_str(object.get("name")?.get()).ok()?;
+        let given = |name: &str| object.get(name).map(|it| it.get()).filter(|it| *it != "null");
+        let arguments = given("arguments").or(given("parameters")).unwrap_or("{}");
+        // Some write them as a text with JSON in it.
+        let inner = match arguments.starts_with('"') {
+            true => serde_json::from_str::<String>(arguments).ok()?,
+            false => arguments.to_owned(),
         };
-        let arguments = arguments.is_object().then(|| arguments.to_string())?;
-        Some(ToolCall { id: String::new(), name: name.into(), arguments })
+        let inner = inner.trim();
+        let is_object = inner.starts_with('{') && serde_json::from_str::<&RawValue>(inner).is_ok();
+        (is_object && self.names.contains(&name)).then(|| {
+            let arguments = Nesting::within(0).pass(inner).0;
+            ToolCall { id: String::new(), name, arguments }
+        })
     }
 }
 
@@ -491,6 +503,10 @@ mod tests {
             (
                 r#"{"name": "g", "arguments": {"a": " }\" é", "b": [{}]}, "id": "1"}"#,
                 r#"[g{"a":" }\" é","b":[{}]}]"#,
+            ),
+            (
+                r#"{"name": "g", "arguments": {"a": 12345678901234567890123, "b": "\u00e9"}}"#,
+                r#"[g{"a":12345678901234567890123,"b":"\u00e9"}]"#,
             ),
             (
                 &format!("[TOOL_CALLS][{f}, {{\"arguments\": {{}}, \"name\": \"g\"}}]"),
