@@ -28,6 +28,10 @@ const MAX_LENGTH: u64 = 1000;
 /// Special tokens of a template, which are put into order.
 const MAX_TEMPLATE: usize = 4096;
 
+/// Tokens, and pairs that are joined: the largest vocabularies have 300,000 and 500,000.
+const MAX_TOKENS: usize = 1 << 20;
+const MAX_MERGES: usize = 1 << 21;
+
 /// Refuses what would keep who reads the file, or a text, busy for long.
 fn check_counts(file: &Value) -> Result<(), String> {
     let within = |what: &str, count: usize, most: usize| match count > most {
@@ -40,6 +44,12 @@ fn check_counts(file: &Value) -> Result<(), String> {
         ("post_processor", "processors"),
         ("decoder", "decoders"),
     ];
+    let model = &file["model"];
+    let count = |list: &Value| {
+        list.as_object().map_or_else(|| list.as_array().map_or(0, Vec::len), Map::len)
+    };
+    within("vocabulary", count(&model["vocab"]), MAX_TOKENS)?;
+    within("list of merges", count(&model["merges"]), MAX_MERGES)?;
     for (name, list) in parts {
         let steps = flat(&file[name], list);
         within(name, steps.len(), MAX_STEPS)?;
@@ -401,6 +411,12 @@ mod tests {
         let mut inside = pairs;
         inside["continuing_subword_prefix"] = "##".into();
         assert!(refused(&file(Value::Null, inside)).contains("##"));
+        let many = |count: usize| Value::Array(vec![Value::Null; count]);
+        for (name, count) in [("vocab", MAX_TOKENS), ("merges", MAX_MERGES)] {
+            let model = json!({"type": "Unigram", name: many(count + 1)});
+            let found = refused(&file(Value::Null, model));
+            assert!(found.contains(&format!("has {} parts", count + 1)), "{found}");
+        }
         let words = json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"});
         assert!(refused(&file(Value::Null, words)).contains("<unk>"));
         assert!(of(&json!([])).is_err() && of(&json!({})).is_err());
