@@ -79,6 +79,7 @@ agrees! {
     prefill_decode
     shards
     multimodal
+    gemma4
     uncached_with_position
     llama_wide
     llama_one_by_one
