@@ -12,11 +12,15 @@
 //! each. Logits are those of the last token, or of each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
 //! (`encoder.rs`).
 
-use crate::encoder::{Encoded, Encoders};
+mod logits;
+
+pub(crate) use logits::rows;
+
+use crate::encoder::{Encoded, Encoders, check_size};
 use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::{Failure, Model};
-use crate::sampler::argmax;
+use logits::{likeliest_of, wanted_rows};
 use std::ops::Range;
 use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
@@ -140,6 +144,7 @@ impl Stage {
         let beside = match (count, takes_tokens) {
             (3, true) => match input(2)? {
                 Some(ValueMeta::Tensor(tensor)) => {
+                    check_size(method, &tensor.info)?;
                     let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
                     let found = Sequence::of(&tensor.info, is_dynamic, false)
                         .filter(|found| tensor.info.sizes.len() == 3 && found.bound == tokens.bound)
@@ -616,85 +621,6 @@ impl Decoder {
         }
         self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))
     }
-}
-
-/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last of all.
-fn wanted_rows(rows: usize, count: usize, wanted: &Range<usize>) -> Option<Range<usize>> {
-    match rows {
-        rows if rows == count => Some(wanted.clone()),
-        1 if *wanted == (count.checked_sub(1)?..count) => Some(0..1),
-        _ => None,
-    }
-}
-
-/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each or of the last of all.
-fn likeliest_of(
-    tensor: &TensorRef<'_>,
-    count: usize,
-    wanted: &Range<usize>,
-    likeliest: &mut Vec<Option<u32>>,
-) -> Result<(), String> {
-    let vocabulary = tensor.info().sizes.last().and_then(|size| usize::try_from(*size).ok());
-    let vocabulary = vocabulary.unwrap_or(0).max(1);
-    let mut copied = Vec::new();
-    let in_place = tensor.data::<f32>().ok().and_then(|all| {
-        let range = wanted_rows(all.len() / vocabulary, count, wanted)?;
-        all.get(range.start * vocabulary..range.end * vocabulary)
-    });
-    let logits = match in_place {
-        Some(logits) => logits,
-        None => {
-            rows(tensor, count, wanted, &mut copied)?;
-            copied.as_slice()
-        }
-    };
-    likeliest.clear();
-    likeliest.extend(logits.chunks_exact(vocabulary).map(argmax));
-    Ok(())
-}
-
-/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
-pub(crate) fn rows(
-    tensor: &TensorRef<'_>,
-    count: usize,
-    wanted: &Range<usize>,
-    logits: &mut Vec<f32>,
-) -> Result<(), String> {
-    let info = tensor.info();
-    let fail = || format!("its output is {}, not logits of {count} tokens", describe(info));
-    let sizes: Vec<usize> =
-        info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-    let vocabulary = *sizes.last().ok_or_else(fail)?;
-    let mut rows = sizes[..sizes.len() - 1].iter();
-    let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
-    let wanted = wanted_rows(rows, count, wanted).ok_or_else(fail)?;
-    let (from, to) = (wanted.start * vocabulary, wanted.end * vocabulary);
-    logits.clear();
-    match info.scalar_type {
-        ScalarType::Float => {
-            logits.extend_from_slice(
-                tensor.data::<f32>().ok().and_then(|all| all.get(from..to)).ok_or_else(fail)?,
-            );
-        }
-        ScalarType::Half => {
-            let row = tensor
-                .data::<half::f16>()
-                .ok()
-                .and_then(|all| all.get(from..to))
-                .ok_or_else(fail)?;
-            logits.extend(row.iter().map(|logit| logit.to_f32()));
-        }
-        ScalarType::BFloat16 => {
-            let row = tensor
-                .data::<half::bf16>()
-                .ok()
-                .and_then(|all| all.get(from..to))
-                .ok_or_else(fail)?;
-            logits.extend(row.iter().map(|logit| logit.to_f32()));
-        }
-        _ => return Err(fail()),
-    }
-    Ok(())
 }
 
 #[cfg(test)]
