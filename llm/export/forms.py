@@ -84,6 +84,11 @@ LLAMA = {
         ["-kv", "--use_sdpa_with_kv_cache", "-X"],
         {"n_heads": 3, "n_kv_heads": 3, "partial_rotary_factor": 0.75, "use_hf_rope": True, "no_rope_layer_interval": 2},
     ),
+    # As LFM 2 is: a layer that keeps its last inputs in the place of keys, and another one with keys.
+    "llama_lfm": (
+        ["-kv", "--use_sdpa_with_kv_cache"],
+        {"n_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "use_qk_norm": True, "qk_norm_before_rope": True},
+    ),
     # Of other dimensions than `../model`, too; what follows is chosen by ExecuTorch's own runtime, which computes with codes.
     "llama_8da4w": (
         [
