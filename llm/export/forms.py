@@ -84,6 +84,11 @@ LLAMA = {
         ["-kv", "--use_sdpa_with_kv_cache", "-X"],
         {"n_heads": 3, "n_kv_heads": 3, "partial_rotary_factor": 0.75, "use_hf_rope": True, "no_rope_layer_interval": 2},
     ),
+    # As LFM 2 is: a layer that keeps its last inputs in the place of keys, and another one with keys.
+    "llama_lfm": (
+        ["-kv", "--use_sdpa_with_kv_cache"],
+        {"n_layers": 3, "layer_types": ["conv", "full_attention", "conv"], "use_qk_norm": True, "qk_norm_before_rope": True},
+    ),
     # Of other dimensions than `../model`, too; what follows is chosen by ExecuTorch's own runtime, which computes with codes.
     "llama_8da4w": (
         [
@@ -377,12 +382,72 @@ def multimodal(name: str) -> list[dict]:
     return [*cases, case]
 
 
+def gemma4(name: str) -> list[dict]:
+    """ExecuTorch's own: tokens, the position of each, and embeddings that count where a token stands for a picture or a sound; later layers look at keys
+    of earlier ones."""
+    from executorch.examples.models.gemma4.text_decoder.gemma4_config import Gemma4Config
+    from executorch.examples.models.gemma4.text_decoder.gemma4_model import Gemma4Model
+
+    width, vocabulary = SMALL["dim"], SMALL["vocab_size"]
+    config = Gemma4Config(
+        hidden_size=width,
+        num_hidden_layers=5,
+        num_attention_heads=4,
+        head_dim=8,
+        global_head_dim=16,
+        vocab_size=vocabulary,
+        intermediate_size=40,
+        query_pre_attn_scalar=8,
+        sliding_window=16,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+        hidden_size_per_layer_input=4,
+        vocab_size_per_layer_input=vocabulary,
+        num_kv_shared_layers=2,
+        audio_token_id=vocabulary - 1,
+        image_token_id=vocabulary - 2,
+        max_seq_len=CONTEXT,
+        max_context_len=CONTEXT,
+        enable_dynamic_shape=True,
+        use_custom_sdpa=False,
+    )
+
+    def made() -> Gemma4Model:
+        wrapper = Gemma4Model(config=config, dtype=torch.float32)
+        lively(wrapper.get_eager_model(), 18)
+        return wrapper
+
+    wrapper = made()
+    tokens, at, beside = wrapper.get_example_inputs_with_audio(seq_len=CHUNK)
+    method = export(
+        wrapper.get_eager_model(),
+        (tokens,),
+        kwargs={"input_pos": at, "inputs_embeds": beside},
+        dynamic_shapes=wrapper.get_dynamic_shapes(with_audio_embeds=True),
+        strict=False,
+    )
+    write(name, {"text_decoder": method}, metadata())
+
+    def eager():
+        model = made().get_eager_model()
+        return lambda tokens, at: model(
+            tokens, input_pos=at + torch.arange(tokens.shape[1]), inputs_embeds=torch.zeros(*tokens.shape, width)
+        )
+
+    cases = []
+    for prompt in PROMPTS:
+        model = eager()
+        chosen, least = greedy(model, prompt)
+        cases.append({"ids": prompt, "chosen": chosen, "least_lead": least})
+    return cases
+
+
 FORMS = {
     **{name: llama for name in LLAMA},
     "prefill_decode": prefill_decode,
     "shards": shards,
     "uncached_with_position": uncached,
     "multimodal": multimodal,
+    "gemma4": gemma4,
 }
 
 

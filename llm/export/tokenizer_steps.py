@@ -53,6 +53,9 @@ def pairs(byte_level: bool) -> Tokenizer:
     return Tokenizer(made)
 
 
+WRITTEN = ("the éA, éA", "the 漢かカーthe", "  the б 漢1a2", "   ", "б\u0378a e\u0301the", "the\t\nword \u0378\u0378 the ")
+
+
 def special(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
     return tokenizer
@@ -174,6 +177,38 @@ def made() -> dict[str, Tokenizer]:
     escaped.normalizer = normalizers.Replace(Regex(r"\<|[\>]"), "$'")
     escaped.decoder = decoders.Sequence([decoders.Fuse(), decoders.Replace(Regex(r"(w)|\<|\>"), "<$1>"), decoders.Replace("h", "$0")])
 
+    # Names of bytes before a text is cut, by what then are their letters.
+    named = all["named_bytes"] = special(pairs(True))
+    named.normalizer = normalizers.Sequence([normalizers.Replace("two", "the"), normalizers.ByteLevel(), normalizers.Replace("Ġw", "Ġ")])
+    named.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Punctuation(), pre_tokenizers.FixedLength(5)])
+    named.decoder = decoders.ByteLevel()
+    named.add_tokens([AddedToken("é\x00", normalized=True), AddedToken("éA", normalized=True), AddedToken("A▁", normalized=False)])
+    named = all["named_bytes_listed"] = Tokenizer.from_str(all["untold"].to_str())
+    named.normalizer = normalizers.ByteLevel()
+    named.pre_tokenizer = pre_tokenizers.Split("Ġ", "merged_with_next")
+    all["named_bytes_twice"] = Tokenizer.from_str(all["byte_level"].to_str())
+    all["named_bytes_twice"].normalizer = normalizers.Sequence([normalizers.ByteLevel()])
+
+    fixed = all["fixed_length"] = special(pairs(True))
+    fixed.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split(" ", "merged_with_next"), pre_tokenizers.FixedLength(3), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    fixed.decoder = decoders.ByteLevel()
+
+    scripts = all["scripts"] = special(pairs(True))
+    scripts.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    scripts.decoder = decoders.ByteLevel()
+
+    # As XLM's vocabularies of unigrams have it, and as words.
+    scripts = all["scripts_of_words"] = Tokenizer(models.WordLevel(letters("the", "word", "漢かカー", "the "), unk_token="<unk>"))
+    scripts.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.UnicodeScripts()])
+
+    # Merges of one piece beside each other, of which the first is the second in the word.
+    vocab = {piece: id for id, piece in enumerate(["<unk>", *"abcdefghijklmnopqrstuvwxyz,'<>/|", "th", "ht", "tht"])}
+    beside = models.BPE(vocab=vocab, merges=[("t", "h"), ("h", "t"), ("t", "ht"), ("th", "t")], unk_token="<unk>")
+    all["beside"] = Tokenizer(beside)
+    all["beside"].pre_tokenizer = pre_tokenizers.Whitespace()
+
     clipped = all["cut_by_pattern"] = special(pairs(False))
     clipped.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
     return all
@@ -183,7 +218,7 @@ def write_steps() -> None:
     lines = []
     for name, tokenizer in made().items():
         cases = []
-        for text in TEXTS + {"ties": ROWS, "suffixed": ("the" * 70, "word" * 70), "literal": ("word²½", "word²½ Ⅷ①", "a\u200dword", "हिन्दी the_e\u0301", " é"), "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED}.get(name, ()):
+        for text in TEXTS + {"ties": ROWS, "suffixed": ("the" * 70, "word" * 70), "literal": ("word²½", "word²½ Ⅷ①", "a\u200dword", "हिन्दी the_e\u0301", " é"), "nmt": CLEANED, "cleaned": CLEANED, "folded": CLEANED, "scripts": WRITTEN, "scripts_of_words": WRITTEN, "fixed_length": WRITTEN, "named_bytes": WRITTEN, "beside": ("thttht", "ththththt", "htthtth")}.get(name, ()):
             tokenizer.encode_special_tokens = False
             ids = tokenizer.encode(text, add_special_tokens=False).ids
             tokenizer.encode_special_tokens = True

@@ -6,16 +6,21 @@
 //! | `forward` | tokens → logits | without a cache: all tokens, each time |
 //! | `prefill`, `decode` | as `forward` | for prompts, and for one token after the other |
 //! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | for all; also `token_embeddings`, `decoder` |
+//! | `text_decoder` | tokens, position, embeddings → logits | for all: Gemma 4, whose embeddings count where a token stands for a picture or a sound |
 //!
 //! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A position is that of the first token, or one for
 //! each. Logits are those of the last token, or of each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
 //! (`encoder.rs`).
 
-use crate::encoder::{Encoded, Encoders};
+mod logits;
+
+pub(crate) use logits::rows;
+
+use crate::encoder::{Encoded, Encoders, check_size};
 use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::{Failure, Model};
-use crate::sampler::argmax;
+use logits::{likeliest_of, wanted_rows};
 use std::ops::Range;
 use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
@@ -63,6 +68,8 @@ struct Stage {
     method: String,
     tokens: Sequence,
     position: Position,
+    /// Embeddings beside the tokens, which count for none of those that are fed here: their type, and elements of each.
+    beside: Option<(ScalarType, usize)>,
     /// Whether the first output has something for each token, not for the last alone.
     gives_each: bool,
     /// Elements of the last dimension of that output.
@@ -107,7 +114,7 @@ impl Stage {
             })
         };
         let count = meta.input_count();
-        if !(1..=2).contains(&count) {
+        if !(1..=3).contains(&count) {
             return Err(fail(format!("it takes {count} inputs, not tokens and a position")));
         }
         let tokens = match input(0)? {
@@ -134,6 +141,25 @@ impl Stage {
                 return Err(fail(format!("input 1 should be a position, but is {:?}", other?)));
             }
         };
+        let beside = match (count, takes_tokens) {
+            (3, true) => match input(2)? {
+                Some(ValueMeta::Tensor(tensor)) => {
+                    check_size(method, &tensor.info)?;
+                    let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
+                    let found = Sequence::of(&tensor.info, is_dynamic, false)
+                        .filter(|found| tensor.info.sizes.len() == 3 && found.bound == tokens.bound)
+                        .and_then(|found| Some((found.scalar_type, found.width?)));
+                    let info = &tensor.info;
+                    let expected = "input 2 should be embeddings beside the tokens, but is";
+                    Some(found.ok_or_else(|| fail(format!("{expected} {}", describe(info))))?)
+                }
+                other => return Err(fail(format!("input 2 should be a tensor, but is {other:?}"))),
+            },
+            (3, false) => {
+                return Err(fail("it takes 3 inputs, not embeddings and a position".into()));
+            }
+            _ => None,
+        };
         let action = format!("read what the method '{method}' gives");
         let gives = model.gives(method).map_err(Error::model(action))?;
         let sizes: Vec<usize> = gives
@@ -146,7 +172,7 @@ impl Stage {
         let gives_each =
             tokens.is_dynamic && tokens.bound > 1 && rows.flatten() == Some(tokens.bound);
         let gives = sizes.last().copied().unwrap_or(0);
-        Ok(Stage { method: method.into(), tokens, position, gives_each, gives })
+        Ok(Stage { method: method.into(), tokens, position, beside, gives_each, gives })
     }
 
     /// The most tokens that it takes at once: none, if it takes a certain number of them and there are fewer.
@@ -197,7 +223,17 @@ impl Stage {
             Error::interface(method, format!("{count} elements cannot be an input of {sizes:?}"))
         };
         let first = ValueRef::Tensor(first.tensor(&sizes).ok_or_else(mismatch)?);
-        let inputs: Vec<_> = [Some(first), second].into_iter().flatten().collect();
+        let nothing: Vec<u8>;
+        let third = match self.beside {
+            None => None,
+            Some((scalar_type, width)) => {
+                let sizes = leading_ones(3, &[count, width]);
+                let info = TensorInfo::contiguous(scalar_type, &sizes).ok_or_else(mismatch)?;
+                nothing = vec![0; info.nbytes()];
+                Some(ValueRef::Tensor(TensorRef::new(info, &nothing).ok_or_else(mismatch)?))
+            }
+        };
+        let inputs: Vec<_> = [Some(first), second, third].into_iter().flatten().collect();
         let action = format!("run '{}' on {count} tokens from position {position} on", self.method);
         run(&self.method, &inputs).map_err(Error::model(action))
     }
@@ -381,6 +417,7 @@ impl Decoder {
         let (prefill, decode) = match (has("prefill") && has("decode"), has("forward")) {
             (true, _) => ("prefill", "decode"),
             (_, true) => ("forward", "forward"),
+            _ if has("text_decoder") => ("text_decoder", "text_decoder"),
             _ => {
                 return Err(Error::interface(
                     "forward",
@@ -584,85 +621,6 @@ impl Decoder {
         }
         self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))
     }
-}
-
-/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last of all.
-fn wanted_rows(rows: usize, count: usize, wanted: &Range<usize>) -> Option<Range<usize>> {
-    match rows {
-        rows if rows == count => Some(wanted.clone()),
-        1 if *wanted == (count.checked_sub(1)?..count) => Some(0..1),
-        _ => None,
-    }
-}
-
-/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each or of the last of all.
-fn likeliest_of(
-    tensor: &TensorRef<'_>,
-    count: usize,
-    wanted: &Range<usize>,
-    likeliest: &mut Vec<Option<u32>>,
-) -> Result<(), String> {
-    let vocabulary = tensor.info().sizes.last().and_then(|size| usize::try_from(*size).ok());
-    let vocabulary = vocabulary.unwrap_or(0).max(1);
-    let mut copied = Vec::new();
-    let in_place = tensor.data::<f32>().ok().and_then(|all| {
-        let range = wanted_rows(all.len() / vocabulary, count, wanted)?;
-        all.get(range.start * vocabulary..range.end * vocabulary)
-    });
-    let logits = match in_place {
-        Some(logits) => logits,
-        None => {
-            rows(tensor, count, wanted, &mut copied)?;
-            copied.as_slice()
-        }
-    };
-    likeliest.clear();
-    likeliest.extend(logits.chunks_exact(vocabulary).map(argmax));
-    Ok(())
-}
-
-/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
-pub(crate) fn rows(
-    tensor: &TensorRef<'_>,
-    count: usize,
-    wanted: &Range<usize>,
-    logits: &mut Vec<f32>,
-) -> Result<(), String> {
-    let info = tensor.info();
-    let fail = || format!("its output is {}, not logits of {count} tokens", describe(info));
-    let sizes: Vec<usize> =
-        info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
-    let vocabulary = *sizes.last().ok_or_else(fail)?;
-    let mut rows = sizes[..sizes.len() - 1].iter();
-    let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
-    let wanted = wanted_rows(rows, count, wanted).ok_or_else(fail)?;
-    let (from, to) = (wanted.start * vocabulary, wanted.end * vocabulary);
-    logits.clear();
-    match info.scalar_type {
-        ScalarType::Float => {
-            logits.extend_from_slice(
-                tensor.data::<f32>().ok().and_then(|all| all.get(from..to)).ok_or_else(fail)?,
-            );
-        }
-        ScalarType::Half => {
-            let row = tensor
-                .data::<half::f16>()
-                .ok()
-                .and_then(|all| all.get(from..to))
-                .ok_or_else(fail)?;
-            logits.extend(row.iter().map(|logit| logit.to_f32()));
-        }
-        ScalarType::BFloat16 => {
-            let row = tensor
-                .data::<half::bf16>()
-                .ok()
-                .and_then(|all| all.get(from..to))
-                .ok_or_else(fail)?;
-            logits.extend(row.iter().map(|logit| logit.to_f32()));
-        }
-        _ => return Err(fail()),
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,7 +1,12 @@
 //! Functions that a model may call, and its calls in what it says.
 
+mod parts;
+
 use crate::error::Error;
+use parts::{Beginning, Nesting};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// A function that a model may call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +34,10 @@ pub enum Said {
     Text(String),
     /// A call: its `id` is empty, for the caller to make one up.
     Call(ToolCall),
+    /// A call of which the arguments are still to come ([`ToolCalls::in_parts`]).
+    Begun(ToolCall),
+    /// More of the arguments of the call that began last.
+    Arguments(String),
 }
 
 fn fail<T>(message: impl Into<String>) -> Result<T, Error> {
@@ -152,6 +161,10 @@ const MARKS: [&str; 2] = ["[TOOL_CALLS]", "<|python_tag|>"];
 #[derive(Debug)]
 pub struct ToolCalls {
     names: Vec<String>,
+    /// Whether calls are told of while they come.
+    in_parts: bool,
+    /// Whether what waits is told whole all the same.
+    is_whole: bool,
     /// What was not given yet.
     waiting: String,
     state: State,
@@ -167,14 +180,41 @@ enum State {
     /// Within the marks of a call.
     Call,
     /// In what is calls to its end, if that is what it is.
+    Rest {
+        is_first: bool,
+    },
+    /// In the arguments of a call, which is in what.
+    Arguments(Nesting, Around),
+    /// Behind these.
+    Behind(Nesting, Around),
+    /// Behind a call within its marks.
+    Closing,
+}
+
+/// What a call is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Around {
+    Marks,
     Rest,
 }
+
+/// What stands between calls.
+const BETWEEN: [char; 4] = [';', ',', '[', ']'];
 
 impl ToolCalls {
     /// Calls of these functions.
     pub fn of(tools: &[Tool]) -> Self {
         let names = tools.iter().map(|tool| tool.name.clone()).collect();
-        ToolCalls { names, waiting: String::new(), state: State::Start { is_first: true } }
+        let state = State::Start { is_first: true };
+        ToolCalls { names, in_parts: false, is_whole: false, waiting: String::new(), state }
+    }
+
+    /// Tells of calls that name their function first while their arguments come: [`Said::Begun`], then [`Said::Arguments`], without the space between
+    /// values. What then turns out to be no JSON cannot be taken back.
+    #[must_use]
+    pub fn in_parts(mut self) -> Self {
+        self.in_parts = true;
+        self
     }
 
     /// Goes on with more text, and gives what is known by then.
@@ -190,14 +230,16 @@ impl ToolCalls {
         let mut said = Vec::new();
         let waiting = std::mem::take(&mut self.waiting);
         match self.state {
-            State::Start { is_first: false } => {}
+            State::Start { is_first: false } | State::Arguments(..) | State::Behind(..) => {}
+            State::Closing => self.rest(&waiting, &mut said),
+            State::Rest { is_first: false } => self.rest(&waiting, &mut said),
             State::Start { .. } | State::Text => give(&mut said, waiting),
             // A model may have ended where it should have closed the call.
             State::Call => {
                 let inside = waiting.strip_prefix(OPEN).unwrap_or_default();
                 self.calls_or_text(inside, &waiting, &mut said);
             }
-            State::Rest => {
+            State::Rest { is_first: true } => {
                 let mark = MARKS.into_iter().find(|mark| waiting.starts_with(mark));
                 let inside = waiting.get(mark.map_or(0, str::len)..).unwrap_or_default();
                 self.calls_or_text(inside, &waiting, &mut said);
@@ -215,7 +257,7 @@ impl ToolCalls {
                     return false;
                 }
                 if is_first && rest.starts_with('{') {
-                    self.state = State::Rest;
+                    self.state = State::Rest { is_first };
                     return true;
                 }
                 if OPEN.starts_with(rest) && rest.len() < OPEN.len() {
@@ -233,7 +275,10 @@ impl ToolCalls {
                 if let Some((at, mark)) = found.min() {
                     let rest = self.waiting.split_off(at);
                     give(said, std::mem::replace(&mut self.waiting, rest));
-                    self.state = if mark == OPEN { State::Call } else { State::Rest };
+                    self.state = match mark == OPEN {
+                        true => State::Call,
+                        false => State::Rest { is_first: true },
+                    };
                     return true;
                 }
                 // A mark may have begun.
@@ -243,7 +288,12 @@ impl ToolCalls {
                 false
             }
             State::Call => {
-                let Some(end) = self.waiting.find(CLOSE) else { return false };
+                let end = self.waiting.find(CLOSE);
+                if self.begin(OPEN.len(), &[], Around::Marks, said) {
+                    return true;
+                }
+                let Some(end) = end else { return false };
+                self.is_whole = false;
                 let rest = self.waiting.split_off(end + CLOSE.len());
                 let whole = std::mem::replace(&mut self.waiting, rest);
                 let inside = whole.get(OPEN.len()..end).unwrap_or_default();
@@ -251,7 +301,76 @@ impl ToolCalls {
                 self.state = if is_call { State::Start { is_first: false } } else { State::Text };
                 true
             }
-            State::Rest => false,
+            State::Rest { is_first } => {
+                let mark = MARKS.into_iter().find(|mark| self.waiting.starts_with(mark));
+                let mark = mark.filter(|_| is_first).map_or(0, str::len);
+                self.begin(mark, &BETWEEN, Around::Rest, said)
+            }
+            State::Arguments(mut nesting, around) => {
+                let waiting = std::mem::take(&mut self.waiting);
+                let (passed, rest) = nesting.pass(&waiting);
+                if !passed.is_empty() {
+                    said.push(Said::Arguments(passed));
+                }
+                self.state = match rest {
+                    // In the call itself.
+                    Some(_) => State::Behind(Nesting::within(1), around),
+                    None => State::Arguments(nesting, around),
+                };
+                self.waiting = rest.unwrap_or_default().to_owned();
+                rest.is_some()
+            }
+            State::Behind(mut nesting, around) => {
+                let waiting = std::mem::take(&mut self.waiting);
+                let rest = nesting.pass(&waiting).1;
+                self.state = match (rest, around) {
+                    (None, _) => State::Behind(nesting, around),
+                    (Some(_), Around::Marks) => State::Closing,
+                    (Some(_), Around::Rest) => State::Rest { is_first: false },
+                };
+                self.waiting = rest.unwrap_or_default().to_owned();
+                rest.is_some()
+            }
+            State::Closing => {
+                let Some(end) = self.waiting.find(CLOSE) else { return false };
+                let rest = self.waiting.split_off(end + CLOSE.len());
+                let between = std::mem::replace(&mut self.waiting, rest);
+                self.rest(between.get(..end).unwrap_or_default(), said);
+                self.state = State::Start { is_first: false };
+                true
+            }
+        }
+    }
+
+    /// Tells of a call that begins behind so many bytes of what waits, if it does and that is wanted.
+    fn begin(&mut self, at: usize, between: &[char], around: Around, said: &mut Vec<Said>) -> bool {
+        if !self.in_parts || self.is_whole {
+            return false;
+        }
+        let text = self.waiting.get(at..).unwrap_or_default();
+        match parts::beginning(text, &self.names, between) {
+            Beginning::Open => false,
+            Beginning::Other => {
+                self.is_whole = true;
+                false
+            }
+            Beginning::Call { name, arguments } => {
+                let (id, none) = (String::new(), String::new());
+                said.push(Said::Begun(ToolCall { id, name, arguments: none }));
+                self.waiting.drain(..at + arguments);
+                self.state = State::Arguments(Nesting::within(0), around);
+                true
+            }
+        }
+    }
+
+    /// Gives what is left behind a call.
+    fn rest(&self, text: &str, said: &mut Vec<Said>) {
+        let is_between = |c: char| c.is_whitespace() || c == ';' || c == ',';
+        let text = text.trim_start_matches(is_between);
+        let inside = text.trim_end_matches(|c: char| c.is_whitespace() || c == ']');
+        if !inside.is_empty() {
+            self.calls_or_text(inside, text, said);
         }
     }
 
@@ -270,34 +389,44 @@ impl ToolCalls {
         let mut rest = text.trim();
         let mut calls = Vec::new();
         while !rest.is_empty() {
-            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-            let value = values.next()?.ok()?;
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<&RawValue>();
+            let value = values.next()?.ok()?.get();
             rest = rest.get(values.byte_offset()..)?;
             rest = rest.trim_start_matches(|c: char| c.is_whitespace() || c == ';');
-            match value {
-                Value::Array(values) => {
-                    for value in &values {
-                        calls.push(self.call(value)?);
+            match value.starts_with('[') {
+                true => {
+                    for value in serde_json::from_str::<Vec<&RawValue>>(value).ok()? {
+                        calls.push(self.call(value.get())?);
                     }
                 }
-                value => calls.push(self.call(&value)?),
+                false => calls.push(self.call(value)?),
             }
         }
         Some(calls)
     }
 
-    fn call(&self, value: &Value) -> Option<ToolCall> {
-        let value = if value["function"].is_object() { &value["function"] } else { value };
-        let name = value["name"].as_str().filter(|name| self.names.iter().any(|it| it == name))?;
-        let arguments = match (&value["arguments"], &value["parameters"]) {
-            (Value::Null, Value::Null) => json!({}),
-            (Value::Null, arguments) => arguments.clone(),
-            // Some write them as a text with JSON in it.
-            (Value::String(text), _) => serde_json::from_str(text).ok()?,
-            (arguments, _) => arguments.clone(),
+    /// The call that an object is. Its arguments stay what the model wrote, but for the space between values: numbers may be of any length.
+    fn call(&self, object: &str) -> Option<ToolCall> {
+        let fields =
+            |object: &'_ str| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(object);
+        let mut object = fields(object).ok()?;
+        if let Some(function) = object.get("function").filter(|it| it.get().starts_with('{')) {
+            object = fields(function.get()).ok()?;
+        }
+        let name: String = serde_json::from_str(object.get("name")?.get()).ok()?;
+        let given = |name: &str| object.get(name).map(|it| it.get()).filter(|it| *it != "null");
+        let arguments = given("arguments").or(given("parameters")).unwrap_or("{}");
+        // Some write them as a text with JSON in it.
+        let inner = match arguments.starts_with('"') {
+            true => serde_json::from_str::<String>(arguments).ok()?,
+            false => arguments.to_owned(),
         };
-        let arguments = arguments.is_object().then(|| arguments.to_string())?;
-        Some(ToolCall { id: String::new(), name: name.into(), arguments })
+        let inner = inner.trim();
+        let is_object = inner.starts_with('{') && serde_json::from_str::<&RawValue>(inner).is_ok();
+        (is_object && self.names.contains(&name)).then(|| {
+            let arguments = Nesting::within(0).pass(inner).0;
+            ToolCall { id: String::new(), name, arguments }
+        })
     }
 }
 
@@ -326,22 +455,27 @@ mod tests {
     fn heard(text: &str) -> String {
         let shown = |said: Vec<Said>| {
             let one = |said: &Said| match said {
-                Said::Text(text) => text.clone(),
+                Said::Text(text) | Said::Arguments(text) => text.clone(),
                 Said::Call(call) => format!("[{}{}]", call.name, call.arguments),
+                Said::Begun(call) => format!("[{}", call.name),
             };
             said.iter().map(one).collect::<String>()
         };
-        let all = |size: usize| {
-            let mut calls = ToolCalls::of(&tools());
+        let all = |size: usize, in_parts: bool| {
+            let calls = ToolCalls::of(&tools());
+            let mut calls = if in_parts { calls.in_parts() } else { calls };
             let characters: Vec<char> = text.chars().collect();
             let pieces = characters.chunks(size).map(|piece| piece.iter().collect::<String>());
             let mut heard: String = pieces.map(|piece| shown(calls.push(&piece))).collect();
             heard += &shown(calls.finish());
             heard
         };
-        let whole = all(10_000);
-        for size in [1, 2, 3, 7] {
-            assert_eq!(all(size), whole, "in pieces of {size}");
+        let whole = all(10_000, false);
+        for size in [1, 2, 3, 7, 10_000] {
+            assert_eq!(all(size, false), whole, "in pieces of {size}");
+            // Nothing tells where arguments in parts end.
+            let joined = all(size, true).replace(']', "");
+            assert_eq!(joined, whole.replace(']', ""), "in parts, in pieces of {size}");
         }
         whole
     }
@@ -366,6 +500,22 @@ mod tests {
             (&format!("[TOOL_CALLS][{f}, {f}]"), r#"[f{"x":1}][f{"x":1}]"#),
             (r#"{"name": "f", "arguments": "{\"x\": 2}"}"#, r#"[f{"x":2}]"#),
             (r#"{"type": "function", "function": {"name": "g", "parameters": {}}}"#, "[g{}]"),
+            (
+                r#"{"name": "g", "arguments": {"a": " }\" é", "b": [{}]}, "id": "1"}"#,
+                r#"[g{"a":" }\" é","b":[{}]}]"#,
+            ),
+            (
+                r#"{"name": "g", "arguments": {"a": 12345678901234567890123, "b": "\u00e9"}}"#,
+                r#"[g{"a":12345678901234567890123,"b":"\u00e9"}]"#,
+            ),
+            (
+                &format!("[TOOL_CALLS][{f}, {{\"arguments\": {{}}, \"name\": \"g\"}}]"),
+                r#"[f{"x":1}][g{}]"#,
+            ),
+            (
+                &format!("<tool_call>{f} {{\"name\": \"g\"}}</tool_call> <tool_call>{f}"),
+                r#"[f{"x":1}][g{}][f{"x":1}]"#,
+            ),
         ] {
             assert_eq!(heard(text), expected, "{text}");
         }
@@ -389,6 +539,43 @@ mod tests {
         ] {
             assert_eq!(heard(text), text);
         }
+    }
+
+    #[test]
+    fn arguments_come_as_they_are_said() {
+        let mut calls = ToolCalls::of(&tools()).in_parts();
+        let mut said = Vec::new();
+        for piece in [
+            "So: <tool",
+            "_call>\n{\"name\": \"f\", ",
+            "\"arguments\": ",
+            "{\"x\"",
+            ": ",
+            "[1,",
+            " 2]",
+            "}",
+            "}\n</tool_call>",
+        ] {
+            said.push(calls.push(piece));
+        }
+        let none = Vec::new;
+        let begun = ToolCall { id: String::new(), name: "f".into(), arguments: String::new() };
+        let part = |text: &str| Said::Arguments(text.into());
+        assert_eq!(
+            said,
+            [
+                vec![Said::Text("So: ".into())],
+                none(),
+                none(),
+                vec![Said::Begun(begun), part("{\"x\"")],
+                vec![part(":")],
+                vec![part("[1,")],
+                vec![part("2]")],
+                vec![part("}")],
+                none(),
+            ]
+        );
+        assert!(calls.finish().is_empty());
     }
 
     #[test]

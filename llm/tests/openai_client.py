@@ -125,9 +125,16 @@ def functions(client: openai.OpenAI, options: dict) -> None:
         chunks = list(client.chat.completions.create(**asked, stream=True))
         deltas = [delta for chunk in chunks for delta in chunk.choices[0].delta.tool_calls or []]
         assert chunks[-1].choices[0].finish_reason == "tool_calls"
-        assert [(delta.index, delta.function.name, delta.function.arguments) for delta in deltas] == [
-            (0, call.function.name, call.function.arguments)
-        ], deltas
+        # The name first, then the arguments as they come.
+        assert [(delta.index, delta.function.name) for delta in deltas] == [(0, call.function.name)] + [(0, None)] * (len(deltas) - 1), deltas
+        assert deltas[0].id and deltas[0].type == "function" and not any(delta.id for delta in deltas[1:])
+        assert "".join(delta.function.arguments for delta in deltas) == call.function.arguments, deltas
+        assert len(deltas) > 2 or call.function.name == "bake", deltas
+        with client.chat.completions.stream(**asked) as events:
+            for event in events:
+                pass
+            (told,) = events.get_final_completion().choices[0].message.tool_calls
+        assert (told.function.name, told.function.arguments) == (call.function.name, call.function.arguments)
         assert not any(chunk.choices[0].delta.content for chunk in chunks), chunks
     told = [*QUESTION, whole.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "500"}]
     answer = client.chat.completions.create(**(options | {"messages": told, "tools": TOOLS, "max_tokens": 10})).choices[0]

@@ -79,6 +79,7 @@ agrees! {
     prefill_decode
     shards
     multimodal
+    gemma4
     uncached_with_position
     llama_wide
     llama_one_by_one
@@ -88,6 +89,7 @@ agrees! {
     llama_sliding_window
     llama_qwen
     llama_gemma
+    llama_lfm
 }
 
 /// Programs with parts for XNNPACK, which are compiled; of quantized ones, ExecuTorch's runtime is the reference.
@@ -287,4 +289,23 @@ fn pictures_and_sounds_are_parts_of_a_prompt() {
         .generate_from(&[Input::Image(picture.as_tensor_ref())], &config(1), |_| ())
         .unwrap_err();
     assert!(refused.to_string().contains("vision_encoder"), "{refused}");
+}
+
+/// What a recurrence keeps has no place for each position: where a text parts from what was fed, all of it is fed again.
+#[test]
+fn recurrences_are_not_taken_back() {
+    for processor in PROCESSORS {
+        let mut runner = runner_with("llama_lfm", processor, &Overrides::default());
+        for case in expected("llama_lfm") {
+            let (prompt, chosen) = (ids(&case["ids"]), ids(&case["chosen"]));
+            runner.reset().unwrap();
+            let found = runner.generate_tokens(&prompt, &config(chosen.len()), |_| ()).unwrap();
+            assert_eq!(found.tokens, chosen, "{processor:?}");
+            let (again, rest) = chosen.split_at(3);
+            let again = [&prompt[..], again].concat();
+            assert_eq!(runner.keep_common(&again).unwrap(), 0, "{processor:?}");
+            let found = runner.generate_tokens(&again, &config(rest.len()), |_| ()).unwrap();
+            assert_eq!(found.tokens, rest, "{processor:?}, again");
+        }
+    }
 }

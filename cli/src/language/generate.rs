@@ -7,12 +7,18 @@ use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
 use torchlet::llm::{Finish, Generation, GenerationConfig, Input};
 
+const NO_PROMPT: &str = "there is no prompt: give one with --prompt, or on standard input";
+
 /// Generates text behind a prompt, and shows it as it comes.
 pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let prompt = match &arguments.prompt {
         Some(prompt) => prompt.clone(),
         None => read_prompt()?,
     };
+    let is_text = arguments.image.is_empty() && arguments.audio.is_empty();
+    if is_text && prompt.is_empty() {
+        return Err(Failure::new(NO_PROMPT));
+    }
     if arguments.image.is_empty() && arguments.tiling.tiling().is_some() {
         return Err(Failure::new(
             "--tiling is for pictures, and there is none: give one with --image",
@@ -46,7 +52,6 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             stop.stop();
         }
     };
-    let is_text = arguments.image.is_empty() && arguments.audio.is_empty();
     let generation = if is_text {
         runner.generate(&prompt, &config, on_text)?
     } else {
@@ -83,9 +88,7 @@ pub(super) fn show_misfit(generation: &Generation, limit: usize) {
 
 fn read_prompt() -> Result<String, Failure> {
     if std::io::stdin().is_terminal() {
-        return Err(Failure::new(
-            "there is no prompt: give one with --prompt, or on standard input",
-        ));
+        return Err(Failure::new(NO_PROMPT));
     }
     let mut prompt = String::new();
     std::io::stdin()

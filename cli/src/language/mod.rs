@@ -71,12 +71,15 @@ fn tokenizer_file(options: &LanguageOptions) -> Option<PathBuf> {
 }
 
 fn needed_tokenizer_file(options: &LanguageOptions) -> Result<PathBuf, Failure> {
-    tokenizer_file(options).ok_or_else(|| {
-        let names = TOKENIZERS.join(", ");
-        Failure::new(format!(
-            "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"
-        ))
-    })
+    if let Some(file) = tokenizer_file(options) {
+        return Ok(file);
+    }
+    // What is no program needs none.
+    model::builder(&options.model_options)?.load(&options.model)?;
+    let names = TOKENIZERS.join(", ");
+    Err(Failure::new(format!(
+        "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"
+    )))
 }
 
 /// Opens a program and its tokenizer.

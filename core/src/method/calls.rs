@@ -71,8 +71,47 @@ impl<'m> Prepared<'m> {
                 mark_value(values, output, false, &mut looks);
             }
         }
+        if has(Uses::DELEGATES) {
+            mark_replaced(values, instructions, &mut looks);
+        }
         *steps = steps.saturating_add((most - looks) as u64);
         Ok(())
+    }
+}
+
+/// Marks planned tensors as state that a delegate is the first to be given, and a kernel writes behind it. Nobody says what of its arguments a delegate
+/// reads, but results are not written twice: such a tensor is read by it, and replaced for the next run.
+fn mark_replaced(values: &mut Values<'_>, instructions: &[Instruction<'_>], looks: &mut usize) {
+    for (at, instruction) in instructions.iter().enumerate() {
+        let Instruction::Delegate { args, .. } = instruction else { continue };
+        let (before, behind) = (instructions.get(..at), instructions.get(at + 1..));
+        let (Some(before), Some(behind)) = (before, behind) else { return };
+        for entry in args.iter() {
+            let index = list_index(*entry);
+            let known = flag::INTERFACE | flag::FLOATING | flag::STATE;
+            if place(values, index).is_none() || values.has(index, known) {
+                continue;
+            }
+            if *looks == 0 {
+                return;
+            }
+            let mut is_given = |instruction: &Instruction<'_>, outs_alone: bool| {
+                let (args, roles) = match instruction {
+                    Instruction::Kernel(call) => (call.args, Roles::Params(call.kernel.params)),
+                    Instruction::Delegate { args, .. } if !outs_alone => (*args, Roles::From(0)),
+                    _ => return false,
+                };
+                *looks = looks.saturating_sub(args.len());
+                let is_one = |(arg, entry): (usize, &[u8; 4])| {
+                    list_index(*entry) == index && (!outs_alone || roles.is_out(arg))
+                };
+                *looks > 0 && args.iter().enumerate().any(is_one)
+            };
+            let is_first = !before.iter().any(|earlier| is_given(earlier, false));
+            if is_first && behind.iter().any(|later| is_given(later, true)) {
+                values.mark(index, flag::STATE);
+            }
+        }
     }
 }
 

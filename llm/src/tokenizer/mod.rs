@@ -4,12 +4,14 @@
 //! (`llama2c.rs`). Files are hostile: how large they may be is bounded, and should the crate panic at one, that is an error here.
 
 mod added;
+mod bytes;
 mod charsmap;
 mod growth;
 mod llama2c;
 mod pairs;
 mod pipeline;
 mod rewrite;
+mod scripts;
 mod stream;
 mod unigram;
 
@@ -26,13 +28,14 @@ use kitoken::{
 };
 use llama2c::Llama2c;
 use pipeline::Pipeline;
+use rewrite::Bytes;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use unigram::{Kind, Unigrams};
 
 /// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
-const MAX_BYTES: u64 = 256 << 20;
+const MAX_BYTES: u64 = 128 << 20;
 /// What replaces parts of texts may make a text this many times as long. That of files in use is tens at most, as it is counted here.
 const MAX_GROWTH: usize = 4096;
 /// The longest text, once parts of it have been replaced.
@@ -102,10 +105,16 @@ impl Tokenizer {
         let fail = |source| Error::Read { path: path.into(), source };
         let size = std::fs::metadata(path).map_err(fail)?.len();
         if size > MAX_BYTES {
-            let message = format!("{} has {size} bytes, more than {MAX_BYTES}", path.display());
+            let message = format!("'{}' has {size} bytes, more than {MAX_BYTES}", path.display());
             return Err(Error::tokenizer(message));
         }
-        Tokenizer::from_bytes(&std::fs::read(path).map_err(fail)?)
+        let made = Tokenizer::from_bytes(&std::fs::read(path).map_err(fail)?);
+        made.map_err(|error| match error {
+            Error::Tokenizer { message } => {
+                Error::tokenizer(format!("'{}': {message}", path.display()))
+            }
+            other => other,
+        })
     }
 
     /// A tokenizer in memory.
@@ -160,7 +169,7 @@ impl Tokenizer {
             of_map = charsmap::check(map).map_err(Error::tokenizer)?.max(of_map);
         }
         // Others are looked through for added tokens when they were normalised.
-        let (mut before, mut scores) = (usize::MAX, Vec::new());
+        let (mut before, mut bytes_of, mut scores) = (usize::MAX, Bytes::default(), Vec::new());
         let kind = match format {
             TokenizerFormat::SentencePiece => Kind::of(bytes).map_err(Error::tokenizer)?,
             _ => Kind::Pairs,
@@ -171,6 +180,7 @@ impl Tokenizer {
                 let rewritten = rewrite::of(&mut file)
                     .map_err(|error| Error::tokenizer(format!("{format:?}: {error}")))?;
                 (before, scores) = (rewritten.normalization, rewritten.scores);
+                bytes_of = rewritten.bytes;
                 convert_tokenizers(rewritten.text)
             }
             TokenizerFormat::SentencePiece => match kind {
@@ -235,7 +245,9 @@ impl Tokenizer {
                 definition.config.split.clear();
             }
         }
-        let (growth, behind) = growth::of(&definition, of_map);
+        let (mut growth, behind) = growth::of(&definition, of_map);
+        // A name of a byte has two bytes at most.
+        bytes_of.steps.iter().for_each(|_| growth = growth.saturating_mul(2));
         let longest = definition.model.vocab().iter().map(|token| token.bytes.len()).max();
         let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
         if growth.max(behind) > MAX_GROWTH || is_long {
@@ -261,7 +273,8 @@ impl Tokenizer {
             }
             _ => Vec::new(),
         };
-        let pipeline = Pipeline::new(definition, before, map, (unigrams, &byte_tokens), &file)
+        let steps = (before, bytes_of);
+        let pipeline = Pipeline::new(definition, steps, map, (unigrams, &byte_tokens), &file)
             .map_err(|error| fail(&error))?;
         Ok(Tokenizer {
             format,

@@ -4,6 +4,7 @@
 //! nothing of it is missing, that is the same. Where it is not, as when merges were taken out, or what ends a word is marked (it forgets the mark in
 //! words of more than 192 parts), the list is followed here.
 
+use super::bytes;
 use super::unigram::{all_bytes, byte, byte_tokens};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -55,8 +56,9 @@ impl Pairs {
         let number = |id: &Value| u32::try_from(id.as_u64()?).ok().filter(|id| *id != NONE);
         let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
         let pieces: HashMap<String, u32> = pieces.collect();
-        // Whether each merge is of what others before it made, and those that make the same piece lie side by side.
-        let (mut is_ordered, mut last) = (true, None);
+        // Whether each merge is of what others before it made, and those that make the same piece lie side by side, none of them ending as one before it
+        // begins: of "aba", "a ba" may come before "ab a", whichever is the first in a word.
+        let (mut is_ordered, mut last, mut begins) = (true, None, HashSet::new());
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
@@ -72,14 +74,17 @@ impl Pairs {
             let is_there = |name: &str, token: u32| is_one(name) || made.contains(&token);
             is_ordered &= is_there(left, pair.0) && is_there(right, pair.1);
             is_ordered &= made.insert(joined) || last == Some(joined);
-            last = Some(joined);
+            if last.replace(joined) != Some(joined) {
+                begins.clear();
+            }
+            is_ordered &= !begins.contains(&pair.1);
+            begins.insert(pair.0);
             merges.insert(pair, (rank, joined));
         }
-        let of_bytes = |steps: &Value| steps.to_string().contains("\"ByteLevel\"");
         let unknown = model["unk_token"].as_str().and_then(|name| pieces.get(name).copied());
         let pairs = Pairs {
             merges,
-            are_of_bytes: of_bytes(&file["pre_tokenizer"]) || of_bytes(&file["normalizer"]),
+            are_of_bytes: file["pre_tokenizer"].to_string().contains("\"ByteLevel\""),
             suffix: suffix.into(),
             are_words_whole: model["ignore_merges"] == true,
             bytes: all_bytes(&byte_tokens(&[], file)),
@@ -112,7 +117,7 @@ impl Pairs {
         let named: String;
         let word = match self.are_of_bytes {
             true => {
-                named = word.bytes().map(name_of_byte).collect();
+                named = bytes::named(word);
                 &named
             }
             false => word,
@@ -213,16 +218,6 @@ fn halves(pair: &Value) -> Option<(&str, &str)> {
     }
 }
 
-/// The character that stands for a byte in vocabularies of bytes: itself, where it is visible, else one behind the first 256.
-fn name_of_byte(byte: u8) -> char {
-    let is_visible = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-    if is_visible(byte) {
-        return char::from(byte);
-    }
-    let before = (0..byte).filter(|other| !is_visible(*other)).count() as u32;
-    char::from_u32(256 + before).unwrap_or(char::REPLACEMENT_CHARACTER)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,17 +251,19 @@ mod tests {
         let mut tokens = Vec::new();
         pairs.encode("abc", &mut tokens);
         assert_eq!(tokens, [0, 4]);
+        // Two that make the same, of which the earlier is the second in the word.
+        let mut other = file(json!(["a b", "b a", "a ba", "ab a"]));
+        other["model"]["vocab"] = json!({"a": 0, "b": 1, "ab": 2, "ba": 3, "aba": 4});
+        let pairs = Pairs::of_json(&other).unwrap().unwrap();
+        let mut tokens = Vec::new();
+        pairs.encode("abaaba", &mut tokens);
+        assert_eq!(tokens, [4, 4]);
+        other["model"]["merges"] = json!(["a b", "b a", "ab a", "a ba"]);
+        assert!(Pairs::of_json(&other).unwrap().is_none());
         // Two that make the same, and what lies between them.
         let apart = json!(["a b", "ab c", "b c", "a bc"]);
         assert!(Pairs::of_json(&file(apart)).unwrap().is_some());
         assert!(Pairs::of_json(&file(json!(["a d"]))).unwrap_err().contains("\"ad\""));
         assert!(Pairs::of_json(&file(json!([["a"]]))).is_err());
-    }
-
-    #[test]
-    fn bytes_have_names() {
-        let names: HashSet<char> = (0..=255).map(name_of_byte).collect();
-        assert_eq!(names.len(), 256);
-        assert_eq!(b" \n\0A\x7f\xad\xff".map(name_of_byte), ['Ġ', 'Ċ', 'Ā', 'A', 'ġ', 'Ń', 'ÿ']);
     }
 }

@@ -1,8 +1,10 @@
 //! Texts through all steps of a tokenizer: added tokens, normalisation, and what `kitoken` makes of the parts.
 
 use super::added::{AddedTokens, Part};
+use super::bytes;
 use super::charsmap::CharacterMap;
 use super::pairs::Pairs;
+use super::rewrite::Bytes;
 use super::unigram::Unigrams;
 use kitoken::{
     Definition, EncodeError, Kitoken, Model, Normalization, SpecialToken, SpecialTokenKind,
@@ -25,6 +27,8 @@ pub(super) struct Pipeline {
     pairs: Option<Pairs>,
     /// How tokens are called, where the file does not say how they become text: then their names are put beside each other.
     names: BTreeMap<u32, String>,
+    /// Whether these are names of bytes, which are put together.
+    are_of_bytes: bool,
     /// Tokens without text.
     silent: BTreeSet<u32>,
     /// Tokens of which another has the same byte.
@@ -34,6 +38,8 @@ pub(super) struct Pipeline {
 /// A change of a text before it is cut.
 pub(super) enum Step {
     Map(CharacterMap),
+    /// Bytes take their names.
+    Bytes,
     Other(Normalization),
 }
 
@@ -41,6 +47,7 @@ impl Step {
     fn change(&self, text: &mut Cow<'_, str>, is_start: bool, is_end: bool) {
         match self {
             Step::Map(map) => *text = map.replace(text).into(),
+            Step::Bytes => *text = bytes::named(text).into(),
             Step::Other(step) => {
                 step.normalize(text, usize::from(!is_start)..if is_end { usize::MAX } else { 1 });
             }
@@ -61,11 +68,11 @@ fn changed<'t>(steps: &[Step], text: &'t str, is_start: bool, is_end: bool) -> C
 }
 
 impl Pipeline {
-    /// From a definition, the steps in it that come before added tokens are looked for again, the map of characters of a SentencePiece model, what unigrams
+    /// From a definition, how many steps in it come before added tokens are looked for again and in front of which of them bytes take their names, the map of characters of a SentencePiece model, what unigrams
     /// are looked up in, and the file where that is a `tokenizer.json`.
     pub(super) fn new(
         mut definition: Definition,
-        before: usize,
+        (before, of_bytes): (usize, Bytes),
         map: Option<CharacterMap>,
         (unigrams, byte_tokens): (Option<Unigrams>, &[(u8, u32)]),
         file: &serde_json::Value,
@@ -81,7 +88,12 @@ impl Pipeline {
                 }
             })
             .collect();
-        let behind = steps.split_off(before.min(steps.len()));
+        let mut before = before.min(steps.len());
+        for at in of_bytes.steps.iter().rev() {
+            steps.insert(*at.min(&steps.len()), Step::Bytes);
+            before += 1;
+        }
+        let behind = steps.split_off(before);
         // Names of other formats are what is found in normalised texts.
         let normalize = |name: &str| match file.is_null() {
             true => name.to_owned(),
@@ -110,9 +122,19 @@ impl Pipeline {
         let bytes = same_bytes(&definition.model, byte_tokens);
         complete_scores(&mut definition.model, file);
         let model = Kitoken::from_definition(definition).map_err(|error| error.to_string())?;
-        let (names, pairs) = (names(file), Pairs::of_json(file)?);
-        let steps = (steps, behind);
-        Ok(Pipeline { model, added, steps, unigrams, pairs, names, silent, bytes })
+        let mut names = names(file);
+        let are_of_bytes = of_bytes.are_names;
+        if are_of_bytes {
+            // Added tokens that are looked for in normalised texts are called as they are there.
+            let list = file["added_tokens"].as_array().into_iter().flatten();
+            let normalized = list.filter(|token| token["normalized"] == true);
+            for id in normalized.filter_map(|token| u32::try_from(token["id"].as_u64()?).ok()) {
+                let Some(name) = names.get_mut(&id) else { continue };
+                *name = changed(&steps, name, true, true).into_owned();
+            }
+        }
+        let (pairs, steps) = (Pairs::of_json(file)?, (steps, behind));
+        Ok(Pipeline { model, added, steps, unigrams, pairs, names, are_of_bytes, silent, bytes })
     }
 
     pub(super) fn encode(&self, text: &str, specials: bool) -> Result<Vec<u32>, EncodeError> {
@@ -163,7 +185,10 @@ impl Pipeline {
         if !self.names.is_empty() {
             let names: Option<Vec<&str>> =
                 tokens.map(|token| self.names.get(token).map(String::as_str)).collect();
-            return Some(names?.join(" ").into_bytes());
+            return Some(match self.are_of_bytes {
+                true => names?.into_iter().flat_map(bytes::of_name).collect(),
+                false => names?.join(" ").into_bytes(),
+            });
         }
         let tokens = tokens.map(|token| *self.bytes.get(token).unwrap_or(token));
         self.model.decode(tokens.collect::<Vec<u32>>(), false).ok()

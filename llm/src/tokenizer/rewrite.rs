@@ -1,6 +1,7 @@
 //! A `tokenizer.json` in the words of `kitoken` 0.11, which knows some parts of it by other names, takes others for something else, and does not
 //! have all: what would give other tokens is refused here.
 
+use super::scripts;
 use kitoken::Definition;
 use kitoken::convert::convert_tokenizers;
 use serde_json::{Map, Value, json};
@@ -22,8 +23,14 @@ const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
 /// Steps of each part: those of models have ten at most, and each goes through the whole of a text.
 const MAX_STEPS: usize = 100;
+/// Characters of the parts that `FixedLength` cuts: an expression takes memory for each.
+const MAX_LENGTH: u64 = 1000;
 /// Special tokens of a template, which are put into order.
 const MAX_TEMPLATE: usize = 4096;
+
+/// Tokens, and pairs that are joined: the largest vocabularies have 300,000 and 500,000.
+const MAX_TOKENS: usize = 1 << 20;
+const MAX_MERGES: usize = 1 << 21;
 
 /// Refuses what would keep who reads the file, or a text, busy for long.
 fn check_counts(file: &Value) -> Result<(), String> {
@@ -37,6 +44,12 @@ fn check_counts(file: &Value) -> Result<(), String> {
         ("post_processor", "processors"),
         ("decoder", "decoders"),
     ];
+    let model = &file["model"];
+    let count = |list: &Value| {
+        list.as_object().map_or_else(|| list.as_array().map_or(0, Vec::len), Map::len)
+    };
+    within("vocabulary", count(&model["vocab"]), MAX_TOKENS)?;
+    within("list of merges", count(&model["merges"]), MAX_MERGES)?;
     for (name, list) in parts {
         let steps = flat(&file[name], list);
         within(name, steps.len(), MAX_STEPS)?;
@@ -52,12 +65,22 @@ fn check_counts(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// What is done with bytes outside of that definition.
+#[derive(Debug, Default)]
+pub(super) struct Bytes {
+    /// In front of which steps of the normaliser they take their names.
+    pub(super) steps: Vec<usize>,
+    /// Whether tokens become text by these names.
+    pub(super) are_names: bool,
+}
+
 /// A file in those words.
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) text: String,
     /// How many steps of the definition that it makes are of its normaliser.
     pub(super) normalization: usize,
+    pub(super) bytes: Bytes,
     /// The scores of unigrams, which the text has the ranks of.
     pub(super) scores: Vec<f32>,
 }
@@ -66,8 +89,15 @@ pub(super) struct Rewritten {
 pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     check_counts(file)?;
     let mut normalizer = Vec::new();
+    let mut bytes = Bytes::default();
     for step in flat(&file["normalizer"], "normalizers") {
-        normalize(step, &mut normalizer);
+        match is_byte_level(step) {
+            true => {
+                let before = small(&sequence("normalizers", normalizer.clone()))?;
+                bytes.steps.push(before.config.normalization.len());
+            }
+            false => normalize(step, &mut normalizer),
+        }
     }
     let small = small(&sequence("normalizers", normalizer.clone()))?;
     let normalization = small.config.normalization.len();
@@ -80,7 +110,20 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     // In the place of texts, a content is what it is.
     let is_expression = |step: &&mut Value| step["pattern"]["Regex"].is_string();
     decoders.iter_mut().filter(is_expression).for_each(take_as_it_is);
+    let mut processors: Vec<Value> =
+        flat(&file["post_processor"], "processors").into_iter().cloned().collect();
+    if !names_bytes(&splits) {
+        // `kitoken` knows these names from that step alone. Behind a text, the step moves offsets, and no token.
+        if decoders.iter().any(is_byte_level) && decoders.len() > 1 {
+            return Err("its decoder has more steps than that of bytes".into());
+        }
+        bytes.are_names =
+            decoders.iter().any(is_byte_level) || decoders.is_empty() && !bytes.steps.is_empty();
+        decoders.retain(|step| !is_byte_level(step));
+        processors.retain(|step| !is_byte_level(step));
+    }
     let parts = file.as_object_mut().ok_or("it is no object")?;
+    parts.insert("post_processor".into(), sequence("processors", processors));
     parts.insert("normalizer".into(), sequence("normalizers", normalizer));
     parts.insert("pre_tokenizer".into(), sequence("pretokenizers", splits));
     parts.insert("decoder".into(), sequence("decoders", decoders));
@@ -92,7 +135,7 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     if let (false, Some(pieces)) = (scores.is_empty(), file["model"]["vocab"].as_array_mut()) {
         pieces.iter_mut().zip(&scores).for_each(|(piece, score)| piece[1] = json!(score));
     }
-    Ok(Rewritten { text, normalization, scores })
+    Ok(Rewritten { text, normalization, bytes, scores })
 }
 
 /// Puts the ranks of unigrams in the place of their scores, which it gives: none where they are no such list. Where some crate of a program asks
@@ -138,6 +181,15 @@ fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
         }
     }
     steps
+}
+
+fn is_byte_level(step: &Value) -> bool {
+    step["type"] == "ByteLevel"
+}
+
+/// Whether one of the steps that cut texts puts names of bytes in the place of these.
+fn names_bytes(splits: &[Value]) -> bool {
+    splits.iter().any(is_byte_level)
 }
 
 fn normalize(step: &Value, steps: &mut Vec<Value>) {
@@ -219,8 +271,27 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
             return Ok(());
         }
+        name @ ("FixedLength" | "UnicodeScripts") if names_bytes(steps) => {
+            return Err(format!("{name} cuts names of bytes"));
+        }
+        "FixedLength" => {
+            let length = if step["length"].is_null() { Some(5) } else { step["length"].as_u64() };
+            let length = length.filter(|length| (1..=MAX_LENGTH).contains(length));
+            let length = length.ok_or_else(|| {
+                format!("FixedLength is {}, not from 1 to {MAX_LENGTH}", step["length"])
+            })?;
+            step = pattern(&format!("(?s:.){{1,{length}}}"), "Isolated");
+        }
+        // Parts of one script stay what they are.
+        "UnicodeScripts"
+            if steps.iter().any(|step| step["pattern"]["Regex"] == scripts::expression()) =>
+        {
+            return Ok(());
+        }
         "UnicodeScripts" => {
-            return Err("it cuts texts where their script changes (UnicodeScripts)".into());
+            // What is found stays.
+            step = pattern(&scripts::expression(), "Removed");
+            step["invert"] = true.into();
         }
         "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
         "Metaspace" if !is_first && prefixes(&step) => {
@@ -253,7 +324,7 @@ fn refuse_prefix(is_inside: bool) -> Result<(), String> {
 }
 
 fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
-    let model = parts.get_mut("model").ok_or("it has no model")?;
+    let model = parts.get_mut("model").ok_or("it has no 'model', as a tokenizer.json has")?;
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     if model["type"] == "BPE" && !prefix.is_empty() {
         return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
@@ -323,17 +394,29 @@ mod tests {
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
         let inside = file(cut(&[digits.clone(), bytes.clone()]), pairs.clone());
         assert!(refused(&inside).contains("in front of each part"));
-        assert!(of(&file(cut(&[bytes, digits.clone()]), pairs.clone())).is_ok());
+        assert!(of(&file(cut(&[bytes.clone(), digits.clone()]), pairs.clone())).is_ok());
         let spaces = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
         let inside = file(cut(&[digits, spaces]), pairs.clone());
         assert!(refused(&inside).contains("in front of each part"));
         let inverted = json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous", "invert": true});
         assert!(refused(&file(inverted, pairs.clone())).contains("Contiguous"));
+        for (step, expected) in [
+            (json!({"type": "FixedLength", "length": 0}), "is 0, not from 1 to"),
+            (json!({"type": "FixedLength", "length": 1e9}), "not from 1 to"),
+            (cut(&[bytes.clone(), json!({"type": "UnicodeScripts"})]), "names of bytes"),
+        ] {
+            let found = refused(&file(step, pairs.clone()));
+            assert!(found.contains(expected), "{found}");
+        }
         let mut inside = pairs;
         inside["continuing_subword_prefix"] = "##".into();
         assert!(refused(&file(Value::Null, inside)).contains("##"));
-        let scripts = json!({"type": "UnicodeScripts"});
-        assert!(refused(&file(scripts, json!({}))).contains("UnicodeScripts"));
+        let many = |count: usize| Value::Array(vec![Value::Null; count]);
+        for (name, count) in [("vocab", MAX_TOKENS), ("merges", MAX_MERGES)] {
+            let model = json!({"type": "Unigram", name: many(count + 1)});
+            let found = refused(&file(Value::Null, model));
+            assert!(found.contains(&format!("has {} parts", count + 1)), "{found}");
+        }
         let words = json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "<unk>"});
         assert!(refused(&file(Value::Null, words)).contains("<unk>"));
         assert!(of(&json!([])).is_err() && of(&json!({})).is_err());

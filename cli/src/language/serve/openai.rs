@@ -71,7 +71,7 @@ const UNSUPPORTED: [Neutral; 9] = [
     ("functions", |value| value.as_array().is_some_and(Vec::is_empty)),
     ("function_call", |value| value == "none"),
     ("echo", |value| value == false),
-    ("suffix", |_| false),
+    ("suffix", |value| value == ""),
     ("modalities", |value| *value == json!(["text"])),
     ("audio", |_| false),
     ("reasoning_effort", |_| false),

@@ -32,11 +32,11 @@ impl Answer<'_> {
 
     /// For what one of its texts says.
     pub(in super::super) fn choice(&self, index: usize) -> Choice<'_> {
-        let found = (!self.tools.is_empty()).then(|| ToolCalls::of(&self.tools));
+        let found = (!self.tools.is_empty()).then(|| ToolCalls::of(&self.tools).in_parts());
         let likelihoods =
             self.tells_logprobs.then(|| Likelihoods::new(self.tokenizer, self.is_chat));
-        let has_begun = false;
-        Choice { answer: self, index, found, calls: 0, likelihoods, untold: Vec::new(), has_begun }
+        let (untold, has_begun, has_ended) = (Vec::new(), false, false);
+        Choice { answer: self, index, found, calls: 0, likelihoods, untold, has_begun, has_ended }
     }
 
     /// The last event, which tells how many tokens there were.
@@ -70,6 +70,8 @@ pub(in super::super) struct Choice<'a> {
     /// Tokens of which nothing was told yet: those of what may become a call.
     untold: Vec<Logprobs>,
     has_begun: bool,
+    /// Whether the only call that there may be has come.
+    has_ended: bool,
 }
 
 impl Choice<'_> {
@@ -85,8 +87,8 @@ impl Choice<'_> {
             likelihoods.add(&text);
         }
         let mut events: Vec<Value> = self.begin().into_iter().collect();
-        for said in self.say(text) {
-            events.push(self.said(&said));
+        for (said, call) in self.say(text) {
+            events.push(self.said(&said, call));
         }
         events
     }
@@ -98,8 +100,8 @@ impl Choice<'_> {
         tokens: Vec<Logprobs>,
     ) -> Vec<Value> {
         let mut events: Vec<Value> = self.begin().into_iter().collect();
-        for said in self.finish() {
-            events.push(self.said(&said));
+        for (said, call) in self.finish() {
+            events.push(self.said(&said, call));
         }
         self.untold.extend(tokens);
         let mut choice = self.text(None);
@@ -118,7 +120,7 @@ impl Choice<'_> {
     }
 
     /// What is said by then.
-    fn say(&mut self, text: String) -> Vec<Said> {
+    fn say(&mut self, text: String) -> Vec<(Said, usize)> {
         let said = match &mut self.found {
             Some(found) => found.push(&text),
             None => vec![Said::Text(text)],
@@ -127,41 +129,46 @@ impl Choice<'_> {
     }
 
     /// What is left at the end.
-    fn finish(&mut self) -> Vec<Said> {
+    fn finish(&mut self) -> Vec<(Said, usize)> {
         let said = self.found.take().map(ToolCalls::finish).unwrap_or_default();
         self.numbered(said)
     }
 
-    fn numbered(&mut self, said: Vec<Said>) -> Vec<Said> {
+    /// With the number of the call that each is of, or comes behind.
+    fn numbered(&mut self, said: Vec<Said>) -> Vec<(Said, usize)> {
         let mut numbered = Vec::new();
         for mut said in said {
-            // Behind the only call that there may be, there is nothing.
-            if self.calls > 0 && !self.answer.calls_several {
+            let is_more = matches!(said, Said::Arguments(_));
+            self.has_ended |= self.calls > 0 && !self.answer.calls_several && !is_more;
+            if self.has_ended {
                 break;
             }
-            if let Said::Call(call) = &mut said {
+            if let Said::Call(call) | Said::Begun(call) = &mut said {
                 call.id = match self.index {
                     0 => format!("call_{}_{}", self.answer.id, self.calls),
                     index => format!("call_{}_{index}_{}", self.answer.id, self.calls),
                 };
                 self.calls += 1;
             }
-            numbered.push(said);
+            numbered.push((said, self.calls.saturating_sub(1)));
         }
         numbered
     }
 
-    /// An event with text, or with a call, which is the last one so far.
-    fn said(&mut self, said: &Said) -> Value {
+    /// An event with text, or with a call of that number or a part of it.
+    fn said(&mut self, said: &Said, number: usize) -> Value {
         let choice = match said {
             Said::Text(text) => self.text(Some(text)),
-            Said::Call(found) => {
-                let mut call = call(found);
-                call["index"] = self.calls.saturating_sub(1).into();
-                json!({"index": self.index, "delta": {"tool_calls": [call]}, "finish_reason": null})
-            }
+            Said::Call(found) | Said::Begun(found) => self.call(number, call(found)),
+            Said::Arguments(text) => self.call(number, json!({"function": {"arguments": text}})),
         };
         self.event(choice)
+    }
+
+    /// What there is of a call.
+    fn call(&self, number: usize, mut call: Value) -> Value {
+        call["index"] = number.into();
+        json!({"index": self.index, "delta": {"tool_calls": [call]}, "finish_reason": null})
     }
 
     fn text(&self, text: Option<&str>) -> Value {
@@ -184,13 +191,15 @@ impl Choice<'_> {
 
     /// All of it at once.
     fn whole(mut self, generation: &Generation) -> Value {
+        self.found = self.found.map(|_| ToolCalls::of(&self.answer.tools));
         let mut said = self.say(generation.text.clone());
         said.extend(self.finish());
         let (mut text, mut called) = (String::new(), Vec::new());
-        for said in &said {
+        for (said, _) in &said {
             match said {
                 Said::Text(said) => text += said,
-                Said::Call(found) => called.push(call(found)),
+                Said::Call(found) | Said::Begun(found) => called.push(call(found)),
+                Said::Arguments(_) => {}
             }
         }
         let likelihoods = self.likelihoods.as_mut().map(|likelihoods| {
@@ -246,5 +255,7 @@ pub(in super::super) fn error(status: u16, message: &str, code: Option<&str>) ->
         500.. => "server_error",
         _ => "invalid_request_error",
     };
-    json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
+    // Messages about a field begin with its name.
+    let param = message.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
+    json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }

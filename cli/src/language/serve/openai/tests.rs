@@ -297,3 +297,47 @@ fn prompts_are_texts_or_tokens() {
         assert_eq!(Completion::read(body.as_bytes(), false).unwrap().prompt, expected, "{body}");
     }
 }
+
+/// Two calls in one piece of text, each with its number and its arguments; and the second of two where there may be one.
+#[test]
+fn calls_come_in_parts() {
+    let tokenizer = torchlet::llm::Tokenizer::empty();
+    let tools = chat(&format!(", {TOOLS}")).unwrap().tools;
+    let text = r#"So:<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call><tool_call>{"arguments": {}, "name": "g"}</tool_call>"#;
+    let deltas = |calls_several: bool| -> Vec<Value> {
+        let answer = Answer {
+            model: "m",
+            id: "a".into(),
+            created: 0,
+            is_chat: true,
+            tools: tools.clone(),
+            calls_several,
+            tells_logprobs: false,
+            tokenizer: &tokenizer,
+        };
+        let events = answer.choice(0).push(text.into(), Vec::new());
+        events.into_iter().skip(1).map(|mut event| event["choices"][0]["delta"].take()).collect()
+    };
+    let call = |part: Value| json!({"tool_calls": [part]});
+    let begun = |index: usize, name: &str, arguments: &str| {
+        let function = json!({"name": name, "arguments": arguments});
+        call(
+            json!({"id": format!("call_a_{index}"), "type": "function", "function": function, "index": index}),
+        )
+    };
+    let expected = [
+        json!({"content": "So:"}),
+        begun(0, "f", ""),
+        call(json!({"function": {"arguments": "{\"x\":1}"}, "index": 0})),
+        begun(1, "g", "{}"),
+    ];
+    assert_eq!(deltas(true), expected);
+    assert_eq!(deltas(false), expected[..3]);
+}
+
+#[test]
+fn errors_name_the_field() {
+    let of = |message: &str| error(400, message, None)["error"]["param"].clone();
+    assert_eq!(of("'echo' is not supported"), "echo");
+    assert_eq!(of("the body is not JSON"), Value::Null);
+}

@@ -1,0 +1,89 @@
+//! Logits of some of the tokens that were fed, from what a method gives.
+
+use super::describe;
+use crate::sampler::argmax;
+use std::ops::Range;
+use torchlet_core::{ScalarType, TensorRef};
+
+/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last of all.
+pub(super) fn wanted_rows(
+    rows: usize,
+    count: usize,
+    wanted: &Range<usize>,
+) -> Option<Range<usize>> {
+    match rows {
+        rows if rows == count => Some(wanted.clone()),
+        1 if *wanted == (count.checked_sub(1)?..count) => Some(0..1),
+        _ => None,
+    }
+}
+
+/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each or of the last of all.
+pub(super) fn likeliest_of(
+    tensor: &TensorRef<'_>,
+    count: usize,
+    wanted: &Range<usize>,
+    likeliest: &mut Vec<Option<u32>>,
+) -> Result<(), String> {
+    let vocabulary = tensor.info().sizes.last().and_then(|size| usize::try_from(*size).ok());
+    let vocabulary = vocabulary.unwrap_or(0).max(1);
+    let mut copied = Vec::new();
+    let in_place = tensor.data::<f32>().ok().and_then(|all| {
+        let range = wanted_rows(all.len() / vocabulary, count, wanted)?;
+        all.get(range.start * vocabulary..range.end * vocabulary)
+    });
+    let logits = match in_place {
+        Some(logits) => logits,
+        None => {
+            rows(tensor, count, wanted, &mut copied)?;
+            copied.as_slice()
+        }
+    };
+    likeliest.clear();
+    likeliest.extend(logits.chunks_exact(vocabulary).map(argmax));
+    Ok(())
+}
+
+/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
+pub(crate) fn rows(
+    tensor: &TensorRef<'_>,
+    count: usize,
+    wanted: &Range<usize>,
+    logits: &mut Vec<f32>,
+) -> Result<(), String> {
+    let info = tensor.info();
+    let fail = || format!("its output is {}, not logits of {count} tokens", describe(info));
+    let sizes: Vec<usize> =
+        info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
+    let vocabulary = *sizes.last().ok_or_else(fail)?;
+    let mut rows = sizes[..sizes.len() - 1].iter();
+    let rows = rows.try_fold(1usize, |rows, &size| rows.checked_mul(size)).ok_or_else(fail)?;
+    let wanted = wanted_rows(rows, count, wanted).ok_or_else(fail)?;
+    let (from, to) = (wanted.start * vocabulary, wanted.end * vocabulary);
+    logits.clear();
+    match info.scalar_type {
+        ScalarType::Float => {
+            logits.extend_from_slice(
+                tensor.data::<f32>().ok().and_then(|all| all.get(from..to)).ok_or_else(fail)?,
+            );
+        }
+        ScalarType::Half => {
+            let row = tensor
+                .data::<half::f16>()
+                .ok()
+                .and_then(|all| all.get(from..to))
+                .ok_or_else(fail)?;
+            logits.extend(row.iter().map(|logit| logit.to_f32()));
+        }
+        ScalarType::BFloat16 => {
+            let row = tensor
+                .data::<half::bf16>()
+                .ok()
+                .and_then(|all| all.get(from..to))
+                .ok_or_else(fail)?;
+            logits.extend(row.iter().map(|logit| logit.to_f32()));
+        }
+        _ => return Err(fail()),
+    }
+    Ok(())
+}
