@@ -388,6 +388,25 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Operand { id, value: id, element, sizes: sizes.to_vec() })
     }
 
+    /// A tensor for intermediate results that is needed for some shapes alone: whether for those that there are, and whether others may
+    /// come. Where it is not needed, its memory is kept for others.
+    pub(crate) fn temporary_for(
+        &mut self,
+        [needed, varies]: [bool; 2],
+        element: Element,
+        sizes: &[usize],
+    ) -> Result<Option<Operand>, Error> {
+        if !needed && !varies {
+            return Ok(None);
+        }
+        let tensor = self.temporary(element, sizes)?;
+        if !needed {
+            self.reserve(&tensor);
+            return Ok(None);
+        }
+        Ok(Some(tensor))
+    }
+
     /// A constant that is made when the graph is compiled, once for all calls that need the same one.
     pub(crate) fn derived(&mut self, derived: Derived) -> Result<Operand, Error> {
         let (element, sizes) = (derived.element(), derived.sizes());

@@ -4,11 +4,12 @@
 //! call; a region takes some time to be started, and what crosses its edges to a memory of its own takes time, too. A region goes to
 //! another processor as a whole, and stays there if that is better for the whole graph.
 
-use crate::graph::Graph;
-use crate::partition::{Part, partition};
+use crate::graph::{Graph, ValueId};
+use crate::partition::{Part, arguments, partition};
 use crate::processors::Processors;
 use crate::report::{Estimate, PartReport, Place};
 use crate::work::{self, Work};
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec;
@@ -120,35 +121,74 @@ impl<'t> Placement<'t> {
         }
     }
 
-    /// Leaves regions of processors with memory of their own to others, one by one, where the whole takes less time for it.
+    /// Leaves regions of processors with memory of their own to others, one by one, where the whole takes less time for it; and of regions
+    /// what others wait for, so that all the rest may follow that.
     pub(crate) fn improve(&mut self, graph: &Graph<'_>) {
         let mut looks = LOOKS / graph.nodes.len().max(1);
         let mut least = self.seconds(graph);
         self.at_first = Some(least);
+        let makers = makers(graph);
         let mut goes_on = true;
         while core::mem::take(&mut goes_on) {
             for part in self.parts(graph) {
-                let Part::Device(processor, region) = part else { continue };
-                let target = self.processors.targets.get(processor);
-                if target.is_none_or(|target| target.shares_memory()) {
-                    continue;
-                }
-                if looks == 0 {
-                    return;
-                }
-                looks -= 1;
-                let before = self.on.clone();
-                self.answer(processor, &region.nodes, &Answer::Leaves);
-                let seconds = self.seconds(graph);
-                if seconds < least {
-                    (least, goes_on) = (seconds, true);
-                } else {
-                    self.answer(processor, &region.nodes, &Answer::Takes);
-                    self.on = before;
+                let far: Vec<usize> = (0..self.processors.targets.len())
+                    .filter(|place| self.is_far(*place))
+                    .filter(|place| {
+                        calls_of(&part).0.is_none_or(|own| own == *place || !self.is_far(own))
+                    })
+                    .collect();
+                for processor in far {
+                    let calls = match calls_of(&part) {
+                        (Some(own), calls) if own == processor => calls.to_vec(),
+                        (_, calls) => self.awaited(graph, &makers, calls, processor),
+                    };
+                    if calls.is_empty() {
+                        continue;
+                    }
+                    if looks == 0 {
+                        return;
+                    }
+                    looks -= 1;
+                    let before = self.on.clone();
+                    self.answer(processor, &calls, &Answer::Leaves);
+                    let seconds = self.seconds(graph);
+                    if seconds < least {
+                        (least, goes_on) = (seconds, true);
+                    } else {
+                        self.answer(processor, &calls, &Answer::Takes);
+                        self.on = before;
+                    }
                 }
             }
         }
         self.leave_what_gains_nothing(graph);
+    }
+
+    /// Whether a processor has memory of its own.
+    fn is_far(&self, processor: usize) -> bool {
+        self.processors.targets.get(processor).is_some_and(|target| !target.shares_memory())
+    }
+
+    /// The calls on a processor that some calls of others wait for, in order.
+    fn awaited(
+        &self,
+        graph: &Graph<'_>,
+        makers: &BTreeMap<ValueId, usize>,
+        calls: &[usize],
+        processor: usize,
+    ) -> Vec<usize> {
+        let mut seen: BTreeSet<usize> = calls.iter().copied().collect();
+        let mut next = calls.to_vec();
+        let mut found = BTreeSet::new();
+        while let Some(call) = next.pop() {
+            if self.on.get(call).copied().flatten() == Some(processor) {
+                found.insert(call);
+            }
+            let Some(node) = graph.nodes.get(call) else { continue };
+            let makers = arguments(graph, node).0.into_iter().filter_map(|id| makers.get(&id));
+            next.extend(makers.copied().filter(|maker| seen.insert(*maker)));
+        }
+        found.into_iter().collect()
     }
 
     /// The seconds that all of it takes; infinite where a call is on kernels that there are none for, or nothing is known.
@@ -166,11 +206,7 @@ impl<'t> Placement<'t> {
 
     /// Whether any part is on a processor with memory of its own.
     fn has_far_parts(&self, graph: &Graph<'_>) -> bool {
-        let targets = self.processors.targets;
-        self.parts(graph).iter().any(|part| match calls_of(part).0 {
-            Some(place) => targets.get(place).is_some_and(|target| !target.shares_memory()),
-            None => false,
-        })
+        self.parts(graph).iter().any(|part| calls_of(part).0.is_some_and(|own| self.is_far(own)))
     }
 
     fn of_part(&self, graph: &Graph<'_>, part: &Part) -> f64 {
@@ -240,6 +276,12 @@ impl<'t> Placement<'t> {
         let others = others.filter(|other| *other != own).filter_map(estimate).collect();
         PartReport { place, calls: calls.len(), own: estimate(own), others }
     }
+}
+
+/// The call that makes each value.
+fn makers(graph: &Graph<'_>) -> BTreeMap<ValueId, usize> {
+    let results = |(index, node)| arguments(graph, node).1.into_iter().map(move |id| (id, index));
+    graph.nodes.iter().enumerate().flat_map(results).collect()
 }
 
 /// Who runs a part, and what calls it has.

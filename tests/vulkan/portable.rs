@@ -141,6 +141,9 @@ fn what_large_devices_take_of_programs_for_cpus_is_right() {
         ("ops/long_reductions/long_", "(reduce", 2),
         ("ops/transposed_of_many_channels/many_", "(convolution_fold", 1),
         ("ops/choice/clamp_tensor", "(binary", 1),
+        ("ops/picked/", "(take", 1),
+        ("ops/sent/", "(scatter", 1),
+        ("ops/spread/", "(reduce", 2),
     ] {
         let family = fixtures().into_iter().filter(|it| it.file.starts_with(start));
         let mut count = 0;

@@ -1,8 +1,10 @@
 //! Operators that pick elements by index tensors, and by conditions.
 
 use super::elementwise::broadcast_strides;
+use super::scatter::Sent;
 use super::views::merge_dims;
 use super::{Entry, operator, pointwise};
+use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Stage;
@@ -10,7 +12,7 @@ use crate::tensors::Operand;
 use torchlet_core::rules::broadcast_all;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::functions::binary;
+use torchlet_shaders::functions::{binary, scatter};
 use torchlet_shaders::{
     Binary, BinaryPush, Element, MAX_DIMS, Put, PutPush, Take, TakePush, Where, WherePush,
 };
@@ -86,15 +88,7 @@ fn take(
 
 fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let mut indices: Vec<(usize, Operand)> = Vec::new();
-    for (dim, id) in e.list(e.arg(args, 1)?)?.into_iter().enumerate() {
-        if let Some(index) = e.optional_tensor(id)? {
-            if index.element != Element::I32 {
-                return Err(Error::unsupported(format!("indices of type {:?}", index.element)));
-            }
-            indices.push((dim, index));
-        }
-    }
+    let mut indices = index_tensors(e, e.arg(args, 1)?)?;
     let (Some(&(first, _)), Some(&(last, _))) = (indices.first(), indices.last()) else {
         return Err(Error::invalid("there are no index tensors"));
     };
@@ -113,20 +107,8 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         }
         (0, super::views::permuted(e, &input, &order)?)
     };
-    let shapes: Vec<Vec<i32>> = indices
-        .iter()
-        .map(|(_, index)| index.sizes.iter().map(|size| *size as i32).collect())
-        .collect();
-    let shape = broadcast_all(shapes.iter().map(Vec::as_slice))
-        .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))?;
-    let shape: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
-    // Several indices become one that counts through their dimensions together.
-    let mut index = indices[0].1.clone();
-    for (dim, next) in &indices[1..] {
-        let combined = e.temporary(Element::I32, &shape)?;
-        linear_index(e, &index, next, input.size(*dim), &combined)?;
-        index = combined;
-    }
+    let shape = broadcast_shape(&indices)?;
+    let index = combined(e, &input, &indices, &shape)?;
     let count = indices.len();
     let mut sizes = input.sizes[..first].to_vec();
     sizes.extend(&shape);
@@ -134,24 +116,64 @@ fn index_tensor(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     take(e, args, &input, &index, first, count, &sizes)
 }
 
-/// Puts rows into a tensor along the one dimension that is indexed: in place, if nobody reads what was there.
-fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
-    if !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0 {
-        return Err(Error::unsupported("values that are added"));
-    }
-    let mut found = None;
-    for (dim, id) in e.list(e.arg(args, 1)?)?.into_iter().enumerate() {
-        if let Some(index) = e.optional_tensor(id)?
-            && found.replace((dim, index)).is_some()
-        {
-            return Err(Error::unsupported("several index tensors"));
+/// The index tensors of a list, and the dimensions that they are for.
+fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Operand)>, Error> {
+    let mut indices = Vec::new();
+    for (dim, id) in e.list(list)?.into_iter().enumerate() {
+        if let Some(index) = e.optional_tensor(id)? {
+            if index.element != Element::I32 {
+                return Err(Error::unsupported(format!("indices of type {:?}", index.element)));
+            }
+            indices.push((dim, index));
         }
     }
-    let (dim, index) = found.ok_or_else(|| Error::invalid("there are no index tensors"))?;
-    if index.element != Element::I32 || index.rank() != 1 || dim >= input.rank() {
-        let (element, sizes) = (index.element, &index.sizes);
-        return Err(Error::unsupported(format!("indices of type {element:?} and shape {sizes:?}")));
+    Ok(indices)
+}
+
+/// What several index tensors broadcast to.
+fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
+    let shapes: Vec<Vec<i32>> = indices
+        .iter()
+        .map(|(_, index)| index.sizes.iter().map(|size| *size as i32).collect())
+        .collect();
+    let shape = broadcast_all(shapes.iter().map(Vec::as_slice))
+        .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))?;
+    Ok(shape.iter().map(|size| *size as usize).collect())
+}
+
+/// Several indices as one that counts through their dimensions, which are neighbours, together.
+fn combined(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    indices: &[(usize, Operand)],
+    shape: &[usize],
+) -> Result<Operand, Error> {
+    let mut indices = indices.iter();
+    let (_, first) = indices.next().ok_or_else(|| Error::invalid("there are no index tensors"))?;
+    let mut index = first.clone();
+    for (dim, next) in indices {
+        let combined = e.temporary(Element::I32, shape)?;
+        linear_index(e, &index, next, input.size(*dim), &combined)?;
+        index = combined;
+    }
+    Ok(index)
+}
+
+/// Puts rows into a tensor along the one dimension that is indexed: in place, if nobody reads what was there. Otherwise each element looks
+/// for what goes to it.
+fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
+    let adds = !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0;
+    let indices = index_tensors(e, e.arg(args, 1)?)?;
+    if value.element.is_floating() != input.element.is_floating() {
+        return Err(Error::unsupported("numbers of another kind"));
+    }
+    let [(dim, index)] = &indices[..] else {
+        return put_each(e, args, [&input, &value], &indices, adds);
+    };
+    let dim = *dim;
+    if adds || index.rank() != 1 || dim >= input.rank() {
+        return put_each(e, args, [&input, &value], &indices, adds);
     }
     let mut rows = input.sizes.clone();
     if let Some(size) = rows.get_mut(dim) {
@@ -161,9 +183,8 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let missing = rows.len().saturating_sub(value.rank());
     let is_whole = rows.get(missing..) == Some(&value.sizes[..])
         && rows.iter().take(missing).all(|size| *size == 1);
-    if !is_whole || value.element.is_floating() != input.element.is_floating() {
-        let value = &value.sizes;
-        return Err(Error::unsupported(format!("{value:?} as rows of {:?}", input.sizes)));
+    if !is_whole {
+        return put_each(e, args, [&input, &value], &indices, adds);
     }
     let out = e.out(args)?;
     let out = e.successor(&input, &out, &value)?;
@@ -182,6 +203,64 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     u32_of(out.numel())?;
     let pipeline = Put { input: value.element, output: out.element, by_rows };
     e.dispatch_by_four(&pipeline, [read(value.id), read(index.id), write(out.id)], &push, numel)
+}
+
+/// Puts elements where index tensors of neighbouring dimensions say, or adds them: in order, so that sums are the same each time.
+fn put_each(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    [input, value]: [&Operand; 2],
+    indices: &[(usize, Operand)],
+    adds: bool,
+) -> Result<(), Error> {
+    let (Some(&(first, _)), Some(&(last, _))) = (indices.first(), indices.last()) else {
+        return Err(Error::invalid("there are no index tensors"));
+    };
+    let end = first + indices.len();
+    if last + 1 != end || end > input.rank() {
+        return Err(Error::unsupported("index tensors of dimensions that are not neighbours"));
+    }
+    let is_counted = input.element.is_floating() || input.element == Element::I32;
+    if adds && !is_counted {
+        return Err(Error::unsupported(format!("sums of {:?}", input.element)));
+    }
+    let shape = broadcast_shape(indices)?;
+    let product = |sizes: &[usize]| sizes.iter().product::<usize>();
+    let sides = [product(&input.sizes[..first]), product(&input.sizes[end..])];
+    let (size, count) = (product(&input.sizes[first..end]), product(&shape));
+    let mut sizes = input.sizes[..first].to_vec();
+    sizes.extend(&shape);
+    sizes.extend(&input.sizes[end..]);
+    // Which of the elements that are counted through together each of the values goes to, from the start.
+    let index = combined(e, input, indices, &shape)?;
+    let index = Operand { sizes: vec![count, 1], ..index };
+    let places = e.temporary(Element::I32, &[sides[0], count, sides[1]])?;
+    let nothing = e.derived(Derived::Number(Number::Int(0)))?;
+    linear_index(e, &nothing, &index, size, &places)?;
+    let needed = value.sizes != sizes;
+    let varies =
+        e.is_dynamic(value) || e.is_dynamic(input) || indices.iter().any(|it| e.is_dynamic(&it.1));
+    let value = match e.temporary_for([needed, varies], value.element, &sizes)? {
+        None => value.clone(),
+        Some(whole) => {
+            let missing = sizes.len().checked_sub(value.rank());
+            let fits = |missing: usize| {
+                (0..value.rank()).all(|dim| [1, sizes[missing + dim]].contains(&value.size(dim)))
+            };
+            if !missing.is_some_and(fits) {
+                let value = &value.sizes;
+                return Err(Error::unsupported(format!("{value:?} put where {sizes:?} go")));
+            }
+            let strides = broadcast_strides(value, sizes.len());
+            super::views::gather(e, value, &whole, &sizes, &strides, 0)?;
+            whole
+        }
+    };
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &input.sizes)?;
+    let sent =
+        Sent { function: if adds { scatter::ADD } else { scatter::REPLACE }, one_source: false };
+    sent.emit(e, [input, &places, &value, &out], [size, count, sides[1]])
 }
 
 /// Emits `out = a * size + b`, broadcast; negative indices `b` count from the end.
@@ -227,25 +306,31 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         let (input, index) = (&input.sizes, &index.sizes);
         return Err(Error::Invalid(format!("gathers {index:?} from {input:?}")));
     }
-    // Only the part of the input that the index counts through is looked at.
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &index.sizes)?;
+    // Only the part of the input that the index counts through is looked at. Where it is narrower in the first dimension of those on one
+    // side, that is a matter of steps.
     let mut part = index.sizes.clone();
     if let Some(size) = part.get_mut(dim) {
         *size = input.size(dim);
     }
-    let input = if part == input.sizes {
-        input
-    } else {
-        let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
-        let view = e.temporary(input.element, &part)?;
-        super::views::gather(e, &input, &view, &part, &strides, 0)?;
-        view
+    let rank = input.rank();
+    let mut others = (1..dim).chain(dim + 2..rank);
+    let needed = others.clone().any(|other| part[other] != input.sizes[other]);
+    let varies = others.next().is_some() && (e.is_dynamic(&input) || e.is_dynamic(&index));
+    let input = match e.temporary_for([needed, varies], input.element, &part)? {
+        None => input,
+        Some(view) => {
+            let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+            super::views::gather(e, &input, &view, &part, &strides, 0)?;
+            view
+        }
     };
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &index.sizes)?;
     take_each(e, &input, &index, dim, &out)
 }
 
-/// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along one dimension.
+/// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along one dimension. The index may be narrower in
+/// the first dimension before this one, and in the first behind it.
 pub(super) fn take_each(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -253,14 +338,15 @@ pub(super) fn take_each(
     dim: usize,
     out: &Operand,
 ) -> Result<(), Error> {
-    let inner: usize = input.sizes.iter().skip(dim + 1).product();
+    let behind = |tensor: &Operand| tensor.sizes.iter().skip(dim + 1).product::<usize>();
+    let in_inner = behind(input);
     let push = TakePush {
         numel: u32_of(out.numel())?,
         in_size: u32_of(input.size(dim))?,
         out_size: u32_of(index.size(dim))?,
-        inner: u32_of(inner)?,
-        in_outer_step: u32_of(input.size(dim) * inner)?,
-        in_inner: u32_of(inner)?,
+        inner: u32_of(behind(index))?,
+        in_outer_step: u32_of(input.size(dim) * in_inner)?,
+        in_inner: u32_of(in_inner)?,
     };
     let pipeline = Take { input: input.element, output: out.element, by_element: true };
     e.dispatch_by_four(

@@ -18,11 +18,19 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ARGMIN, |e, args| search(e, args, Function::ArgMin)),
     operator(Operator::VAR_DIM, |e, args| {
         let unbiased = if args.len() > 3 { e.bool(args[2])? } else { true };
-        variance(e, args, if unbiased { 1.0 } else { 0.0 })
+        let out = e.out(args)?.id;
+        variance(e, args, if unbiased { 1.0 } else { 0.0 }, out, None)
     }),
     operator(Operator::VAR_CORRECTION, |e, args| {
-        let correction = if args.len() > 3 { e.optional_float(args[2])? } else { None };
-        variance(e, args, correction.unwrap_or(1.0))
+        let (correction, out) = (correction(e, args)?, e.out(args)?.id);
+        variance(e, args, correction, out, None)
+    }),
+    operator(Operator::VAR_MEAN_CORRECTION, |e, args| {
+        let (correction, outs) = (correction(e, args)?, e.outs(args)?);
+        let [out, mean] = outs[..] else {
+            return Err(Error::invalid("a variance and a mean are two outputs"));
+        };
+        variance(e, args, correction, out, Some(mean))
     }),
     operator(Operator::MEAN, |e, args| over_all(e, args, Function::Sum, true)),
     operator(Operator::MAX, |e, args| over_all(e, args, Function::Max, false)),
@@ -295,14 +303,26 @@ fn search(e: &mut Encoder<'_, '_>, args: &[ValueId], function: Function) -> Resu
     emit(e, function, &input, None, &out, shape, 1.0)
 }
 
-/// The variance, where the number of elements is less by `correction`.
-fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId], correction: f64) -> Result<(), Error> {
+/// By how much the number of elements is less that a sum of squares is divided by.
+fn correction(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<f64, Error> {
+    let correction = if args.len() > 3 { e.optional_float(args[2])? } else { None };
+    Ok(correction.unwrap_or(1.0))
+}
+
+/// The variance, where the number of elements is less by `correction`; and the mean, where it has an output of its own.
+fn variance(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    correction: f64,
+    out: ValueId,
+    mean: Option<ValueId>,
+) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dims = e.optional_ints(e.arg(args, 1)?)?.unwrap_or_default();
     let dims = dims_of(&input, &dims)?;
     let keep = keep_dim(e, args, 3)?;
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &reduced_sizes(&input, &dims, keep))?;
+    let sizes = reduced_sizes(&input, &dims, keep);
+    let out = e.resize(out, &sizes)?;
     let count: usize = dims.iter().map(|dim| input.size(*dim)).product();
     let neighbours = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
     let (input, dims) = if neighbours {
@@ -316,9 +336,20 @@ fn variance(e: &mut Encoder<'_, '_>, args: &[ValueId], correction: f64) -> Resul
     };
     let end = dims.last().map_or(input.rank(), |dim| dim + 1);
     let inner: usize = input.sizes[end..].iter().product();
-    let mean = e.temporary(Element::F32, &[out.numel()])?;
+    let wide = match mean {
+        Some(mean) => Some(e.resize(mean, &sizes)?).filter(|mean| mean.element == Element::F32),
+        None => None,
+    };
+    let means = match wide {
+        Some(mean) => mean,
+        None => e.temporary(Element::F32, &[out.numel()])?,
+    };
     let divisor = (count as f64 - correction).max(0.0);
-    emit(e, Function::Sum, &input, None, &mean, [count, inner], 1.0 / count as f64)?;
+    emit(e, Function::Sum, &input, None, &means, [count, inner], 1.0 / count as f64)?;
+    if let Some(mean) = mean.filter(|mean| *mean != means.value) {
+        let mean = e.resize(mean, &sizes)?;
+        super::views::copy_all(e, &means, &mean)?;
+    }
     let scale = 1.0 / divisor;
-    emit(e, Function::SumSquaredDifference, &input, Some(&mean), &out, [count, inner], scale)
+    emit(e, Function::SumSquaredDifference, &input, Some(&means), &out, [count, inner], scale)
 }

@@ -1,5 +1,6 @@
 //! Operators that send elements where index tensors say.
 
+use super::join::pad;
 use super::{Entry, check_looks, operator};
 use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -48,6 +49,44 @@ pub(super) const OPERATORS: &[Entry] = &[
 /// As many indices as each output looks through, at most.
 const MOST_INDICES: usize = 1 << 12;
 
+/// What is sent: what becomes of it and of what was there, and whether it is one element for all indices.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Sent {
+    pub(super) function: u32,
+    pub(super) one_source: bool,
+}
+
+impl Sent {
+    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`: so many elements there, so many indices, and so many elements behind them.
+    pub(super) fn emit(
+        self,
+        e: &mut Encoder<'_, '_>,
+        [input, index, source, out]: [&Operand; 4],
+        [size, count, inner]: [usize; 3],
+    ) -> Result<(), Error> {
+        if count > MOST_INDICES {
+            return Err(Error::unsupported(format!("more than {MOST_INDICES} indices")));
+        }
+        check_looks(input.numel(), count)?;
+        let push = ScatterPush {
+            numel: u32_of(out.numel())?,
+            size: u32_of(size)?,
+            count: u32_of(count)?,
+            inner: u32_of(inner)?,
+        };
+        u32_of(index.numel())?;
+        let pipeline = Scatter {
+            function: self.function,
+            input: input.element,
+            source: source.element,
+            output: out.element,
+            one_source: self.one_source,
+        };
+        let accesses = [read(input.id), read(index.id), read(source.id), write(out.id)];
+        e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+    }
+}
+
 fn send(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -57,45 +96,53 @@ fn send(
 ) -> Result<(), Error> {
     let (input, index) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    // Of shapes that change from run to run, nobody knows whether they change alike.
-    if [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor)) {
-        return Err(Error::unsupported("indices or elements of shapes that vary"));
-    }
-    let alike = |other: &Operand| {
-        other.rank() == input.rank()
-            && (0..input.rank()).all(|place| place == dim || other.size(place) == input.size(place))
-    };
-    if index.element != Element::I32 || !alike(&index) {
+    let fits = index.element == Element::I32
+        && index.rank() == input.rank()
+        && (0..input.rank()).all(|it| it == dim || index.size(it) <= input.size(it));
+    if !fits {
         let (element, index, input) = (index.element, &index.sizes, &input.sizes);
         return Err(Error::unsupported(format!(
             "indices {element:?} of shape {index:?} to {input:?}"
         )));
     }
-    if !one_source && source.sizes != index.sizes {
+    let has_all = source.rank() == index.rank()
+        && (0..index.rank()).all(|it| index.size(it) <= source.size(it));
+    if !one_source && !has_all {
         let (source, index) = (&source.sizes, &index.sizes);
         return Err(Error::unsupported(format!("elements of {source:?} by indices {index:?}")));
     }
-    let indices = index.size(dim);
-    if indices > MOST_INDICES {
-        return Err(Error::unsupported(format!("more than {MOST_INDICES} indices")));
+    // Indices may be for a part of the tensor, and of the elements that are sent: around them nothing is sent.
+    let varies = [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor));
+    let mut whole = input.sizes.clone();
+    if let Some(size) = whole.get_mut(dim) {
+        *size = index.size(dim);
     }
-    check_looks(input.numel(), indices)?;
+    let index = surrounded(e, index, &whole, varies, -1.0)?;
+    let source = match one_source {
+        true => source.clone(),
+        false => surrounded(e, source.clone(), &whole, varies, 0.0)?,
+    };
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
-    let push = ScatterPush {
-        numel: u32_of(out.numel())?,
-        size: u32_of(input.size(dim))?,
-        count: u32_of(index.size(dim))?,
-        inner: u32_of(input.sizes.iter().skip(dim + 1).product())?,
-    };
-    u32_of(index.numel())?;
-    let pipeline = Scatter {
-        function,
-        input: input.element,
-        source: source.element,
-        output: out.element,
-        one_source,
-    };
-    let accesses = [read(input.id), read(index.id), read(source.id), write(out.id)];
-    e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
+    let inner = input.sizes.iter().skip(dim + 1).product();
+    let sent = Sent { function, one_source };
+    sent.emit(e, [&input, &index, &source, &out], [input.size(dim), index.size(dim), inner])
+}
+
+/// A tensor of these sizes: what there is from the start, and a number where there is nothing.
+fn surrounded(
+    e: &mut Encoder<'_, '_>,
+    tensor: Operand,
+    sizes: &[usize],
+    varies: bool,
+    number: f64,
+) -> Result<Operand, Error> {
+    let needed = tensor.sizes != sizes;
+    match e.temporary_for([needed, varies], tensor.element, sizes)? {
+        None => Ok(tensor),
+        Some(whole) => {
+            pad(e, &tensor, &whole, &[], number)?;
+            Ok(whole)
+        }
+    }
 }

@@ -99,6 +99,30 @@ fn islands_go_where_the_whole_takes_less_time() {
 }
 
 #[test]
+fn what_others_wait_for_goes_with_them() {
+    // A product that nothing waits for, positions that are counted elsewhere, and what takes both.
+    let text = "in x f32[512,512]
+        in p f32[4]
+        a f32[512,512] = aten.mm.default(x, x)
+        e f32[4] = aten.exp.default(p)
+        n f32[4] = aten.neg.default(e)
+        s f32[4] = aten.sin.default(n)
+        r f32[4] = aten.exp.default(s)
+        t f32[4] = aten.sin.default(r)
+        b f32[512,512] = aten.mm.default(a, a)
+        c f32[512,512] = aten.mm.default(b, t)
+        out c";
+    assert_eq!(improved(text), ("dddededd".into(), "deeeeedd".into()));
+    // What takes longer elsewhere than another region does stays.
+    let product = "in x f32[512,512]
+        a f32[512,512] = aten.mm.default(x, x)
+        b f32[512,512] = aten.sin.default(a)
+        c f32[512,512] = aten.mm.default(b, x)
+        out c";
+    assert_eq!(improved(product), ("ded".into(), "ded".into()));
+}
+
+#[test]
 fn what_has_no_kernel_stays_where_it_can_run() {
     let text = "in q f32[1,1,2,2]
         o f32[1,1,2,2] = et_vk.sdpa.default(q, q, q, none, none)

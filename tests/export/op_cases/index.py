@@ -7,9 +7,10 @@ from typing import Iterator
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.export import Dim
 
 from .reduce import distinct
-from .table import ALL, SOME, Case, boolean, case, each, f16, f32, i32, i64, longs, plain, specials, u8, values
+from .table import ALL, NAMES, SOME, Case, boolean, case, each, f16, f32, i32, i64, longs, plain, specials, u8, values
 
 A = torch.ops.aten
 SHAPE = (3, 4)
@@ -168,4 +169,56 @@ def ordering() -> Iterator[Case]:
     yield case("unique_consecutive", lambda x: torch.unique_consecutive(x), (longs(1, 1, 2, 2, 1),))
 
 
-FAMILIES = {"reading": reading, "writing": writing, "ordering": ordering}
+def of_shape(dtype: torch.dtype, most: int, *shapes: tuple[int, ...]) -> list[torch.Tensor]:
+    """Indices below `most`, or other values, in each of the shapes."""
+    return [torch.randint(0, most, shape) if dtype == i64 else values(dtype, *shape) for shape in shapes]
+
+
+def picked() -> Iterator[Case]:
+    """Picks by indices that are for a part of a tensor, also where that follows from shapes that change."""
+    rows, narrow, some = (Dim(name, max=8) for name in ("rows", "narrow", "some"))
+    pick = lambda dim: lambda x, i: torch.gather(x, dim, i)
+
+    def varying(dim: int, most: int, dynamic: tuple, inputs: list[tuple], indices: list[tuple]) -> Case:
+        cases = zip(of_shape(f32, 0, *inputs), of_shape(i64, most, *indices))
+        return case(f"picked_varying_{len(inputs[0])}_{dim}", pick(dim), *cases, dynamic=dynamic)
+
+    yield varying(1, 5, ({0: rows}, {0: narrow}), [(8, 5), (6, 5), (3, 5)], [(8, 3), (2, 3), (3, 3)])
+    yield varying(0, 5, ({1: rows}, {1: narrow}), [(5, 8), (5, 6)], [(3, 8), (3, 5)])
+    yield varying(0, 5, ({1: rows, 2: some}, {1: narrow, 2: some}), [(5, 8, 8), (5, 6, 3)], [(3, 8, 8), (3, 5, 3)])
+    yield varying(1, 5, ({0: rows, 2: some}, {0: rows, 2: narrow}), [(8, 5, 8), (4, 5, 6)], [(8, 3, 8), (4, 3, 2)])
+    yield varying(2, 5, ({0: rows, 1: some}, {0: rows, 1: narrow}), [(8, 8, 5), (4, 6, 5)], [(8, 8, 2), (4, 1, 2)])
+    x = values(f32, 4, 5, 6)
+    for dim, shape in enumerate([(7, 3, 4), (2, 7, 4), (2, 3, 7)]):
+        yield case(f"picked_narrow_{dim}", pick(dim), (x, torch.randint(0, 4, shape)))
+
+
+def sent() -> Iterator[Case]:
+    """What goes where indices say: several to one place, by several index tensors, and in shapes that change."""
+    put = lambda accumulate: lambda x, *rest: torch.ops.aten.index_put(x, list(rest[:-1]), rest[-1], accumulate)
+    x, grid = values(f32, 5, 6), torch.tensor([[4, 0, 4], [1, -1, 4]])
+    for dtype in (f32, f16, i32):
+        yield case(f"sent_rows_{NAMES[dtype]}", put(True), (values(dtype, 5, 6), longs(3, 0, 3, -2, 3), values(dtype, 5, 6)))
+    yield case("sent_one_number", put(True), (x, longs(3, 0, 3), values(f32, 1, 1)))
+    yield case("sent_grid", put(True), (x, grid, values(f32, 2, 3, 6)))
+    yield case("sent_pairs", put(True), (x, longs(1, 4, -4, 1), longs(0, 5, -6, 0), values(f32, 4)))
+    yield case("sent_pairs_replaced", put(False), (x, longs(1, 4, -2), longs(0, -1, 2), values(f32, 3)))
+    yield case("sent_row_replaced", put(False), (x, longs(1, -1), values(f32, 6)))
+    yield case("sent_crossed", put(False), (values(f32, 5, 6, 3), longs(1, 4)[:, None], longs(0, -1, 2), values(f32, 2, 3, 3)))
+    middle = lambda x, i, v: torch.ops.aten.index_put(x, [None, i], v, True)
+    yield case("sent_middle", middle, (values(f32, 3, 4, 5), longs(2, 0, 2), values(f32, 3, 3, 5)))
+    nodes, edges, few = (Dim(name, max=8) for name in ("nodes", "edges", "few"))
+    sizes = [(8, 8), (3, 7), (5, 1)]
+    graph = lambda: [(values(f32, n, 6), torch.randint(0, n, (count,)), values(f32, count, 6)) for n, count in sizes]
+    dynamic = ({0: nodes}, {0: edges}, {0: edges})
+    yield case("sent_varying", lambda x, i, v: x.index_add(0, i, v), *graph(), dynamic=dynamic)
+    largest = lambda x, i, v: x.scatter_reduce(0, i[:, None].expand(-1, 6), v, "amax")
+    yield case("sent_varying_largest", largest, *graph(), dynamic=dynamic)
+    narrow = [(values(f32, n, 6), torch.randint(0, 6, (m, 2)), values(f32, k, 2)) for n, m, k in [(8, 8, 8), (7, 3, 5), (4, 4, 4)]]
+    yield case(
+        "sent_varying_narrow", lambda x, i, v: x.scatter_add(1, i, v), *narrow, dynamic=({0: nodes}, {0: edges}, {0: few})
+    )
+    yield case("sent_narrow", lambda x, i, v: x.scatter(1, i, v), (x, torch.tensor([[3, 0], [5, 1]]), values(f32, 3, 4)))
+
+
+FAMILIES = {"reading": reading, "writing": writing, "ordering": ordering, "picked": picked, "sent": sent}

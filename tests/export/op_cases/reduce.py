@@ -182,4 +182,25 @@ def long_reductions() -> Iterator[Case]:
     yield case("long_halves", lambda x: x.repeat(1, 128).mean(1), (values(f16, 2, 64),))
 
 
-FAMILIES = {"sum": sums, "extreme": extremes, "softmax": softmaxes, "long_reductions": long_reductions}
+def spread() -> Iterator[Case]:
+    """Variances with their means, which one operator gives."""
+    x = values(f32, 3, 4, 5)
+    of = lambda **options: lambda x: torch.var_mean(x, **options)
+    yield case("spread_last", of(dim=-1), (x,))
+    yield case("spread_first", of(dim=0, keepdim=True), (x,))
+    yield case("spread_apart", of(dim=(0, 2), correction=0), (x,))
+    yield case("spread_apart_kept", of(dim=(0, 2), keepdim=True), (x + 100,))
+    yield case("spread_all", lambda x: torch.var_mean(x), (x,))
+    yield case("spread_halves", of(dim=(1, 2)), (values(f16, 3, 4, 5),))
+    yield case("spread_std", lambda x: torch.std_mean(x, dim=1), (x,))
+    cases = [(values(f32, 3, length, 5),) for length in (8, 2, 5)]
+    yield case("spread_varying", of(dim=1, correction=2), *cases, dynamic=({1: Dim("length", max=8)},))
+
+
+FAMILIES = {
+    "sum": sums,
+    "extreme": extremes,
+    "softmax": softmaxes,
+    "long_reductions": long_reductions,
+    "spread": spread,
+}
