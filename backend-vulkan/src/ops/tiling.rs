@@ -289,10 +289,10 @@ impl Tiling {
                 && tiling.shared() <= means.shared as usize;
             fits.then_some(tiling)
         };
-        // Steps take some time however small they are, and so does adding up.
+        // Steps take some time however small they are, and adding up as long as two for each that shares the sums.
         let cost = |it: &Tiling| {
             let steps = k.div_ceil(it.splits).div_ceil(64);
-            let adding = if it.splits > 1 { 4 } else { 0 };
+            let adding = if it.splits > 1 { 2 * it.splits } else { 0 };
             (steps + adding) * (it.tile[0] * it.tile[1] + 3072)
         };
         let tiles = [([64, 96], 64), ([32, 128], 64), ([32, 96], 128), ([96, 64], 64)];
@@ -593,5 +593,57 @@ mod tests {
         let windows = Shape { windows: true, ..shape };
         let windows = Tiling::of(windows, &means(1 << 15));
         assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
+    }
+
+    /// The tiling of such a product of halves on a device that multiplies them, whose subgroups have so many invocations.
+    fn of_halves([m, n, k]: [usize; 3], octets: bool, subgroup_size: u32) -> Option<Tiling> {
+        let mut features = DeviceFeatures::multiplying_halves();
+        features.subgroup_size = subgroup_size;
+        let shape = Shape { batches: 1, m, n, k, windows: false, octets, varies: false };
+        let busy = DeviceKind::Discrete.busy_invocations();
+        Tiling::of(shape, &Means::new([Element::F16; 2].into(), busy, &features, 48 << 10))
+    }
+
+    #[test]
+    fn products_of_one_round_have_two_subgroups_for_the_terms_of_each_part() {
+        let found = |sizes, subgroup| {
+            of_halves(sizes, true, subgroup).map(|it| (it.tile, it.splits, it.term_parts))
+        };
+        assert_eq!(found([197, 3072, 768], 32), Some(([64, 96], 1, 2)));
+        assert_eq!(found([197, 2304, 768], 32), Some(([32, 128], 1, 2)));
+        assert_eq!(found([197, 768, 768], 32), Some(([32, 96], 2, 2)));
+        assert_eq!(found([197, 768, 3072], 32), Some(([32, 128], 3, 2)));
+        assert_eq!(found([256, 768, 3072], 32), Some(([32, 96], 2, 2)));
+        assert_eq!(found([197, 3072, 768], 64).map(|it| it.2), Some(1), "subgroups are others");
+        assert_eq!(found([197, 3072, 256], 32).map(|it| it.2), Some(1), "few terms");
+        assert_eq!(found([1024, 3072, 768], 32).map(|it| it.2), Some(1), "more than a round");
+    }
+
+    #[test]
+    fn where_rows_are_not_brought_at_once_two_subgroups_share_twice_the_terms() {
+        let found = |k, subgroup| {
+            of_halves([1024, 784, k], false, subgroup).map(|it| (it.terms, it.lanes, it.term_parts))
+        };
+        assert_eq!(found(1024, 32), Some((64, 256, 2)));
+        assert_eq!(found(1024, 64), Some((32, 128, 1)));
+        assert_eq!(found(64, 32), Some((32, 128, 1)));
+    }
+
+    #[test]
+    fn all_that_share_terms_bring_as_much() {
+        for octets in [false, true] {
+            for sizes in [[197, 3072, 768], [512, 196, 2048], [64, 768, 3072], [300, 1000, 513]] {
+                let Some(first) = of_halves(sizes, octets, 32) else { continue };
+                let [m, n, k] = sizes;
+                let shape = Shape { batches: 1, m, n, k, windows: false, octets, varies: false };
+                for it in first.others(shape, 48 << 10).into_iter().chain([first]) {
+                    let own = it.terms / it.term_parts as usize;
+                    assert!(it.matrices.is_none() || own.is_multiple_of(16), "{it:?}");
+                    let brought = it.tile.map(|side| side * it.terms / 8);
+                    let even = brought.iter().all(|it_| it_ % it.lanes as usize == 0);
+                    assert!(it.term_parts == 1 || even, "{it:?}");
+                }
+            }
+        }
     }
 }
