@@ -260,7 +260,9 @@ impl Runner {
             for said in said {
                 match said {
                     Said::Text(text) => made.text += &text,
-                    Said::Call(call) | Said::Begun(call) => called.push((call.name, call.arguments)),
+                    Said::Call(call) | Said::Begun(call) => {
+                        called.push((call.name, call.arguments))
+                    }
                     Said::Arguments(_) => {}
                 }
             }
