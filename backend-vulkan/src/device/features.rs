@@ -238,6 +238,11 @@ impl DeviceFeatures {
         needed.iter().all(|feature| self.has(DeviceFeature::from(*feature)))
     }
 
+    /// Whether workgroups whose invocations are a multiple of 32 are of as many subgroups of 32.
+    pub(crate) fn fill_subgroups_of_32(&self) -> bool {
+        self.subgroup_size == 32 && self.has(DeviceFeature::FullSubgroups)
+    }
+
     /// Whether subgroups multiply matrices of 16 times 16 halves, with sums of 32 bits.
     pub(crate) fn multiply_halves(&self) -> bool {
         let needed = [Feature::CooperativeMatrix, Feature::HalfArithmetic, Feature::HalfStorage];
@@ -276,6 +281,7 @@ impl DeviceFeatures {
         features.set(DeviceFeature::HalfArithmetic, true);
         features.set(DeviceFeature::HalfStorage, true);
         features.set(DeviceFeature::SubgroupVote, true);
+        features.set(DeviceFeature::FullSubgroups, true);
         features
     }
 

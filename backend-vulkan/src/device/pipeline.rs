@@ -118,8 +118,10 @@ impl Pipelines {
         }
         let shader = self.shader(&key.module)?;
         // Made without the lock, so that several threads make several at a time.
-        // Shaders whose invocations go by their place in a subgroup count on there being no gaps.
-        let full = key.module.features.contains(&Feature::SubgroupShuffle)
+        // Shaders whose invocations go by their place in a subgroup count on there being no gaps, and those whose subgroups share work on as
+        // many subgroups as fill the workgroup.
+        let by_place = [Feature::SubgroupShuffle, Feature::CooperativeMatrix];
+        let full = by_place.iter().any(|feature| key.module.features.contains(feature))
             && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
         let known =
             || self.identifiers.as_ref().map_or(Vec::new(), |it| identifier(it, shader.spirv));

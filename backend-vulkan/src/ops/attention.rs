@@ -227,7 +227,8 @@ impl Kernel {
             && e.can_run(&AttentionCooperative::MODULE)
             && strides.iter().flatten().all(|stride| stride % 8 == 0);
         let subgroup = e.features().subgroup_size as usize;
-        let device = (subgroup, e.shared_memory() as usize, processors(e.busy()));
+        let fills = e.features().fill_subgroups_of_32();
+        let device = (subgroup, fills, e.shared_memory() as usize, processors(e.busy()));
         let units = match multiplies {
             true => Units::all(depths, sizes, device),
             false => Vec::new(),
@@ -259,11 +260,12 @@ impl Units {
     const KEYS: usize = 32;
 
     /// How workgroups can be made up, the best first; none if this is for another kernel. By the depths of keys and values, how many heads, rows
-    /// and keys there are, and the invocations of a subgroup, bytes of shared memory, and processors of the device.
+    /// and keys there are, and of the device: the invocations of a subgroup, whether workgroups are filled with subgroups of 32, bytes of shared
+    /// memory, and processors.
     fn all(
         depths: [usize; 2],
         [heads, rows, keys]: [usize; 3],
-        (subgroup, shared, processors): (usize, usize, usize),
+        (subgroup, fills, shared, processors): (usize, bool, usize, usize),
     ) -> Vec<Self> {
         if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
             || subgroup < 32
@@ -274,8 +276,11 @@ impl Units {
         let all = [2, 1, 4]
             .into_iter()
             .flat_map(|key_parts| [4, 2, 1].map(|parts| Units { parts, key_parts }));
-        let mut choices: Vec<Self> =
-            all.filter(|it| it.fits(depths, [rows, keys], subgroup, shared)).collect();
+        let mut choices: Vec<Self> = all
+            .filter(|it| {
+                it.fits(depths, [rows, keys], subgroup, shared) && (it.key_parts == 1 || fills)
+            })
+            .collect();
         // On an NVIDIA H200, two that share the keys were best wherever they fit; four parts as long as every processor has a workgroup of them,
         // and then two.
         let fewer = |it: &Self| {
@@ -305,10 +310,9 @@ impl Units {
         let of_rows = SIDE * parts * (depth + 8) * 2;
         let of_keys = Self::KEYS * key_parts * (depth + value_depth + 16) * 2;
         let own = SIDE * parts * key_parts * (9 * 16 + 2 * 4);
-        // All invocations bring as much, and all of a subgroup take part. Those that share keys are there together.
+        // All invocations bring as much, and all of a subgroup take part.
         let even = depths.iter().all(|depth| (2 * depth / SIDE).is_multiple_of(parts))
-            && (32 * parts * key_parts).is_multiple_of(subgroup)
-            && (key_parts == 1 || subgroup == 32);
+            && (32 * parts * key_parts).is_multiple_of(subgroup);
         parts >= least
             && parts * key_parts <= 8
             && (parts == least || SIDE * parts < rows + SIDE * parts / 2)

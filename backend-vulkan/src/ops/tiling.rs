@@ -84,7 +84,7 @@ impl Means {
 
     fn new(factors: Factors, busy: usize, features: &DeviceFeatures, shared: u32) -> Self {
         let (halves, bfloat16) = (features.multiply_halves(), features.multiply_bfloat16());
-        let pairs = features.subgroup_size == 32;
+        let pairs = features.fill_subgroups_of_32();
         Means { factors, busy, shared, halves, bfloat16, pairs }
     }
 

@@ -89,7 +89,7 @@ fn all_invocations_bring_as_much_and_all_take_part() {
             for shared in [16 << 10, 48 << 10, 64 << 10] {
                 for processors in [1, 100, usize::MAX] {
                     for keys in [1, 33, 1024] {
-                        let device = (subgroup, shared, processors);
+                        let device = (subgroup, subgroup == 32, shared, processors);
                         for Units { parts, key_parts } in
                             Units::all(depths, [96, 1024, keys], device)
                         {
@@ -112,7 +112,7 @@ fn all_invocations_bring_as_much_and_all_take_part() {
 #[test]
 fn workgroups_have_fewer_rows_where_there_are_few() {
     let first = |depth, sizes, subgroup| {
-        let units = Units::all([depth; 2], sizes, (subgroup, 48 << 10, 128));
+        let units = Units::all([depth; 2], sizes, (subgroup, subgroup == 32, 48 << 10, 128));
         units.first().map(|units| (units.parts, units.key_parts))
     };
     assert_eq!(first(64, [96, 1024, 1024], 32), Some((4, 2)));
@@ -125,7 +125,7 @@ fn workgroups_have_fewer_rows_where_there_are_few() {
     assert_eq!(first(72, [96, 1024, 1024], 32), None);
     assert_eq!(first(64, [12, 197, 197], 64), Some((2, 1)), "parts are done in turns");
     assert_eq!(first(64, [12, 197, 197], 16), None);
-    let all = Units::all([64; 2], [12, 197, 197], (32, 48 << 10, 128));
+    let all = Units::all([64; 2], [12, 197, 197], (32, true, 48 << 10, 128));
     assert_eq!(all.len(), 7, "others behind it: {all:?}");
 }
 
