@@ -404,13 +404,14 @@ impl Tiling {
             .into_iter()
             .filter(|terms| eights && (*terms == 32 || *terms < 2 * k))
             .map(|terms| Tiling { terms, ..*self });
-        // Some drivers compute with matrices what devices have no units for.
+        // Some drivers compute with matrices what devices have no units for. Invocations by themselves divide tiles of these sides alone.
+        let plain = self.tile.iter().all(|side| [32, 64].contains(side));
         let apart = cooperative.then(|| Tiling {
             matrices: None,
             terms: PLAIN_TERMS,
             term_parts: 1,
             lanes: LANES,
-            ..in_tiles(if self.tile == [LARGE_SIDE; 2] { [64, 64] } else { self.tile })
+            ..in_tiles(if plain { self.tile } else { [64, 64] })
         });
         let ways = sides.into_iter().chain(shares).chain(elsewhere).chain(terms);
         ways.chain(shared_by_many).chain(apart).filter(fits).collect()
@@ -462,6 +463,7 @@ pub(super) const MOST_SPLITS: usize = 32;
 mod tests {
     use super::*;
     use crate::device::{DeviceKind, Limits};
+    use std::collections::HashSet;
 
     fn tiling(sizes: [usize; 4], kind: DeviceKind) -> Option<Tiling> {
         let [batches, m, n, k] = sizes;
@@ -629,21 +631,61 @@ mod tests {
         assert_eq!(found(64, 32), Some((32, 128, 1)));
     }
 
+    /// Whether the shader computes such a tile as a whole: everyone brings as much, computes as much, and adds up as much.
+    fn is_divided(it: &Tiling) -> bool {
+        let lanes = it.lanes as usize;
+        let [height, width] = it.tile;
+        let brought = |at_once: usize| {
+            it.tile.iter().all(|side| {
+                let units = side * it.terms / at_once;
+                units.is_multiple_of(lanes) && units / lanes <= 8
+            })
+        };
+        let computed = match it.matrices {
+            Some(_) => {
+                let across = lanes / 32 / it.term_parts as usize / 2;
+                let own_terms = it.terms / it.term_parts as usize;
+                let (down, own) = (height / 32, width / (across * 16));
+                brought(8)
+                    && height.is_multiple_of(32)
+                    && width.is_multiple_of(across * 16)
+                    && own_terms.is_multiple_of(16)
+                    && (down <= 4 && down * own <= 16)
+            }
+            None => {
+                let rows = height * (width / 4) / lanes;
+                let whole = lanes.is_multiple_of(width / 4) && rows.is_multiple_of(4);
+                brought(4) && it.term_parts == 1 && whole && rows <= 32
+            }
+        };
+        computed && (height * width / 4).is_multiple_of(lanes)
+    }
+
     #[test]
-    fn all_that_share_terms_bring_as_much() {
+    fn tiles_are_divided_evenly() {
+        let sides = [64, 100, 197, 512, 768, 1536, 2304, 3072];
+        let terms = [128, 513, 768, 3072];
+        let mut uneven = HashSet::new();
         for octets in [false, true] {
-            for sizes in [[197, 3072, 768], [512, 196, 2048], [64, 768, 3072], [300, 1000, 513]] {
-                let Some(first) = of_halves(sizes, octets, 32) else { continue };
-                let [m, n, k] = sizes;
-                let shape = Shape { batches: 1, m, n, k, windows: false, octets, varies: false };
-                for it in first.others(shape, 48 << 10).into_iter().chain([first]) {
-                    let own = it.terms / it.term_parts as usize;
-                    assert!(it.matrices.is_none() || own.is_multiple_of(16), "{it:?}");
-                    let brought = it.tile.map(|side| side * it.terms / 8);
-                    let even = brought.iter().all(|it_| it_ % it.lanes as usize == 0);
-                    assert!(it.term_parts == 1 || even, "{it:?}");
+            for subgroup in [32, 64] {
+                for (m, n) in sides.iter().flat_map(|m| sides.map(|n| (*m, n))) {
+                    for k in terms {
+                        let Some(first) = of_halves([m, n, k], octets, subgroup) else { continue };
+                        let shape =
+                            Shape { batches: 1, m, n, k, windows: false, octets, varies: false };
+                        for it in first.others(shape, 48 << 10).into_iter().chain([first]) {
+                            assert!(is_divided(&it), "{it:?}");
+                            if !it.tile.iter().all(|side| side.is_power_of_two()) {
+                                uneven.insert((it.tile, it.splits > 1));
+                            }
+                        }
+                    }
                 }
             }
         }
+        assert!(
+            uneven.contains(&([64, 96], true)),
+            "six groups of columns are added up: {uneven:?}"
+        );
     }
 }
