@@ -98,7 +98,7 @@ fn all_invocations_bring_as_much_and_all_take_part() {
                         {
                             found += 1;
                             let lanes = 32 * parts * key_parts;
-                            // The shader's key_parts of eight elements of the rows of keys and values.
+                            // The shader's groups of eight elements of the rows of keys and values.
                             let brought = depths.map(|depth| 32 * key_parts * depth / 8);
                             assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
                             assert_eq!(lanes % subgroup, 0);
