@@ -34,6 +34,7 @@ const DIVISION: &[&str] = &[
     "teams",
     "parts",
     "key_parts",
+    "term_parts",
 ];
 
 /// The variant of a shader, for people: invocations of a workgroup, and how these divide their work.

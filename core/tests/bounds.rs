@@ -121,6 +121,50 @@ fn state_is_found_in_proportion() {
     assert!(steps(many) <= (ratio + 1) * steps(few), "{} and {}", steps(few), steps(many));
 }
 
+/// What a delegate is the first to be given, and a kernel replaces behind it, is state: here two tensors, for which there is not the room.
+#[test]
+fn what_delegates_read_and_kernels_replace_is_state() {
+    let is_state = |before: bool, behind: bool| {
+        let bytes = (1 << 20) + 64;
+        let mut method = Method::new("forward", &[bytes]);
+        let x = method.input(tensor(&[4]).at(0, 1 << 20));
+        let kept = [0; 2].map(|_| method.tensor(tensor(&[1 << 18]).at(0, 0)));
+        method.delegates.push(("BackendWithCompilerDemo", Vec::new()));
+        let write = |method: &mut Method, writes: bool| {
+            kept.iter().filter(|_| writes).for_each(|it| method.call("t::to", &[x, *it]));
+        };
+        write(&mut method, before);
+        method.then(Instruction::Delegate(0, kept.to_vec()));
+        write(&mut method, behind);
+        let mut limits = Limits::HOST;
+        limits.planned_bytes = bytes as u64;
+        match prepare_file(&Program::of(method), limits) {
+            Err(InitError::Limit { limit: Limit::PlannedBytes, .. }) => true,
+            Err(error) => panic!("{error}"),
+            Ok(_) => false,
+        }
+    };
+    assert!(is_state(false, true));
+    assert!(!is_state(false, false) && !is_state(true, true) && !is_state(true, false));
+}
+
+/// A delegate with many arguments behind many instructions that have none: what is no argument is looked at, too.
+#[test]
+#[cfg_attr(miri, ignore = "only thousands tell, which take Miri too long")]
+fn state_of_delegates_is_found_in_proportion() {
+    let count = 1 << 16;
+    let mut method = Method::new("forward", &[16 * count]);
+    let number = method.value(Value::Int(0));
+    let args = (0..count as u64).map(|at| method.tensor(tensor(&[4]).at(0, 16 * at))).collect();
+    (0..count).for_each(|_| method.then(Instruction::Move(number, number)));
+    method.delegates.push(("BackendWithCompilerDemo", Vec::new()));
+    method.then(Instruction::Delegate(0, args));
+    let file = Program::of(method);
+    let start = Instant::now();
+    prepare_file(&file, Limits::HOST).unwrap();
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+}
+
 /// A long text of many values, once in the file: whoever reads it reads it for each.
 #[test]
 fn shared_texts_do_not_multiply() {

@@ -138,17 +138,20 @@ impl<'t> Placement<'t> {
                     })
                     .collect();
                 for processor in far {
+                    if looks == 0 {
+                        return;
+                    }
+                    looks -= 1;
                     let calls = match calls_of(&part) {
-                        (Some(own), calls) if own == processor => calls.to_vec(),
+                        // What others wait for may have left it by now.
+                        (Some(own), calls) if own == processor => {
+                            calls.iter().copied().filter(|it| self.is_on(*it, processor)).collect()
+                        }
                         (_, calls) => self.awaited(graph, &makers, calls, processor),
                     };
                     if calls.is_empty() {
                         continue;
                     }
-                    if looks == 0 {
-                        return;
-                    }
-                    looks -= 1;
                     let before = self.on.clone();
                     self.answer(processor, &calls, &Answer::Leaves);
                     let seconds = self.seconds(graph);
@@ -169,6 +172,10 @@ impl<'t> Placement<'t> {
         self.processors.targets.get(processor).is_some_and(|target| !target.shares_memory())
     }
 
+    fn is_on(&self, call: usize, processor: usize) -> bool {
+        self.on.get(call).copied().flatten() == Some(processor)
+    }
+
     /// The calls on a processor that some calls of others wait for, in order.
     fn awaited(
         &self,
@@ -181,7 +188,7 @@ impl<'t> Placement<'t> {
         let mut next = calls.to_vec();
         let mut found = BTreeSet::new();
         while let Some(call) = next.pop() {
-            if self.on.get(call).copied().flatten() == Some(processor) {
+            if self.is_on(call, processor) {
                 found.insert(call);
             }
             let Some(node) = graph.nodes.get(call) else { continue };

@@ -168,6 +168,7 @@ void main() {
         // Of each row, in all columns: the sum of its weights, and what they are relative to.
         MATRIX(float, gl_MatrixUseAccumulator) totals = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
         MATRIX(float, gl_MatrixUseAccumulator) references = MATRIX(float, gl_MatrixUseAccumulator)(-INFINITY);
+        // Whether all rows are relative to something.
         bool started = false;
         // The latter again, for each half of a row, of every 32 of a subgroup's invocations.
         float reference = -INFINITY;
@@ -205,11 +206,11 @@ void main() {
                 // Relative to nothing they are lost.
                 if (!stays) SCORES
             }
-            started = true;
             if (stays) {
                 [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                    MATRIX(float16_t, gl_MatrixUseAccumulator) weight;
-                    [[unroll]] for (uint i = 0; i < weight.length(); ++i) weight[i] = float16_t(exp2(found[c][i]));
+                    [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
+                    // As a whole: elements of matrices of other types may lie with other invocations.
+                    MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
                     coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 }
                 exchange();
@@ -259,6 +260,7 @@ void main() {
                         own_rows[place + BEHIND + i] = uvec4(floatBitsToUint(reference));
                     }
                 }
+                started = subgroupAll(!looks || reference > -INFINITY);
                 exchange();
                 MATRIX(float, gl_MatrixUseAccumulator) before = references;
                 coopMatLoad(references, own_rows, area * OWN_PITCH + BEHIND, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);

@@ -63,7 +63,7 @@ layout(constant_id = 12) const uint A_TRANSPOSED = 0;
 // All rows start at multiples of so many elements: 1, 4 or 8.
 layout(constant_id = 13) const uint A_ALIGNED = 1;
 layout(constant_id = 14) const uint B_ALIGNED = 1;
-// Multiples of 32; an invocation has at most 32 rows.
+// Multiples of 32; powers of two where invocations multiply by themselves: each has a multiple of four rows, at most 32.
 layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
 // 1: the sums of each split are written by themselves, in rows that are padded to a multiple of 4; 2: they are, as tiles, and added up here.

@@ -43,10 +43,11 @@ bool all_are_left(const uint batch) {
     return true;
 }
 
-// Adds up the parts of a tile that are all there, and hands them on. Four parts of up to four groups of columns
-// of an invocation are on their way together.
-const uint AT_ONCE = TILE_M * TILE_N / 4 < 4 * LANES ? TILE_M * TILE_N / 4 / LANES : 4;
+// Groups of four columns that an invocation adds up, and how many of them at once: a divisor of these, as what lies beyond the tile is another's.
+const uint OWN_QUADS = TILE_M * TILE_N / 4 / LANES;
+const uint AT_ONCE = OWN_QUADS % 4 == 0 ? 4 : OWN_QUADS % 3 == 0 ? 3 : OWN_QUADS % 2 == 0 ? 2 : 1;
 
+// Adds up the parts of a tile that are all there, and hands them on. Four parts of so many groups are on their way together.
 void add_up(const uint batch, const uint tile_m, const uint tile_n) {
     for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += AT_ONCE * LANES) {
         SUM total[4];

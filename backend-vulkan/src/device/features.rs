@@ -257,6 +257,13 @@ impl DeviceFeatures {
         self.have(&needed) && self.cooperative_matrices.contains(&product)
     }
 
+    /// Whether subgroups have matrices of sums of 16 bits, too, which those of 32 bits become.
+    pub(crate) fn keep_sums_as_halves(&self) -> bool {
+        self.cooperative_matrices
+            .iter()
+            .any(|it| (it.m, it.n) == (16, 16) && [it.c, it.result].contains(&MatrixElement::F16))
+    }
+
     /// How many terms subgroups multiply at a time in matrices of 16 rows and columns of codes of 8 bits, with sums of 32 bits; `None` if they
     /// do not.
     pub(crate) fn multiply_codes(&self) -> Option<u32> {
@@ -273,10 +280,13 @@ impl DeviceFeatures {
         features
     }
 
-    /// A device that does just that.
+    /// A device that multiplies matrices of halves, with sums of either type.
     #[cfg(test)]
     pub(crate) fn multiplying_halves() -> Self {
-        let mut features = DeviceFeatures { cooperative_matrices: vec![HALVES], ..Self::default() };
+        let half = MatrixElement::F16;
+        let cooperative_matrices =
+            vec![HALVES, CooperativeMatrix { c: half, result: half, ..HALVES }];
+        let mut features = DeviceFeatures { cooperative_matrices, ..Self::default() };
         features.set(DeviceFeature::CooperativeMatrix, true);
         features.set(DeviceFeature::HalfArithmetic, true);
         features.set(DeviceFeature::HalfStorage, true);

@@ -224,6 +224,7 @@ impl Kernel {
         let (depths, rows) = ([q.size(3), v.size(3)], sizes[1]);
         let multiplies = [q, k, v].iter().all(|operand| operand.element == Element::F16)
             && e.features().multiply_halves()
+            && e.features().keep_sums_as_halves()
             && e.can_run(&AttentionCooperative::MODULE)
             && strides.iter().flatten().all(|stride| stride % 8 == 0);
         let subgroup = e.features().subgroup_size as usize;
@@ -445,7 +446,7 @@ fn attend(
     }
     let strides = [q_strides, k_strides, v_strides];
     let most_keys = e.bound_sizes(k).get(order.row).copied().unwrap_or(0);
-    let most = [most_batches.saturating_mul(heads), most_rows, most_keys];
+    let most = [most_batches.saturating_mul(most_heads), most_rows, most_keys];
     let kernels = Kernel::all(e, [q, k, v], strides, most);
     let first = kernels.first().copied().unwrap_or(Kernel::Plain);
     let question = (

@@ -8,7 +8,7 @@ use crate::derived::{Derived, Number};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::stages::Stage;
-use crate::tensors::Operand;
+use crate::tensors::{Operand, numel_of};
 use torchlet_core::rules::broadcast_all;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
@@ -227,7 +227,7 @@ fn put_each(
     let shape = broadcast_shape(indices)?;
     let product = |sizes: &[usize]| sizes.iter().product::<usize>();
     let sides = [product(&input.sizes[..first]), product(&input.sizes[end..])];
-    let (size, count) = (product(&input.sizes[first..end]), product(&shape));
+    let (size, count) = (product(&input.sizes[first..end]), numel_of(&shape)?);
     let mut sizes = input.sizes[..first].to_vec();
     sizes.extend(&shape);
     sizes.extend(&input.sizes[end..]);

@@ -80,7 +80,8 @@ impl<'m> Prepared<'m> {
 }
 
 /// Marks planned tensors as state that a delegate is the first to be given, and a kernel writes behind it. Nobody says what of its arguments a delegate
-/// reads, but results are not written twice: such a tensor is read by it, and replaced for the next run.
+/// reads, but results are seldom written twice: such a tensor is read by it, and replaced for the next run. Each instruction and argument that is
+/// looked at counts, and where `looks` do not suffice, what is left is not found.
 fn mark_replaced(values: &mut Values<'_>, instructions: &[Instruction<'_>], looks: &mut usize) {
     for (at, instruction) in instructions.iter().enumerate() {
         let Instruction::Delegate { args, .. } = instruction else { continue };
@@ -96,6 +97,7 @@ fn mark_replaced(values: &mut Values<'_>, instructions: &[Instruction<'_>], look
                 return;
             }
             let mut is_given = |instruction: &Instruction<'_>, outs_alone: bool| {
+                *looks = looks.saturating_sub(1);
                 let (args, roles) = match instruction {
                     Instruction::Kernel(call) => (call.args, Roles::Params(call.kernel.params)),
                     Instruction::Delegate { args, .. } if !outs_alone => (*args, Roles::From(0)),

@@ -68,8 +68,8 @@ fn changed<'t>(steps: &[Step], text: &'t str, is_start: bool, is_end: bool) -> C
 }
 
 impl Pipeline {
-    /// From a definition, how many steps in it come before added tokens are looked for again and in front of which of them bytes take their names, the map of characters of a SentencePiece model, what unigrams
-    /// are looked up in, and the file where that is a `tokenizer.json`.
+    /// From a definition, how many steps in it come before added tokens are looked for again and in front of which of them bytes take their names, the map
+    /// of characters of a SentencePiece model, what unigrams are looked up in, and the file where that is a `tokenizer.json`.
     pub(super) fn new(
         mut definition: Definition,
         (before, of_bytes): (usize, Bytes),

@@ -1,5 +1,5 @@
 use super::*;
-use crate::device::DeviceFeatures;
+use crate::device::{DeviceFeatures, MatrixElement};
 use crate::encode::encode;
 use crate::replay::varying_calls;
 use crate::state::State;
@@ -44,6 +44,8 @@ fn chunk(element: ScalarType, depth: usize) -> Graph<'static> {
 
 #[test]
 fn a_position_is_read_from_memory_however_many_rows_there_are() {
+    let mut wide_sums = DeviceFeatures::multiplying_halves();
+    wide_sums.cooperative_matrices.retain(|it| it.result == MatrixElement::F32);
     let cases = [
         (
             ScalarType::Half,
@@ -51,6 +53,7 @@ fn a_position_is_read_from_memory_however_many_rows_there_are() {
             DeviceFeatures::multiplying_halves(),
             "attention_cooperative_replayed",
         ),
+        (ScalarType::Half, 64, wide_sums, "attention_tiled_replayed"),
         (ScalarType::Half, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
         (ScalarType::Float, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
         (ScalarType::Float, 128, DeviceFeatures::default(), "attention_replayed"),
@@ -95,7 +98,7 @@ fn all_invocations_bring_as_much_and_all_take_part() {
                         {
                             found += 1;
                             let lanes = 32 * parts * key_parts;
-                            // The shader's key_parts of eight elements of the rows of keys and values.
+                            // The shader's groups of eight elements of the rows of keys and values.
                             let brought = depths.map(|depth| 32 * key_parts * depth / 8);
                             assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
                             assert_eq!(lanes % subgroup, 0);

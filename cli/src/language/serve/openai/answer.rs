@@ -255,7 +255,8 @@ pub(in super::super) fn error(status: u16, message: &str, code: Option<&str>) ->
         500.. => "server_error",
         _ => "invalid_request_error",
     };
-    // Messages about a field begin with its name.
-    let param = message.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
+    // Messages about a field of a request begin with its name.
+    let field = message.strip_prefix('\'').and_then(|rest| rest.split('\'').next());
+    let param = field.filter(|_| status < 500);
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }

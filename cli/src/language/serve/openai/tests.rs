@@ -340,4 +340,5 @@ fn errors_name_the_field() {
     let of = |message: &str| error(400, message, None)["error"]["param"].clone();
     assert_eq!(of("'echo' is not supported"), "echo");
     assert_eq!(of("the body is not JSON"), Value::Null);
+    assert_eq!(error(500, "'decode' failed", None)["error"]["param"], Value::Null);
 }
