@@ -32,6 +32,8 @@ pub(crate) mod flag {
     pub(crate) const STATE: u8 = 16;
     /// Another tensor is a view of it.
     pub(crate) const VIEWED: u8 = 32;
+    /// A delegate was the first to be given it.
+    pub(crate) const GIVEN: u8 = 64;
 }
 
 /// How a value is kept.
@@ -57,7 +59,7 @@ mod kept {
 pub(crate) struct Entry(usize);
 
 const KEPT_BITS: u32 = 4;
-const PAYLOAD: u32 = KEPT_BITS + 6;
+const PAYLOAD: u32 = KEPT_BITS + 7;
 
 impl Entry {
     pub(crate) const NONE: Self = Entry(kept::NONE);
@@ -94,7 +96,7 @@ impl Entry {
     }
 
     fn flags(self) -> u8 {
-        (self.0 >> KEPT_BITS) as u8 & 0x3f
+        (self.0 >> KEPT_BITS) as u8 & 0x7f
     }
 
     /// Whether the value may change, and is to be kept apart for that: numbers, texts and nothings are.
@@ -103,7 +105,7 @@ impl Entry {
     }
 
     fn mark(&mut self, flags: u8) {
-        self.0 |= usize::from(flags & 0x3f) << KEPT_BITS;
+        self.0 |= usize::from(flags & 0x7f) << KEPT_BITS;
     }
 }
 

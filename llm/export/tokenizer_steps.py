@@ -204,7 +204,7 @@ def made() -> dict[str, Tokenizer]:
     scripts.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.UnicodeScripts()])
 
     # Merges of one piece beside each other, of which the first is the second in the word.
-    vocab = {piece: id for id, piece in enumerate(["<unk>", *"abcdefghijklmnopqrstuvwxyz,'<>/|", "th", "ht", "tht"])}
+    vocab = {piece: id for id, piece in enumerate(["<unk>", *"abcdefghijklmnopqrstuvwxyz,'<>/|", "th", "ht", "t" "ht"])}
     beside = models.BPE(vocab=vocab, merges=[("t", "h"), ("h", "t"), ("t", "ht"), ("th", "t")], unk_token="<unk>")
     all["beside"] = Tokenizer(beside)
     all["beside"].pre_tokenizer = pre_tokenizers.Whitespace()

@@ -54,7 +54,9 @@ impl<'m> Prepared<'m> {
                     mark_state(values, call.args, Roles::Params(call.kernel.params), &mut looks);
                 }
                 Instruction::Delegate { args, .. } if has(Uses::DELEGATES) => {
-                    mark_state(values, args, Roles::From(0), &mut looks);
+                    for entry in args.iter() {
+                        mark_given(values, list_index(*entry));
+                    }
                 }
                 Instruction::Move { from, to } if has(Uses::CONTROL) => {
                     mark_value(values, *from, false, &mut looks);
@@ -71,49 +73,8 @@ impl<'m> Prepared<'m> {
                 mark_value(values, output, false, &mut looks);
             }
         }
-        if has(Uses::DELEGATES) {
-            mark_replaced(values, instructions, &mut looks);
-        }
         *steps = steps.saturating_add((most - looks) as u64);
         Ok(())
-    }
-}
-
-/// Marks planned tensors as state that a delegate is the first to be given, and a kernel writes behind it. Nobody says what of its arguments a delegate
-/// reads, but results are seldom written twice: such a tensor is read by it, and replaced for the next run. Each instruction and argument that is
-/// looked at counts, and where `looks` do not suffice, what is left is not found.
-fn mark_replaced(values: &mut Values<'_>, instructions: &[Instruction<'_>], looks: &mut usize) {
-    for (at, instruction) in instructions.iter().enumerate() {
-        let Instruction::Delegate { args, .. } = instruction else { continue };
-        let (before, behind) = (instructions.get(..at), instructions.get(at + 1..));
-        let (Some(before), Some(behind)) = (before, behind) else { return };
-        for entry in args.iter() {
-            let index = list_index(*entry);
-            let known = flag::INTERFACE | flag::FLOATING | flag::STATE;
-            if place(values, index).is_none() || values.has(index, known) {
-                continue;
-            }
-            if *looks == 0 {
-                return;
-            }
-            let mut is_given = |instruction: &Instruction<'_>, outs_alone: bool| {
-                *looks = looks.saturating_sub(1);
-                let (args, roles) = match instruction {
-                    Instruction::Kernel(call) => (call.args, Roles::Params(call.kernel.params)),
-                    Instruction::Delegate { args, .. } if !outs_alone => (*args, Roles::From(0)),
-                    _ => return false,
-                };
-                *looks = looks.saturating_sub(args.len());
-                let is_one = |(arg, entry): (usize, &[u8; 4])| {
-                    list_index(*entry) == index && (!outs_alone || roles.is_out(arg))
-                };
-                *looks > 0 && args.iter().enumerate().any(is_one)
-            };
-            let is_first = !before.iter().any(|earlier| is_given(earlier, false));
-            if is_first && behind.iter().any(|later| is_given(later, true)) {
-                values.mark(index, flag::STATE);
-            }
-        }
     }
 }
 
@@ -154,6 +115,11 @@ fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usiz
 fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
     let known = flag::WRITTEN | flag::FLOATING | flag::STATE;
     let mark = match place(values, index) {
+        // Nobody says what of its arguments a delegate reads, but results are seldom written twice: what a delegate was the first to be given,
+        // and a kernel writes, the delegate reads, and the kernel replaces for the next run.
+        Some(_) if has(Uses::DELEGATES) && out && values.has(index, flag::GIVEN) => {
+            flag::WRITTEN | flag::STATE
+        }
         _ if out => flag::WRITTEN,
         Some(place) if !values.has(index, known) => {
             match lies_over_written(values, index, place, looks) {
@@ -164,6 +130,20 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usi
         _ => return,
     };
     values.mark(index, mark);
+}
+
+/// Marks an argument of a delegate as written, or the tensors in it, and those that nothing was given before it.
+fn mark_given(values: &mut Values<'_>, index: usize) {
+    for item in values.tensor_list(index).unwrap_or_default() {
+        mark_one_given(values, list_index(*item));
+    }
+    mark_one_given(values, index);
+}
+
+fn mark_one_given(values: &mut Values<'_>, index: usize) {
+    let known = flag::WRITTEN | flag::FLOATING | flag::STATE | flag::INTERFACE;
+    let given = if values.has(index, known) { 0 } else { flag::GIVEN };
+    values.mark(index, flag::WRITTEN | given);
 }
 
 /// The buffer of a planned tensor, and where it starts and ends there.
