@@ -4,6 +4,7 @@ use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, Limits, PipelineKey};
 use crate::error::Error;
 use crate::memory_plan::Memory;
+use crate::prefetch;
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
@@ -25,6 +26,8 @@ pub(crate) enum Purpose<'s> {
     Parameters,
     Input(usize),
     Step(&'s Step),
+    /// Weights that are read beside the step before.
+    Prefetch(TensorId),
     Output(usize),
     /// A search in an output.
     Search(usize),
@@ -79,7 +82,12 @@ impl Compiled {
             purposes.push(Purpose::Input(position));
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
-        for (step, parameters) in steps.iter().zip(parameters) {
+        let ahead = match self.nothing {
+            Some(_) => prefetch::plan(&self.state, steps),
+            None => Vec::new(),
+        };
+        let mut ahead = ahead.into_iter().peekable();
+        for (index, (step, parameters)) in steps.iter().zip(parameters).enumerate() {
             let bindings: Result<Vec<Binding>, Error> = step
                 .accesses
                 .iter()
@@ -97,6 +105,10 @@ impl Compiled {
                 push,
                 groups: step.groups,
             });
+            while let Some((_, id)) = ahead.next_if(|(beside, _)| *beside == index) {
+                purposes.push(Purpose::Prefetch(id));
+                commands.push(self.prefetch(id)?);
+            }
         }
         if let Some(search) = self.search {
             self.record_search(&search, &mut commands, &mut purposes)?;
@@ -201,6 +213,7 @@ impl Compiled {
         };
         match purpose {
             Purpose::Parameters => of_tensor("parameters (copy)", 0, None),
+            Purpose::Prefetch(id) => of_tensor("weights (prefetch)", 0, Some(id)),
             Purpose::Input(position) => {
                 of_tensor("input (copy)", *position, self.graph.inputs.get(*position))
             }

@@ -13,6 +13,7 @@ use crate::kept::{Kept, RecordingKey};
 use crate::largest::{Search, Wanted};
 use crate::matrices::{self, Contest};
 use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
+use crate::prefetch;
 use crate::rehearsal;
 use crate::replay::Replay;
 use crate::state::{State, Storage};
@@ -88,6 +89,8 @@ pub(crate) struct Compiled {
     pub(crate) search: Option<Search>,
     /// Memory for what searching workgroups leave to each other, and its bytes.
     pub(crate) left: Option<(Buffer, u64)>,
+    /// Memory that nobody reads, where weights are read ahead.
+    pub(crate) nothing: Option<Buffer>,
     pub(crate) recording: Recording,
     /// Whether the recording is that of the current shapes.
     pub(crate) recorded: bool,
@@ -176,8 +179,13 @@ impl Compiled {
         let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
         let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
+        let nothing = match prefetch::plan(&state, &steps).is_empty() {
+            true => None,
+            false => Some(prefetch::nothing(context)?),
+        };
+        let prefetch = nothing.is_some().then(prefetch::pipeline);
         let contest = if trial { None } else { Contest::of(context, &steps) };
-        let keys = steps.iter().map(|step| &step.key).chain(&conversions);
+        let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&prefetch);
         let needed: HashSet<&PipelineKey> = keys.collect();
         let most = if trial { 0 } else { 4 * needed.len() + 64 };
         let others = rehearsal::pipelines(&graph, &state, most);
@@ -255,6 +263,7 @@ impl Compiled {
             wanted: None,
             search: None,
             left: None,
+            nothing,
             recording: Recording::new(context)?,
             recorded: false,
             kept: Vec::new(),

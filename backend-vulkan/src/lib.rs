@@ -31,6 +31,7 @@ mod matrices;
 mod memory_plan;
 mod ops;
 mod passes;
+mod prefetch;
 mod rates;
 mod rehearsal;
 mod replay;

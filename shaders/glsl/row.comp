@@ -126,8 +126,9 @@ void main() {
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;
     uint turns = (push.count + step - 1) / step;
-    [[unroll]] for (uint turn = 0, i = first; turn < KEPT; ++turn, i += step) {
-        if (i >= push.count) continue;
+    // Groups beyond the end are the last one, and not looked at: loads behind conditions would wait for each other.
+    [[unroll]] for (uint turn = 0; turn < KEPT; ++turn) {
+        uint i = min(first + turn * step, (push.count - 1) & ~3u);
         kept[turn] = elements(base, i);
         if (HAS_WEIGHT != 0) kept_weights[turn] = weights(base + i, i);
         if (HAS_BIAS != 0) kept_biases[turn] = biases(base + i, i);

@@ -162,6 +162,11 @@ pipelines! {
         numel: u32, base: i32, rank: u32, sizes: [u32; MAX_DIMS], strides: [i32; MAX_DIMS],
     }, replayed "gather_replayed";
 
+    /// Reads the input, so that it is in the device's cache. The output is not for anyone to read.
+    Prefetch, PrefetchPush = "prefetch", 2 buffers, {}, {
+        quads: u32,
+    };
+
     /// Writes a number to all elements.
     Fill, FillPush = "fill", 1 buffers, {
         output: Element,

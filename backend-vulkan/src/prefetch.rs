@@ -1,0 +1,181 @@
+//! Weights that are read into the device's cache before the call that multiplies by them.
+//!
+//! Products on matrix units are over so soon that they wait for their weights, where these come from memory: in ViT-B/16, whose weights no cache
+//! holds, by a fifth of their time on an NVIDIA H200. Norms and attention read little, and have memory to themselves: a dispatch beside each of
+//! them reads the weights of the products behind it. It reads them for nothing but that, and no other dispatch depends on it.
+
+use crate::compiled::Compiled;
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey, processors};
+use crate::error::Error;
+use crate::state::{State, Storage};
+use crate::steps::Step;
+use crate::tensors::{TensorId, u32_of};
+use std::collections::HashSet;
+use std::sync::Arc;
+use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
+
+/// Processors from which on a device's cache is known to hold what is read beside one step: those of 100 and more have at least 40 MB.
+const LEAST_PROCESSORS: usize = 100;
+/// Bytes of all weights from which on they do not stay in the cache by themselves.
+const LEAST_WEIGHTS: u64 = 48 << 20;
+/// Bytes of what is read beside one step at most, and of one tensor at least.
+const MOST_AT_ONCE: u64 = 16 << 20;
+const LEAST_AT_ONCE: u64 = 256 << 10;
+
+/// The invocations of a workgroup, and the bytes that each reads.
+const WORKGROUP: u32 = 128;
+const BYTES_EACH: u64 = 8 * 16;
+
+/// Weights, each with the step that they are read beside, in the order of these. None where they would not be read sooner.
+pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
+    if processors(state.busy) < LEAST_PROCESSORS {
+        return Vec::new();
+    }
+    let weights: Vec<Vec<(TensorId, u64)>> =
+        steps.iter().map(|step| weights_of(state, step)).collect();
+    let mut seen = HashSet::new();
+    let distinct = weights.iter().flatten().filter(|(id, _)| seen.insert(*id));
+    let all = distinct.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
+    let mut plan = Vec::new();
+    if all < LEAST_WEIGHTS {
+        return plan;
+    }
+    // The last step that reads no weights, and the bytes that are read beside it.
+    let mut beside: Option<(usize, u64)> = None;
+    for (index, (step, own)) in steps.iter().zip(weights).enumerate() {
+        if own.is_empty() {
+            beside = Some((index, 0));
+            continue;
+        }
+        let waits = step.key.module.features.contains(&Feature::CooperativeMatrix);
+        for (id, bytes) in own {
+            let Some((at, read)) = beside.as_mut().filter(|_| waits) else { continue };
+            if read.saturating_add(bytes) <= MOST_AT_ONCE {
+                *read += bytes;
+                plan.push((*at, id));
+            }
+        }
+    }
+    plan
+}
+
+/// The larger constants that a step reads, with their bytes.
+fn weights_of(state: &State, step: &Step) -> Vec<(TensorId, u64)> {
+    let read = step.accesses.iter().filter(|access| !access.written);
+    read.filter_map(|access| {
+        let root = state.tensor(state.root(access.tensor)).ok()?;
+        let bytes = state.tensor(access.tensor).ok()?.bytes();
+        let is_large = matches!(root.storage, Storage::Constant(_)) && bytes >= LEAST_AT_ONCE;
+        is_large.then_some((access.tensor, bytes))
+    })
+    .collect()
+}
+
+/// The pipeline that reads them.
+pub(crate) fn pipeline() -> PipelineKey {
+    let constants = Prefetch {}.constants();
+    PipelineKey { module: Prefetch::MODULE, constants, workgroup: [WORKGROUP, 1, 1] }
+}
+
+/// Memory that such dispatches could write to, and do not count on.
+pub(crate) fn nothing(context: &Arc<Context>) -> Result<Buffer, Error> {
+    Buffer::new(context, 16, MemoryKind::Device)
+}
+
+impl Compiled {
+    /// The dispatch that reads a tensor.
+    pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command, Error> {
+        let missing = || Error::invalid("a prefetch has nothing to write to");
+        let nothing = self.nothing.as_ref().ok_or_else(missing)?.raw;
+        let weights = self.binding(id, false)?;
+        let size = self.state.tensor(id)?.bytes().min(weights.size);
+        let weights = Binding { size, ..weights };
+        let quads = u32_of(usize::try_from(size / 16).unwrap_or(usize::MAX))?;
+        // That several may write there makes none of them wait.
+        let nothing = Binding { buffer: nothing, offset: 0, size: 16, written: false };
+        let groups = size.div_ceil(u64::from(WORKGROUP) * BYTES_EACH);
+        let groups = u32_of(usize::try_from(groups).unwrap_or(usize::MAX))?;
+        Ok(Command::Dispatch {
+            key: pipeline(),
+            bindings: vec![weights, nothing],
+            push: PrefetchPush { quads }.bytes(),
+            groups: [groups, 1, 1],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DeviceFeatures, DeviceKind};
+    use crate::encode::encode;
+    use crate::ops::testing::tensor;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Value};
+    use torchlet_graph::operators::Operator;
+
+    /// So many products of weights of 8 MB, two behind each activation: which steps have weights read beside them, by how many each.
+    fn planned(layers: usize, rows: usize, change: impl FnOnce(&mut State)) -> Vec<(usize, usize)> {
+        let half = |sizes: &[usize], is_constant| tensor(ScalarType::Half, sizes, is_constant);
+        let mut values = vec![half(&[rows, 2048], false), Value::None];
+        let mut nodes = Vec::new();
+        let mut last = 0;
+        for layer in 0..layers {
+            let next = values.len();
+            if layer % 2 == 0 {
+                values.push(half(&[rows, 2048], false));
+                nodes.push(Node::new(Operator::ABS, vec![last, next]));
+                last = next;
+            }
+            let weight = values.len();
+            values.extend([half(&[2048, 2048], true), half(&[rows, 2048], false)]);
+            nodes.push(Node::new(Operator::LINEAR, vec![last, weight, 1, weight + 1]));
+            last = weight + 1;
+        }
+        for value in &mut values {
+            if let Value::Tensor(tensor) = value {
+                tensor.dynamic = false;
+            }
+        }
+        let graph =
+            Graph { values, nodes, inputs: vec![0], outputs: vec![last], ..Graph::default() };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.busy = DeviceKind::Discrete.busy_invocations();
+        state.features = DeviceFeatures::multiplying_halves();
+        state.limits.shared = 48 << 10;
+        change(&mut state);
+        let steps = encode(&graph, &mut state, true).unwrap().0;
+        let mut counts: Vec<(usize, usize)> = Vec::new();
+        for (beside, id) in plan(&state, &steps) {
+            assert!(matches!(state.tensor(state.root(id)).unwrap().storage, Storage::Constant(_)));
+            assert!(weights_of(&state, &steps[beside]).is_empty());
+            match counts.last_mut() {
+                Some((last, count)) if *last == beside => *count += 1,
+                _ => counts.push((beside, 1)),
+            }
+        }
+        counts
+    }
+
+    #[test]
+    fn weights_of_products_are_read_beside_what_reads_none() {
+        assert_eq!(planned(8, 256, |_| ()), [(0, 2), (3, 2), (6, 2), (9, 2)]);
+    }
+
+    #[test]
+    fn what_the_cache_holds_is_left_alone() {
+        assert_eq!(planned(4, 256, |_| ()), []);
+    }
+
+    /// They take as long as their weights take to come.
+    #[test]
+    fn products_of_few_rows_wait_for_memory_in_any_case() {
+        assert_eq!(planned(8, 1, |_| ()), []);
+    }
+
+    #[test]
+    fn small_devices_and_those_without_matrix_units_read_nothing_ahead() {
+        assert_eq!(planned(8, 256, |state| state.busy /= 2), []);
+        assert_eq!(planned(8, 256, |state| state.features = DeviceFeatures::default()), []);
+    }
+}
