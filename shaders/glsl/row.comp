@@ -22,6 +22,9 @@ layout(constant_id = 8) const uint HAS_BIAS = 0;
 layout(constant_id = 9) const uint KEPT = 0;
 // Whether element i of a row has weight i, and rows are whole groups of four.
 layout(constant_id = 10) const uint WEIGHTS_ALIGNED = 0;
+// Whether rows start at multiples of four elements whatever the shapes: then none of an invocation's loads is behind a condition, where it would
+// wait for the one before.
+layout(constant_id = 11) const uint ALIGNED = 0;
 
 layout(push_constant) uniform Push {
     uint rows;
@@ -85,7 +88,7 @@ COMBINE(highest, max, subgroupMax)
 
 // Four elements of the row from `base` on; what is beyond its end repeats the last.
 vec4 elements(const uint base, const uint i) {
-    if (push.aligned != 0) return x_f4(base + i);
+    if (ALIGNED != 0 || push.aligned != 0) return x_f4(base + i);
     return x_each(base + min(i + uvec4(0, 1, 2, 3), uvec4(push.count - 1)));
 }
 
@@ -183,7 +186,7 @@ void main() {
         else v *= scale;
         if (HAS_WEIGHT != 0) v *= KEPT != 0 ? kept_weights[turn] : weights(base + i, i);
         if (HAS_BIAS != 0) v += KEPT != 0 ? kept_biases[turn] : biases(base + i, i);
-        if (push.aligned != 0) y_write_f4(base + i, v);
+        if (ALIGNED != 0 || push.aligned != 0) y_write_f4(base + i, v);
         else y_write_run(base + i, v, min(push.count - i, 4));
     }
 }

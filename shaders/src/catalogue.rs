@@ -214,7 +214,7 @@ pipelines! {
     /// four elements, at most 4; 0 stands for any number, which it reads each time.
     Row, RowPush = "row", 4 buffers, {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool, kept: u32,
-        weights_aligned: bool,
+        weights_aligned: bool, aligned: bool,
     }, {
         rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
     }, or "row_subgroups" needs SubgroupArithmetic;

@@ -125,6 +125,7 @@ fn row(
         has_bias: weights.bias.is_some(),
         kept: if groups <= MOST_KEPT { u32_of(groups)? } else { 0 },
         weights_aligned: aligned && weights.step == 1 && weights.count == rows.count,
+        aligned: aligned && !e.is_dynamic(input),
     };
     let number = out.numel() / rows.count;
     let push = RowPush {
