@@ -336,18 +336,14 @@ fn variance(
     };
     let end = dims.last().map_or(input.rank(), |dim| dim + 1);
     let inner: usize = input.sizes[end..].iter().product();
-    let wide = match mean {
-        Some(mean) => Some(e.resize(mean, &sizes)?).filter(|mean| mean.element == Element::F32),
-        None => None,
-    };
-    let means = match wide {
-        Some(mean) => mean,
-        None => e.temporary(Element::F32, &[out.numel()])?,
+    let mean = mean.map(|mean| e.resize(mean, &sizes)).transpose()?;
+    let means = match &mean {
+        Some(mean) if mean.element == Element::F32 => mean.clone(),
+        _ => e.temporary(Element::F32, &[out.numel()])?,
     };
     let divisor = (count as f64 - correction).max(0.0);
     emit(e, Function::Sum, &input, None, &means, [count, inner], 1.0 / count as f64)?;
-    if let Some(mean) = mean.filter(|mean| *mean != means.value) {
-        let mean = e.resize(mean, &sizes)?;
+    if let Some(mean) = mean.filter(|mean| mean.id != means.id) {
         super::views::copy_all(e, &means, &mean)?;
     }
     let scale = 1.0 / divisor;
