@@ -94,7 +94,10 @@ impl Bounds {
             | Operator::LT_TENSOR
             | Operator::LE_TENSOR
             | Operator::GT_TENSOR
-            | Operator::GE_TENSOR => {
+            | Operator::GE_TENSOR
+            | Operator::BUCKETIZE_TENSOR
+            | Operator::SEARCHSORTED_TENSOR
+            | Operator::SEARCHSORTED_SCALAR => {
                 let other = node.args.get(1 - position.min(1));
                 let other = other.and_then(|id| self.number_or_interval(graph, *id));
                 // Not the outermost, which what does not fit becomes.
@@ -239,6 +242,10 @@ impl Bounds {
             | Operator::SORT
             | Operator::SORT_STABLE
             | Operator::TOPK
+            | Operator::MEDIAN_DIM
+            | Operator::NANMEDIAN_DIM
+            | Operator::CUMMAX
+            | Operator::CUMMIN
                 if position == 1 =>
             {
                 Some((0, self.last_index(graph, arg(0)?)?))
@@ -252,7 +259,20 @@ impl Bounds {
             | Operator::MIN_DIM
             | Operator::SORT
             | Operator::SORT_STABLE
-            | Operator::TOPK => of(0),
+            | Operator::TOPK
+            | Operator::MEDIAN
+            | Operator::MEDIAN_DIM
+            | Operator::NANMEDIAN
+            | Operator::NANMEDIAN_DIM
+            | Operator::CUMMAX
+            | Operator::CUMMIN => of(0),
+            // Behind all of them, at most.
+            Operator::SEARCHSORTED_TENSOR | Operator::SEARCHSORTED_SCALAR => {
+                Some((0, self.last_index(graph, arg(0)?)?.checked_add(1)?))
+            }
+            Operator::BUCKETIZE_TENSOR => {
+                Some((0, self.last_index(graph, arg(1)?)?.checked_add(1)?))
+            }
             Operator::SIGN => Some((-1, 1)),
             Operator::SCATTER_SRC | Operator::SCATTER_VALUE => Some(joined(of(0)?, of(3)?)),
             Operator::FLOOR_DIVIDE | Operator::DIV_TENSOR_MODE | Operator::DIV_SCALAR_MODE => {

@@ -47,6 +47,7 @@ fn family(operator: Operator) -> Family {
         operator if operator.is_view() => Family::View,
         Operator::ADDMM | Operator::BADDBMM => Family::Product(1),
         Operator::LINEAR
+        | Operator::CDIST_FORWARD
         | Operator::MM
         | Operator::BMM
         | Operator::WEIGHT_INT8PACK_MM

@@ -132,13 +132,15 @@ fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Opera
 
 /// What several index tensors broadcast to.
 fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
-    common_shape(indices.iter().map(|(_, index)| &index.sizes))
+    common_shape(indices.iter().map(|(_, index)| &index.sizes[..]))
         .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))
 }
 
 /// What tensors of these sizes broadcast to.
-fn common_shape<'s>(shapes: impl IntoIterator<Item = &'s Vec<usize>>) -> Option<Vec<usize>> {
-    let narrow = |sizes: &Vec<usize>| sizes.iter().map(|size| *size as i32).collect();
+pub(super) fn common_shape<'s>(
+    shapes: impl IntoIterator<Item = &'s [usize]>,
+) -> Option<Vec<usize>> {
+    let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect();
     let shapes: Vec<Vec<i32>> = shapes.into_iter().map(narrow).collect();
     let shape = broadcast_all(shapes.iter().map(Vec::as_slice))?;
     Some(shape.iter().map(|size| *size as usize).collect())
@@ -246,7 +248,7 @@ fn put_each(
     let value = match e.temporary_for([needed, varies], value.element, &sizes)? {
         None => value.clone(),
         Some(whole) => {
-            if common_shape([&value.sizes, &sizes]).as_ref() != Some(&sizes) {
+            if common_shape([&value.sizes[..], &sizes]).as_ref() != Some(&sizes) {
                 let value = &value.sizes;
                 return Err(Error::unsupported(format!("{value:?} put where {sizes:?} go")));
             }
@@ -368,7 +370,7 @@ pub(super) fn choose(
     args: &[ValueId],
     operands: [Operand; 3],
 ) -> Result<(), Error> {
-    let sizes = common_shape(operands.iter().map(|operand| &operand.sizes))
+    let sizes = common_shape(operands.iter().map(|operand| &operand.sizes[..]))
         .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;

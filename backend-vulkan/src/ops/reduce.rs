@@ -174,7 +174,7 @@ fn dims_of(input: &Operand, dims: &[i64]) -> Result<Vec<usize>, Error> {
     Ok(found)
 }
 
-fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<usize> {
+pub(super) fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<usize> {
     let sizes = input.sizes.iter().enumerate();
     if keep {
         sizes.map(|(dim, size)| if dims.contains(&dim) { 1 } else { *size }).collect()
@@ -221,7 +221,12 @@ fn reduce_dims(
     Ok(())
 }
 
-fn keep_dim(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<bool, Error> {
+/// Whether reduced dimensions stay, as an argument at this position says.
+pub(super) fn keep_dim(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+) -> Result<bool, Error> {
     if args.len() > position + 1 { e.bool(args[position]) } else { Ok(false) }
 }
 
