@@ -509,4 +509,27 @@ mod tests {
         graph.nodes.push(Node::new(Operator::ADD_TENSOR, vec![1, 1, 5]));
         assert!(!Bounds::of(&graph).tolerates_saturation(1));
     }
+
+    #[test]
+    fn what_is_looked_for_among_known_numbers_may_be_saturated() {
+        let long = |data| tensor(ScalarType::Long, 3, data);
+        let mut graph = Graph {
+            values: vec![
+                long(None),
+                long(Some(&[-4, 0, 9])),
+                Value::Bool(false),
+                Value::Bool(false),
+                long(None),
+            ],
+            nodes: vec![Node::new(Operator::BUCKETIZE_TENSOR, vec![0, 1, 2, 3, 4])],
+            outputs: vec![4],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert!(bounds.tolerates_saturation(0));
+        assert_eq!(bounds.interval(4), Some((0, 3)));
+        // Equal to what does not fit, it would be behind it.
+        graph.values[1] = long(Some(&[-4, 0, i32::MAX.into()]));
+        assert!(!Bounds::of(&graph).tolerates_saturation(0));
+    }
 }
