@@ -77,6 +77,8 @@ impl Bounds {
             | Operator::SCATTER_ADD
             | Operator::SCATTER_REDUCE_TWO => position == 2,
             Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
+            // The places of what is in order.
+            Operator::SEARCHSORTED_TENSOR | Operator::SEARCHSORTED_SCALAR if position == 5 => true,
             // What is clamped to 32 bits anyway.
             Operator::CLAMP => {
                 let bound = |at: usize| self.number_or_interval(graph, *node.args.get(at)?);

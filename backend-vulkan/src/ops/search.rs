@@ -1,6 +1,7 @@
 //! Where values belong among others that are in order.
 
 use super::elementwise::{number, rounded};
+use super::index::take_each;
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -21,6 +22,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SEARCHSORTED_TENSOR, |e, args| {
         let (sequence, values) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
         let right = goes_right(e, args)?;
+        let sequence = in_order(e, args, sequence)?;
         among(e, args, [&sequence, &values], right)
     }),
     operator(Operator::SEARCHSORTED_SCALAR, |e, args| {
@@ -29,6 +31,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let value = rounded(e, sequence.value, e.float(argument)?)?;
         let value = number(e, &sequence, argument, value)?;
         let value = Operand { sizes: Vec::new(), ..value };
+        let sequence = in_order(e, args, sequence)?;
         among(e, args, [&sequence, &value], right)
     }),
 ];
@@ -36,9 +39,6 @@ pub(super) const OPERATORS: &[Entry] = &[
 /// Whether values go behind their equals.
 fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
     let right = args.len() > 4 && e.bool(args[3])?;
-    if args.len() > 6 && !e.is_none(args[5]) {
-        return Err(Error::unsupported("a sequence whose order is that of another tensor"));
-    }
     let side = if args.len() > 5 { e.optional_string(args[4])? } else { None };
     match side {
         None => Ok(right),
@@ -46,6 +46,23 @@ fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
         Some("left") if !right => Ok(false),
         Some(side) => Err(Error::Invalid(format!("the side '{side}', and right is {right}"))),
     }
+}
+
+/// A sequence in the order that another tensor says, if one does.
+fn in_order(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    sequence: Operand,
+) -> Result<Operand, Error> {
+    let places = if args.len() > 6 { e.optional_tensor(args[5])? } else { None };
+    let Some(places) = places else { return Ok(sequence) };
+    if places.element != Element::I32 || places.sizes != sequence.sizes {
+        let (places, sequence) = (&places.sizes, &sequence.sizes);
+        return Err(Error::Invalid(format!("places of shape {places:?} for {sequence:?}")));
+    }
+    let sorted = e.temporary(sequence.element, &sequence.sizes)?;
+    take_each(e, &sequence, &places, sequence.rank().saturating_sub(1), &sorted)?;
+    Ok(sorted)
 }
 
 /// Values among the rows that they have, or among the only one that there is.
