@@ -77,6 +77,8 @@ impl Bounds {
             | Operator::SCATTER_ADD
             | Operator::SCATTER_REDUCE_TWO => position == 2,
             Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
+            // The places of what is in order.
+            Operator::SEARCHSORTED_TENSOR | Operator::SEARCHSORTED_SCALAR if position == 5 => true,
             // What is clamped to 32 bits anyway.
             Operator::CLAMP => {
                 let bound = |at: usize| self.number_or_interval(graph, *node.args.get(at)?);
@@ -94,7 +96,10 @@ impl Bounds {
             | Operator::LT_TENSOR
             | Operator::LE_TENSOR
             | Operator::GT_TENSOR
-            | Operator::GE_TENSOR => {
+            | Operator::GE_TENSOR
+            | Operator::BUCKETIZE_TENSOR
+            | Operator::SEARCHSORTED_TENSOR
+            | Operator::SEARCHSORTED_SCALAR => {
                 let other = node.args.get(1 - position.min(1));
                 let other = other.and_then(|id| self.number_or_interval(graph, *id));
                 // Not the outermost, which what does not fit becomes.
@@ -239,6 +244,10 @@ impl Bounds {
             | Operator::SORT
             | Operator::SORT_STABLE
             | Operator::TOPK
+            | Operator::MEDIAN_DIM
+            | Operator::NANMEDIAN_DIM
+            | Operator::CUMMAX
+            | Operator::CUMMIN
                 if position == 1 =>
             {
                 Some((0, self.last_index(graph, arg(0)?)?))
@@ -252,7 +261,20 @@ impl Bounds {
             | Operator::MIN_DIM
             | Operator::SORT
             | Operator::SORT_STABLE
-            | Operator::TOPK => of(0),
+            | Operator::TOPK
+            | Operator::MEDIAN
+            | Operator::MEDIAN_DIM
+            | Operator::NANMEDIAN
+            | Operator::NANMEDIAN_DIM
+            | Operator::CUMMAX
+            | Operator::CUMMIN => of(0),
+            // Behind all of them, at most.
+            Operator::SEARCHSORTED_TENSOR | Operator::SEARCHSORTED_SCALAR => {
+                Some((0, self.last_index(graph, arg(0)?)?.checked_add(1)?))
+            }
+            Operator::BUCKETIZE_TENSOR => {
+                Some((0, self.last_index(graph, arg(1)?)?.checked_add(1)?))
+            }
             Operator::SIGN => Some((-1, 1)),
             Operator::SCATTER_SRC | Operator::SCATTER_VALUE => Some(joined(of(0)?, of(3)?)),
             Operator::FLOOR_DIVIDE | Operator::DIV_TENSOR_MODE | Operator::DIV_SCALAR_MODE => {
@@ -488,5 +510,28 @@ mod tests {
         graph.values[6] = Value::Int(0);
         graph.nodes.push(Node::new(Operator::ADD_TENSOR, vec![1, 1, 5]));
         assert!(!Bounds::of(&graph).tolerates_saturation(1));
+    }
+
+    #[test]
+    fn what_is_looked_for_among_known_numbers_may_be_saturated() {
+        let long = |data| tensor(ScalarType::Long, 3, data);
+        let mut graph = Graph {
+            values: vec![
+                long(None),
+                long(Some(&[-4, 0, 9])),
+                Value::Bool(false),
+                Value::Bool(false),
+                long(None),
+            ],
+            nodes: vec![Node::new(Operator::BUCKETIZE_TENSOR, vec![0, 1, 2, 3, 4])],
+            outputs: vec![4],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert!(bounds.tolerates_saturation(0));
+        assert_eq!(bounds.interval(4), Some((0, 3)));
+        // Equal to what does not fit, it would be behind it.
+        graph.values[1] = long(Some(&[-4, 0, i32::MAX.into()]));
+        assert!(!Bounds::of(&graph).tolerates_saturation(0));
     }
 }

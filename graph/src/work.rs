@@ -47,6 +47,7 @@ fn family(operator: Operator) -> Family {
         operator if operator.is_view() => Family::View,
         Operator::ADDMM | Operator::BADDBMM => Family::Product(1),
         Operator::LINEAR
+        | Operator::CDIST_FORWARD
         | Operator::MM
         | Operator::BMM
         | Operator::WEIGHT_INT8PACK_MM
@@ -266,9 +267,11 @@ mod tests {
             p f32[2,4] = aten.mm.default(x, m)
             e f32[2,4] = aten.exp.default(p)
             v f32[8] = aten.view_copy.default(e, [8])
-            out l v",
+            d f32[2,5] = aten._cdist_forward.default(x, w, 1.0, none)
+            out l v d",
         );
-        assert_eq!(found, [2.0 * 10.0 * 3.0, 2.0 * 8.0 * 3.0, 8.0 * FUNCTION, 0.0]);
+        let five = 2.0 * 10.0 * 3.0;
+        assert_eq!(found, [five, 2.0 * 8.0 * 3.0, 8.0 * FUNCTION, 0.0, five]);
         let found = operations(
             "in x f32[1,8,10,10]
             const w f32[16,4,3,3]

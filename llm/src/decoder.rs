@@ -12,6 +12,7 @@
 //! each. Logits are those of the last token, or of each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
 //! (`encoder.rs`).
 
+mod inputs;
 mod logits;
 
 pub(crate) use logits::rows;
@@ -20,6 +21,7 @@ use crate::encoder::{Encoded, Encoders, check_size};
 use crate::error::Error;
 use crate::metadata::Interface;
 use crate::model::{Failure, Model};
+use inputs::{Elements, Position, Sequence, leading_ones};
 use logits::{likeliest_of, wanted_rows};
 use std::ops::Range;
 use torchlet_core::{
@@ -39,9 +41,6 @@ pub(crate) struct Decoder {
     prefill: Stage,
     decode: Stage,
 }
-
-/// The most tokens that a method may always take: no context is as long.
-const MAX_FIXED: usize = 1 << 24;
 
 /// What can be done with what a program keeps from call to call.
 #[derive(Debug, Clone, Copy)]
@@ -74,31 +73,6 @@ struct Stage {
     gives_each: bool,
     /// Elements of the last dimension of that output.
     gives: usize,
-}
-
-/// An input with an element, or a row, for each token.
-#[derive(Debug, Clone, PartialEq)]
-struct Sequence {
-    scalar_type: ScalarType,
-    /// The number of tokens, or the most.
-    bound: usize,
-    is_dynamic: bool,
-    /// Elements of each token; none for tokens themselves.
-    width: Option<usize>,
-    rank: usize,
-}
-
-/// How a method is told where the tokens are.
-#[derive(Debug, Clone, PartialEq)]
-enum Position {
-    /// It is not: there is no cache.
-    Absent,
-    /// By a number.
-    Number,
-    /// By a tensor of one element: the first token's position.
-    First { scalar_type: ScalarType, rank: usize },
-    /// By a tensor of the positions of all tokens.
-    Each { scalar_type: ScalarType, rank: usize },
 }
 
 impl Stage {
@@ -292,98 +266,6 @@ impl Stage {
         }
         found.map_err(|message| Error::interface(&self.method, message))
     }
-}
-
-impl Sequence {
-    fn of(info: &TensorInfo, is_dynamic: bool, takes_tokens: bool) -> Option<Self> {
-        let rank = info.sizes.len();
-        let size = |from_behind: usize| {
-            let at = rank.checked_sub(from_behind)?;
-            usize::try_from(*info.sizes.get(at)?).ok().filter(|size| *size > 0)
-        };
-        let (bound, width) = match takes_tokens {
-            true => (size(1)?, None),
-            false => (size(2)?, Some(size(1)?)),
-        };
-        let own = if takes_tokens { 1 } else { 2 };
-        let is_one = (own + 1..=rank).all(|from_behind| size(from_behind) == Some(1));
-        let fits = match takes_tokens {
-            true => matches!(info.scalar_type, ScalarType::Long | ScalarType::Int),
-            false => info.scalar_type.is_floating(),
-        };
-        let scalar_type = info.scalar_type;
-        // Where there are fewer tokens than a method always takes, others are made.
-        let is_bounded = is_dynamic || bound <= MAX_FIXED;
-        (is_one && fits && is_bounded && rank <= own + 1).then_some(Sequence {
-            scalar_type,
-            bound,
-            is_dynamic,
-            width,
-            rank,
-        })
-    }
-}
-
-impl Position {
-    fn of(info: &TensorInfo, is_dynamic: bool, tokens: usize) -> Option<Self> {
-        let (scalar_type, rank) = (info.scalar_type, info.sizes.len());
-        let count = info
-            .sizes
-            .iter()
-            .try_fold(1usize, |product, &size| product.checked_mul(usize::try_from(size).ok()?))?;
-        let fits = matches!(scalar_type, ScalarType::Long | ScalarType::Int) && rank <= 2;
-        match count {
-            _ if !fits => None,
-            1 if !is_dynamic => Some(Position::First { scalar_type, rank }),
-            _ if rank > 0 && count == tokens => Some(Position::Each { scalar_type, rank }),
-            _ => None,
-        }
-    }
-}
-
-/// What goes into the first input.
-enum Elements<'e> {
-    Long(Vec<i64>),
-    Int(Vec<i32>),
-    Bytes { scalar_type: ScalarType, bytes: &'e [u8] },
-}
-
-impl<'e> Elements<'e> {
-    fn of_tokens(tokens: &[u32], scalar_type: ScalarType) -> Self {
-        match scalar_type {
-            ScalarType::Int => {
-                let narrow = |&token| i32::try_from(token).unwrap_or(i32::MAX);
-                Elements::Int(tokens.iter().map(narrow).collect())
-            }
-            _ => Elements::Long(tokens.iter().map(|&token| token.into()).collect()),
-        }
-    }
-
-    fn count(&self) -> usize {
-        match self {
-            Elements::Long(elements) => elements.len(),
-            Elements::Int(elements) => elements.len(),
-            Elements::Bytes { scalar_type, bytes } => bytes.len() / scalar_type.size().max(1),
-        }
-    }
-
-    fn tensor(&self, sizes: &[i32]) -> Option<TensorRef<'_>> {
-        match self {
-            Elements::Long(elements) => TensorRef::from_slice(sizes, elements),
-            Elements::Int(elements) => TensorRef::from_slice(sizes, elements),
-            Elements::Bytes { scalar_type, bytes } => {
-                TensorRef::new(TensorInfo::contiguous(*scalar_type, sizes)?, bytes)
-            }
-        }
-    }
-}
-
-/// Sizes of this rank that end so.
-fn leading_ones(rank: usize, own: &[usize]) -> Vec<i32> {
-    let ones = rank.saturating_sub(own.len());
-    let own = own.iter().skip(own.len().saturating_sub(rank));
-    let own = own.map(|&size| i32::try_from(size).unwrap_or(i32::MAX));
-    std::iter::repeat_n(1, ones).chain(own).collect()
 }
 
 /// Whether a tensor of this shape can have keys, values, or what scales these, for each position: `[batch, positions, heads, width]`, the second
@@ -620,21 +502,5 @@ impl Decoder {
             padded.resize(bound, 0);
         }
         self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_takes_tokens_by_the_billion() {
-        let of = |tokens: i32, is_dynamic| {
-            let info = TensorInfo::contiguous(ScalarType::Long, &[1, tokens]).unwrap();
-            Sequence::of(&info, is_dynamic, true).map(|sequence| sequence.bound)
-        };
-        assert_eq!(of(128, false), Some(128));
-        assert_eq!(of(i32::MAX, false), None);
-        assert_eq!(of(i32::MAX, true), Some(i32::MAX as usize));
     }
 }

@@ -3,12 +3,14 @@
 #include "tensor.glsl"
 
 // Where the first elements of the middle of three dimensions are, in order: out[o, n, r] = k of the element in[o, k, r] that n others come
-// before. Equal ones keep their order; what is not a number is larger than all others, as PyTorch has it.
+// before. Equal ones keep their order; what is not a number is larger than all others, as PyTorch has it. Or where the median is, the lower of two:
+// the first that is not a number, if there is one, unless it is the median of numbers alone.
 //
 // An invocation counts the elements before one of the input, so that each word of the output has one writer.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint DESCENDING = 0;
+layout(constant_id = 5) const uint FUNCTION = 0;
 
 layout(push_constant) uniform Push {
     uint numel; // of the input
@@ -16,6 +18,12 @@ layout(push_constant) uniform Push {
     uint inner; // elements behind it
     uint first; // of the dimension in the output
 } push;
+
+const uint FIRST = 0;
+const uint MEDIAN = 1;
+const uint MEDIAN_OF_NUMBERS = 2;
+
+const uint NOT_A_NUMBER = 0xffffffffu;
 
 TENSOR_IN(0, x, IN)
 WORDS_OUT(1, places)
@@ -28,7 +36,7 @@ uint key(const uint i) {
         // Both zeros are the same.
         bits = v == 0.0 ? 0 : floatBitsToUint(v);
         bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-        if (isnan(v)) bits = 0xffffffffu;
+        if (isnan(v)) bits = NOT_A_NUMBER;
     } else {
         bits = uint(x_i(i)) ^ 0x80000000u;
     }
@@ -44,9 +52,16 @@ void main() {
     uint start = o * push.count * push.inner + r;
     uint own = key(i);
     uint before = 0;
+    uint numbers = 0;
     for (uint j = 0; j < push.count; ++j) {
         uint other = key(start + j * push.inner);
         before += uint(other < own || (other == own && j < k));
+        numbers += uint(!is_float(IN) || other != NOT_A_NUMBER);
+    }
+    if (FUNCTION != FIRST) {
+        uint median = FUNCTION == MEDIAN && numbers < push.count ? numbers : (max(numbers, 1) - 1) / 2;
+        if (before < median) return;
+        before -= median;
     }
     if (before < push.first) places.words[(o * push.first + before) * push.inner + r] = k;
 }

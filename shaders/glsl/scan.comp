@@ -2,7 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k, r] = in[o, 0, r] + … + in[o, k, r].
+// Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k, r] = in[o, 0, r] + … + in[o, k, r]. Or
+// logarithms of sums of their powers of e; or where the largest or the smallest is, the last of equal ones, where what is not a number is beyond
+// all others.
 // BY_LINE: from their first elements to the last. Else each of four consecutive outputs of an invocation goes on where the one before it ended, if
 // that is of the same line.
 //
@@ -23,6 +25,11 @@ layout(push_constant) uniform Push {
 
 const uint SUM = 0;
 const uint PROD = 1;
+const uint LOG_SUM = 2;
+const uint LARGEST = 3;
+const uint SMALLEST = 4;
+
+const bool FINDS_PLACES = FUNCTION == LARGEST || FUNCTION == SMALLEST;
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
@@ -42,13 +49,45 @@ struct Line {
     int exponent;
     bool finite;
     int n;
+    int best;
 };
 
+const float INFINITY = uintBitsToFloat(0x7f800000u);
+
 Line none() {
-    return FUNCTION == SUM ? Line(0.0, 0.0, 0, true, 0) : Line(1.0, 1.0, 0, true, 1);
+    if (FUNCTION == LOG_SUM) return Line(-INFINITY, 0.0, 0, true, 0, 0);
+    return FUNCTION == PROD ? Line(1.0, 1.0, 0, true, 1, 0) : Line(0.0, 0.0, 0, true, 0, 0);
+}
+
+// As a sum of powers relative to the largest, which is between 1 and the number of these. Infinities are what the sum is then.
+void take_power(inout Line line, const float v) {
+    float largest = max(line.f, v);
+    // Further down, there is nothing left of a power.
+    vec2 powers = exp(max(vec2(line.f, v) - largest, vec2(-128.0)));
+    line.apart = isinf(largest) ? 1.0 : line.apart * powers.x + powers.y;
+    line.f = largest;
+    line.finite = line.finite && !isnan(v);
+}
+
+void take_place(inout Line line, const uint i, const uint k) {
+    bool leads;
+    if (is_float(IN)) {
+        float v = x_f(i);
+        leads = isnan(v) || (!isnan(line.f) && (FUNCTION == LARGEST ? v >= line.f : v <= line.f));
+        if (leads || k == 0) line.f = v;
+    } else {
+        int v = x_i(i);
+        leads = FUNCTION == LARGEST ? v >= line.best : v <= line.best;
+        if (leads || k == 0) line.best = v;
+    }
+    if (leads || k == 0) line.n = int(k);
 }
 
 void take_f(inout Line line, const float v) {
+    if (FUNCTION == LOG_SUM) {
+        take_power(line, v);
+        return;
+    }
     line.finite = line.finite && !isnan(v) && !isinf(v);
     line.f = FUNCTION == SUM ? line.f + v : line.f * v;
     if (FUNCTION == SUM) {
@@ -64,6 +103,10 @@ void take_f(inout Line line, const float v) {
 void take_i(inout Line line, const int v) { line.n = FUNCTION == SUM ? line.n + v : line.n * v; }
 
 float result(const Line line) {
+    if (FUNCTION == LOG_SUM) {
+        if (!line.finite) return uintBitsToFloat(0x7fc00000u);
+        return isinf(line.f) ? line.f : line.f + log(line.apart);
+    }
     bool is_none = isnan(line.f) || isinf(line.f) || (FUNCTION == PROD && line.f == 0.0);
     if (!is_none || !line.finite) return line.f;
     return FUNCTION == SUM ? line.apart / LESS : scaled(line.apart, line.exponent);
@@ -90,9 +133,14 @@ void four_lines(const uint start) {
             }
         } else {
             for (uint j = k; j < min(k + AHEAD, push.count); ++j) {
-                ivec4 read = x_i4(start + j * push.inner);
-                [[unroll]] for (uint l = 0; l < 4; ++l) take_i(lines[l], read[l]);
-                y_write_i4(start + j * push.inner, ivec4(lines[0].n, lines[1].n, lines[2].n, lines[3].n));
+                uint at = start + j * push.inner;
+                if (FINDS_PLACES) {
+                    [[unroll]] for (uint l = 0; l < 4; ++l) take_place(lines[l], at + l, j);
+                } else {
+                    ivec4 read = x_i4(at);
+                    [[unroll]] for (uint l = 0; l < 4; ++l) take_i(lines[l], read[l]);
+                }
+                y_write_i4(at, ivec4(lines[0].n, lines[1].n, lines[2].n, lines[3].n));
             }
         }
     }
@@ -123,7 +171,8 @@ void main() {
         }
         for (uint j = from; j <= k; ++j) {
             uint at = i - (k - j) * push.inner;
-            if (is_float(OUT)) take_f(line, x_f(at));
+            if (FINDS_PLACES) take_place(line, at, j);
+            else if (is_float(OUT)) take_f(line, x_f(at));
             else take_i(line, x_i(at));
         }
         results[lane] = result(line);

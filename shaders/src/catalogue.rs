@@ -233,14 +233,29 @@ pipelines! {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
-    /// Where the first elements of the middle of three dimensions are, in order; an invocation for each element of the input.
+    /// Where the first elements of the middle of three dimensions are, in order, or where the median is; an invocation for each element of the
+    /// input.
     Order, OrderPush = "order", 2 buffers, {
-        input: Element, descending: bool,
+        input: Element, descending: bool, function: u32,
     }, {
         numel: u32, count: u32, inner: u32, first: u32,
     };
 
-    /// Sums or products of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
+    /// How many elements of rows in order (the first buffer) come before each value (the second).
+    Search, SearchPush = "search", 3 buffers, {
+        sequence: Element, values: Element, right: bool,
+    }, {
+        numel: u32, count: u32, row: u32,
+    };
+
+    /// Distances of the rows of one matrix from those of another, all of `F32`.
+    Distances, DistancesPush = "distances", 3 buffers, {
+        function: u32, aligned: bool,
+    }, {
+        numel: u32, rows: u32, columns: u32, width: u32, p: f32,
+    };
+
+    /// Sums, products or the like of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
     Scan, ScanPush = "scan", 2 buffers, {
         function: u32, input: Element, output: Element, by_line: bool,
     }, {

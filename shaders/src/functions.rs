@@ -34,7 +34,17 @@ numbers! {
 
 numbers! {
     /// What [`Scan`](crate::Scan) computes.
-    scan, ["scan.comp"]: SUM, PROD;
+    scan, ["scan.comp"]: SUM, PROD, LOG_SUM, LARGEST, SMALLEST;
+}
+
+numbers! {
+    /// What [`Order`](crate::Order) finds.
+    order, ["order.comp"]: FIRST, MEDIAN, MEDIAN_OF_NUMBERS;
+}
+
+numbers! {
+    /// The norms of [`Distances`](crate::Distances).
+    distances, ["distances.comp"]: COUNT, SUM, SQUARES, LARGEST, POWERS;
 }
 
 numbers! {

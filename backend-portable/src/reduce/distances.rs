@@ -170,8 +170,9 @@ impl<C: Real + Ordered> Norm<C> {
         }
     }
 
-    /// The distance of two vectors of `len` elements, given by first element and step.
-    fn distance(
+    /// The distance of two vectors of `len` elements, given by first element and step. The largest of all differences is that of numbers alone, or
+    /// else no number if one of them is none: PyTorch has the one between matrices, the other within one.
+    fn distance<const OF_NUMBERS: bool>(
         &self,
         [a, b]: [&TensorRef; 2],
         at: [isize; 2],
@@ -181,7 +182,8 @@ impl<C: Real + Ordered> Norm<C> {
         let (mut x, mut y) = ([C::default(); BLOCK], [C::default(); BLOCK]);
         let mut total = C::default();
         let add = |a: C, b: C| a + b;
-        let largest = |a: C, b: C| if b.above(a) { b } else { a };
+        let leads = |a: C, b: C| if OF_NUMBERS { b > a } else { b.above(a) };
+        let largest = |a: C, b: C| if leads(a, b) { b } else { a };
         for done in (0..len).step_by(BLOCK) {
             let count = BLOCK.min(len - done);
             let (x, y) = (&mut x[..count], &mut y[..count]);
@@ -251,7 +253,7 @@ fn between<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
                         at_a.wrapping_add(step_a.wrapping_mul(i)),
                         at_b.wrapping_add(step_b.wrapping_mul(i)),
                     ];
-                    let distance = norm.distance([&a, &b], at, [along_a, along_b], len);
+                    let distance = norm.distance::<true>([&a, &b], at, [along_a, along_b], len);
                     store(scalar_type, place, &[distance]);
                 }
             });
@@ -273,7 +275,7 @@ fn within<C: Real + Ordered>(ctx: &mut Invoke) -> Result<(), KernelError> {
     for i in 0..rows {
         for (j, place) in (i + 1..rows).zip(&mut places) {
             let at = [i as isize * row, j as isize * row];
-            let distance = norm.distance([&input; 2], at, [along; 2], len);
+            let distance = norm.distance::<false>([&input; 2], at, [along; 2], len);
             store(scalar_type, place, &[distance]);
         }
     }

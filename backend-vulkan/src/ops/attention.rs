@@ -268,6 +268,7 @@ impl Units {
         [heads, rows, keys]: [usize; 3],
         (subgroup, fills, shared, processors): (usize, bool, usize, usize),
     ) -> Vec<Self> {
+        let device = (subgroup, fills, shared);
         if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
             || subgroup < 32
             || rows < SIDE / 2
@@ -277,11 +278,8 @@ impl Units {
         let all = [2, 1, 4]
             .into_iter()
             .flat_map(|key_parts| [4, 2, 1].map(|parts| Units { parts, key_parts }));
-        let mut choices: Vec<Self> = all
-            .filter(|it| {
-                it.fits(depths, [rows, keys], subgroup, shared) && (it.key_parts == 1 || fills)
-            })
-            .collect();
+        let mut choices: Vec<Self> =
+            all.filter(|it| it.fits(depths, [rows, keys], device)).collect();
         // On an NVIDIA H200, two that share the keys were best wherever they fit; four parts as long as every processor has a workgroup of them,
         // and then two.
         let fewer = |it: &Self| {
@@ -301,8 +299,7 @@ impl Units {
         self,
         depths: [usize; 2],
         [rows, keys]: [usize; 2],
-        subgroup: usize,
-        shared: usize,
+        (subgroup, fills, shared): (usize, bool, usize),
     ) -> bool {
         let Units { parts, key_parts } = self;
         let [depth, value_depth] = depths;
@@ -317,7 +314,7 @@ impl Units {
         parts >= least
             && parts * key_parts <= 8
             && (parts == least || SIDE * parts < rows + SIDE * parts / 2)
-            && (key_parts == 1 || Self::KEYS * key_parts < keys + Self::KEYS)
+            && (key_parts == 1 || (fills && Self::KEYS * key_parts < keys + Self::KEYS))
             && even
             && of_rows + of_keys + own <= shared
     }

@@ -132,13 +132,18 @@ fn index_tensors(e: &Encoder<'_, '_>, list: ValueId) -> Result<Vec<(usize, Opera
 
 /// What several index tensors broadcast to.
 fn broadcast_shape(indices: &[(usize, Operand)]) -> Result<Vec<usize>, Error> {
-    let shapes: Vec<Vec<i32>> = indices
-        .iter()
-        .map(|(_, index)| index.sizes.iter().map(|size| *size as i32).collect())
-        .collect();
-    let shape = broadcast_all(shapes.iter().map(Vec::as_slice))
-        .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))?;
-    Ok(shape.iter().map(|size| *size as usize).collect())
+    common_shape(indices.iter().map(|(_, index)| &index.sizes[..]))
+        .ok_or_else(|| Error::invalid("the index tensors do not broadcast"))
+}
+
+/// What tensors of these sizes broadcast to.
+pub(super) fn common_shape<'s>(
+    shapes: impl IntoIterator<Item = &'s [usize]>,
+) -> Option<Vec<usize>> {
+    let narrow = |sizes: &[usize]| sizes.iter().map(|size| *size as i32).collect();
+    let shapes: Vec<Vec<i32>> = shapes.into_iter().map(narrow).collect();
+    let shape = broadcast_all(shapes.iter().map(Vec::as_slice))?;
+    Some(shape.iter().map(|size| *size as usize).collect())
 }
 
 /// Several indices as one that counts through their dimensions, which are neighbours, together.
@@ -243,11 +248,7 @@ fn put_each(
     let value = match e.temporary_for([needed, varies], value.element, &sizes)? {
         None => value.clone(),
         Some(whole) => {
-            let missing = sizes.len().checked_sub(value.rank());
-            let fits = |missing: usize| {
-                (0..value.rank()).all(|dim| [1, sizes[missing + dim]].contains(&value.size(dim)))
-            };
-            if !missing.is_some_and(fits) {
+            if common_shape([&value.sizes[..], &sizes]).as_ref() != Some(&sizes) {
                 let value = &value.sizes;
                 return Err(Error::unsupported(format!("{value:?} put where {sizes:?} go")));
             }
@@ -369,13 +370,8 @@ pub(super) fn choose(
     args: &[ValueId],
     operands: [Operand; 3],
 ) -> Result<(), Error> {
-    let shapes: Vec<Vec<i32>> = operands
-        .iter()
-        .map(|operand| operand.sizes.iter().map(|size| *size as i32).collect())
-        .collect();
-    let sizes = broadcast_all(shapes.iter().map(Vec::as_slice))
+    let sizes = common_shape(operands.iter().map(|operand| &operand.sizes[..]))
         .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
-    let sizes: Vec<usize> = sizes.iter().map(|size| *size as usize).collect();
     let out = e.out(args)?;
     let out = e.resize(out.id, &sizes)?;
     let strides = operands.each_ref().map(|operand| broadcast_strides(operand, sizes.len()));

@@ -8,11 +8,10 @@
 use super::normed::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::{Window, checked_numel};
-use crate::encoder::{Encoder, read, u32_of, write};
+use crate::encoder::{Encoder, u32_of};
 use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
-use torchlet_shaders::{Element, Matmul, MatmulPush};
 
 /// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
 #[derive(Debug)]
@@ -92,7 +91,10 @@ macro_rules! push {
     };
 }
 
+mod plain;
 mod tiles;
+
+use plain::Plain;
 
 /// How a product is computed.
 #[derive(Debug, Clone, Copy)]
@@ -114,64 +116,6 @@ impl Way {
                 let in_tiles = tiles.into_iter().chain(whole).map(Way::Tiles);
                 plain.others(bound, halves).into_iter().map(Way::Plain).chain(in_tiles).collect()
             }
-        }
-    }
-}
-
-/// How invocations that read their factors from memory divide a product.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Plain {
-    /// The rows of an invocation.
-    rows: usize,
-    /// How many invocations share a sum.
-    shares: usize,
-    /// The groups of four columns of an invocation: 1 or 2.
-    quads: usize,
-}
-
-impl Plain {
-    /// `halves`: whether the second factor is of halves, of which eight can be read at once.
-    fn of(bound: Shape, busy: usize, halves: bool) -> Self {
-        let rows: usize = match bound.m {
-            1 => 1,
-            2 => 2,
-            3 | 4 | 9..=12 => 4,
-            _ => 8,
-        };
-        let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more of these.
-        let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
-        let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
-        // Twice the columns halve the loads, where enough invocations remain: on an NVIDIA H100, a row times 2048×8192 takes 17 µs in place of
-        // 24 with them; times 8192×2048, where too few remain, it would take 31 in place of 25. Sums of more rows take too much shared memory.
-        let wide = halves && tiles == 1 && rows <= 2 && invocations / 2 >= busy / SHARES[0];
-        let quads = if wide { 2 } else { 1 };
-        Plain { rows, shares: share(busy, invocations / quads, bound.k, choices), quads }
-    }
-
-    /// Others for the same product: with other rows, other shares, or other columns.
-    fn others(&self, bound: Shape, halves: bool) -> Vec<Self> {
-        let rows = [1, 2, 4, 8].map(|rows| Plain { rows, ..*self });
-        let shares = [1, 4, 16, 32, 64].map(|shares| Plain { shares, ..*self });
-        let fits = |plain: &Self| {
-            plain != self
-                && plain.rows < 2 * bound.m
-                && (plain.quads == 1 || (halves && plain.rows <= 2))
-                && (plain.shares == 1 || bound.k >= plain.shares * LEAST_TERMS)
-        };
-        let columns = Plain { quads: 3 - self.quads, ..*self };
-        rows.into_iter().chain(shares).chain([columns]).filter(fits).collect()
-    }
-
-    /// A workgroup for so many groups of columns, and of rows.
-    fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
-        let sums = self.rows * self.quads;
-        match second {
-            // Memory gives 32 bytes at a time: four neighbours of four halves. (On an NVIDIA H100, four are faster than two for eight halves each, too.)
-            Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
-                [4, 1, 64]
-            }
-            _ => workgroup(columns, tiles, self.shares),
         }
     }
 }
@@ -323,81 +267,6 @@ impl Product {
     fn bias_or<'p>(&'p self, other: &'p Operand) -> &'p Operand {
         self.bias.as_ref().map_or(other, |bias| &bias.0)
     }
-
-    /// The pipeline for so few rows, and its workgroup.
-    fn few(
-        &self,
-        e: &Encoder<'_, '_>,
-        epilogue: &Epilogue,
-        bound: Shape,
-    ) -> Result<(Matmul, [u32; 3]), Error> {
-        self.plain_pipeline(epilogue, bound, Plain::of(bound, e.busy(), self.has_wide_halves()))
-    }
-
-    /// Whether the second factor is of halves, of which eight can be read at once, by the kernel that reads both from memory.
-    fn has_wide_halves(&self) -> bool {
-        self.b.element == Element::F16 && !self.a_transposed && self.pitches().b.is_multiple_of(8)
-    }
-
-    /// The pipeline of invocations that read their factors from memory, and its workgroup.
-    fn plain_pipeline(
-        &self,
-        epilogue: &Epilogue,
-        bound: Shape,
-        plain: Plain,
-    ) -> Result<(Matmul, [u32; 3]), Error> {
-        let (pitches, Plain { rows, shares, quads }) = (self.pitches(), plain);
-        let (columns, tiles) = (bound.n.div_ceil(4 * quads), bound.m.div_ceil(rows));
-        let workgroup = plain.workgroup(columns, tiles, self.b.element);
-        let partials = match shares {
-            1 => 1,
-            _ => quads * rows * workgroup.iter().product::<u32>() as usize,
-        };
-        let bias = self.bias_or(&self.a);
-        let pipeline = constants!(Matmul of self, epilogue, bias, self.out, {
-            a: self.a.element,
-            b: self.b.element,
-            a_transposed: self.a_transposed,
-            a_aligned: self.k.is_multiple_of(4),
-            b_aligned: pitches.b.is_multiple_of(4),
-            rows: u32_of(rows)?,
-            shares: u32_of(shares)?,
-            partials: u32_of(partials)?,
-            quads: u32_of(quads)?,
-        });
-        Ok((pipeline, workgroup))
-    }
-
-    /// Invocations that read their factors from memory.
-    fn plain(
-        self,
-        e: &mut Encoder<'_, '_>,
-        epilogue: &Epilogue,
-        pipeline: &Matmul,
-        workgroup: [u32; 3],
-    ) -> Result<(), Error> {
-        let (pitches, common) = (self.pitches(), self.common(epilogue)?);
-        let bias = self.bias_or(&self.a);
-        let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
-        let push = push!(MatmulPush of common, {
-            k: u32_of(self.k)?,
-            a_pitch: u32_of(pitches.a)?,
-            b_pitch: u32_of(pitches.b)?,
-            a_batch: u32_of(pitches.a_batch)?,
-            b_batch: u32_of(pitches.b_batch)?,
-        });
-        let accesses = [
-            read(bias.id),
-            read(residual.id),
-            write(self.out.id),
-            read(self.a.id),
-            read(self.b.id),
-        ];
-        let (rows, shares) = (pipeline.rows as usize, pipeline.shares as usize);
-        let columns = 4 * pipeline.quads as usize;
-        let invocations = [self.n.div_ceil(columns), self.m.div_ceil(rows), self.batches * shares];
-        e.dispatch(pipeline, accesses, &push, invocations, workgroup)
-    }
 }
 
 /// How many invocations may share a sum: few choices, so that there are few pipelines.
@@ -434,17 +303,14 @@ pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
 
 #[cfg(test)]
 mod tests {
-    use super::Plain;
     use crate::device::{DeviceFeatures, DeviceKind};
     use crate::encode::encode;
-    use crate::ops::tiling::Shape;
     use crate::rehearsal;
     use crate::state::State;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
-    use torchlet_shaders::Element;
 
     fn tensor(scalar_type: ScalarType, dynamic: bool, sizes: &[usize]) -> Value<'static> {
         Value::Tensor(Tensor {
@@ -477,45 +343,6 @@ mod tests {
             assert_eq!(steps.len(), 1);
             // Several workgroups for each tile, which the last of them adds up.
             assert!(steps[0].groups[2] > 1);
-        }
-    }
-
-    #[test]
-    fn invocations_read_twice_the_columns_where_enough_remain() {
-        let busy = DeviceKind::Discrete.busy_invocations();
-        let plain = |m, n, k, halves| {
-            let shape = Shape { batches: 1, m, n, k, windows: false, octets: true, varies: false };
-            let plain = Plain::of(shape, busy, halves);
-            [plain.rows, plain.shares, plain.quads]
-        };
-        assert_eq!(plain(1, 8192, 2048, true), [1, 64, 2]);
-        assert_eq!(plain(1, 8192, 2048, false), [1, 16, 1]);
-        assert_eq!(plain(1, 2048, 8192, true), [1, 64, 1]);
-        assert_eq!(plain(1, 128_256, 2048, true), [1, 4, 2]);
-        assert_eq!(plain(4, 8192, 2048, true), [4, 16, 1]);
-    }
-
-    /// No way takes more shared memory than every device has.
-    #[test]
-    fn sums_that_are_shared_fit_any_device() {
-        let busy = [DeviceKind::Discrete, DeviceKind::Integrated, DeviceKind::Cpu];
-        let columns = [40, 256, 2048, 8192];
-        let sizes = (1..=9).flat_map(|m| columns.map(|n| (m, n)));
-        let sizes = sizes.flat_map(|(m, n)| [600, 8192].map(|k| (m, n, k)));
-        for ((m, n, k), busy) in sizes.flat_map(|sizes| busy.map(|busy| (sizes, busy))) {
-            let shape = Shape { batches: 1, m, n, k, windows: false, octets: true, varies: false };
-            for halves in [false, true] {
-                let first = Plain::of(shape, busy.busy_invocations(), halves);
-                for plain in [first].into_iter().chain(first.others(shape, halves)) {
-                    let (columns, tiles) = (n.div_ceil(4 * plain.quads), m.div_ceil(plain.rows));
-                    for element in [Element::F32, Element::F16] {
-                        let [x, y, z] = plain.workgroup(columns, tiles, element);
-                        let sums = plain.rows * plain.quads * (x * y * z) as usize;
-                        assert!(plain.shares == 1 || sums * 16 <= 16 << 10, "{plain:?}");
-                        assert!(x * y * z <= 256 && z <= 64, "{plain:?}");
-                    }
-                }
-            }
         }
     }
 

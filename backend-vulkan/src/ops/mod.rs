@@ -10,6 +10,7 @@ mod convolution;
 #[cfg(test)]
 mod coverage;
 mod create;
+mod distances;
 mod elementwise;
 mod epilogue;
 mod gated;
@@ -28,6 +29,7 @@ mod reduce;
 mod resize;
 mod scan;
 mod scatter;
+mod search;
 mod separable;
 mod special;
 mod splits;
@@ -118,6 +120,7 @@ const FAMILIES: &[&[Entry]] = &[
     convolution::OPERATORS,
     convolution::channels_last::OPERATORS,
     create::OPERATORS,
+    distances::OPERATORS,
     elementwise::OPERATORS,
     epilogue::OPERATORS,
     gated::OPERATORS,
@@ -138,6 +141,7 @@ const FAMILIES: &[&[Entry]] = &[
     resize::OPERATORS,
     scan::OPERATORS,
     scatter::OPERATORS,
+    search::OPERATORS,
     separable::OPERATORS,
     special::OPERATORS,
     symbolic::OPERATORS,

@@ -1,11 +1,14 @@
 //! Operators that put elements in order along one dimension.
 
 use super::index::take_each;
+use super::reduce::{keep_dim, reduced_sizes};
 use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
+use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::order as functions;
 use torchlet_shaders::{Element, Order, OrderPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -25,6 +28,12 @@ pub(super) const OPERATORS: &[Entry] = &[
         let dim = if args.len() > 3 { e.int(args[2])? } else { -1 };
         let largest = if args.len() > 4 { e.bool(args[3])? } else { true };
         order(e, args, dim, Some(first), largest)
+    }),
+    operator(Operator::MEDIAN, |e, args| median(e, args, functions::MEDIAN)),
+    operator(Operator::NANMEDIAN, |e, args| median(e, args, functions::MEDIAN_OF_NUMBERS)),
+    operator(Operator::MEDIAN_DIM, |e, args| median_along(e, args, functions::MEDIAN)),
+    operator(Operator::NANMEDIAN_DIM, |e, args| {
+        median_along(e, args, functions::MEDIAN_OF_NUMBERS)
     }),
 ];
 
@@ -60,15 +69,63 @@ fn order(
     if values.numel() == 0 {
         return Ok(());
     }
-    let inner: usize = input.sizes.iter().skip(dim + 1).product();
+    let pipeline = Order { input: input.element, descending, function: functions::FIRST };
+    emit(e, pipeline, [&input, &places, &values], dim, first)
+}
+
+/// The median of all elements.
+fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let input = Operand { sizes: vec![input.numel()], ..input };
+    check_line(e, &input, 0, LONGEST)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &[])?;
+    let place = e.temporary(Element::I32, &[1])?;
+    if input.numel() == 0 {
+        return Err(Error::unsupported("the median of nothing"));
+    }
+    let pipeline = Order { input: input.element, descending: false, function };
+    emit(e, pipeline, [&input, &place, &out], 0, 1)
+}
+
+/// Medians along one dimension, and where they are.
+fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
+    check_line(e, &input, dim, LONGEST)?;
+    let sizes = reduced_sizes(&input, &[dim], keep_dim(e, args, 2)?);
+    let outs = e.outs(args)?;
+    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
+    let (values, places) = (e.resize(values, &sizes)?, e.resize(places, &sizes)?);
+    if places.element != Element::I32 {
+        return Err(Error::invalid("places are integers of 64 bits"));
+    }
+    if values.numel() == 0 {
+        return Ok(());
+    }
+    if input.numel() == 0 {
+        return Err(Error::invalid("the median of nothing"));
+    }
+    let places = Operand { sizes: reduced_sizes(&input, &[dim], true), ..places };
+    let pipeline = Order { input: input.element, descending: false, function };
+    emit(e, pipeline, [&input, &places, &values], dim, 1)
+}
+
+/// Emits a search for so many places along a dimension, and what is there.
+fn emit(
+    e: &mut Encoder<'_, '_>,
+    pipeline: Order,
+    [input, places, values]: [&Operand; 3],
+    dim: usize,
+    first: usize,
+) -> Result<(), Error> {
     let push = OrderPush {
         numel: u32_of(input.numel())?,
-        count: u32_of(count)?,
-        inner: u32_of(inner)?,
+        count: u32_of(input.size(dim))?,
+        inner: u32_of(input.sizes.iter().skip(dim + 1).product())?,
         first: u32_of(first)?,
     };
-    let pipeline = Order { input: input.element, descending };
     let accesses = [read(input.id), write(places.id)];
     e.dispatch_along_x(&pipeline, accesses, &push, input.numel())?;
-    take_each(e, &input, &places, dim, &values)
+    take_each(e, input, places, dim, values)
 }

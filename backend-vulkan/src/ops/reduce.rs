@@ -174,7 +174,7 @@ fn dims_of(input: &Operand, dims: &[i64]) -> Result<Vec<usize>, Error> {
     Ok(found)
 }
 
-fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<usize> {
+pub(super) fn reduced_sizes(input: &Operand, dims: &[usize], keep: bool) -> Vec<usize> {
     let sizes = input.sizes.iter().enumerate();
     if keep {
         sizes.map(|(dim, size)| if dims.contains(&dim) { 1 } else { *size }).collect()
@@ -221,7 +221,12 @@ fn reduce_dims(
     Ok(())
 }
 
-fn keep_dim(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<bool, Error> {
+/// Whether reduced dimensions stay, as an argument at this position says.
+pub(super) fn keep_dim(
+    e: &Encoder<'_, '_>,
+    args: &[ValueId],
+    position: usize,
+) -> Result<bool, Error> {
     if args.len() > position + 1 { e.bool(args[position]) } else { Ok(false) }
 }
 
@@ -336,18 +341,14 @@ fn variance(
     };
     let end = dims.last().map_or(input.rank(), |dim| dim + 1);
     let inner: usize = input.sizes[end..].iter().product();
-    let wide = match mean {
-        Some(mean) => Some(e.resize(mean, &sizes)?).filter(|mean| mean.element == Element::F32),
-        None => None,
-    };
-    let means = match wide {
-        Some(mean) => mean,
-        None => e.temporary(Element::F32, &[out.numel()])?,
+    let mean = mean.map(|mean| e.resize(mean, &sizes)).transpose()?;
+    let means = match &mean {
+        Some(mean) if mean.element == Element::F32 => mean.clone(),
+        _ => e.temporary(Element::F32, &[out.numel()])?,
     };
     let divisor = (count as f64 - correction).max(0.0);
     emit(e, Function::Sum, &input, None, &means, [count, inner], 1.0 / count as f64)?;
-    if let Some(mean) = mean.filter(|mean| *mean != means.value) {
-        let mean = e.resize(mean, &sizes)?;
+    if let Some(mean) = mean.filter(|mean| mean.id != means.id) {
         super::views::copy_all(e, &means, &mean)?;
     }
     let scale = 1.0 / divisor;

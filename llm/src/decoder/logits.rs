@@ -3,7 +3,7 @@
 use super::describe;
 use crate::sampler::argmax;
 use std::ops::Range;
-use torchlet_core::{ScalarType, TensorRef};
+use torchlet_core::{Element, ScalarType, TensorRef};
 
 /// Which of these rows are those of some of `count` tokens: there is one for each, or for the last of all.
 pub(super) fn wanted_rows(
@@ -68,22 +68,23 @@ pub(crate) fn rows(
             );
         }
         ScalarType::Half => {
-            let row = tensor
-                .data::<half::f16>()
-                .ok()
-                .and_then(|all| all.get(from..to))
-                .ok_or_else(fail)?;
-            logits.extend(row.iter().map(|logit| logit.to_f32()));
+            extend_with::<half::f16>(logits, tensor, from..to).ok_or_else(fail)?;
         }
         ScalarType::BFloat16 => {
-            let row = tensor
-                .data::<half::bf16>()
-                .ok()
-                .and_then(|all| all.get(from..to))
-                .ok_or_else(fail)?;
-            logits.extend(row.iter().map(|logit| logit.to_f32()));
+            extend_with::<half::bf16>(logits, tensor, from..to).ok_or_else(fail)?;
         }
         _ => return Err(fail()),
     }
     Ok(())
+}
+
+/// Adds some elements of a tensor, if it has such elements there.
+fn extend_with<T: Element + Into<f32>>(
+    logits: &mut Vec<f32>,
+    tensor: &TensorRef<'_>,
+    range: Range<usize>,
+) -> Option<()> {
+    let elements = tensor.data::<T>().ok()?.get(range)?;
+    logits.extend(elements.iter().map(|&element| element.into()));
+    Some(())
 }

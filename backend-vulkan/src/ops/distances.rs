@@ -1,0 +1,86 @@
+//! Distances of vectors.
+
+use super::elementwise::broadcast_strides;
+use super::index::common_shape;
+use super::{Entry, check_looks, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::distances;
+use torchlet_shaders::{Distances, DistancesPush, Element};
+
+pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CDIST_FORWARD, between)];
+
+/// The distance of each row of one matrix from each of the other, by the norm of their difference. Where PyTorch has Euclid's from products, which
+/// cancel what small distances have, the differences are added up here, too.
+fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let p = e.float(e.arg(args, 2)?)?;
+    let function = match p {
+        0.0 => distances::COUNT,
+        1.0 => distances::SUM,
+        2.0 => distances::SQUARES,
+        f64::INFINITY => distances::LARGEST,
+        p if p > 0.0 => distances::POWERS,
+        p => return Err(Error::Invalid(format!("the norm of {p}"))),
+    };
+    let mismatch = || Error::Invalid(format!("distances of {:?} from {:?}", a.sizes, b.sizes));
+    let (Some((a_batch, &[rows, width])), Some((b_batch, &[columns, other]))) =
+        (a.sizes.split_last_chunk::<2>(), b.sizes.split_last_chunk::<2>())
+    else {
+        return Err(mismatch());
+    };
+    let batch = common_shape([a_batch, b_batch]).ok_or_else(mismatch)?;
+    if width != other {
+        return Err(mismatch());
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &[&batch[..], &[rows, columns]].concat())?;
+    if [&a, &b, &out].iter().any(|operand| operand.element != Element::F32) {
+        return Err(Error::unsupported("distances of other numbers than of 32 bits"));
+    }
+    check_looks(out.numel(), width)?;
+    if out.numel() == 0 {
+        return Ok(());
+    }
+    let varies = !batch.is_empty() && (e.is_dynamic(&a) || e.is_dynamic(&b));
+    let a = in_each(e, &a, &batch, varies)?;
+    let b = in_each(e, &b, &batch, varies)?;
+    let push = DistancesPush {
+        numel: u32_of(out.numel())?,
+        rows: u32_of(rows)?,
+        columns: u32_of(columns)?,
+        width: u32_of(width)?,
+        p: p as f32,
+    };
+    for operand in [&a, &b] {
+        u32_of(operand.numel())?;
+    }
+    // Other shapes are to need no other pipeline.
+    let aligned = width.is_multiple_of(4) && !e.is_of_varying_shapes();
+    let pipeline = Distances { function, aligned };
+    let accesses = [read(a.id), read(b.id), write(out.id)];
+    e.dispatch_along_x(&pipeline, accesses, &push, out.numel())
+}
+
+/// Matrices, in each batch of so many: copies, where there are fewer. `varies`: whether there may be other batches.
+fn in_each(
+    e: &mut Encoder<'_, '_>,
+    matrix: &Operand,
+    batch: &[usize],
+    varies: bool,
+) -> Result<Operand, Error> {
+    let own = matrix.sizes.len().saturating_sub(2);
+    let sizes = [batch, &matrix.sizes[own..]].concat();
+    let needed = sizes.iter().product::<usize>() != matrix.numel();
+    match e.temporary_for([needed, varies], matrix.element, &sizes)? {
+        None => Ok(matrix.clone()),
+        Some(whole) => {
+            let strides = broadcast_strides(matrix, sizes.len());
+            super::views::gather(e, matrix, &whole, &sizes, &strides, 0)?;
+            Ok(whole)
+        }
+    }
+}

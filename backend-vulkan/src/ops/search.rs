@@ -1,0 +1,103 @@
+//! Where values belong among others that are in order.
+
+use super::elementwise::{number, rounded};
+use super::index::take_each;
+use super::{Entry, operator};
+use crate::encoder::{Encoder, read, u32_of, write};
+use crate::error::Error;
+use crate::tensors::Operand;
+use torchlet_graph::graph::ValueId;
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::{Element, Search, SearchPush};
+
+pub(super) const OPERATORS: &[Entry] = &[
+    operator(Operator::BUCKETIZE_TENSOR, |e, args| {
+        let (values, sequence) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        if sequence.rank() != 1 {
+            return Err(Error::Invalid(format!("boundaries of shape {:?}", sequence.sizes)));
+        }
+        let right = args.len() > 4 && e.bool(args[3])?;
+        among(e, args, [&sequence, &values], right)
+    }),
+    operator(Operator::SEARCHSORTED_TENSOR, |e, args| {
+        let (sequence, values) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+        let right = goes_right(e, args)?;
+        let sequence = in_order(e, args, sequence)?;
+        among(e, args, [&sequence, &values], right)
+    }),
+    operator(Operator::SEARCHSORTED_SCALAR, |e, args| {
+        let (sequence, argument) = (e.tensor(e.arg(args, 0)?)?, e.arg(args, 1)?);
+        let right = goes_right(e, args)?;
+        let value = rounded(e, sequence.value, e.float(argument)?)?;
+        let value = number(e, &sequence, argument, value)?;
+        let value = Operand { sizes: Vec::new(), ..value };
+        let sequence = in_order(e, args, sequence)?;
+        among(e, args, [&sequence, &value], right)
+    }),
+];
+
+/// Whether values go behind their equals.
+fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
+    let right = args.len() > 4 && e.bool(args[3])?;
+    let side = if args.len() > 5 { e.optional_string(args[4])? } else { None };
+    match side {
+        None => Ok(right),
+        Some("right") => Ok(true),
+        Some("left") if !right => Ok(false),
+        Some(side) => Err(Error::Invalid(format!("the side '{side}', and right is {right}"))),
+    }
+}
+
+/// A sequence in the order that another tensor says, if one does.
+fn in_order(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    sequence: Operand,
+) -> Result<Operand, Error> {
+    let places = if args.len() > 6 { e.optional_tensor(args[5])? } else { None };
+    let Some(places) = places else { return Ok(sequence) };
+    if places.element != Element::I32 || places.sizes != sequence.sizes {
+        let (places, sequence) = (&places.sizes, &sequence.sizes);
+        return Err(Error::Invalid(format!("places of shape {places:?} for {sequence:?}")));
+    }
+    let sorted = e.temporary(sequence.element, &sequence.sizes)?;
+    take_each(e, &sequence, &places, sequence.rank().saturating_sub(1), &sorted)?;
+    Ok(sorted)
+}
+
+/// Values among the rows that they have, or among the only one that there is.
+fn among(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    [sequence, values]: [&Operand; 2],
+    right: bool,
+) -> Result<(), Error> {
+    let mismatch = || {
+        let (values, sequence) = (&values.sizes, &sequence.sizes);
+        Error::Invalid(format!("values of shape {values:?} among {sequence:?}"))
+    };
+    let (count, outer) = sequence.sizes.split_last().ok_or_else(mismatch)?;
+    let row = match (outer.is_empty(), values.sizes.split_last()) {
+        (true, _) => values.numel(),
+        (false, Some((row, rows))) if rows == outer => *row,
+        _ => return Err(mismatch()),
+    };
+    let is_number = values.rank() == 0;
+    if sequence.element.is_floating() != values.element.is_floating() && !is_number {
+        return Err(Error::unsupported("values of another kind than those in order"));
+    }
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &values.sizes)?;
+    if out.element != Element::I32 {
+        return Err(Error::invalid("places are integers of 32 or 64 bits"));
+    }
+    let push = SearchPush {
+        numel: u32_of(out.numel())?,
+        count: u32_of(*count)?,
+        row: u32_of(row.max(1))?,
+    };
+    u32_of(sequence.numel())?;
+    let pipeline = Search { sequence: sequence.element, values: values.element, right };
+    let accesses = [read(sequence.id), read(values.id), write(out.id)];
+    e.dispatch_along_x(&pipeline, accesses, &push, out.numel())
+}
