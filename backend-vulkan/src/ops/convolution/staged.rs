@@ -35,7 +35,8 @@ pub(super) struct Blocks {
 #[derive(Debug, Clone, Copy)]
 struct Layer {
     batches: usize,
-    /// Channels of a group, of the input and of the output.
+    /// Channels of a group, of the input and of the output. Where pictures are of planes behind each other, each plane of the output counts as a
+    /// picture, and each of the input that one of its windows reaches as a channel.
     channels: [usize; 2],
     /// Rows and columns of the output.
     plane: [usize; 2],
@@ -61,11 +62,14 @@ impl Layer {
             let [y, x] = values.map(|value| usize::try_from(value).ok().filter(|it| *it > 0));
             Some([y?, x?])
         };
-        let overlaps = shape.window.iter().all(|it| it.stride == 1) && shape.taps() > 1;
+        let is_of_more = shape.window.iter().any(|it| it.kernel > 1);
+        let overlaps = shape.window.iter().all(|it| it.stride == 1) && is_of_more;
         overlaps.then_some(())?;
+        let [_, planes] = shape.planes();
+        let depth = usize::try_from(shape.depth_window().kernel).ok()?;
         Some(Layer {
-            batches: shape.batch.checked_mul(shape.groups)?,
-            channels: [shape.in_channels, shape.out_channels],
+            batches: shape.batch.checked_mul(shape.groups)?.checked_mul(planes)?,
+            channels: [shape.in_channels.checked_mul(depth)?, shape.out_channels],
             plane: shape.out_size,
             kernel: sizes(shape.window.map(|it| it.kernel))?,
             dilation: sizes(shape.window.map(|it| it.dilation))?,
@@ -183,6 +187,7 @@ impl Shape {
         };
         let (bias, residual) = (self.bias(), self.residual());
         let ([y, x], [out_y, out_x]) = (self.window, self.out_size);
+        let z = self.depth_window();
         let pipeline = ConvolutionStaged {
             bias: bias.element,
             output: self.out.element,
@@ -200,11 +205,15 @@ impl Shape {
             dilation_y: y.dilation as u32,
             dilation_x: x.dilation as u32,
             places: u32_of(counts.places)?,
+            kernel_z: self.depth.map_or(0, |_| z.kernel as u32),
+            stride_z: z.stride as u32,
+            dilation_z: z.dilation as u32,
         };
-        let (channels, a_pitch) = (self.in_channels, weights.size(2));
+        let ([channels, _], a_pitch) = (layer.channels, weights.size(2));
+        let ([in_z, out_z], [places, out_places]) = (self.planes(), self.places());
         let push = ConvolutionStagedPush {
             m: u32_of(self.out_channels)?,
-            n: u32_of(out_y * out_x)?,
+            n: u32_of(out_places)?,
             bias_batch: u32_of(self.out_channels)?,
             period: u32_of(self.groups)?,
             bias_row: 1,
@@ -216,7 +225,7 @@ impl Shape {
             k: u32_of(channels)?,
             a_pitch: u32_of(a_pitch)?,
             a_batch: u32_of(self.terms() * a_pitch)?,
-            b_batch: u32_of(channels * self.size[0] * self.size[1])?,
+            b_batch: u32_of(self.in_channels * places)?,
             splits: u32_of(splits)?,
             channels: u32_of(channels.div_ceil(splits).next_multiple_of(CHANNELS))?,
             in_y: self.size[0] as i32,
@@ -228,6 +237,9 @@ impl Shape {
             pitch: u32_of(pitch)?,
             strip: u32_of(strip)?,
             tiles: u32_of(counts.tiles)?,
+            in_z: in_z as i32,
+            out_z: u32_of(out_z)?,
+            padding_z: z.padding,
         };
         // Any that is written, where these are not.
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
