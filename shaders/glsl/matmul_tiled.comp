@@ -271,7 +271,7 @@ B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, co
     uint tap = row % PLANE_TAPS;
     uint channel = min(row, end - 1) / TAPS * uint(push.in_y * push.in_x);
     uint plane = base + (DEEP ? channel * uint(push.in_z) : channel);
-    ivec4 z = DEEP ? windows_z + int(row % TAPS / PLANE_TAPS * DILATION_Z) : ivec4(0);
+    ivec4 z = KERNEL_Z > 1 ? windows_z + int(row % TAPS / PLANE_TAPS * DILATION_Z) : windows_z;
     ivec4 y = windows_y + int(tap / KERNEL_X * DILATION_Y);
     ivec4 x = windows_x + int(tap % KERNEL_X * DILATION_X);
     B_BROUGHT v;
