@@ -281,15 +281,15 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
-    /// What a convolution of halves over a plane of so many rows and columns is computed with, and in how many workgroups, on a device of 132 processors.
-    fn dispatched(
-        batch: usize,
+    /// What a convolution of halves of these sizes, of input, weights and result, is computed with, and in how many workgroups, on a device of 132
+    /// processors. Its kernel reaches one element beyond the edges.
+    fn dispatched_of(
+        sizes: [&[usize]; 3],
+        stride: &[i64],
         groups: usize,
-        [inputs, outputs]: [usize; 2],
-        side: usize,
         dynamic: bool,
     ) -> (&'static str, [u32; 3]) {
-        let tensor = |sizes: [usize; 4], is_constant: bool| {
+        let tensor = |sizes: &[usize], is_constant: bool| {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::Half,
                 host_type: ScalarType::Half,
@@ -299,21 +299,23 @@ mod tests {
                 changes: None,
             })
         };
-        let ints = |item: i64| Value::IntList(vec![item; 2]);
+        let [input, weight, out] = sizes;
+        let ints = |item: i64| Value::IntList(vec![item; stride.len()]);
         let graph = Graph {
             values: vec![
-                tensor([batch, groups * inputs, side, side], false),
-                tensor([groups * outputs, inputs, 3, 3], true),
+                tensor(input, false),
+                tensor(weight, true),
                 Value::None,
+                Value::IntList(stride.to_vec()),
                 ints(1),
-                ints(0),
                 Value::Bool(false),
+                ints(0),
                 Value::Int(groups as i64),
-                tensor([batch, groups * outputs, side, side], false),
+                tensor(out, false),
             ],
-            nodes: vec![Node::new(Operator::CONVOLUTION, vec![0, 1, 2, 3, 3, 3, 5, 4, 6, 7])],
+            nodes: vec![Node::new(Operator::CONVOLUTION, vec![0, 1, 2, 3, 4, 4, 5, 6, 7, 8])],
             inputs: vec![0],
-            outputs: vec![7],
+            outputs: vec![8],
             ..Graph::default()
         };
         let mut state = State::new(&graph, HashSet::new()).unwrap();
@@ -323,6 +325,34 @@ mod tests {
         let (steps, _) = encode(&graph, &mut state, true).unwrap();
         assert_eq!(steps.len(), 1);
         (steps[0].key.module.name, steps[0].groups)
+    }
+
+    /// The same over a plane of so many rows and columns.
+    fn dispatched(
+        batch: usize,
+        groups: usize,
+        [inputs, outputs]: [usize; 2],
+        side: usize,
+        dynamic: bool,
+    ) -> (&'static str, [u32; 3]) {
+        let input = [batch, groups * inputs, side, side];
+        let out = [batch, groups * outputs, side, side];
+        let weight = [groups * outputs, inputs, 3, 3];
+        dispatched_of([&input, &weight, &out], &[1, 1], groups, dynamic)
+    }
+
+    /// The same over eight planes, with these steps from plane to plane and from row to row.
+    fn dispatched_volumes(
+        batch: usize,
+        [inputs, outputs]: [usize; 2],
+        side: usize,
+        [step_z, step]: [usize; 2],
+    ) -> (&'static str, [u32; 3]) {
+        let input = [batch, inputs, 8, side, side];
+        let out = [batch, outputs, 8 / step_z, side.div_ceil(step), side.div_ceil(step)];
+        let weight = [outputs, inputs, 3, 3, 3];
+        let stride = [step_z, step, step].map(|step| step as i64);
+        dispatched_of([&input, &weight, &out], &stride, 1, false)
     }
 
     /// Workgroups for places, for output channels, and for pictures, groups of channels, and shares of sums.
@@ -339,6 +369,19 @@ mod tests {
             let (module, _) = dispatched(1, 1, channels, side, dynamic);
             assert_eq!(module, "convolution_cooperative");
         }
+    }
+
+    /// Each plane of the output is computed as a picture is; elsewhere, all planes are columns of one product.
+    #[test]
+    fn planes_are_computed_as_pictures_are() {
+        // 27 tiles of 56 rows of 56 places and 4 beside them, of eight planes each, or of four.
+        let staged = |planes| ("convolution_staged", [27, 1, planes]);
+        assert_eq!(dispatched_volumes(1, [64, 64], 56, [1, 1]), staged(8));
+        assert_eq!(dispatched_volumes(3, [64, 64], 56, [2, 1]), staged(12));
+        // 14 rows and columns of eight planes.
+        let (module, groups) = dispatched_volumes(1, [64, 128], 28, [1, 2]);
+        assert_eq!(module, "convolution_cooperative");
+        assert_eq!(groups[0], (8 * 14 * 14_u32).div_ceil(32));
     }
 
     /// The blocks on a device of 132 processors with 48 KiB of shared memory for workgroups.
