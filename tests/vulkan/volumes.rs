@@ -25,7 +25,7 @@ fn volumes_are_convolved_where_they_lie() {
             let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
             let source = open(fixture, builder.without_default_backends().backend(backend.clone()));
             let source = source.map_err(|error| error.to_string())?;
-            let plan = source.plan().map_err(|error| error.to_string())?;
+            let plan = source.plan().ok_or("is not compiled")?;
             for call in plan.methods.iter().flat_map(|method| &method.calls) {
                 let copies = COPIES.iter().any(|name| call.operator.contains(name));
                 if copies || call.place == Place::Host {

@@ -214,7 +214,10 @@ fn convolution(
         }
         _ => {
             let depth = Depth { window: wz, size: z, out_size: out_z };
-            let depth = Some(depth).filter(|_| wz != Window::NONE || z > 1);
+            // By bounds: where shapes vary, kernels stay the same.
+            let most_planes = e.bound_sizes(&input).iter().rev().nth(2).copied().unwrap_or(1);
+            let is_deep = lines == 3 && (wz != Window::NONE || most_planes.max(z) > 1);
+            let depth = Some(depth).filter(|_| is_deep);
             ([wy, wx], [y, x], [out_y, out_x], depth)
         }
     };

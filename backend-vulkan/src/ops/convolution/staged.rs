@@ -161,7 +161,8 @@ impl Shape {
         }
         let layer = Layer::of(self)?;
         let blocks = layer.blocks(processors(e.busy()), e.shared_memory() as usize)?;
-        match e.choose(&self.out, ("staged", layer), Way::Staged(blocks), |_| vec![Way::Windows]) {
+        let question = ("staged", layer, self.depth);
+        match e.choose(&self.out, question, Way::Staged(blocks), |_| vec![Way::Windows]) {
             Way::Staged(blocks) => Some(blocks),
             Way::Windows => {
                 // How windows are cut is not measured, too: each choice is between two ways for the whole.
