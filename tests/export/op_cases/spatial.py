@@ -327,11 +327,17 @@ def volumes() -> Iterator[Case]:
     yield case("wide", wide, (values(f32, 2, 7, 4, 5, 6),))
     yield case("planes", nn.Conv3d(9, 33, (1, 3, 3), padding=(0, 1, 1), bias=False), (values(f32, 1, 9, 3, 6, 5),))
     yield case("pointwise_strided", nn.Conv3d(34, 36, 1, stride=2), (values(f32, 1, 34, 5, 7, 6),))
-    yield case("padded_planes", nn.Conv3d(2, 3, (1, 2, 3), padding=(2, 0, 1), stride=(2, 1, 1)), (values(f32, 1, 2, 3, 4, 5),))
+    yield case(
+        "padded_planes", nn.Conv3d(2, 3, (1, 2, 3), padding=(2, 0, 1), stride=(2, 1, 1)), (values(f32, 1, 2, 3, 4, 5),)
+    )
     yield case("patches", nn.Conv3d(3, 36, (2, 4, 4), stride=(2, 4, 4)), (values(f32, 1, 3, 4, 13, 12),))
     deep = nn.Conv3d(3, 6, (3, 3, 2), groups=3, padding=(2, 1, 0), dilation=(2, 1, 1), stride=(1, 1, 2))
     yield case("depthwise", deep, (values(f32, 2, 3, 4, 5, 7),))
-    yield case("along_depth", Added(4, 5, (3, 1, 1), padding=(1, 0, 0)), (values(f32, 1, 4, 5, 2, 3), values(f32, 1, 5, 5, 2, 3)))
+    yield case(
+        "along_depth",
+        Added(4, 5, (3, 1, 1), padding=(1, 0, 0)),
+        (values(f32, 1, 4, 5, 2, 3), values(f32, 1, 5, 5, 2, 3)),
+    )
     yield case("no_batch", nn.Conv3d(2, 3, (2, 3, 2)), (values(f32, 2, 4, 5, 3),))
     yield case("halves", nn.Conv3d(3, 5, 3, padding=1).half(), (values(f16, 1, 3, 2, 4, 5),))
     yield case(
