@@ -4,9 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution over two dimensions. An invocation computes four neighbours of an output row in ROWS channels. The invocations of a
-// workgroup that differ in z share the sum over the input channels among themselves.
-// Weights are [group][input channel][ky][kx][output channel], the last padded to a multiple of 8.
+// A convolution over two dimensions, or over planes behind each other. An invocation computes four neighbours of an output row in ROWS
+// channels. The invocations of a workgroup that differ in z share the sum over the input channels among themselves.
+// Weights are [group][input channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -28,6 +28,9 @@ layout(constant_id = 15) const uint ACTIVATION = 0;
 layout(constant_id = 16) const uint RESIDUAL = 0;
 layout(constant_id = 17) const uint HAS_RESIDUAL = 0;
 
+// Whether channels are of planes behind each other.
+layout(constant_id = 18) const uint DEEP = 0;
+
 #include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
@@ -48,6 +51,13 @@ layout(push_constant) uniform Push {
     // Of the activation.
     float a;
     float b;
+    // Of channels of several planes.
+    int in_z;
+    uint out_z;
+    uint kernel_z;
+    int stride_z;
+    int padding_z;
+    int dilation_z;
 } push;
 
 RUN_IN(0, x, IN)
@@ -74,11 +84,14 @@ float tap(const uint row, const int ix) {
     return ix >= 0 && ix < push.in_x ? v : 0.0;
 }
 
-// Writes four neighbours in a channel, if there is such a channel.
-void finish(const uint image_group, const uint channel, const uint oy, const uint ox, vec4 sum) {
+// Rows of a channel of the output.
+uint out_rows() { return DEEP != 0 ? push.out_z * push.out_y : push.out_y; }
+
+// Writes four neighbours of a row of a channel, if there is such a channel.
+void finish(const uint image_group, const uint channel, const uint row, const uint ox, vec4 sum) {
     if (channel >= push.out_channels) return;
     if (HAS_BIAS != 0) sum += bias_f(image_group % push.groups * push.out_channels + channel);
-    uint at = ((image_group * push.out_channels + channel) * push.out_y + oy) * push.out_x + ox;
+    uint at = ((image_group * push.out_channels + channel) * out_rows() + row) * push.out_x + ox;
     uint count = min(push.out_x - ox, 4);
     EPILOGUE(at, sum, count)
     y_write_run(at, sum, count);
@@ -88,26 +101,35 @@ void main() {
     uint image_group = gl_WorkGroupID.z;
     uint group = image_group % push.groups;
     uint across = (push.out_x + 3) / 4;
-    uint oy = gl_GlobalInvocationID.x / across;
+    uint own_row = gl_GlobalInvocationID.x / across;
     uint ox = gl_GlobalInvocationID.x % across * 4;
     uint channel = gl_GlobalInvocationID.y * ROWS;
     uint share = gl_LocalInvocationID.z;
-    bool inside = oy < push.out_y && channel < push.out_channels;
+    bool inside = own_row < out_rows() && channel < push.out_channels;
     vec4 sums[8];
     [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
 
     if (inside) {
         int first_x = int(ox * STRIDE_X) - push.padding_x;
-        int first_y = int(oy) * push.stride_y - push.padding_y;
-        uint taps = push.kernel_y * KERNEL_X;
+        uint oz = DEEP != 0 ? own_row / push.out_y : 0;
+        int first_y = int(own_row - oz * push.out_y) * push.stride_y - push.padding_y;
+        // Rows of the kernel.
+        uint rows = DEEP != 0 ? push.kernel_z * push.kernel_y : push.kernel_y;
         for (uint ic = share; ic < push.in_channels; ic += SHARES) {
-            uint plane = (image_group * push.in_channels + ic) * uint(push.in_y);
-            uint weights = (group * push.in_channels + ic) * taps * push.pitch + channel;
-            for (uint ky = 0; ky < push.kernel_y; ++ky) {
-                int iy = first_y + int(ky) * push.dilation_y;
+            uint own = image_group * push.in_channels + ic;
+            uint weights = (group * push.in_channels + ic) * rows * KERNEL_X * push.pitch + channel;
+            for (uint line = 0; line < rows; ++line) {
+                uint kz = DEEP != 0 ? line / push.kernel_y : 0;
+                int iy = first_y + int(line - kz * push.kernel_y) * push.dilation_y;
                 if (iy < 0 || iy >= push.in_y) continue;
-                uint row = (plane + uint(iy)) * uint(push.in_x);
-                uint at = weights + ky * KERNEL_X * push.pitch;
+                uint plane = own;
+                if (DEEP != 0) {
+                    int iz = int(oz) * push.stride_z - push.padding_z + int(kz) * push.dilation_z;
+                    if (iz < 0 || iz >= push.in_z) continue;
+                    plane = own * uint(push.in_z) + uint(iz);
+                }
+                uint row = (plane * uint(push.in_y) + uint(iy)) * uint(push.in_x);
+                uint at = weights + line * KERNEL_X * push.pitch;
                 if (BY_ROW != 0) {
                     float taps[16];
                     [[unroll]] for (uint i = 0; i < min(3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1, 16); ++i) {
@@ -134,7 +156,7 @@ void main() {
 
     if (SHARES == 1) {
         if (!inside) return;
-        [[unroll]] for (uint r = 0; r < ROWS; ++r) finish(image_group, channel + r, oy, ox, sums[r]);
+        [[unroll]] for (uint r = 0; r < ROWS; ++r) finish(image_group, channel + r, own_row, ox, sums[r]);
         return;
     }
     uint tile = gl_WorkGroupSize.x * gl_WorkGroupSize.y;
@@ -146,6 +168,6 @@ void main() {
     for (uint r = share; r < ROWS; r += SHARES) {
         vec4 sum = vec4(0);
         for (uint s = 0; s < SHARES; ++s) sum += partials[(s * ROWS + r) * tile + place];
-        finish(image_group, channel + r, oy, ox, sum);
+        finish(image_group, channel + r, own_row, ox, sum);
     }
 }

@@ -6,8 +6,8 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution in which every input channel has `multiplier` output channels of its own. An invocation computes four neighbours of
-// ROWS consecutive output rows, in one channel. Weights are [channel][ky][kx].
+// A convolution in which every input channel has `multiplier` output channels of its own, over two dimensions or over planes behind each
+// other. An invocation computes four neighbours of ROWS consecutive output rows, in one plane. Weights are [channel][kz][ky][kx].
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -30,6 +30,9 @@ layout(constant_id = 16) const uint ACTIVATION = 0;
 layout(constant_id = 17) const uint RESIDUAL = 0;
 layout(constant_id = 18) const uint HAS_RESIDUAL = 0;
 
+// Whether channels are of planes behind each other.
+layout(constant_id = 19) const uint DEEP = 0;
+
 #include "epilogue.glsl"
 
 layout(push_constant) uniform Push {
@@ -46,6 +49,13 @@ layout(push_constant) uniform Push {
     // Of the activation.
     float a;
     float b;
+    // Of channels of several planes.
+    int in_z;
+    uint out_z;
+    uint kernel_z;
+    int stride_z;
+    int padding_z;
+    int dilation_z;
 } push;
 
 RUN_IN(0, x, IN)
@@ -68,49 +78,60 @@ void main() {
     uint oy = rest / across * ROWS;
     uint ox = rest % across * 4;
     if (plane >= push.planes) return;
-    uint channel = plane % push.channels;
+    uint own = DEEP != 0 ? plane / push.out_z : plane;
+    uint channel = own % push.channels;
     int first_x = int(ox * STRIDE_X) - push.padding_x;
     int first_y = int(oy * STRIDE_Y) - push.padding_y;
-    uint in_plane = plane / push.multiplier * uint(push.in_y);
-    uint weights = channel * KERNEL_X * KERNEL_Y;
+    int first_z = DEEP != 0 ? int(plane % push.out_z) * push.stride_z - push.padding_z : 0;
+    uint depth = DEEP != 0 ? push.kernel_z : 1;
 
     vec4 sums[2];
     sums[0] = sums[1] = vec4(HAS_BIAS != 0 ? bias_f(channel) : 0.0);
-    if (BY_ROW != 0) {
-        float f[49];
-        [[unroll]] for (uint i = 0; i < min(KERNEL_X * KERNEL_Y, 49); ++i) f[i] = w_f(weights + i);
-        // Each input row serves all output rows that it meets.
-        [[unroll]] for (uint ry = 0; ry < (ROWS - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1; ++ry) {
-            // Rows beyond the picture are read as its nearest, without a branch, so that all rows are on their way together.
-            int iy = first_y + int(ry);
-            bool there = iy >= 0 && iy < push.in_y;
-            uint row = (in_plane + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);
-            float taps[16];
-            [[unroll]] for (uint i = 0; i < min(3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1, 16); ++i) {
-                taps[i] = tap(row, first_x + int(i), there);
-            }
-            [[unroll]] for (uint r = 0; r < ROWS; ++r) {
-                int step = int(ry) - int(r * STRIDE_Y);
-                if (step < 0 || step % int(DILATION_Y) != 0 || step / int(DILATION_Y) >= int(KERNEL_Y)) continue;
-                uint ky = uint(step) / DILATION_Y;
-                [[unroll]] for (uint kx = 0; kx < min(KERNEL_X, 16); ++kx) {
-                    uint i = kx * DILATION_X;
-                    vec4 v = vec4(taps[i & 15], taps[(i + STRIDE_X) & 15], taps[(i + 2 * STRIDE_X) & 15], taps[(i + 3 * STRIDE_X) & 15]);
-                    sums[r] += f[min(ky * KERNEL_X + kx, 48)] * v;
+    for (uint kz = 0; kz < depth; ++kz) {
+        uint in_plane = own / push.multiplier;
+        if (DEEP != 0) {
+            int iz = first_z + int(kz) * push.dilation_z;
+            if (iz < 0 || iz >= push.in_z) continue;
+            in_plane = in_plane * uint(push.in_z) + uint(iz);
+        }
+        in_plane *= uint(push.in_y);
+        uint weights = (channel * depth + kz) * KERNEL_X * KERNEL_Y;
+        if (BY_ROW != 0) {
+            float f[49];
+            [[unroll]] for (uint i = 0; i < min(KERNEL_X * KERNEL_Y, 49); ++i) f[i] = w_f(weights + i);
+            // Each input row serves all output rows that it meets.
+            [[unroll]] for (uint ry = 0; ry < (ROWS - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1; ++ry) {
+                // Rows beyond the picture are read as its nearest, without a branch, so that all rows are on their way together.
+                int iy = first_y + int(ry);
+                bool there = iy >= 0 && iy < push.in_y;
+                uint row = (in_plane + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);
+                float taps[16];
+                [[unroll]] for (uint i = 0; i < min(3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1, 16); ++i) {
+                    taps[i] = tap(row, first_x + int(i), there);
+                }
+                [[unroll]] for (uint r = 0; r < ROWS; ++r) {
+                    int step = int(ry) - int(r * STRIDE_Y);
+                    if (step < 0 || step % int(DILATION_Y) != 0 || step / int(DILATION_Y) >= int(KERNEL_Y)) continue;
+                    uint ky = uint(step) / DILATION_Y;
+                    [[unroll]] for (uint kx = 0; kx < min(KERNEL_X, 16); ++kx) {
+                        uint i = kx * DILATION_X;
+                        vec4 v = vec4(taps[i & 15], taps[(i + STRIDE_X) & 15], taps[(i + 2 * STRIDE_X) & 15], taps[(i + 3 * STRIDE_X) & 15]);
+                        sums[r] += f[min(ky * KERNEL_X + kx, 48)] * v;
+                    }
                 }
             }
-        }
-    } else {
-        for (uint r = 0; r < ROWS; ++r) {
-            for (uint ky = 0; ky < KERNEL_Y; ++ky) {
-                int iy = first_y + int(r * STRIDE_Y + ky * DILATION_Y);
-                if (iy < 0 || iy >= push.in_y) continue;
-                uint row = (in_plane + uint(iy)) * uint(push.in_x);
-                for (uint kx = 0; kx < KERNEL_X; ++kx) {
-                    int ix = first_x + int(kx * DILATION_X);
-                    const int step = int(STRIDE_X);
-                    vec4 v = vec4(tap(row, ix, true), tap(row, ix + step, true), tap(row, ix + 2 * step, true), tap(row, ix + 3 * step, true));
-                    sums[r] += w_f(weights + ky * KERNEL_X + kx) * v;
+        } else {
+            for (uint r = 0; r < ROWS; ++r) {
+                for (uint ky = 0; ky < KERNEL_Y; ++ky) {
+                    int iy = first_y + int(r * STRIDE_Y + ky * DILATION_Y);
+                    if (iy < 0 || iy >= push.in_y) continue;
+                    uint row = (in_plane + uint(iy)) * uint(push.in_x);
+                    for (uint kx = 0; kx < KERNEL_X; ++kx) {
+                        int ix = first_x + int(kx * DILATION_X);
+                        const int step = int(STRIDE_X);
+                        vec4 v = vec4(tap(row, ix, true), tap(row, ix + step, true), tap(row, ix + 2 * step, true), tap(row, ix + 3 * step, true));
+                        sums[r] += w_f(weights + ky * KERNEL_X + kx) * v;
+                    }
                 }
             }
         }

@@ -17,6 +17,9 @@
 // the first `strip` count. So the next tap of all places is so many numbers further, and what the places in between add up to is not written.
 //
 // Subgroups keep parts of the tile as in matmul_tiled.comp, and workgroups that differ in z share the sums over channels.
+//
+// Pictures may be of planes behind each other: each plane of the output is then computed as a picture is, and has the planes that its windows
+// reach, of all channels, for channels.
 
 uint run_left;
 #define RUN_LEFT(n) run_left
@@ -37,7 +40,11 @@ uint run_left;
     uint pitch; \
     uint strip; \
     /* Tiles of a strip. */ \
-    uint tiles;
+    uint tiles; \
+    /* Of pictures of several planes: planes of a channel. */ \
+    int in_z; \
+    uint out_z; \
+    int padding_z;
 #include "product.glsl"
 
 // Multiples of 32 and of 16 * PARTS_ACROSS.
@@ -52,6 +59,10 @@ layout(constant_id = 16) const uint DILATION_Y = 1;
 layout(constant_id = 17) const uint DILATION_X = 1;
 // The places that an invocation stages.
 layout(constant_id = 18) const uint PLACES = 2;
+// 0: pictures are of one plane. Else as many planes of each channel count as channels of their own.
+layout(constant_id = 19) const uint KERNEL_Z = 0;
+layout(constant_id = 20) const uint STRIDE_Z = 1;
+layout(constant_id = 21) const uint DILATION_Z = 1;
 
 const uint A = F16;
 RUN_IN(3, a, A)
@@ -64,6 +75,8 @@ void place(const uint batch, const uint m, const uint p, const vec4 sum);
 
 const uint CHANNELS = 16;
 const uint TAPS = KERNEL_Y * KERNEL_X;
+const bool DEEP = KERNEL_Z != 0;
+const uint DEPTH = DEEP ? KERNEL_Z : 1;
 
 // Groups of eight halves. Rows of both are padded so that eight of them lie in different banks.
 const uint A_ROW = (TILE_M + 8) / 8;
@@ -96,7 +109,8 @@ void place(const uint batch, const uint m, const uint p, const vec4 sum) {
     uint x = p - y * push.pitch;
     if (x >= push.strip || y >= push.out_y || strip_x + x >= push.out_x) return;
     run_left = min(push.strip - x, push.out_x - strip_x - x);
-    finish(batch, m, y * push.out_x + strip_x + x, sum);
+    if (DEEP) finish(batch / push.out_z, m, (batch % push.out_z * push.out_y + y) * push.out_x + strip_x + x, sum);
+    else finish(batch, m, y * push.out_x + strip_x + x, sum);
 }
 
 void write(const uint batch, const uint split, const uint m, const uint p, const vec4 sum) {
@@ -111,6 +125,17 @@ uvec4 a_unit(const uint base, const uint channel, const uint end, const uint i) 
     return a_by_4.words[(base + row * push.a_pitch + column) >> 3];
 }
 
+// The plane of a channel, or of one that counts as such; if there is none, another.
+uint plane_of(const uint channel, const int first_z) {
+    if (!DEEP) return channel;
+    int z = clamp(first_z + int(channel % DEPTH * DILATION_Z), 0, push.in_z - 1);
+    return channel / DEPTH * uint(push.in_z) + uint(z);
+}
+
+bool is_there(const uint channel, const uint end, const int first_z) {
+    return channel < end && (!DEEP || uint(first_z + int(channel % DEPTH * DILATION_Z)) < uint(push.in_z));
+}
+
 void main() {
     uint lane = gl_LocalInvocationID.x;
     uint batch = gl_WorkGroupID.z / push.splits;
@@ -118,8 +143,11 @@ void main() {
     uint tile_m = gl_WorkGroupID.y * TILE_M;
     strip_x = gl_WorkGroupID.x / push.tiles * push.strip;
     uint tile_p = gl_WorkGroupID.x % push.tiles * TILE_N;
-    uint a_base = batch % push.period * push.a_batch;
-    uint b_base = batch * push.b_batch;
+    uint picture = DEEP ? batch / push.out_z : batch;
+    uint a_base = picture % push.period * push.a_batch;
+    uint b_base = picture * push.b_batch;
+    // The plane that the first of those of a window lies in.
+    int first_z = DEEP ? int(batch % push.out_z * STRIDE_Z) - push.padding_z : 0;
     uint start = split * push.channels;
     uint end = min(start + push.channels, push.k);
 
@@ -144,7 +172,7 @@ void main() {
 #define BRING(channel) { \
         [[unroll]] for (uint i = 0; i < A_TIMES; ++i) a_next[i] = a_unit(a_base, channel, end, i * LANES + lane); \
         [[unroll]] for (uint c = 0; c < CHANNELS; ++c) { \
-            uint first = min(channel + c, end - 1) * plane; \
+            uint first = plane_of(min(channel + c, end - 1), first_z) * plane; \
             [[unroll]] for (uint j = 0; j < PLACES; ++j) b_next[j * CHANNELS + c] = uint(b.elements[own[j] + first]); \
         } \
     }
@@ -170,7 +198,7 @@ void main() {
             uvec4 v;
             [[unroll]] for (uint c = 0; c < 4; ++c) {
                 uint of = channel + i % (CHANNELS / 8) * 8 + c * 2;
-                uint there = (of < end ? 0xffffu : 0) | (of + 1 < end ? 0xffff0000u : 0);
+                uint there = (is_there(of, end, first_z) ? 0xffffu : 0) | (is_there(of + 1, end, first_z) ? 0xffff0000u : 0);
                 v[c] = (b_next[i * 8 + c * 2] | b_next[i * 8 + c * 2 + 1] << 16) & there;
             }
             uint j = i / (CHANNELS / 8);

@@ -31,7 +31,8 @@
 // unless there are many workgroups or much to multiply: so small tiles have more terms.
 //
 // WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a plane of the output; its terms are the
-// channels of the picture, and the taps of each. They are read where they lie.
+// channels of the picture, and the taps of each. They are read where they lie. A picture may be of planes behind each other, as each channel
+// of the output is then.
 
 #ifdef WINDOWS
 #define WINDOW_FIELDS \
@@ -39,7 +40,11 @@
     int in_x; \
     int out_x; \
     int padding_y; \
-    int padding_x;
+    int padding_x; \
+    /* Of pictures of several planes. */ \
+    int in_z; \
+    int out_y; \
+    int padding_z;
 #else
 #define WINDOW_FIELDS
 #endif
@@ -79,7 +84,14 @@ layout(constant_id = 23) const uint DILATION_Y = 1;
 layout(constant_id = 24) const uint DILATION_X = 1;
 layout(constant_id = 25) const uint LANES = 128;
 layout(constant_id = 26) const uint TERM_PARTS = 1;
+// 0: pictures are of one plane.
+layout(constant_id = 27) const uint KERNEL_Z = 0;
+layout(constant_id = 28) const uint STRIDE_Z = 1;
+layout(constant_id = 29) const uint DILATION_Z = 1;
 const uint B_TRANSPOSED = 0;
+const bool DEEP = KERNEL_Z != 0;
+const uint PLANE_TAPS = KERNEL_Y * KERNEL_X;
+const uint TAPS = DEEP ? KERNEL_Z * PLANE_TAPS : PLANE_TAPS;
 #else
 // 0: b[k][n]; 1: b[n][k].
 layout(constant_id = 19) const uint B_TRANSPOSED = 0;
@@ -228,14 +240,20 @@ A_UNIT a_value(const A_BROUGHT v, const uint k, const uint end, const uint i) {
 #ifdef WINDOWS
 // Where the windows of the four columns begin that this invocation brings: they are the same for all terms, as there are at most LANES
 // quads in a row of the tile.
+ivec4 windows_z;
 ivec4 windows_y;
 ivec4 windows_x;
 
 void find_windows(const uint n) {
     uvec4 columns = min(n + gl_LocalInvocationID.x % (TILE_N / 4) * 4 + uvec4(0, 1, 2, 3), uvec4(push.n - 1));
     ivec4 y = ivec4(columns) / push.out_x;
-    windows_y = y * int(STRIDE_Y) - push.padding_y;
     windows_x = (ivec4(columns) - y * push.out_x) * int(STRIDE_X) - push.padding_x;
+    if (DEEP) {
+        ivec4 z = y / push.out_y;
+        windows_z = z * int(STRIDE_Z) - push.padding_z;
+        y -= z * push.out_y;
+    }
+    windows_y = y * int(STRIDE_Y) - push.padding_y;
 }
 
 #ifdef COOPERATIVE
@@ -250,15 +268,22 @@ void find_windows(const uint n) {
 // are of the picture, and of terms before `end`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i, const uint unit, inout uint inside) {
     uint row = k + i / (TILE_N / 4);
-    uint tap = row % (KERNEL_Y * KERNEL_X);
-    uint plane = base + min(row, end - 1) / (KERNEL_Y * KERNEL_X) * uint(push.in_y * push.in_x);
+    uint tap = row % PLANE_TAPS;
+    uint channel = min(row, end - 1) / TAPS * uint(push.in_y * push.in_x);
+    uint plane = base + (DEEP ? channel * uint(push.in_z) : channel);
+    ivec4 z = KERNEL_Z > 1 ? windows_z + int(row % TAPS / PLANE_TAPS * DILATION_Z) : windows_z;
     ivec4 y = windows_y + int(tap / KERNEL_X * DILATION_Y);
     ivec4 x = windows_x + int(tap % KERNEL_X * DILATION_X);
     B_BROUGHT v;
     [[unroll]] for (uint j = 0; j < 4; ++j) {
         bool is_inside = row < end && uint(y[j]) < uint(push.in_y) && uint(x[j]) < uint(push.in_x);
+        int line = y[j];
+        if (DEEP) {
+            is_inside = is_inside && uint(z[j]) < uint(push.in_z);
+            line += z[j] * push.in_y;
+        }
         inside |= is_inside ? 1u << (unit * 4 + j) : 0;
-        v[j] = B_ELEMENT(plane + (is_inside ? uint(y[j] * push.in_x + x[j]) : 0));
+        v[j] = B_ELEMENT(plane + (is_inside ? uint(line * push.in_x + x[j]) : 0));
     }
     return v;
 }

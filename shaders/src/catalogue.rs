@@ -554,29 +554,32 @@ pipelines! {
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
     }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage, or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
 
-    /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie.
+    /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie. Pictures are of one plane where
+    /// `kernel_z` is 0.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32,
         kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32, lanes: u32,
-        term_parts: u32,
+        term_parts: u32, kernel_z: u32, stride_z: u32, dilation_z: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
-        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32,
+        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32, padding_z: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// A convolution of halves whose windows are next to each other, and overlap: `places` times `lanes` places of the picture are brought to shared memory for all taps
-    /// together. The weights are transposed.
+    /// together. The weights are transposed. Pictures are of one plane where `kernel_z` is 0.
     ConvolutionStaged, ConvolutionStagedPush = "convolution_staged", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, tile_m: u32, tile_n: u32, partial: u32, lanes: u32,
         kernel_y: u32, kernel_x: u32, dilation_y: u32, dilation_x: u32, places: u32,
+        kernel_z: u32, stride_z: u32, dilation_z: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, channels: u32,
         in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32, strip: u32, tiles: u32,
+        in_z: i32, out_z: u32, padding_z: i32,
     }, needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
@@ -588,15 +591,16 @@ pipelines! {
         batches: u32, splits: u32,
     }, or "matmul_sum_storage16" needs HalfStorage;
 
-    /// A convolution over two dimensions. An invocation computes four neighbours in `rows` channels; sums are shared
-    /// as in [`Matmul`].
+    /// A convolution over two dimensions, or over planes behind each other (`deep`). An invocation computes four neighbours in `rows` channels;
+    /// sums are shared as in [`Matmul`].
     Convolution, ConvolutionPush = "convolution", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
         kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32, partials: u32,
-        activation: u32, residual: Element, has_residual: bool,
+        activation: u32, residual: Element, has_residual: bool, deep: bool,
     }, {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32, b: f32,
+        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
     };
 
     /// A convolution of each channel by itself. An invocation computes four neighbours in `rows` rows.
@@ -604,10 +608,11 @@ pipelines! {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
         kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32,
         by_row: bool, has_bias: bool,
-        activation: u32, residual: Element, has_residual: bool,
+        activation: u32, residual: Element, has_residual: bool, deep: bool,
     }, {
         planes: u32, channels: u32, multiplier: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         padding_y: i32, padding_x: i32, a: f32, b: f32,
+        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
     }, or "convolution_depthwise_storage16" needs HalfStorage;
 
     /// A convolution of each channel by itself, of tensors whose channels lie beside each other. An invocation computes four channels of `columns`

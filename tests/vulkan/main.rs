@@ -24,3 +24,4 @@ mod sharing;
 mod state;
 mod tuning;
 mod uploads;
+mod volumes;

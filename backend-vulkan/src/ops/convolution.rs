@@ -4,7 +4,7 @@ use super::matmul::{Product, SHARES, Windows, share, workgroup};
 use super::tiling::{is_tiled, windows_are_tiled};
 use super::views::gather;
 use super::weights::transposed;
-use super::window::{Window, checked_numel, pair};
+use super::window::{Depth, Window, checked_numel, pair, triple};
 use super::{Entry, product};
 use crate::derived::Matrices;
 use crate::device::is_parallel;
@@ -48,7 +48,8 @@ impl Form {
     }
 }
 
-/// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`.
+/// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`, or with planes behind each other
+/// before rows and columns.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) input: Operand,
@@ -64,7 +65,9 @@ pub(super) struct Shape {
     pub(super) out_channels: usize,
     pub(super) size: [usize; 2],
     pub(super) out_size: [usize; 2],
-    /// The number of outputs of a plane at most.
+    /// Of channels of several planes.
+    pub(super) depth: Option<Depth>,
+    /// The number of outputs of a channel at most.
     pub(super) bound: usize,
     /// Pictures at most.
     pub(super) most: usize,
@@ -124,24 +127,34 @@ fn convolution(
         Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}"))
     };
 
-    // One dimension counts as two of which the first is 1; an input without batches as one batch.
+    // Dimensions that are not there count as ones of 1 in front; an input without batches as one batch.
     let (lines, kernel) = match weight.sizes[..] {
-        [_, _, x] => (1, [1, x]),
-        [_, _, y, x] => (2, [y, x]),
+        [_, _, x] => (1, [1, 1, x]),
+        [_, _, y, x] => (2, [1, y, x]),
+        [_, _, z, y, x] => (3, [z, y, x]),
         _ => return Err(misfit()),
     };
+    if lines == 3 && transposed.is_some() {
+        return Err(Error::unsupported("a transposed convolution over three dimensions"));
+    }
     let (batch, channels, size) = match (lines, &input.sizes[..]) {
-        (1, [channels, x]) => (1, *channels, [1, *x]),
-        (1, [batch, channels, x]) => (*batch, *channels, [1, *x]),
-        (2, [channels, y, x]) => (1, *channels, [*y, *x]),
-        (2, [batch, channels, y, x]) => (*batch, *channels, [*y, *x]),
+        (1, [channels, x]) => (1, *channels, [1, 1, *x]),
+        (1, [batch, channels, x]) => (*batch, *channels, [1, 1, *x]),
+        (2, [channels, y, x]) => (1, *channels, [1, *y, *x]),
+        (2, [batch, channels, y, x]) => (*batch, *channels, [1, *y, *x]),
+        (3, [channels, z, y, x]) => (1, *channels, [*z, *y, *x]),
+        (3, [batch, channels, z, y, x]) => (*batch, *channels, [*z, *y, *x]),
         _ => return Err(misfit()),
     };
     let lists = [e.ints(e.arg(args, 3)?)?, e.ints(e.arg(args, 4)?)?, e.ints(e.arg(args, 5)?)?];
-    let mut window = [Window::NONE; 2];
+    let of_each = |values: &Vec<i64>| match lines {
+        3 => triple(values),
+        _ => pair(values, None).map(|[y, x]| [1, y, x]),
+    };
+    let mut window = [Window::NONE; 3];
     let [stride, padding, dilation] =
-        [pair(&lists[0], None)?, pair(&lists[1], None)?, pair(&lists[2], None)?];
-    for dim in 2 - lines..2 {
+        [of_each(&lists[0])?, of_each(&lists[1])?, of_each(&lists[2])?];
+    for dim in 3 - lines..3 {
         let kernel = i64::try_from(kernel[dim]).unwrap_or(i64::MAX);
         window[dim] = Window::new(kernel, stride[dim], padding[dim], dilation[dim])?;
     }
@@ -168,11 +181,12 @@ fn convolution(
     if bias.as_ref().is_some_and(|bias| bias.numel() != all_channels) {
         return Err(Error::invalid("the bias does not fit the weights"));
     }
-    let mut out_size = [1, 1];
-    for dim in 2 - lines..2 {
+    let mut out_size = [1, 1, 1];
+    for dim in 3 - lines..3 {
         out_size[dim] = match transposed {
             Some(output_padding) => {
-                let output_padding = pair(output_padding, Some([0, 0]))?[dim];
+                let [y, x] = pair(output_padding, Some([0, 0]))?;
+                let output_padding = [0, y, x][dim];
                 window[dim].transposed_count(size[dim], output_padding)?
             }
             None => window[dim].count(size[dim], false)?,
@@ -180,7 +194,7 @@ fn convolution(
     }
     let mut sizes = input.sizes[..input.rank() - lines - 1].to_vec();
     sizes.push(all_channels);
-    sizes.extend(&out_size[2 - lines..]);
+    sizes.extend(&out_size[3 - lines..]);
     checked_numel(&sizes)?;
     let out = e.resize(e.out(args)?.id, &sizes)?;
     if !out.element.is_floating() {
@@ -192,6 +206,21 @@ fn convolution(
     let bounds = e.bound_sizes(&out);
     let plane = bounds.iter().rev().take(lines).copied().fold(1, usize::saturating_mul);
     let most = checked_numel(&bounds)? / all_channels.saturating_mul(plane).max(1);
+    let ([wz, wy, wx], [z, y, x], [out_z, out_y, out_x]) = (window, size, out_size);
+    let (window, size, out_size, depth) = match [wy, wx] {
+        // Along depth alone, whatever lies in a plane lies in a row.
+        [Window::NONE, Window::NONE] if lines == 3 => {
+            ([wz, Window::NONE], [z, y * x], [out_z, out_y * out_x], None)
+        }
+        _ => {
+            let depth = Depth { window: wz, size: z, out_size: out_z };
+            // By bounds: where shapes vary, kernels stay the same.
+            let most_planes = e.bound_sizes(&input).iter().rev().nth(2).copied().unwrap_or(1);
+            let is_deep = lines == 3 && (wz != Window::NONE || most_planes.max(z) > 1);
+            let depth = Some(depth).filter(|_| is_deep);
+            ([wy, wx], [y, x], [out_y, out_x], depth)
+        }
+    };
     Ok(Some(Shape {
         input,
         out,
@@ -205,6 +234,7 @@ fn convolution(
         out_channels,
         size,
         out_size,
+        depth,
         bound: plane.max(1),
         most: most.max(1),
         epilogue: e.take_epilogue().unwrap_or(clamp),
@@ -252,7 +282,9 @@ impl Shape {
 
     /// Whether windows are of one element, and next to each other.
     pub(super) fn is_pointwise(&self) -> bool {
-        !self.is_transposed && self.window.iter().all(|window| *window == Window::NONE)
+        !self.is_transposed
+            && self.depth.is_none()
+            && self.window.iter().all(|window| *window == Window::NONE)
     }
 
     /// The bias, or any tensor in its place.
@@ -277,7 +309,25 @@ impl Shape {
 
     /// The elements of a window.
     fn taps(&self) -> usize {
-        self.window.map(|window| window.kernel as usize).iter().product()
+        let [y, x] = self.window.map(|window| window.kernel as usize);
+        self.depth_window().kernel as usize * y * x
+    }
+
+    /// How windows slide from plane to plane.
+    fn depth_window(&self) -> Window {
+        self.depth.map_or(Window::NONE, |depth| depth.window)
+    }
+
+    /// The planes of a channel, of the input and of the output.
+    fn planes(&self) -> [usize; 2] {
+        self.depth.map_or([1, 1], |depth| [depth.size, depth.out_size])
+    }
+
+    /// The elements of a channel, of the input and of the output.
+    fn places(&self) -> [usize; 2] {
+        let [planes, out_planes] = self.planes();
+        let ([y, x], [out_y, out_x]) = (self.size, self.out_size);
+        [planes * y * x, out_planes * out_y * out_x]
     }
 
     /// Weights as `[group][input channel and tap][output channel]`.
@@ -301,7 +351,7 @@ impl Shape {
         windows: Option<Windows>,
     ) -> Result<(), Error> {
         let weights = self.weights(e)?;
-        let (m, n) = (self.out_channels, self.out_size[0] * self.out_size[1]);
+        let (m, [_, n]) = (self.out_channels, self.places());
         let (batches, terms) = (self.batch * self.groups, self.terms());
         let mut product = Product::new(weights, columns, self.out, [m, n, terms]);
         product.a_transposed = true;
@@ -331,8 +381,9 @@ impl Shape {
         let windows = Windows {
             window: self.window,
             size: self.size,
-            picture: self.in_channels * self.size[0] * self.size[1],
-            across: self.out_size[1],
+            picture: self.in_channels * self.places()[0],
+            count: self.out_size,
+            depth: self.depth,
         };
         let pictures = self.input.clone();
         self.times(e, pictures, Some(windows))
@@ -344,18 +395,24 @@ impl Shape {
             window.stride == window.kernel && window.padding == 0 && window.dilation == 1
         };
         let (factors, sizes) = self.sizes();
-        self.groups == 1 && self.window.iter().all(beside) && is_tiled(e, factors.into(), sizes)
+        let windows = self.window.into_iter().chain([self.depth_window()]);
+        self.groups == 1
+            && windows.clone().all(|it| beside(&it))
+            && is_tiled(e, factors.into(), sizes)
     }
 
     /// A product of matrices: weights times windows as columns.
     fn patches(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let [y, x] = self.window.map(|window| window.kernel as usize);
+        let z = self.depth_window().kernel as usize;
         let ([height, width], [rows, columns]) = (self.size, self.out_size);
-        let shape = [self.batch, self.terms(), rows * columns];
+        let ([_, planes], [channel, places]) = (self.planes(), self.places());
+        let shape = [self.batch, self.terms(), places];
         let windows = e.temporary(self.input.element, &shape)?;
         let plane = height * width;
-        let sizes = [self.batch, self.in_channels, y, x, rows, columns];
-        let strides = [self.in_channels * plane, plane, width, 1, y * width, x];
+        let sizes = [self.batch, self.in_channels, z, y, x, planes, rows, columns];
+        let strides =
+            [self.in_channels * channel, channel, plane, width, 1, z * plane, y * width, x];
         let strides = strides.map(|stride| stride as i64);
         gather(e, &self.input, &windows, &sizes, &strides, 0)?;
         self.times(e, windows, None)
@@ -368,14 +425,14 @@ impl Shape {
         let (across, down) = (self.bound.div_ceil(4), self.out_channels.div_ceil(rows));
         let images = self.batch * self.groups;
         // Sums are shared by input channels.
-        let terms = self.in_channels * (x.kernel * y.kernel).clamp(1, 8) as usize;
+        let terms = self.in_channels * self.taps().clamp(1, 8);
         let invocations = (across * down).saturating_mul(self.most * self.groups);
         // Few channels leave much to wait for in each turn: on an NVIDIA H200, four times as many invocations take 64 channels of 384² to 3
         // in 59 µs in place of 99, but more channels longer.
         let few = self.out_channels <= 4 && is_parallel(e.busy());
         let busy = if few { e.busy().saturating_mul(4) } else { e.busy() };
         let shares = share(busy, invocations, terms, SHARES);
-        let question = ("direct", weights.element, self.sizes(), self.window);
+        let question = ("direct", weights.element, self.sizes(), self.window, self.depth);
         let shares = e.choose(&self.out, question, shares, |usual| {
             let others = [1, 4, 16, 64].into_iter().filter(|shares| shares != usual);
             others.filter(|shares| terms >= *shares).collect()
@@ -399,7 +456,9 @@ impl Shape {
             activation: self.epilogue.activation,
             residual: self.residual().element,
             has_residual: self.epilogue.residual.is_some(),
+            deep: self.depth.is_some(),
         };
+        let (z, [planes, out_planes]) = (self.depth_window(), self.planes());
         let push = ConvolutionPush {
             groups: u32_of(self.groups)?,
             in_channels: u32_of(self.in_channels)?,
@@ -416,20 +475,27 @@ impl Shape {
             dilation_y: y.dilation,
             a: self.epilogue.a,
             b: self.epilogue.b,
+            in_z: planes as i32,
+            out_z: u32_of(out_planes)?,
+            kernel_z: z.kernel as u32,
+            stride_z: z.stride,
+            padding_z: z.padding,
+            dilation_z: z.dilation,
         };
         let accesses = self.accesses(&weights);
-        let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
+        let positions = out_planes * self.out_size[0] * self.out_size[1].div_ceil(4);
         e.dispatch(&pipeline, accesses, &push, [positions, down, images * shares], workgroup)
     }
 
     /// Each input channel has output channels of its own.
     fn depthwise(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let [y, x] = self.window;
-        let planes = self.batch * self.groups * self.out_channels;
+        let (z, [in_z, out_z]) = (self.depth_window(), self.planes());
+        let planes = self.batch * self.groups * self.out_channels * out_z;
         // Two rows share what they read, where there is enough to do.
         let most = self.most * self.groups * self.out_channels;
         let rows = if self.bound.saturating_mul(most) / 8 >= e.busy() { 2 } else { 1 };
-        let question = ("depthwise", self.sizes(), self.window);
+        let question = ("depthwise", self.sizes(), self.window, self.depth);
         let rows = e.choose(&self.out, question, rows, |rows| vec![3 - rows]);
         let pipeline = ConvolutionDepthwise {
             input: self.input.element,
@@ -448,6 +514,7 @@ impl Shape {
             activation: self.epilogue.activation,
             residual: self.residual().element,
             has_residual: self.epilogue.residual.is_some(),
+            deep: self.depth.is_some(),
         };
         let push = ConvolutionDepthwisePush {
             planes: u32_of(planes)?,
@@ -461,6 +528,12 @@ impl Shape {
             padding_x: x.padding,
             a: self.epilogue.a,
             b: self.epilogue.b,
+            in_z: in_z as i32,
+            out_z: u32_of(out_z)?,
+            kernel_z: z.kernel as u32,
+            stride_z: z.stride,
+            padding_z: z.padding,
+            dilation_z: z.dilation,
         };
         let accesses = self.accesses(&self.weight);
         let tiles = self.out_size[0].div_ceil(rows as usize) * self.out_size[1].div_ceil(4);

@@ -7,7 +7,7 @@
 
 use super::normed::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
-use super::window::{Window, checked_numel};
+use super::window::{Depth, Window, checked_numel};
 use crate::encoder::{Encoder, u32_of};
 use crate::error::Error;
 use crate::stages::Epilogue;
@@ -52,8 +52,10 @@ pub(super) struct Windows {
     pub(super) size: [usize; 2],
     /// Elements of a picture: of all channels.
     pub(super) picture: usize,
-    /// Windows beside one another.
-    pub(super) across: usize,
+    /// Rows and columns of windows.
+    pub(super) count: [usize; 2],
+    /// Of pictures of planes behind each other.
+    pub(super) depth: Option<Depth>,
 }
 
 /// What a kernel does with the sums: the constants that products have in common, with others behind them.

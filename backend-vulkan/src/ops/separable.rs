@@ -150,7 +150,9 @@ impl Pair {
         let size = |value: i32| usize::try_from(value).ok();
         let short = by_row(&x) && y.reach() <= 16 && y.stride <= 4 && x.kernel * y.kernel <= 49;
         let constant = [&first.weight, &second.weight].map(|it| e.constant(it.id).is_some());
-        let fits = first.is_depthwise()
+        // Of planes: not along depth.
+        let fits = second.weight.rank() <= 4
+            && first.is_depthwise()
             && first.out_channels == 1
             && first.epilogue.residual.is_none()
             && second.is_pointwise()

@@ -1,4 +1,4 @@
-//! Windows that slide over two dimensions: how convolutions and pooling read theirs from a call, checked.
+//! Windows that slide over two or three dimensions: how convolutions and pooling read theirs from a call, checked.
 
 use crate::error::Error;
 
@@ -99,6 +99,15 @@ impl Window {
     }
 }
 
+/// How windows slide over planes that lie behind each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Depth {
+    pub(super) window: Window,
+    /// Planes of a channel, of the input and of the output.
+    pub(super) size: usize,
+    pub(super) out_size: usize,
+}
+
 fn checked_size(size: usize) -> Result<i64, Error> {
     i64::try_from(size)
         .ok()
@@ -113,6 +122,15 @@ pub(super) fn pair(values: &[i64], default: Option<[i64; 2]>) -> Result<[i64; 2]
         ([y, x], _) => Ok([*y, *x]),
         ([], Some(default)) => Ok(default),
         _ => Err(Error::Invalid(format!("{} values for two dimensions", values.len()))),
+    }
+}
+
+/// The same for three dimensions.
+pub(super) fn triple(values: &[i64]) -> Result<[i64; 3], Error> {
+    match *values {
+        [all] => Ok([all; 3]),
+        [z, y, x] => Ok([z, y, x]),
+        _ => Err(Error::Invalid(format!("{} values for three dimensions", values.len()))),
     }
 }
 

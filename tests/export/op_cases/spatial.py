@@ -308,8 +308,49 @@ def resampling() -> Iterator[Case]:
     )
 
 
+class Added(nn.Module):
+    """A convolution over three dimensions, to whose result another tensor is added."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__()
+        self.convolution = nn.Conv3d(*args, **options)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.convolution(x) + y)
+
+
+def volumes() -> Iterator[Case]:
+    """Convolutions over three dimensions as GPUs have them: in tiles, in patches, along depth, with what is done to the result."""
+    far = Added(8, 34, (2, 3, 1), padding=(3, 0, 2), dilation=(2, 1, 1), groups=2)
+    yield case("added", far, (values(f32, 2, 8, 3, 5, 4), values(f32, 2, 34, 7, 3, 8)))
+    wide = nn.Sequential(nn.Conv3d(7, 33, 3, stride=(1, 2, 1), padding=1), nn.ReLU())
+    yield case("wide", wide, (values(f32, 2, 7, 4, 5, 6),))
+    yield case("planes", nn.Conv3d(9, 33, (1, 3, 3), padding=(0, 1, 1), bias=False), (values(f32, 1, 9, 3, 6, 5),))
+    yield case("pointwise_strided", nn.Conv3d(34, 36, 1, stride=2), (values(f32, 1, 34, 5, 7, 6),))
+    yield case(
+        "padded_planes", nn.Conv3d(2, 3, (1, 2, 3), padding=(2, 0, 1), stride=(2, 1, 1)), (values(f32, 1, 2, 3, 4, 5),)
+    )
+    yield case("patches", nn.Conv3d(3, 36, (2, 4, 4), stride=(2, 4, 4)), (values(f32, 1, 3, 4, 13, 12),))
+    deep = nn.Conv3d(3, 6, (3, 3, 2), groups=3, padding=(2, 1, 0), dilation=(2, 1, 1), stride=(1, 1, 2))
+    yield case("depthwise", deep, (values(f32, 2, 3, 4, 5, 7),))
+    yield case(
+        "along_depth",
+        Added(4, 5, (3, 1, 1), padding=(1, 0, 0)),
+        (values(f32, 1, 4, 5, 2, 3), values(f32, 1, 5, 5, 2, 3)),
+    )
+    yield case("no_batch", nn.Conv3d(2, 3, (2, 3, 2)), (values(f32, 2, 4, 5, 3),))
+    yield case("halves", nn.Conv3d(3, 5, 3, padding=1).half(), (values(f16, 1, 3, 2, 4, 5),))
+    yield case(
+        "varying",
+        nn.Sequential(nn.Conv3d(2, 3, 3, padding=1), nn.ReLU(), nn.Conv3d(3, 2, (1, 3, 3))),
+        *[(values(f32, 1, 2, depth, 5, 4),) for depth in (4, 2, 5)],
+        dynamic=({2: Dim("depth", min=2, max=5)},),
+    )
+
+
 FAMILIES = {
     "convolution": convolutions,
+    "volumes": volumes,
     "transposed_convolution": transposed,
     "transposed_of_many_channels": transposed_of_many_channels,
     "pooling": pooling,

@@ -35,7 +35,8 @@ pub(super) struct Blocks {
 #[derive(Debug, Clone, Copy)]
 struct Layer {
     batches: usize,
-    /// Channels of a group, of the input and of the output.
+    /// Channels of a group, of the input and of the output. Where pictures are of planes behind each other, each plane of the output counts as a
+    /// picture, and each of the input that one of its windows reaches as a channel.
     channels: [usize; 2],
     /// Rows and columns of the output.
     plane: [usize; 2],
@@ -61,11 +62,14 @@ impl Layer {
             let [y, x] = values.map(|value| usize::try_from(value).ok().filter(|it| *it > 0));
             Some([y?, x?])
         };
-        let overlaps = shape.window.iter().all(|it| it.stride == 1) && shape.taps() > 1;
+        let is_of_more = shape.window.iter().any(|it| it.kernel > 1);
+        let overlaps = shape.window.iter().all(|it| it.stride == 1) && is_of_more;
         overlaps.then_some(())?;
+        let [_, planes] = shape.planes();
+        let depth = usize::try_from(shape.depth_window().kernel).ok()?;
         Some(Layer {
-            batches: shape.batch.checked_mul(shape.groups)?,
-            channels: [shape.in_channels, shape.out_channels],
+            batches: shape.batch.checked_mul(shape.groups)?.checked_mul(planes)?,
+            channels: [shape.in_channels.checked_mul(depth)?, shape.out_channels],
             plane: shape.out_size,
             kernel: sizes(shape.window.map(|it| it.kernel))?,
             dilation: sizes(shape.window.map(|it| it.dilation))?,
@@ -157,7 +161,8 @@ impl Shape {
         }
         let layer = Layer::of(self)?;
         let blocks = layer.blocks(processors(e.busy()), e.shared_memory() as usize)?;
-        match e.choose(&self.out, ("staged", layer), Way::Staged(blocks), |_| vec![Way::Windows]) {
+        let question = ("staged", layer, self.depth);
+        match e.choose(&self.out, question, Way::Staged(blocks), |_| vec![Way::Windows]) {
             Way::Staged(blocks) => Some(blocks),
             Way::Windows => {
                 // How windows are cut is not measured, too: each choice is between two ways for the whole.
@@ -183,6 +188,7 @@ impl Shape {
         };
         let (bias, residual) = (self.bias(), self.residual());
         let ([y, x], [out_y, out_x]) = (self.window, self.out_size);
+        let z = self.depth_window();
         let pipeline = ConvolutionStaged {
             bias: bias.element,
             output: self.out.element,
@@ -200,11 +206,15 @@ impl Shape {
             dilation_y: y.dilation as u32,
             dilation_x: x.dilation as u32,
             places: u32_of(counts.places)?,
+            kernel_z: self.depth.map_or(0, |_| z.kernel as u32),
+            stride_z: z.stride as u32,
+            dilation_z: z.dilation as u32,
         };
-        let (channels, a_pitch) = (self.in_channels, weights.size(2));
+        let ([channels, _], a_pitch) = (layer.channels, weights.size(2));
+        let ([in_z, out_z], [places, out_places]) = (self.planes(), self.places());
         let push = ConvolutionStagedPush {
             m: u32_of(self.out_channels)?,
-            n: u32_of(out_y * out_x)?,
+            n: u32_of(out_places)?,
             bias_batch: u32_of(self.out_channels)?,
             period: u32_of(self.groups)?,
             bias_row: 1,
@@ -216,7 +226,7 @@ impl Shape {
             k: u32_of(channels)?,
             a_pitch: u32_of(a_pitch)?,
             a_batch: u32_of(self.terms() * a_pitch)?,
-            b_batch: u32_of(channels * self.size[0] * self.size[1])?,
+            b_batch: u32_of(self.in_channels * places)?,
             splits: u32_of(splits)?,
             channels: u32_of(channels.div_ceil(splits).next_multiple_of(CHANNELS))?,
             in_y: self.size[0] as i32,
@@ -228,6 +238,9 @@ impl Shape {
             pitch: u32_of(pitch)?,
             strip: u32_of(strip)?,
             tiles: u32_of(counts.tiles)?,
+            in_z: in_z as i32,
+            out_z: u32_of(out_z)?,
+            padding_z: z.padding,
         };
         // Any that is written, where these are not.
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
@@ -269,15 +282,15 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
-    /// What a convolution of halves over a plane of so many rows and columns is computed with, and in how many workgroups, on a device of 132 processors.
-    fn dispatched(
-        batch: usize,
+    /// What a convolution of halves of these sizes, of input, weights and result, is computed with, and in how many workgroups, on a device of 132
+    /// processors. Its kernel reaches one element beyond the edges.
+    fn dispatched_of(
+        sizes: [&[usize]; 3],
+        stride: &[i64],
         groups: usize,
-        [inputs, outputs]: [usize; 2],
-        side: usize,
         dynamic: bool,
     ) -> (&'static str, [u32; 3]) {
-        let tensor = |sizes: [usize; 4], is_constant: bool| {
+        let tensor = |sizes: &[usize], is_constant: bool| {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::Half,
                 host_type: ScalarType::Half,
@@ -287,21 +300,23 @@ mod tests {
                 changes: None,
             })
         };
-        let ints = |item: i64| Value::IntList(vec![item; 2]);
+        let [input, weight, out] = sizes;
+        let ints = |item: i64| Value::IntList(vec![item; stride.len()]);
         let graph = Graph {
             values: vec![
-                tensor([batch, groups * inputs, side, side], false),
-                tensor([groups * outputs, inputs, 3, 3], true),
+                tensor(input, false),
+                tensor(weight, true),
                 Value::None,
+                Value::IntList(stride.to_vec()),
                 ints(1),
-                ints(0),
                 Value::Bool(false),
+                ints(0),
                 Value::Int(groups as i64),
-                tensor([batch, groups * outputs, side, side], false),
+                tensor(out, false),
             ],
-            nodes: vec![Node::new(Operator::CONVOLUTION, vec![0, 1, 2, 3, 3, 3, 5, 4, 6, 7])],
+            nodes: vec![Node::new(Operator::CONVOLUTION, vec![0, 1, 2, 3, 4, 4, 5, 6, 7, 8])],
             inputs: vec![0],
-            outputs: vec![7],
+            outputs: vec![8],
             ..Graph::default()
         };
         let mut state = State::new(&graph, HashSet::new()).unwrap();
@@ -311,6 +326,34 @@ mod tests {
         let (steps, _) = encode(&graph, &mut state, true).unwrap();
         assert_eq!(steps.len(), 1);
         (steps[0].key.module.name, steps[0].groups)
+    }
+
+    /// The same over a plane of so many rows and columns.
+    fn dispatched(
+        batch: usize,
+        groups: usize,
+        [inputs, outputs]: [usize; 2],
+        side: usize,
+        dynamic: bool,
+    ) -> (&'static str, [u32; 3]) {
+        let input = [batch, groups * inputs, side, side];
+        let out = [batch, groups * outputs, side, side];
+        let weight = [groups * outputs, inputs, 3, 3];
+        dispatched_of([&input, &weight, &out], &[1, 1], groups, dynamic)
+    }
+
+    /// The same over eight planes, with these steps from plane to plane and from row to row.
+    fn dispatched_volumes(
+        batch: usize,
+        [inputs, outputs]: [usize; 2],
+        side: usize,
+        [step_z, step]: [usize; 2],
+    ) -> (&'static str, [u32; 3]) {
+        let input = [batch, inputs, 8, side, side];
+        let out = [batch, outputs, 8 / step_z, side.div_ceil(step), side.div_ceil(step)];
+        let weight = [outputs, inputs, 3, 3, 3];
+        let stride = [step_z, step, step].map(|step| step as i64);
+        dispatched_of([&input, &weight, &out], &stride, 1, false)
     }
 
     /// Workgroups for places, for output channels, and for pictures, groups of channels, and shares of sums.
@@ -327,6 +370,19 @@ mod tests {
             let (module, _) = dispatched(1, 1, channels, side, dynamic);
             assert_eq!(module, "convolution_cooperative");
         }
+    }
+
+    /// Each plane of the output is computed as a picture is; elsewhere, all planes are columns of one product.
+    #[test]
+    fn planes_are_computed_as_pictures_are() {
+        // 27 tiles of 56 rows of 56 places and 4 beside them, of eight planes each, or of four.
+        let staged = |planes| ("convolution_staged", [27, 1, planes]);
+        assert_eq!(dispatched_volumes(1, [64, 64], 56, [1, 1]), staged(8));
+        assert_eq!(dispatched_volumes(3, [64, 64], 56, [2, 1]), staged(12));
+        // 14 rows and columns of eight planes.
+        let (module, groups) = dispatched_volumes(1, [64, 128], 28, [1, 2]);
+        assert_eq!(module, "convolution_cooperative");
+        assert_eq!(groups[0], (8 * 14 * 14_u32).div_ceil(32));
     }
 
     /// The blocks on a device of 132 processors with 48 KiB of shared memory for workgroups.

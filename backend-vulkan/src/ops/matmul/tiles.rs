@@ -5,6 +5,7 @@ use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
 use crate::ops::tiling::{Factors, Means, Shape, Tiling};
+use crate::ops::window::Window;
 use crate::tensors::Operand;
 use torchlet_shaders::{
     ConvolutionTiled, ConvolutionTiledPush, Element, MatmulSum, MatmulSumPush, MatmulTiled,
@@ -150,26 +151,35 @@ impl Product {
                 },
                 MatmulTiledPush, {}
             ),
-            Some(Windows { window: [y, x], size: [in_y, in_x], across, .. }) => dispatch!(
-                ConvolutionTiled, {
-                    b_aligned: 1,
-                    kernel_y: y.kernel as u32,
-                    kernel_x: x.kernel as u32,
-                    stride_y: y.stride as u32,
-                    stride_x: x.stride as u32,
-                    dilation_y: y.dilation as u32,
-                    dilation_x: x.dilation as u32,
-                    lanes: tiling.lanes,
-                    term_parts: tiling.term_parts,
-                },
-                ConvolutionTiledPush, {
-                    in_y: *in_y as i32,
-                    in_x: *in_x as i32,
-                    out_x: *across as i32,
-                    padding_y: y.padding,
-                    padding_x: x.padding,
-                }
-            ),
+            Some(Windows { window: [y, x], size: [in_y, in_x], count, depth, .. }) => {
+                let z = depth.map_or(Window::NONE, |depth| depth.window);
+                dispatch!(
+                    ConvolutionTiled, {
+                        b_aligned: 1,
+                        kernel_y: y.kernel as u32,
+                        kernel_x: x.kernel as u32,
+                        stride_y: y.stride as u32,
+                        stride_x: x.stride as u32,
+                        dilation_y: y.dilation as u32,
+                        dilation_x: x.dilation as u32,
+                        lanes: tiling.lanes,
+                        term_parts: tiling.term_parts,
+                        kernel_z: depth.map_or(0, |_| z.kernel as u32),
+                        stride_z: z.stride as u32,
+                        dilation_z: z.dilation as u32,
+                    },
+                    ConvolutionTiledPush, {
+                        in_y: *in_y as i32,
+                        in_x: *in_x as i32,
+                        out_x: count[1] as i32,
+                        padding_y: y.padding,
+                        padding_x: x.padding,
+                        in_z: depth.map_or(1, |depth| depth.size as i32),
+                        out_y: count[0] as i32,
+                        padding_z: z.padding,
+                    }
+                );
+            }
         }
         let Some(parts) = apart else { return Ok(()) };
         let pipeline = constants!(MatmulSum of self, epilogue, bias, self.out, {});

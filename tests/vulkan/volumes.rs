@@ -1,0 +1,39 @@
+//! Convolutions over three dimensions are computed where their planes lie, in whichever way suits the device.
+
+use crate::common::{Fixture, check, check_all, open, programs};
+use crate::device::device_is_there;
+use std::sync::Arc;
+use torchlet::graph::Place;
+use torchlet::vulkan::VulkanBackend;
+use torchlet::{Module, RunOn};
+
+/// What planes would be brought behind each other with, and back.
+const COPIES: &[&str] = &["pad", "as_strided", "permute"];
+
+#[test]
+fn volumes_are_convolved_where_they_lie() {
+    if !device_is_there() {
+        return;
+    }
+    let mut fixtures = programs();
+    fixtures.retain(|fixture| fixture.file.starts_with("ops/volumes/"));
+    assert!(fixtures.len() > 10, "{} files", fixtures.len());
+    // As devices do it that few invocations keep busy, and large ones; and as software does it.
+    let some = |busy: usize| VulkanBackend::builder().busy_invocations(busy).build();
+    for backend in [VulkanBackend::new(), some(160), some(1 << 16)].map(Arc::new) {
+        let failures = check_all(&fixtures, |fixture: &Fixture| {
+            let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
+            let source = open(fixture, builder.without_default_backends().backend(backend.clone()));
+            let source = source.map_err(|error| error.to_string())?;
+            let plan = source.plan().ok_or("is not compiled")?;
+            for call in plan.methods.iter().flat_map(|method| &method.calls) {
+                let copies = COPIES.iter().any(|name| call.operator.contains(name));
+                if copies || call.place == Place::Host {
+                    return Err(format!("{}: {} {}", fixture.file, call.operator, call.reason));
+                }
+            }
+            check(&mut source.share(), &source, fixture).map(|_| ())
+        });
+        assert!(failures.is_empty(), "{}", failures.join("\n"));
+    }
+}
