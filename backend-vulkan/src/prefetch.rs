@@ -21,6 +21,8 @@ const LEAST_WEIGHTS: u64 = 48 << 20;
 /// Bytes of what is read beside one step at most, and of one tensor at least.
 const MOST_AT_ONCE: u64 = 16 << 20;
 const LEAST_AT_ONCE: u64 = 256 << 10;
+/// Bytes of a constant from which on a step has its own weights to wait for: those of norms are smaller.
+const LEAST_OF_OWN: u64 = 16 << 10;
 
 /// The invocations of a workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
@@ -33,8 +35,9 @@ pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
     }
     let weights: Vec<Vec<(TensorId, u64)>> =
         steps.iter().map(|step| weights_of(state, step)).collect();
+    let is_large = |(_, bytes): &&(TensorId, u64)| *bytes >= LEAST_AT_ONCE;
     let mut seen = HashSet::new();
-    let distinct = weights.iter().flatten().filter(|(id, _)| seen.insert(*id));
+    let distinct = weights.iter().flatten().filter(is_large).filter(|(id, _)| seen.insert(*id));
     let all = distinct.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     let mut plan = Vec::new();
     if all < LEAST_WEIGHTS {
@@ -48,7 +51,7 @@ pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
             continue;
         }
         let waits = step.key.module.features.contains(&Feature::CooperativeMatrix);
-        for (id, bytes) in own {
+        for (id, bytes) in own.iter().filter(is_large).copied() {
             let Some((at, read)) = beside.as_mut().filter(|_| waits) else { continue };
             if read.saturating_add(bytes) <= MOST_AT_ONCE {
                 *read += bytes;
@@ -59,14 +62,14 @@ pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
     plan
 }
 
-/// The larger constants that a step reads, with their bytes.
+/// The constants that a step waits for, with their bytes.
 fn weights_of(state: &State, step: &Step) -> Vec<(TensorId, u64)> {
     let read = step.accesses.iter().filter(|access| !access.written);
     read.filter_map(|access| {
         let root = state.tensor(state.root(access.tensor)).ok()?;
         let bytes = state.tensor(access.tensor).ok()?.bytes();
-        let is_large = matches!(root.storage, Storage::Constant(_)) && bytes >= LEAST_AT_ONCE;
-        is_large.then_some((access.tensor, bytes))
+        let waits = matches!(root.storage, Storage::Constant(_)) && bytes >= LEAST_OF_OWN;
+        waits.then_some((access.tensor, bytes))
     })
     .collect()
 }
