@@ -83,7 +83,7 @@ impl Compiled {
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
         let ahead = match self.nothing {
-            Some(_) => prefetch::plan(&self.state, steps),
+            Some(_) => prefetch::plan(&self.state, steps, self.context.prefetch),
             None => Vec::new(),
         };
         let mut ahead = ahead.into_iter().peekable();

@@ -179,7 +179,7 @@ impl Compiled {
         let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
         let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
-        let nothing = match prefetch::plan(&state, &steps).is_empty() {
+        let nothing = match prefetch::plan(&state, &steps, context.prefetch).is_empty() {
             true => None,
             false => Some(prefetch::nothing(context)?),
         };

@@ -49,8 +49,8 @@ mod weights;
 pub use device::{
     CooperativeMatrix, Cores, DEVICE_VARIABLE, DISABLE_VARIABLE, DeviceFeature, DeviceFeatures,
     DeviceInfo, DeviceKind, DeviceLimits, MATRICES_VARIABLE, MEMORY_LIMIT_VARIABLE, MatrixElement,
-    PIPELINE_CACHE_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE, Upload, devices,
-    user_cache_folder,
+    PIPELINE_CACHE_VARIABLE, PREFETCH_VARIABLE, TIMEOUT_VARIABLE, TUNE_VARIABLE, UPLOAD_VARIABLE,
+    Upload, devices, user_cache_folder,
 };
 pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
@@ -155,6 +155,14 @@ impl VulkanBackendBuilder {
     /// `TORCHLET_VULKAN_PROBE_MATRICES`, which is `on` or `off`, so it is; else what a device lists is used.
     pub fn probe_matrices(mut self, probe: bool) -> Self {
         self.options.probe_matrices = Some(probe);
+        self
+    }
+
+    /// Whether the weights of products are read into the device's cache beside the call before, if that has none of its own. Unless it is set here or by
+    /// the environment variable `TORCHLET_VULKAN_PREFETCH`, which is `on` or `off`: on devices whose caches are large, of programs on matrix units
+    /// whose weights are larger.
+    pub fn prefetch(mut self, prefetch: bool) -> Self {
+        self.options.prefetch = Some(prefetch);
         self
     }
 

@@ -23,24 +23,29 @@ const MOST_AT_ONCE: u64 = 16 << 20;
 const LEAST_AT_ONCE: u64 = 256 << 10;
 /// Bytes of a constant from which on a step has its own weights to wait for: those of norms are smaller.
 const LEAST_OF_OWN: u64 = 16 << 10;
+/// Both where it was said that weights are to be read ahead.
+const LEAST_ALWAYS: u64 = 1 << 10;
 
 /// The invocations of a workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
 const BYTES_EACH: u64 = 8 * 16;
 
-/// Weights, each with the step that they are read beside, in the order of these. None where they would not be read sooner.
-pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
-    if processors(state.busy) < LEAST_PROCESSORS {
+/// Weights, each with the step that they are read beside, in the order of these: where they are read sooner then, unless it was said whether they
+/// are to be.
+pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
+    let always = wanted == Some(true);
+    if wanted == Some(false) || !(always || processors(state.busy) >= LEAST_PROCESSORS) {
         return Vec::new();
     }
+    let [least_own, least] = if always { [LEAST_ALWAYS; 2] } else { [LEAST_OF_OWN, LEAST_AT_ONCE] };
     let weights: Vec<Vec<(TensorId, u64)>> =
-        steps.iter().map(|step| weights_of(state, step)).collect();
-    let is_large = |(_, bytes): &&(TensorId, u64)| *bytes >= LEAST_AT_ONCE;
+        steps.iter().map(|step| weights_of(state, step, least_own)).collect();
+    let is_large = |(_, bytes): &&(TensorId, u64)| *bytes >= least;
     let mut seen = HashSet::new();
     let distinct = weights.iter().flatten().filter(is_large).filter(|(id, _)| seen.insert(*id));
     let all = distinct.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     let mut plan = Vec::new();
-    if all < LEAST_WEIGHTS {
+    if all < LEAST_WEIGHTS && !always {
         return plan;
     }
     // The last step that reads no weights, and the bytes that are read beside it.
@@ -50,7 +55,7 @@ pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
             beside = Some((index, 0));
             continue;
         }
-        let waits = step.key.module.features.contains(&Feature::CooperativeMatrix);
+        let waits = always || step.key.module.features.contains(&Feature::CooperativeMatrix);
         for (id, bytes) in own.iter().filter(is_large).copied() {
             let Some((at, read)) = beside.as_mut().filter(|_| waits) else { continue };
             if read.saturating_add(bytes) <= MOST_AT_ONCE {
@@ -62,14 +67,14 @@ pub(crate) fn plan(state: &State, steps: &[Step]) -> Vec<(usize, TensorId)> {
     plan
 }
 
-/// The constants that a step waits for, with their bytes.
-fn weights_of(state: &State, step: &Step) -> Vec<(TensorId, u64)> {
+/// The constants of so many bytes at least that a step reads, with their bytes.
+fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     let read = step.accesses.iter().filter(|access| !access.written);
     read.filter_map(|access| {
         let root = state.tensor(state.root(access.tensor)).ok()?;
         let bytes = state.tensor(access.tensor).ok()?.bytes();
-        let waits = matches!(root.storage, Storage::Constant(_)) && bytes >= LEAST_OF_OWN;
-        waits.then_some((access.tensor, bytes))
+        let is_large = matches!(root.storage, Storage::Constant(_)) && bytes >= least;
+        is_large.then_some((access.tensor, bytes))
     })
     .collect()
 }
@@ -118,7 +123,12 @@ mod tests {
     use torchlet_graph::operators::Operator;
 
     /// So many products of weights of 8 MB, two behind each activation: which steps have weights read beside them, by how many each.
-    fn planned(layers: usize, rows: usize, change: impl FnOnce(&mut State)) -> Vec<(usize, usize)> {
+    fn planned(
+        layers: usize,
+        rows: usize,
+        wanted: Option<bool>,
+        change: impl FnOnce(&mut State),
+    ) -> Vec<(usize, usize)> {
         let half = |sizes: &[usize], is_constant| tensor(ScalarType::Half, sizes, is_constant);
         let mut values = vec![half(&[rows, 2048], false), Value::None];
         let mut nodes = Vec::new();
@@ -149,9 +159,9 @@ mod tests {
         change(&mut state);
         let steps = encode(&graph, &mut state, true).unwrap().0;
         let mut counts: Vec<(usize, usize)> = Vec::new();
-        for (beside, id) in plan(&state, &steps) {
+        for (beside, id) in plan(&state, &steps, wanted) {
             assert!(matches!(state.tensor(state.root(id)).unwrap().storage, Storage::Constant(_)));
-            assert!(weights_of(&state, &steps[beside]).is_empty());
+            assert!(weights_of(&state, &steps[beside], LEAST_OF_OWN).is_empty());
             match counts.last_mut() {
                 Some((last, count)) if *last == beside => *count += 1,
                 _ => counts.push((beside, 1)),
@@ -162,23 +172,29 @@ mod tests {
 
     #[test]
     fn weights_of_products_are_read_beside_what_reads_none() {
-        assert_eq!(planned(8, 256, |_| ()), [(0, 2), (3, 2), (6, 2), (9, 2)]);
+        assert_eq!(planned(8, 256, None, |_| ()), [(0, 2), (3, 2), (6, 2), (9, 2)]);
     }
 
     #[test]
     fn what_the_cache_holds_is_left_alone() {
-        assert_eq!(planned(4, 256, |_| ()), []);
+        assert_eq!(planned(4, 256, None, |_| ()), []);
     }
 
     /// They take as long as their weights take to come.
     #[test]
     fn products_of_few_rows_wait_for_memory_in_any_case() {
-        assert_eq!(planned(8, 1, |_| ()), []);
+        assert_eq!(planned(8, 1, None, |_| ()), []);
+    }
+
+    #[test]
+    fn who_says_so_is_heard() {
+        assert_eq!(planned(8, 256, Some(false), |_| ()), []);
+        assert_eq!(planned(2, 1, Some(true), |state| state.busy /= 2), [(0, 2)]);
     }
 
     #[test]
     fn small_devices_and_those_without_matrix_units_read_nothing_ahead() {
-        assert_eq!(planned(8, 256, |state| state.busy /= 2), []);
-        assert_eq!(planned(8, 256, |state| state.features = DeviceFeatures::default()), []);
+        assert_eq!(planned(8, 256, None, |state| state.busy /= 2), []);
+        assert_eq!(planned(8, 256, None, |state| state.features = DeviceFeatures::default()), []);
     }
 }

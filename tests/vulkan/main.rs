@@ -16,6 +16,7 @@ mod layers;
 mod limits;
 mod names;
 mod portable;
+mod prefetch;
 mod processors;
 mod replay;
 mod rewritten;

@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) timeline: Option<khr::timeline_semaphore::Device>,
     /// The invocations that keep the device busy, roughly.
     pub(crate) busy: usize,
+    /// Whether weights are read into the device's cache before they are needed, if that was said.
+    pub(crate) prefetch: Option<bool>,
     /// Whether threads poll for short runs before they sleep.
     pub(crate) polls: bool,
     /// The longest that a submission may take.
@@ -168,6 +170,7 @@ impl Context {
         Ok(Arc::new(Context {
             info,
             busy,
+            prefetch: options.prefetch,
             limits: Limits::of(&properties.limits, options.fold_at, options.buffers),
             align: properties.limits.min_storage_buffer_offset_alignment.max(16),
             pipelines: ManuallyDrop::new(pipelines),

@@ -23,6 +23,8 @@ pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 /// The environment variable that says whether matrix units are compared with what there is without: `on` or `off`.
 pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
 
+/// The environment variable that says whether weights are read into the device's cache before they are needed: `on` or `off`.
+pub const PREFETCH_VARIABLE: &str = "TORCHLET_VULKAN_PREFETCH";
 /// The environment variable that says how weights go to the device: `host`, `copy` or `transfer`.
 pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
 
@@ -56,6 +58,8 @@ pub(crate) struct Options {
     pub(crate) tune: Option<Duration>,
     /// Whether matrix units are compared with what there is without; so it is unless it is said.
     pub(crate) probe_matrices: Option<bool>,
+    /// Whether weights are read into the device's cache before they are needed; where it is known to help unless it is said.
+    pub(crate) prefetch: Option<bool>,
     /// How weights go to the device.
     pub(crate) upload: Option<Upload>,
     /// Whether the queue that computes stands in for one for transfers alone, where there is none.
@@ -114,6 +118,10 @@ impl Options {
             probe_matrices: match self.probe_matrices {
                 Some(probe) => Some(probe),
                 None => switch(MATRICES_VARIABLE)?,
+            },
+            prefetch: match self.prefetch {
+                Some(prefetch) => Some(prefetch),
+                None => switch(PREFETCH_VARIABLE)?,
             },
             upload: match self.upload {
                 Some(upload) => Some(upload),
@@ -219,6 +227,8 @@ mod tests {
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
         assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));
         assert_eq!(of(MATRICES_VARIABLE, "on").unwrap().probe_matrices, Some(true));
+        assert_eq!(of(PREFETCH_VARIABLE, "off").unwrap().prefetch, Some(false));
+        assert_eq!(of(PREFETCH_VARIABLE, "").unwrap().prefetch, None);
         assert_eq!(of(MATRICES_VARIABLE, "").unwrap().probe_matrices, None);
         assert!(of(MATRICES_VARIABLE, "perhaps").is_err());
         assert_eq!(of(UPLOAD_VARIABLE, "copy").unwrap().upload, Some(Upload::Copy));
