@@ -2,7 +2,7 @@
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::elementwise::{ByCompute, by_compute};
-use crate::number::{Compute, ComputeType, load, store, unsupported};
+use crate::number::{Compute, ComputeType, load, round_through, store, unsupported};
 use crate::table::kernels;
 use crate::walk::Walk;
 use torchlet_core::Param::{Bool, OptionalString, OptionalTensor, Out, Scalar, Tensor};
@@ -195,7 +195,14 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
             return Err(KernelError::argument(5, "has an index outside its row of the sequence"));
         }
     }
-    let number = ctx.scalar(call.values).ok();
+    // A number becomes what the sequence is of.
+    let number = ctx.scalar(call.values).ok().map(|number| {
+        let mut value = [C::of_scalar(number)];
+        if let Some(common) = result_type([Operand::from(sequence.info()), number.into()]) {
+            round_through(common, &mut value);
+        }
+        value[0]
+    });
     let values = if number.is_some() { None } else { Some(ctx.tensor(call.values)?) };
     let out = ctx.out(call.out)?;
     let (scalar_type, size) = (out.scalar_type, out.scalar_type.size());
@@ -226,7 +233,7 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
                 };
                 let value: C = match (&values, number) {
                     (Some(values), _) => read(values, at[1].wrapping_add(steps[1].wrapping_mul(i))),
-                    (None, number) => number.map_or_else(C::default, C::of_scalar),
+                    (None, number) => number.unwrap_or_default(),
                 };
                 let found = first_not_below(row.len, right, value, &|place| row.at(place));
                 store(scalar_type, place, &[found as i64]);

@@ -1,5 +1,6 @@
 //! Operators that put elements in order along one dimension.
 
+use super::create::apply_fill;
 use super::index::take_each;
 use super::reduce::{keep_dim, reduced_sizes};
 use super::{Entry, check_line, operator};
@@ -82,7 +83,11 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     let out = e.resize(out.id, &[])?;
     let place = e.temporary(Element::I32, &[1])?;
     if input.numel() == 0 {
-        return Err(Error::unsupported("the median of nothing"));
+        // As PyTorch has it; what an integer is then differs from processor to processor.
+        return match out.element.is_floating() {
+            true => apply_fill(e, &out, f64::NAN, 0.0),
+            false => Err(Error::unsupported("the median of no integers")),
+        };
     }
     let pipeline = Order { input: input.element, descending: false, function };
     emit(e, pipeline, [&input, &place, &out], 0, 1)

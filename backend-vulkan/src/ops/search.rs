@@ -6,6 +6,7 @@ use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
+use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::{Element, Search, SearchPush};
@@ -28,6 +29,11 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SEARCHSORTED_SCALAR, |e, args| {
         let (sequence, argument) = (e.tensor(e.arg(args, 0)?)?, e.arg(args, 1)?);
         let right = goes_right(e, args)?;
+        if let Ok(number) = e.int(argument)
+            && !has(e.scalar_type(&sequence), number)
+        {
+            return Err(Error::unsupported(format!("{number} among what is of a narrower type")));
+        }
         let value = rounded(e, sequence.value, e.float(argument)?)?;
         let value = number(e, &sequence, argument, value)?;
         let value = Operand { sizes: Vec::new(), ..value };
@@ -35,6 +41,17 @@ pub(super) const OPERATORS: &[Entry] = &[
         among(e, args, [&sequence, &value], right)
     }),
 ];
+
+/// Whether a type has an integer. One that it has not would lose its upper bits, as PyTorch has it.
+fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
+    match scalar_type {
+        Some(ScalarType::Byte) => u8::try_from(number).is_ok(),
+        Some(ScalarType::Char) => i8::try_from(number).is_ok(),
+        Some(ScalarType::Short) => i16::try_from(number).is_ok(),
+        Some(ScalarType::Int) => i32::try_from(number).is_ok(),
+        _ => true,
+    }
+}
 
 /// Whether values go behind their equals.
 fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {

@@ -87,6 +87,8 @@ def medians() -> Iterator[Case]:
     yield case("of_number", lambda x: plain(torch.median(x, 0)), (torch.tensor(2.5),))
     n = Dim("n", max=9)
     yield case("varying", lambda x: (torch.median(x, 1).values, torch.median(x)), *[(values(f32, 3, k, 4),) for k in (9, 1, 4)], dynamic=({1: n},))
+    m = Dim("m", min=0, max=9)
+    yield case("of_none_left", lambda x: (torch.median(x), torch.nanmedian(x)), *[(values(f32, 3, k),) for k in (9, 0, 4)], dynamic=({1: m},))
 
 
 FAMILIES = {

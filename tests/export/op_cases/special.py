@@ -92,6 +92,11 @@ def order() -> Iterator[Case]:
     shuffled = values(f32, 2, 6)
     yield case("searchsorted_sorter", lambda s, x, o: torch.searchsorted(s, x, sorter=o), (shuffled, values(f32, 2, 4), shuffled.argsort(-1)))
     yield case("searchsorted_number", lambda s: torch.searchsorted(s, 0.5), (sequence(f32, 6),))
+    # A number is rounded to what the sequence is of.
+    tenths = torch.tensor([0.0, 0.1, 0.1, 1.0], dtype=f16)
+    yield case("searchsorted_number_f16", lambda s: (torch.searchsorted(s, 0.1), torch.searchsorted(s, 0.1, right=True)), (tenths,))
+    whole = torch.tensor([-(2**31), 0, 2, 2**31 - 1], dtype=i32)
+    yield case("searchsorted_number_beyond", lambda s: (torch.searchsorted(s, 2**31), torch.searchsorted(s, 2**31 - 1), torch.searchsorted(s, 2**32 + 2)), (whole,))
     yield case("searchsorted_nan", torch.searchsorted, (torch.tensor([0.0, 1.0, 2.0]), torch.tensor([NAN, -INF, INF])))
 
 
