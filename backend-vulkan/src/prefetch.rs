@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
 
-/// Processors from which on a device's cache is known to hold what is read beside one step: those of 100 and more have at least 40 MB.
+/// Processors from which on a device's cache is known to hold what is read beside one step: NVIDIA's of 100 and more have at least 40 MB.
 const LEAST_PROCESSORS: usize = 100;
 /// Bytes of all weights from which on they do not stay in the cache by themselves.
 const LEAST_WEIGHTS: u64 = 48 << 20;

@@ -20,5 +20,5 @@ void main() {
     uint first = invocation_x() / size * size * TIMES + gl_LocalInvocationID.x;
     uvec4 all = uvec4(0);
     [[unroll]] for (uint i = 0; i < TIMES; ++i) all ^= x_by_4.words[min(first + i * size, push.quads - 1)];
-    if (all == uvec4(push.quads)) nothing.words[0] = 0;
+    if (all == uvec4(push.quads)) atomicAnd(nothing.words[0], 0);
 }
