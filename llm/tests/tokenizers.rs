@@ -1,7 +1,7 @@
 //! Tokenizers of all formats against what their own Python packages make of the same texts (`export/tokenizer_forms.py`).
 
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use torchlet_llm::{TextStream, Tokenizer, TokenizerFormat};
 
 fn folder() -> PathBuf {
@@ -382,4 +382,32 @@ fn bytes_that_have_another_token_have_their_text() {
         let all: Vec<u32> = (b'!'..=b'~').map(byte).collect();
         assert_eq!(tokenizer.decode(&all).as_bytes(), (b'!'..=b'~').collect::<Vec<u8>>(), "{name}");
     }
+}
+
+/// SentencePiece gives what there is none of, as padding of most, the number -1. Lists of all tokens take memory up to the largest.
+#[test]
+fn tokens_that_there_are_none_of_take_no_place() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().path();
+        if file.extension().is_some_and(|ending| ending == "model") {
+            let size = Tokenizer::load(&file).unwrap().vocab_size();
+            assert!(size < 10_000, "{}: {size}", file.display());
+            count += 1;
+        }
+    }
+    assert!(count > 5, "{count} files");
+}
+
+#[test]
+fn tokens_beyond_any_vocabulary_are_refused() {
+    let file = std::fs::read(path("tokenizer.json")).unwrap();
+    let mut file: Value = serde_json::from_slice(&file).unwrap();
+    let mut added = file["added_tokens"][0].clone();
+    added["id"] = 4_294_967_294_u32.into();
+    added["content"] = "<|far|>".into();
+    file["added_tokens"].as_array_mut().unwrap().push(added);
+    let refused = Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap_err().to_string();
+    assert!(refused.contains("4294967294"), "{refused}");
 }

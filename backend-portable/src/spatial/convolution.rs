@@ -245,22 +245,22 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             let packed = if ctx.is_constant(1) { call.packed_len(tier) } else { 0 };
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
             let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
-            paths::take(match conv {
-                Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
-                _ => Paths::DIRECT_CONVOLUTION,
-            })?;
+            paths::take(path(conv, tier, form, floats))?;
             let bytes = floats.saturating_mul(size_of::<f32>());
             let plan = Plan::new(run_f32).with_scratch_up_to(bytes);
             let packed = packed.saturating_mul(size_of::<f32>());
             Ok(if packed > 0 { plan.with_packed(packed, pack) } else { plan })
         }
         ScalarType::Half | ScalarType::BFloat16 if tier != Tier::SCALAR => {
-            let floats = conv.and_then(|conv| {
+            let engine = conv.and_then(|conv| {
                 let workspace = call.workspace_len(&conv, tier, threads, call.strided());
                 let lens = widened_lens(&call, &conv)?;
-                lens.iter().try_fold(workspace, |sum, &len| sum.checked_add(len))
+                let floats = lens.iter().try_fold(workspace, |sum, &len| sum.checked_add(len))?;
+                Some((conv, workspace, floats))
             });
-            let bytes = floats.unwrap_or(0).saturating_mul(size_of::<f32>());
+            let Some((conv, workspace, floats)) = engine else { return plain(scalar_type) };
+            paths::take(path(Some(conv), tier, call.strided(), workspace))?;
+            let bytes = floats.saturating_mul(size_of::<f32>());
             let invoke = match scalar_type {
                 ScalarType::Half => run_widened::<half::f16>,
                 _ => run_widened::<half::bf16>,
@@ -268,6 +268,14 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             Ok(Plan::new(invoke).with_scratch_up_to(bytes))
         }
         _ => plain(scalar_type),
+    }
+}
+
+/// How the engine computes a convolution, with so many numbers of scratch memory.
+fn path(conv: Option<Conv>, tier: Tier, form: WeightForm, floats: usize) -> Paths {
+    match conv {
+        Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
+        _ => Paths::DIRECT_CONVOLUTION,
     }
 }
 

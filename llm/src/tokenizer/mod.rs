@@ -197,6 +197,10 @@ impl Tokenizer {
                 *rank = scores.get(token.id as usize).copied().unwrap_or(*rank);
             }
         }
+        if format == TokenizerFormat::SentencePiece {
+            // What there is none of has the number -1, as padding of most.
+            definition.specials.retain(|token| i32::try_from(token.id).is_ok());
+        }
         replace_maps(format, &mut definition, &maps).map_err(Error::tokenizer)?;
         if format == TokenizerFormat::Tiktoken {
             like_llama3(&mut definition).map_err(|error| fail(&error))?;
@@ -263,6 +267,10 @@ impl Tokenizer {
         let ids = definition.model.vocab().iter().map(|token| token.id);
         let ids = ids.chain(definition.specials.iter().map(|token| token.id));
         let size = ids.max().map_or(0, |id| (id as usize).saturating_add(1));
+        if size > rewrite::MAX_TOKENS {
+            let message = format!("it has a token {}, beyond {}", size - 1, rewrite::MAX_TOKENS);
+            return Err(Error::tokenizer(message));
+        }
         let find = |names: &[&str]| names.iter().find_map(|name| special.get(*name).copied());
         let bos = find(&["<|begin_of_text|>", "<s>", "<bos>", "<|startoftext|>", "[CLS]"]);
         let eos =

@@ -29,7 +29,7 @@ const MAX_LENGTH: u64 = 1000;
 const MAX_TEMPLATE: usize = 4096;
 
 /// Tokens, and pairs that are joined: the largest vocabularies have 300,000 and 500,000.
-const MAX_TOKENS: usize = 1 << 20;
+pub(super) const MAX_TOKENS: usize = 1 << 20;
 const MAX_MERGES: usize = 1 << 21;
 
 /// Refuses what would keep who reads the file, or a text, busy for long.

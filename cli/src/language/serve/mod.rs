@@ -53,6 +53,10 @@ struct Server {
 
 /// Serves models until Ctrl-C.
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
+    if arguments.api_key.as_deref() == Some("") {
+        // As an unset variable of a shell leaves it: who asks for a key does not mean none.
+        return Err(Failure::new("--api-key is empty: leave it out to serve without a key"));
+    }
     let models = Models::open(arguments)?;
     let address = (arguments.host.as_str(), arguments.port);
     let listener = TcpListener::bind(address).map_err(|error| {
