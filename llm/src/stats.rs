@@ -76,7 +76,8 @@ impl Stats {
             ("model_load_end_ms", at(self.load_started, self.load)),
             ("inference_start_ms", after(Duration::ZERO)),
             ("inference_end_ms", after(self.total)),
-            ("model_execution_start_ms", after(self.total.saturating_sub(self.execution))),
+            // Encoding a prompt before takes less than a millisecond.
+            ("model_execution_start_ms", after(Duration::ZERO)),
             ("model_execution_end_ms", after(self.total)),
             ("prompt_eval_end_ms", after(self.prefill)),
             ("first_token_ms", after(self.first_token)),
@@ -118,7 +119,7 @@ impl fmt::Display for Stats {
         )?;
         write!(
             f,
-            "  of it sampling {:.1} ms, the program {:.1} ms",
+            "  of both, sampling {:.1} ms, the program {:.1} ms",
             ms(self.sampling),
             ms(self.execution)
         )

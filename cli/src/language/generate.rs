@@ -16,7 +16,8 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         None => read_prompt()?,
     };
     let is_text = arguments.image.is_empty() && arguments.audio.is_empty();
-    if is_text && prompt.is_empty() {
+    // An empty one that was asked for is the token in front of texts, where there is one.
+    if is_text && prompt.is_empty() && arguments.prompt.is_none() {
         return Err(Failure::new(NO_PROMPT));
     }
     if arguments.image.is_empty() && arguments.tiling.tiling().is_some() {

@@ -220,17 +220,19 @@ impl Transcriber {
                 stats.prefill = start.elapsed();
             }
             let (tokenizer, before) = (self.tokenizer.clone(), tokens.len());
+            let mut first_token = stats.first_token;
             let mut output = Output::new(&tokenizer, &[], &[], on_text);
             let rules = Rules { config, timestamps };
             finish = self.write(&heard, &first, &rules, &mut sampler, &mut stats, |token| {
+                if tokens.is_empty() {
+                    first_token = start.elapsed();
+                }
                 tokens.push(token);
                 if timestamps.is_none_or(|first| token < first) {
                     output.push(token);
                 }
             })?;
-            if before == 0 {
-                stats.first_token = start.elapsed();
-            }
+            stats.first_token = first_token;
             text += &output.finish();
             let is_last = rest.len() <= most || finish == Finish::Stopped;
             let mut heard_to = piece.len();
