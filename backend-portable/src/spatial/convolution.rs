@@ -245,7 +245,10 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             let packed = if ctx.is_constant(1) { call.packed_len(tier) } else { 0 };
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
             let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
-            paths::take(path(conv, tier, form, floats))?;
+            paths::take(match conv {
+                Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
+                _ => Paths::DIRECT_CONVOLUTION,
+            })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
             let plan = Plan::new(run_f32).with_scratch_up_to(bytes);
             let packed = packed.saturating_mul(size_of::<f32>());
@@ -259,7 +262,10 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
                 Some((conv, workspace, floats))
             });
             let Some((conv, workspace, floats)) = engine else { return plain(scalar_type) };
-            paths::take(path(Some(conv), tier, call.strided(), workspace))?;
+            paths::take(match conv.is_product(tier, call.strided(), workspace) {
+                true => Paths::PRODUCT_CONVOLUTION,
+                false => Paths::DIRECT_CONVOLUTION,
+            })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
             let invoke = match scalar_type {
                 ScalarType::Half => run_widened::<half::f16>,
@@ -268,14 +274,6 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             Ok(Plan::new(invoke).with_scratch_up_to(bytes))
         }
         _ => plain(scalar_type),
-    }
-}
-
-/// How the engine computes a convolution, with so many numbers of scratch memory.
-fn path(conv: Option<Conv>, tier: Tier, form: WeightForm, floats: usize) -> Paths {
-    match conv {
-        Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
-        _ => Paths::DIRECT_CONVOLUTION,
     }
 }
 
