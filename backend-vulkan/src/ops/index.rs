@@ -330,6 +330,21 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     take_each(e, &input, &index, dim, &out)
 }
 
+/// The results of a call that gives elements and where they were, of so many each.
+pub(super) fn values_and_places(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    sizes: &[usize],
+) -> Result<[Operand; 2], Error> {
+    let outs = e.outs(args)?;
+    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
+    let (values, places) = (e.resize(values, sizes)?, e.resize(places, sizes)?);
+    if places.element != Element::I32 {
+        return Err(Error::invalid("places are integers of 64 bits"));
+    }
+    Ok([values, places])
+}
+
 /// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along one dimension. The index may be narrower in
 /// the first dimension before this one, and in the first behind it.
 pub(super) fn take_each(

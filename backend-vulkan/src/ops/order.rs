@@ -1,7 +1,7 @@
 //! Operators that put elements in order along one dimension.
 
 use super::create::apply_fill;
-use super::index::take_each;
+use super::index::{take_each, values_and_places};
 use super::reduce::{keep_dim, reduced_sizes};
 use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -61,12 +61,7 @@ fn order(
     if let Some(size) = sizes.get_mut(dim) {
         *size = first;
     }
-    let outs = e.outs(args)?;
-    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
-    let (values, places) = (e.resize(values, &sizes)?, e.resize(places, &sizes)?);
-    if places.element != Element::I32 {
-        return Err(Error::invalid("places are integers of 64 bits"));
-    }
+    let [values, places] = values_and_places(e, args, &sizes)?;
     if values.numel() == 0 {
         return Ok(());
     }
@@ -99,12 +94,7 @@ fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Res
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
     check_line(e, &input, dim, LONGEST)?;
     let sizes = reduced_sizes(&input, &[dim], keep_dim(e, args, 2)?);
-    let outs = e.outs(args)?;
-    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
-    let (values, places) = (e.resize(values, &sizes)?, e.resize(places, &sizes)?);
-    if places.element != Element::I32 {
-        return Err(Error::invalid("places are integers of 64 bits"));
-    }
+    let [values, places] = values_and_places(e, args, &sizes)?;
     if values.numel() == 0 {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Sums, products and the like of all elements up to each one.
 
-use super::index::take_each;
+use super::index::{take_each, values_and_places};
 use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -8,7 +8,7 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::functions::scan;
-use torchlet_shaders::{Element, Scan, ScanPush};
+use torchlet_shaders::{Scan, ScanPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMSUM, |e, args| along(e, args, scan::SUM)),
@@ -38,12 +38,7 @@ fn extremes(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
     check_line(e, &input, dim, LONGEST)?;
-    let outs = e.outs(args)?;
-    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
-    let (values, places) = (e.resize(values, &input.sizes)?, e.resize(places, &input.sizes)?);
-    if places.element != Element::I32 {
-        return Err(Error::invalid("places are integers of 64 bits"));
-    }
+    let [values, places] = values_and_places(e, args, &input.sizes)?;
     if values.numel() == 0 {
         return Ok(());
     }
