@@ -22,6 +22,11 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
         .limits(limits)
         .run_on(options.backend.run_on());
     if options.backend == Backend::Cpu {
+        if let Some(device) = &options.device {
+            return Err(Failure::new(format!(
+                "--device {device} is of no use with --backend cpu, which takes no GPU"
+            )));
+        }
         let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine::new());
         builder = builder.without_default_backends().backend(engine);
     } else {
@@ -90,8 +95,9 @@ pub(crate) fn gpu_rates() -> Option<Rates> {
 fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     use std::sync::Arc;
     let backend = BACKEND.get_or_init(|| Arc::new(vulkan_backend(options))).clone();
+    let is_wanted = options.backend == Backend::Vulkan || options.device.is_some();
     // A device that is there is opened while the program is read.
-    if options.backend == Backend::Vulkan && backend.rates().is_none() {
+    if is_wanted && backend.rates().is_none() {
         backend.is_available().map_err(|error| Failure::new(error.to_string()))?;
     }
     Ok(builder.backend(backend))

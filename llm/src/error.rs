@@ -131,6 +131,19 @@ impl Error {
         move |source| Error::Model { action, source }
     }
 
+    /// Of a run with so many tokens: says that they are more than the program says that it takes, where they are.
+    pub(crate) fn beyond(self, tokens: usize, said: Option<usize>) -> Error {
+        match (self, said) {
+            (Error::Model { action, source }, Some(said)) if tokens > said => {
+                let action = format!(
+                    "{action} with {tokens} tokens in its context: it says that it takes {said}, and max_context_len was set to more"
+                );
+                Error::Model { action, source }
+            }
+            (error, _) => error,
+        }
+    }
+
     pub(crate) fn interface(method: &str, message: impl Into<String>) -> Error {
         Error::Interface { method: method.into(), message: message.into() }
     }

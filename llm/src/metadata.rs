@@ -64,6 +64,14 @@ impl Metadata {
         interface: &Interface,
         overrides: &Overrides,
     ) -> Result<Self, Error> {
+        for (name, limit) in
+            [("max_seq_len", overrides.max_seq_len), ("max_context_len", overrides.max_context_len)]
+        {
+            if limit == Some(0) {
+                let expected = "1 or more";
+                return Err(Error::Setting { name, value: "0".into(), expected });
+            }
+        }
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let mut reader = Reader { model, names };
         let length = overrides
@@ -96,6 +104,21 @@ impl Metadata {
 }
 
 impl Metadata {
+    /// What a program says of its context, where something else is to be believed that is more: a run beyond it fails, unless it forgets (attention sinks).
+    pub(crate) fn context_below(
+        model: &mut dyn Model,
+        overrides: &Overrides,
+    ) -> Result<Option<usize>, Error> {
+        let Some(limit) = overrides.max_context_len else { return Ok(None) };
+        let names = model.method_names().map_err(Error::model("list the program's methods"))?;
+        let mut reader = Reader { model, names };
+        // It may say what is wrong: that is why there are overrides.
+        let said = [&MAX_CONTEXT_LEN, &MAX_SEQ_LEN]
+            .into_iter()
+            .find_map(|names| reader.count(names).ok().flatten());
+        Ok(said.filter(|said| *said < limit))
+    }
+
     /// The token that a decoder behind an encoder is fed first (`decoder_start_token_id`, as Optimum writes it).
     pub(crate) fn decoder_start(model: &mut dyn Model) -> Result<Option<u32>, Error> {
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;

@@ -2,7 +2,7 @@
 
 use super::bandwidth::bandwidth;
 use super::generate::peak_memory;
-use super::options::{BenchLlmArguments, LanguageOptions};
+use super::options::{BenchLlmArguments, LanguageOptions, TokenOptions};
 use super::parts::{self, Parts};
 use super::runner;
 use crate::failure::Failure;
@@ -12,14 +12,14 @@ use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 
 /// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen without a tokenizer, always the likeliest.
 pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
-    let LanguageOptions { tokenizer, bos_id, eos_id, .. } = &arguments.language;
-    if tokenizer.is_some() || bos_id.is_some() || !eos_id.is_empty() {
-        return Err(Failure::new(
-            "--tokenizer, --bos-id and --eos-id are not for measuring: any tokens do, and none ends a text",
-        ));
-    }
-    let mut runner = runner(&arguments.language, Tokenizer::empty())?;
-    let threads = arguments.language.model_options.threads.map_or_else(
+    // Any tokens do, and none ends a text.
+    let language = LanguageOptions {
+        program: arguments.program.clone(),
+        pieces: arguments.pieces.clone(),
+        tokens: TokenOptions::default(),
+    };
+    let mut runner = runner(&language, Tokenizer::empty())?;
+    let threads = arguments.program.model_options.threads.map_or_else(
         || std::thread::available_parallelism().map_or(1, |count| count.get()),
         Into::into,
     );
@@ -100,7 +100,7 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     }
     // Another model, which is told what it does: behind all that is measured of the one that is not.
     drop(runner);
-    let mut parts_of = arguments.parts.then(|| Parts::open(&arguments.language)).transpose()?;
+    let mut parts_of = arguments.parts.then(|| Parts::open(&language)).transpose()?;
     for prompt in &prompts {
         let Some(parts_of) = &mut parts_of else { break };
         parts::print(prompt.len(), &parts_of.of(prompt, arguments.tokens)?, arguments.json);

@@ -24,7 +24,7 @@ pub(crate) use transcribe::transcribe;
 
 use crate::failure::Failure;
 use crate::model;
-use options::{LanguageOptions, TemplateOptions};
+use options::{LanguageOptions, ProgramOptions, TemplateOptions, TokenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,19 +63,22 @@ impl From<Error> for Failure {
 }
 
 /// The tokenizer's file: the one that was asked for, else one beside the model.
-fn tokenizer_file(options: &LanguageOptions) -> Option<PathBuf> {
-    options.tokenizer.clone().or_else(|| {
-        let folder = options.model.parent().unwrap_or(Path::new("."));
+fn tokenizer_file(program: &ProgramOptions, tokens: &TokenOptions) -> Option<PathBuf> {
+    tokens.tokenizer.clone().or_else(|| {
+        let folder = program.model.parent().unwrap_or(Path::new("."));
         TOKENIZERS.iter().map(|name| folder.join(name)).find(|path| path.is_file())
     })
 }
 
-fn needed_tokenizer_file(options: &LanguageOptions) -> Result<PathBuf, Failure> {
-    if let Some(file) = tokenizer_file(options) {
+fn needed_tokenizer_file(
+    program: &ProgramOptions,
+    tokens: &TokenOptions,
+) -> Result<PathBuf, Failure> {
+    if let Some(file) = tokenizer_file(program, tokens) {
         return Ok(file);
     }
     // What is no program needs none.
-    model::builder(&options.model_options)?.load(&options.model)?;
+    model::builder(&program.model_options)?.load(&program.model)?;
     let names = TOKENIZERS.join(", ");
     Err(Failure::new(format!(
         "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"
@@ -84,7 +87,7 @@ fn needed_tokenizer_file(options: &LanguageOptions) -> Result<PathBuf, Failure> 
 
 /// Opens a program and its tokenizer.
 fn open(options: &LanguageOptions) -> Result<Runner, Failure> {
-    runner(options, Tokenizer::load(needed_tokenizer_file(options)?)?)
+    runner(options, Tokenizer::load(needed_tokenizer_file(&options.program, &options.tokens)?)?)
 }
 
 /// Opens a program, its tokenizer and its chat template.
@@ -93,7 +96,7 @@ fn open_with_template(
     template_options: &TemplateOptions,
 ) -> Result<Runner, Failure> {
     let arguments = template_options.arguments()?;
-    let path = needed_tokenizer_file(options)?;
+    let path = needed_tokenizer_file(&options.program, &options.tokens)?;
     let mut runner = runner(options, Tokenizer::load(&path)?)?;
     runner.set_template_arguments(arguments);
     let beside = TEMPLATES.map(|name| path.with_file_name(name));
@@ -121,21 +124,21 @@ fn runner_told(
 ) -> Result<Runner, Failure> {
     let start = Instant::now();
     let open = |path: &Path| -> Result<Module, Failure> {
-        let builder = model::builder(&options.model_options)?;
+        let builder = model::builder(&options.program.model_options)?;
         let builder = match &profiler {
             Some(profiler) => builder.event_tracer(profiler.clone()),
             None => builder,
         };
         Ok(builder.load(path)?)
     };
-    let module = open(&options.model)?;
+    let module = open(&options.program.model)?;
     let overrides = options.overrides();
-    if options.shard.is_empty() {
+    if options.pieces.shard.is_empty() {
         let opened = start.elapsed();
         return Ok(Runner::new(module, tokenizer, &overrides)?.opened_in(opened));
     }
     let mut programs: Vec<Box<dyn Model>> = vec![Box::new(module)];
-    for shard in &options.shard {
+    for shard in &options.pieces.shard {
         programs.push(Box::new(open(shard)?));
     }
     let opened = start.elapsed();

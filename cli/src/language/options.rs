@@ -7,31 +7,52 @@ use clap::Args;
 use std::path::PathBuf;
 use torchlet::llm::{GenerationConfig, Overrides, Sampling, TemplateArguments};
 
-/// What is run.
-#[derive(Debug, Args)]
-pub(crate) struct LanguageOptions {
+/// The program that is run.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ProgramOptions {
     /// The program, .pte
     pub(crate) model: PathBuf,
-    /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
-    #[arg(long, value_name = "FILE")]
-    pub(crate) shard: Vec<PathBuf>,
-    /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
-    #[arg(long, short, value_name = "FILE")]
-    pub(crate) tokenizer: Option<PathBuf>,
     /// The most tokens in the context, in place of what the program says
     #[arg(long, value_name = "N")]
     pub(crate) max_context_len: Option<usize>,
+    #[command(flatten)]
+    pub(crate) model_options: ModelOptions,
+}
+
+/// In which pieces programs and prompts come.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PieceOptions {
+    /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
+    #[arg(long, value_name = "FILE")]
+    pub(crate) shard: Vec<PathBuf>,
     /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that it was stopped, or who asked has gone
     #[arg(long, value_name = "N")]
     pub(crate) max_seq_len: Option<usize>,
+}
+
+/// Text as tokens.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct TokenOptions {
+    /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) tokenizer: Option<PathBuf>,
     /// The token in front of a text, in place of what the program says
     #[arg(long, value_name = "ID")]
     pub(crate) bos_id: Option<u32>,
     /// A token that ends a text, in place of what the program says; may be given several times
     #[arg(long, value_name = "ID")]
     pub(crate) eos_id: Vec<u32>,
+}
+
+/// A language model.
+#[derive(Debug, Args)]
+pub(crate) struct LanguageOptions {
     #[command(flatten)]
-    pub(crate) model_options: ModelOptions,
+    pub(crate) program: ProgramOptions,
+    #[command(flatten)]
+    pub(crate) pieces: PieceOptions,
+    #[command(flatten)]
+    pub(crate) tokens: TokenOptions,
 }
 
 /// How messages become a prompt.
@@ -116,14 +137,24 @@ pub(crate) enum StatsForm {
     Json,
 }
 
+impl TokenOptions {
+    /// What is to be believed of tokens in place of what the program says.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides {
+            bos_id: self.bos_id,
+            eos_ids: (!self.eos_id.is_empty()).then(|| self.eos_id.clone()),
+            ..Overrides::default()
+        }
+    }
+}
+
 impl LanguageOptions {
     /// What is to be believed in place of what the program says.
     pub(crate) fn overrides(&self) -> Overrides {
         Overrides {
-            max_context_len: self.max_context_len,
-            max_seq_len: self.max_seq_len,
-            bos_id: self.bos_id,
-            eos_ids: (!self.eos_id.is_empty()).then(|| self.eos_id.clone()),
+            max_context_len: self.program.max_context_len,
+            max_seq_len: self.pieces.max_seq_len,
+            ..self.tokens.overrides()
         }
     }
 }
@@ -235,7 +266,9 @@ pub(crate) struct ChatArguments {
 #[derive(Debug, Args)]
 pub(crate) struct TranscribeArguments {
     #[command(flatten)]
-    pub(crate) language: LanguageOptions,
+    pub(crate) program: ProgramOptions,
+    #[command(flatten)]
+    pub(crate) tokens: TokenOptions,
     /// What is listened to: .wav, .flac or .mp3
     pub(crate) sound: PathBuf,
     /// The language that is spoken, such as en [default: the likeliest, where the vocabulary has languages]
@@ -270,7 +303,9 @@ pub(crate) struct TranscribeArguments {
 #[derive(Debug, Args)]
 pub(crate) struct BenchLlmArguments {
     #[command(flatten)]
-    pub(crate) language: LanguageOptions,
+    pub(crate) program: ProgramOptions,
+    #[command(flatten)]
+    pub(crate) pieces: PieceOptions,
     /// Lengths of prompts
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,16,64,128")]
     pub(crate) prompt_tokens: Vec<usize>,

@@ -6,20 +6,19 @@ use super::{needed_tokenizer_file, stop_on_interrupt};
 use crate::failure::Failure;
 use crate::model;
 use std::path::Path;
-use torchlet::llm::{Sampling, Segment, Sound, Task, Tokenizer, Transcriber, TranscriptionConfig};
+use torchlet::llm::{
+    Overrides, Sampling, Segment, Sound, Task, Tokenizer, Transcriber, TranscriptionConfig,
+};
 
 /// Writes down what is said in a sound, as it is heard.
 pub(crate) fn transcribe(arguments: &TranscribeArguments) -> Result<(), Failure> {
-    let options = &arguments.language;
-    if !options.shard.is_empty() || options.max_seq_len.is_some() {
-        let message = "--shard and --max-seq-len are not for speech";
-        return Err(Failure::new(message));
-    }
+    let (program, tokens) = (&arguments.program, &arguments.tokens);
     let sound = Sound::load(&arguments.sound)?;
-    let tokenizer_file = needed_tokenizer_file(options)?;
+    let tokenizer_file = needed_tokenizer_file(program, tokens)?;
     let tokenizer = Tokenizer::load(&tokenizer_file)?;
-    let module = model::open(&options.model, &options.model_options)?;
-    let mut transcriber = Transcriber::new(module, tokenizer, &options.overrides())?;
+    let module = model::open(&program.model, &program.model_options)?;
+    let overrides = Overrides { max_context_len: program.max_context_len, ..tokens.overrides() };
+    let mut transcriber = Transcriber::new(module, tokenizer, &overrides)?;
     set_tokens(&mut transcriber, arguments, &tokenizer_file)?;
     stop_on_interrupt(transcriber.stop_handle())?;
     let config = TranscriptionConfig {

@@ -110,7 +110,8 @@ impl Runner {
             let (model, at) = (self.model.as_mut(), self.context.len());
             let decoder = &self.decoder;
             next = feeding
-                .step(behind.is_empty(), next, |wanted| decoder.step(model, chunk, at, wanted))?;
+                .step(behind.is_empty(), next, |wanted| decoder.step(model, chunk, at, wanted))
+                .map_err(|error| error.beyond(at + count, self.context_below))?;
             self.context.extend_from_slice(chunk);
             rest = behind;
         }
@@ -210,15 +211,18 @@ impl Runner {
         }
         let tokens = [&[token], draft.as_slice()].concat();
         let (model, at) = (self.model.as_mut(), self.context.len());
+        let beyond = |error: Error| error.beyond(at + tokens.len(), self.context_below);
         let (own, ahead) = if feeding.likeliest {
             let mut found = Vec::new();
             let wanted = Wanted::Likeliest(&mut found);
-            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))?;
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))
+                .map_err(beyond)?;
             Ahead::new(&draft, found.into_iter().map(Next::Likeliest))
         } else {
             let mut logits = Vec::new();
             let wanted = Wanted::Logits(&mut logits);
-            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))?;
+            timed(&mut feeding.execution, || self.decoder.step_each(model, &tokens, at, wanted))
+                .map_err(beyond)?;
             let width = (logits.len() / tokens.len()).max(1);
             Ahead::new(&draft, logits.chunks_exact(width).map(|row| Next::Logits(row.to_vec())))
         };

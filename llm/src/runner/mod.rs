@@ -34,6 +34,8 @@ pub struct Runner {
     tokenizer: Arc<Tokenizer>,
     decoder: Arc<Decoder>,
     metadata: Metadata,
+    /// What the program says of its context, where `metadata` has more.
+    context_below: Option<usize>,
     memory: Memory,
     template: Option<Arc<ChatTemplate>>,
     arguments: TemplateArguments,
@@ -73,6 +75,7 @@ impl Runner {
             let most = decoder.interface().tokens;
             metadata.max_context_len = metadata.max_context_len.min(most);
         }
+        let context_below = Metadata::context_below(model.as_mut(), overrides)?;
         decoder.load(model.as_mut())?;
         let memory = decoder.memory(model.as_mut(), metadata.max_context_len)?;
         metadata.max_seq_len = metadata.max_seq_len.min(memory.most);
@@ -81,6 +84,7 @@ impl Runner {
             tokenizer,
             decoder: Arc::new(decoder),
             metadata,
+            context_below,
             memory,
             template: None,
             arguments: TemplateArguments::default(),
@@ -117,6 +121,7 @@ impl Runner {
             tokenizer: self.tokenizer.clone(),
             decoder: self.decoder.clone(),
             metadata: self.metadata.clone(),
+            context_below: self.context_below,
             memory: self.memory,
             template: self.template.clone(),
             arguments: self.arguments.clone(),

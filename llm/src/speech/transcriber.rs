@@ -314,7 +314,13 @@ impl Transcriber {
                 }),
             };
         }
-        let first = self.tokens.start.ok_or(Error::NoPrompt)?;
+        let missing = || {
+            Error::tokenizer(
+                "it has no <|startoftranscript|>, and the program names no token to start with: set those that the decoder is fed first \
+                 (`TranscriptionConfig::start`, or --start-id)",
+            )
+        };
+        let first = self.tokens.start.ok_or_else(missing)?;
         // It may be fed at once.
         Error::check_known(&[first], self.metadata.vocab_size, 0)?;
         if language.is_none() && !self.tokens.languages.is_empty() {

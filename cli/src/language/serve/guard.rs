@@ -22,6 +22,11 @@ impl Guard {
         Guard { key, is_local, hosts }
     }
 
+    /// Whether other machines are answered, whoever asks.
+    pub(super) fn is_open(&self) -> bool {
+        !self.is_local && self.key.is_none()
+    }
+
     /// Whether a request may be read on and answered.
     pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |status, message: String| Err(Some((status, message)));
@@ -106,6 +111,15 @@ mod tests {
             length: 0,
             body: Vec::new(),
         }
+    }
+
+    #[test]
+    fn servers_for_everyone_are_known() {
+        let is_open = |key: Option<&str>, is_local| {
+            Guard::new(key.map(Into::into), is_local, Vec::new()).is_open()
+        };
+        assert!(is_open(None, false));
+        assert!(!is_open(Some("key"), false) && !is_open(None, true));
     }
 
     fn status(guard: &Guard, request: &Request) -> u16 {

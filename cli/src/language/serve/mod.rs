@@ -93,6 +93,11 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     ctrlc::set_handler(move || stop())
         .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
     println!("listening on http://{address}");
+    if server.guard.is_open() {
+        anstream::eprintln!(
+            "anyone who reaches {address} may use it: --api-key, or ${KEY_VARIABLE}, asks for a key"
+        );
+    }
     for stream in listener.incoming() {
         if server.stopping.load(Ordering::Relaxed) {
             break;
@@ -236,8 +241,10 @@ impl Server {
         if !model.queue.is_alive() {
             return fail(stream, 503, "the model failed, and could not be loaded again", None);
         }
-        let is_stopping = self.stopping.load(Ordering::Relaxed);
-        let waiting = if is_stopping { None } else { model.queue.push(request) };
+        if self.stopping.load(Ordering::Relaxed) {
+            return fail(stream, 503, "the server is about to end", None);
+        }
+        let waiting = model.queue.push(request);
         let Some(Waiting { events, .. }) = &waiting else {
             return fail(stream, 429, "too many requests wait already", Some("queue_full"));
         };

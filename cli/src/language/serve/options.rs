@@ -2,7 +2,9 @@
 
 use crate::arguments::ModelOptions;
 use crate::failure::Failure;
-use crate::language::options::{LanguageOptions, TemplateOptions, template_argument};
+use crate::language::options::{
+    LanguageOptions, PieceOptions, ProgramOptions, TemplateOptions, TokenOptions, template_argument,
+};
 use crate::language::pictures::TilingOptions;
 use clap::Args;
 use std::ffi::{OsStr, OsString};
@@ -136,20 +138,22 @@ impl ServeArguments {
             let read = template_argument(&text);
             arguments.push(read.map_err(|error| scope.wrong(TEMPLATE_ARGUMENT, &text, error))?);
         }
-        let language = LanguageOptions {
+        let program = ProgramOptions {
             model: path.into(),
-            shard: paths("shard", &self.shard)?,
-            tokenizer: scope.file("tokenizer", &self.tokenizer)?,
             max_context_len: scope.number("max-context-len", &self.max_context_len)?,
-            max_seq_len: scope.number("max-seq-len", &self.max_seq_len)?,
-            bos_id: scope.number("bos-id", &self.bos_id)?,
-            eos_id: scope
-                .nearest(&self.eos_id)
-                .into_iter()
-                .map(|id| scope.parsed("eos-id", id))
-                .collect::<Result<_, _>>()?,
             model_options,
         };
+        let pieces = PieceOptions {
+            shard: paths("shard", &self.shard)?,
+            max_seq_len: scope.number("max-seq-len", &self.max_seq_len)?,
+        };
+        let ends = scope.nearest(&self.eos_id).into_iter().map(|id| scope.parsed("eos-id", id));
+        let tokens = TokenOptions {
+            tokenizer: scope.file("tokenizer", &self.tokenizer)?,
+            bos_id: scope.number("bos-id", &self.bos_id)?,
+            eos_id: ends.collect::<Result<_, _>>()?,
+        };
+        let language = LanguageOptions { program, pieces, tokens };
         let template = TemplateOptions {
             chat_template: scope.file("chat-template", &self.chat_template)?,
             template_argument: arguments,
@@ -292,7 +296,7 @@ mod tests {
     fn models_are_called_as_their_files_or_as_they_are_named() {
         let names = |line: &[&str]| -> Result<_, String> {
             let models = described(line)?.into_iter();
-            Ok(models.map(|model| (model.name, model.language.model)).collect::<Vec<_>>())
+            Ok(models.map(|model| (model.name, model.language.program.model)).collect::<Vec<_>>())
         };
         let pair = |name: &str, path: &str| (name.to_owned(), PathBuf::from(path));
         assert_eq!(names(&["a/b.pte"]), Ok(vec![pair("b", "a/b.pte")]));
@@ -342,14 +346,20 @@ mod tests {
         ];
         let [a, b] = described(&line).unwrap().try_into().unwrap();
         let (a_language, b_language) = (&a.language, &b.language);
-        assert_eq!(a_language.tokenizer.as_deref(), Some(Path::new("all.json")));
-        assert_eq!(b_language.tokenizer.as_deref(), Some(Path::new("own.json")));
-        assert!(a_language.shard.is_empty());
-        assert_eq!(b_language.shard, [Path::new("d.pte")]);
-        assert_eq!((&a_language.eos_id[..], &b_language.eos_id[..]), (&[7][..], &[8, 9][..]));
-        assert_eq!((a_language.max_context_len, b_language.max_context_len), (Some(64), None));
-        assert_eq!(a_language.model_options.data, [Path::new("w.ptd")]);
-        assert!(b_language.model_options.data.is_empty());
+        assert_eq!(a_language.tokens.tokenizer.as_deref(), Some(Path::new("all.json")));
+        assert_eq!(b_language.tokens.tokenizer.as_deref(), Some(Path::new("own.json")));
+        assert!(a_language.pieces.shard.is_empty());
+        assert_eq!(b_language.pieces.shard, [Path::new("d.pte")]);
+        assert_eq!(
+            (&a_language.tokens.eos_id[..], &b_language.tokens.eos_id[..]),
+            (&[7][..], &[8, 9][..])
+        );
+        assert_eq!(
+            (a_language.program.max_context_len, b_language.program.max_context_len),
+            (Some(64), None)
+        );
+        assert_eq!(a_language.program.model_options.data, [Path::new("w.ptd")]);
+        assert!(b_language.program.model_options.data.is_empty());
         let one = |name: &str, json: &str| vec![(name.to_owned(), json.to_owned())];
         assert_eq!(a.template.template_argument, one("y", "2"));
         assert_eq!(b.template.template_argument, [one("y", "2"), one("x", "1")].concat());
@@ -390,13 +400,19 @@ mod tests {
             --template-argument think=false --eos-id 7 --eos-id a=8 --bos-id 1 --bos-id b=2";
         let line: Vec<&str> = line.split_whitespace().collect();
         let [a, b] = described(&line).unwrap().try_into().unwrap();
-        assert_eq!(a.language.model_options.data, [Path::new("all.ptd"), Path::new("own.ptd")]);
-        assert_eq!(b.language.model_options.data, [Path::new("all.ptd")]);
+        assert_eq!(
+            a.language.program.model_options.data,
+            [Path::new("all.ptd"), Path::new("own.ptd")]
+        );
+        assert_eq!(b.language.program.model_options.data, [Path::new("all.ptd")]);
         let pair = |name: &str, json: &str| (name.to_owned(), json.to_owned());
         assert_eq!(a.template.template_argument, [pair("think", "false")]);
         let all = [pair("think", "false"), pair("depth", "1"), pair("think", "true")];
         assert_eq!(b.template.template_argument, all);
-        assert_eq!((&a.language.eos_id[..], &b.language.eos_id[..]), (&[8][..], &[7][..]));
-        assert_eq!((a.language.bos_id, b.language.bos_id), (Some(1), Some(2)));
+        assert_eq!(
+            (&a.language.tokens.eos_id[..], &b.language.tokens.eos_id[..]),
+            (&[8][..], &[7][..])
+        );
+        assert_eq!((a.language.tokens.bos_id, b.language.tokens.bos_id), (Some(1), Some(2)));
     }
 }
