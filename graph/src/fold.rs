@@ -43,7 +43,7 @@ pub(crate) fn run_but(
     registry: &Registry<'_>,
     left: &[Operator],
 ) -> Result<usize, Error> {
-    let Choice { calls, results } = choose(graph, registry, left);
+    let Choice { calls, gone, results } = choose(graph, registry, left);
     if results.is_empty() {
         return Ok(0);
     }
@@ -76,8 +76,8 @@ pub(crate) fn run_but(
         }
     }
     let mut number = 0..graph.nodes.len();
-    graph.nodes.retain(|_| number.next().is_none_or(|index| calls.binary_search(&index).is_err()));
-    Ok(calls.len())
+    graph.nodes.retain(|_| number.next().is_none_or(|index| gone.binary_search(&index).is_err()));
+    Ok(gone.len())
 }
 
 /// Some calls of a graph as a program without inputs.

@@ -22,7 +22,10 @@ const LEAST_WORK: usize = 256 << 20;
 
 /// Calls, in order, and what of their results others take.
 pub(super) struct Choice {
+    /// What is computed beforehand.
     pub(super) calls: Vec<usize>,
+    /// Those of it that are not computed in every run, too.
+    pub(super) gone: Vec<usize>,
     pub(super) results: Vec<ValueId>,
 }
 
@@ -56,7 +59,8 @@ pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operato
     from_the_end(graph, &mut known, &sources, all)
 }
 
-/// Leaves out calls whose results others take, and are too large; then what they read is a result.
+/// Leaves out calls whose results others take, and are too large; then what they read is a result. Where what is computed beforehand reads them, too, they
+/// are computed both then and in every run.
 fn from_the_end(
     graph: &Graph<'_>,
     known: &mut [bool],
@@ -65,8 +69,9 @@ fn from_the_end(
 ) -> Choice {
     let mut room = all.saturating_mul(GROWTH).saturating_add(SMALL_IN_ALL);
     // What is read by calls that stay, and by those that do not.
-    let (mut taken, mut read) = (BTreeSet::new(), BTreeSet::new());
-    let mut choice = Choice { calls: Vec::new(), results: Vec::new() };
+    let mut taken: BTreeSet<ValueId> = BTreeSet::new();
+    let mut read = taken.clone();
+    let mut choice = Choice { calls: Vec::new(), gone: Vec::new(), results: Vec::new() };
     for (index, node) in graph.nodes.iter().enumerate().rev() {
         let (inputs, results) = arguments(graph, node);
         let own: Vec<ValueId> = results.iter().copied().filter(|id| taken.contains(id)).collect();
@@ -74,20 +79,27 @@ fn from_the_end(
         let size = sizes(graph, own.iter());
         let source = results.iter().filter_map(|id| sources.get(id)).max().copied().unwrap_or(0);
         let fits = size <= source.saturating_mul(GROWTH).saturating_add(SMALL) && size <= room;
+        let is_read = results.iter().any(|id| read.contains(id));
         if !slot || !fits {
-            taken.extend(inputs);
+            taken.extend(&inputs);
+            if is_read {
+                choice.calls.push(index);
+                read.extend(inputs);
+            }
             continue;
         }
         // What nobody reads is left alone.
-        if own.is_empty() && !results.iter().any(|id| read.contains(id)) {
+        if own.is_empty() && !is_read {
             continue;
         }
         room -= size;
         choice.calls.push(index);
+        choice.gone.push(index);
         choice.results.extend(own);
         read.extend(inputs);
     }
     choice.calls.reverse();
+    choice.gone.reverse();
     choice
 }
 

@@ -140,3 +140,38 @@ fn what_places_choose_is_constant_and_what_masks_choose_is_not() {
         assert_eq!(data(&graph, 3), None);
     }
 }
+
+/// Codes of 4 bits become bytes beside each other: of the halves, one is kept, and there is no room for the other, which is made of the same numbers.
+#[test]
+fn what_is_read_twice_is_computed_twice() {
+    let (rows, columns) = (4608, 1024);
+    let bytes: Vec<u8> = (0..rows * columns).map(|number| (number % 251) as u8).collect();
+    let int = |sizes: &[usize]| tensor(sizes, ScalarType::Int, None);
+    let values = vec![
+        tensor(&[rows, columns], ScalarType::Byte, Some(bytes.clone())),
+        Value::None,
+        Value::Bool(false),
+        int(&[rows, columns]),
+        Value::Int(4),
+        int(&[rows, columns]),
+        Value::Int(15),
+        int(&[rows, columns]),
+        int(&[rows, columns]),
+        Value::List(vec![7, 8]),
+        Value::Int(1),
+        int(&[rows, 2 * columns]),
+    ];
+    let nodes = vec![
+        Node::new(Operator::TO_COPY, vec![0, 1, 1, 1, 1, 2, 1, 3]),
+        Node::new(Operator::BITWISE_AND_SCALAR, vec![3, 6, 7]),
+        Node::new(Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR, vec![3, 4, 5]),
+        Node::new(Operator::BITWISE_AND_SCALAR, vec![5, 6, 8]),
+        Node::new(Operator::CAT, vec![9, 10, 11]),
+    ];
+    let mut graph = Graph { values, nodes, outputs: vec![11], ..Graph::default() };
+    assert_eq!(run(&mut graph, &registry()), Ok(2));
+    let left: Vec<_> = graph.nodes.iter().map(|node| node.operator).collect();
+    assert_eq!(left, [Operator::TO_COPY, Operator::BITWISE_AND_SCALAR, Operator::CAT]);
+    let halves = bytes.iter().flat_map(|byte| i32::from(byte >> 4).to_le_bytes());
+    assert!(data(&graph, 8).unwrap().iter().copied().eq(halves));
+}
