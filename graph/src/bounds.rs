@@ -291,9 +291,31 @@ impl Bounds {
             Operator::FMOD_SCALAR | Operator::FMOD_TENSOR => {
                 of(0).map(|(low, high)| (low.min(0), high.max(0)))
             }
-            Operator::BITWISE_AND_TENSOR
-            | Operator::BITWISE_OR_TENSOR
-            | Operator::BITWISE_XOR_TENSOR => {
+            // Shifts to the right move towards zero or minus one, those by more than there is as well.
+            Operator::RSHIFT_SCALAR
+            | Operator::RSHIFT_TENSOR
+            | Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR
+            | Operator::BITWISE_RIGHT_SHIFT_TENSOR => {
+                of(0).map(|(low, high)| (low.min(0), high.max(0)))
+            }
+            Operator::LSHIFT_SCALAR | Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR => {
+                let ((low, high), (least, most)) = (of(0)?, of(1)?);
+                let factor = 1_i64.checked_shl(u32::try_from(most).ok()?).filter(|by| *by > 0)?;
+                let times = (low.min(0).checked_mul(factor)?, high.max(0).checked_mul(factor)?);
+                (least >= 0).then_some(times)
+            }
+            // No bit is there that a number has not, if it is not negative.
+            Operator::BITWISE_AND_TENSOR | Operator::BITWISE_AND_SCALAR => {
+                let least = [of(0), of(1)].into_iter().flatten().filter(|it| it.0 >= 0);
+                match least.map(|it| it.1).min() {
+                    Some(high) => Some((0, high)),
+                    None => (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW),
+                }
+            }
+            Operator::BITWISE_OR_TENSOR
+            | Operator::BITWISE_OR_SCALAR
+            | Operator::BITWISE_XOR_TENSOR
+            | Operator::BITWISE_XOR_SCALAR => {
                 (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW)
             }
             Operator::BITWISE_NOT => within(of(0)?, NARROW).then_some(NARROW),
@@ -455,6 +477,28 @@ mod tests {
         assert_eq!(bounds.interval(3), Some((-9 << 40, 5 << 40)));
         assert_eq!(bounds.interval(4), Some((-9, 5)));
         assert!(bounds.fits_32_bits(2) && !bounds.fits_32_bits(3));
+    }
+
+    #[test]
+    fn bits_are_known() {
+        let long = |data| tensor(ScalarType::Long, 3, data);
+        let values = [long(Some(&[-40, 0, 90])), long(None), Value::Int(2), Value::Int(15)];
+        let calls = [
+            (Operator::RSHIFT_SCALAR, 0, 2, Some((-40, 90))),
+            (Operator::LSHIFT_SCALAR, 0, 2, Some((-160, 360))),
+            (Operator::LSHIFT_SCALAR, 1, 2, None),
+            (Operator::BITWISE_AND_SCALAR, 0, 3, Some((0, 15))),
+            (Operator::BITWISE_AND_TENSOR, 0, 0, Some(NARROW)),
+            (Operator::BITWISE_AND_SCALAR, 1, 3, Some((0, 15))),
+            (Operator::BITWISE_OR_SCALAR, 0, 3, Some(NARROW)),
+            (Operator::BITWISE_XOR_SCALAR, 1, 3, None),
+        ];
+        for (operator, a, b, expected) in calls {
+            let mut graph = Graph { values: values.to_vec(), outputs: vec![4], ..Graph::default() };
+            graph.values.push(long(None));
+            graph.nodes.push(Node::new(operator, vec![a, b, 4]));
+            assert_eq!(Bounds::of(&graph).interval(4), expected, "{operator:?} of {a} and {b}");
+        }
     }
 
     #[test]

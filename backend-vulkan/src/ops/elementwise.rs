@@ -124,6 +124,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise_integers(Operator::BITWISE_XOR_SCALAR, |e, args| {
         with_number(e, args, binary::BITWISE_XOR)
     }),
+    pointwise_integers(Operator::LSHIFT_SCALAR, |e, args| shift(e, args, binary::MUL)),
+    pointwise_integers(Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR, |e, args| {
+        shift(e, args, binary::MUL)
+    }),
+    pointwise_integers(Operator::RSHIFT_SCALAR, |e, args| shift(e, args, binary::DIV_FLOOR)),
+    pointwise_integers(Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR, |e, args| {
+        shift(e, args, binary::DIV_FLOOR)
+    }),
     pointwise_integers(Operator::LOGICAL_XOR, |e, args| {
         let truths = [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?];
         if truths.iter().any(|truth| truth.element != Element::Bool) {
@@ -208,6 +216,19 @@ fn with_rounded(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<
 fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let number = e.float(e.arg(args, 1)?)?;
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
+}
+
+/// Shifts by a number of bits: products with a power of two, and quotients by one that are rounded down.
+fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
+    let (a, bits) = (e.arg(args, 0)?, e.arg(args, 1)?);
+    if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
+        return Err(Error::unsupported("bits of floating-point numbers"));
+    }
+    let by = e.float(bits)?;
+    if e.is_symbolic(bits) || !(0.0..=30.0).contains(&by) || by.fract() != 0.0 {
+        return Err(Error::unsupported("a shift that is not by 0 to 30 bits, known beforehand"));
+    }
+    Ok(Stage::Binary(function, a, Source::Number(f64::from(1_u32 << by as u32)), 1.0))
 }
 
 /// What a call of this operator computes for each element.

@@ -37,6 +37,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::FMOD_SCALAR, |e, args| with_number(e, args, binary::FMOD)),
     operator(Operator::REMAINDER_TENSOR, |e, args| of_two(e, args, binary::REMAINDER)),
     operator(Operator::REMAINDER_SCALAR, |e, args| with_number(e, args, binary::REMAINDER)),
+    operator(Operator::POW_SCALAR, power_of_number),
     operator(Operator::ATAN2, |e, args| of_two(e, args, binary::ATAN2)),
 ];
 
@@ -74,4 +75,15 @@ fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
     let beside = if out.element.is_floating() { &out } else { &a };
     let number = number(e, beside, argument, value)?;
     apply_binary(e, function, [&a, &number], out.id, 1.0)
+}
+
+/// A number to the power of each element.
+fn power_of_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let argument = e.arg(args, 0)?;
+    let exponents = e.tensor(e.arg(args, 1)?)?;
+    let value = rounded(e, exponents.id, e.float(argument)?)?;
+    let out = e.out(args)?;
+    let beside = if out.element.is_floating() { &out } else { &exponents };
+    let base = number(e, beside, argument, value)?;
+    apply_binary(e, binary::POW, [&base, &exponents], out.id, 1.0)
 }

@@ -3,7 +3,8 @@
 //! Most often, they are the inputs and then the outputs. But the exporter drops inputs that nothing reads from the graph,
 //! names an output once that is returned twice, and has the new values of buffers among the outputs, before all others: the
 //! call names what the graph does not, and the graph what the call does not. Their numbers can cancel, so it is types and shapes
-//! that tell. Where they allow several ways, with as few new values as can be, the call is refused.
+//! that tell. Where they allow several ways, with as few new values as can be, shapes that cannot change have to be the graph's own, and
+//! not only no larger than its bounds; if that leaves several still, the call is refused.
 //!
 //! What cannot be told here is whether an argument is written by the call: where inputs and outputs are as many as arguments, and
 //! all fit, they are taken in this order. An input that nothing reads and that is like the new value of a buffer would be taken for
@@ -82,12 +83,21 @@ impl CallLayout {
     ) -> Result<Self, Error> {
         let count = arguments.len();
         let can_own = |new_values| buffers.can_own(new_values);
-        let fits =
-            |id, argument| arguments.get(argument).is_some_and(|it: &Argument| it.fits(graph, id));
-        let ways = Self::find_by(graph, count, buffers.fewest(), can_own, fits);
-        let mut ways = ways.into_iter();
+        let ways = |exactly| {
+            let fits =
+                |id, at| arguments.get(at).is_some_and(|it: &Argument| it.fits(graph, id, exactly));
+            let mut ways = Self::find_by(graph, count, buffers.fewest(), can_own, fits).into_iter();
+            (ways.next(), ways.next())
+        };
         let (inputs, outputs) = (graph.inputs.len(), graph.outputs.len());
-        match (ways.next(), ways.next()) {
+        let found = match ways(false) {
+            (Some(first), Some(second)) => match ways(true) {
+                (Some(layout), None) => (Some(layout), None),
+                _ => (Some(first), Some(second)),
+            },
+            found => found,
+        };
+        match found {
             (Some(layout), None) => Ok(layout),
             (Some(_), Some(_)) => Err(Error::Unsupported(format!(
                 "{count} arguments fit {inputs} inputs and {outputs} outputs in several ways; export the model without \
@@ -195,13 +205,14 @@ fn narrow(scalar_type: ScalarType) -> ScalarType {
 }
 
 impl Argument {
-    /// Whether it can be this value of the graph.
-    fn fits(&self, graph: &Graph<'_>, id: ValueId) -> bool {
+    /// Whether it can be this value of the graph; `exactly`, if a shape that cannot change has to be the graph's.
+    fn fits(&self, graph: &Graph<'_>, id: ValueId, exactly: bool) -> bool {
         match (graph.values.get(id), self) {
-            (Some(Value::Tensor(bound)), Argument::Tensor { scalar_type, sizes, .. }) => {
+            (Some(Value::Tensor(bound)), Argument::Tensor { scalar_type, sizes, dynamic, .. }) => {
                 narrow(*scalar_type) == narrow(bound.host_type)
                     && sizes.len() == bound.sizes.len()
                     && bound.sizes.iter().zip(sizes).all(|(bound, size)| size <= bound)
+                    && (!exactly || *dynamic || bound.sizes == *sizes)
             }
             (Some(Value::Tensor(_)), Argument::Number) => false,
             (_, Argument::Tensor { scalar_type, .. }) => {
@@ -216,7 +227,7 @@ impl Argument {
 /// The first argument that does not fit the graph's inputs and outputs in order.
 fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
     let values = graph.inputs.iter().chain(&graph.outputs).zip(arguments).enumerate();
-    let mut misfits = values.filter(|(_, (id, argument))| !argument.fits(graph, **id));
+    let mut misfits = values.filter(|(_, (id, argument))| !argument.fits(graph, **id, false));
     let Some((place, (id, argument))) = misfits.next() else {
         return Error::invalid("the call's arguments do not fit the graph's new values of buffers");
     };
@@ -280,6 +291,34 @@ mod tests {
     fn of_two_inputs_that_fit_none_is_chosen() {
         assert_eq!(ways(&[1], &[2], &[1, 1, 2], 0, 0).len(), 2);
         assert_eq!(ways(&[1, 3], &[2], &[1, 3, 1, 2], 0, 0).len(), 1);
+    }
+
+    #[test]
+    fn of_shapes_that_cannot_change_the_graphs_own_are_taken() {
+        let tensor = |size: usize, dynamic| Argument::Tensor {
+            scalar_type: ScalarType::Float,
+            sizes: vec![size],
+            dynamic,
+            order: vec![0],
+        };
+        let values =
+            [6, 6].map(|size| tensor(size, false).tensor().map_or(Value::SymInt(0), Value::Tensor));
+        let graph = Graph {
+            values: values.to_vec(),
+            inputs: vec![0],
+            outputs: vec![1],
+            ..Graph::default()
+        };
+        let buffers = Buffers::of(&graph).unwrap();
+        let find = |arguments: &[Argument]| CallLayout::find(&graph, &buffers, arguments);
+        // Nothing reads one of the first two, which is that of three elements.
+        for (sizes, input) in [([3, 6, 6], 1), ([6, 3, 6], 0)] {
+            let layout = find(&sizes.map(|size| tensor(size, false))).unwrap();
+            assert_eq!((layout.inputs, layout.outputs), (vec![input], vec![0]));
+        }
+        // It could be either where shapes change, and where both have six.
+        assert!(find(&[tensor(3, true), tensor(6, true), tensor(6, true)]).is_err());
+        assert!(find(&[tensor(6, false), tensor(6, false), tensor(6, false)]).is_err());
     }
 
     #[test]
