@@ -2,6 +2,7 @@
 
 mod chain;
 mod channels_last;
+mod codes;
 mod dynamic;
 mod epilogue;
 mod flatten;
@@ -25,6 +26,7 @@ use torchlet_graph::passes::pieces;
 /// runs tell of.
 pub fn run(graph: &mut Graph<'_>) {
     dynamic::split(graph);
+    codes::keep(graph);
     channels_last::run(graph);
     prefixes::share(graph);
     recurrent::fuse(graph);

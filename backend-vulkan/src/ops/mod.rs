@@ -44,7 +44,7 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use convolution::Form;
-pub(crate) use quantized::{suited, weighs_floats};
+pub(crate) use quantized::{are_regular, suited, weighs_floats};
 pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
 pub(crate) use views::copy_all;

@@ -15,6 +15,7 @@ mod regular;
 pub(crate) use linear::weighs_floats;
 pub(super) use linear::{Weighted, product_of_rows, weighted};
 pub(crate) use places::suited;
+pub(crate) use regular::are_regular;
 pub(super) use regular::{Regular, gated, is_wide};
 
 use crate::encoder::Encoder;

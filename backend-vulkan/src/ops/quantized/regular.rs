@@ -113,6 +113,13 @@ impl Split {
     }
 }
 
+/// Whether rows of so many quantized weights, in groups of so many, are of regular shape.
+pub(crate) fn are_regular(rows: usize, columns: usize, group: usize) -> bool {
+    rows.is_multiple_of(4)
+        && columns.is_multiple_of(AT_ONCE)
+        && (group >= columns || (group.is_power_of_two() && group >= AT_ONCE))
+}
+
 /// What is known of such a product.
 pub(in crate::ops) struct Regular {
     grouped: bool,
@@ -137,10 +144,8 @@ impl Regular {
         }
         let grouped = it.k > it.group;
         let row_unit = if it.form == WeightForm::Bytes { AT_ONCE } else { AT_ONCE / 2 };
-        let shape = it.n.is_multiple_of(4)
-            && it.k.is_multiple_of(AT_ONCE)
+        let shape = are_regular(it.n, it.k, it.group)
             && it.weight_row.is_multiple_of(row_unit)
-            && (!grouped || (it.group.is_power_of_two() && it.group >= AT_ONCE))
             && it.scales.element.is_floating()
             && it.bias.as_ref().is_none_or(|bias| bias.element.is_floating());
         if !shape {
