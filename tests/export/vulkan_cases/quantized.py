@@ -56,13 +56,13 @@ def weights_only(bits: int) -> Any:
     return quantize
 
 
-def grouped(config: type, group: int) -> Any:
-    """4-bit weights with a scale for each group of them."""
+def grouped(config: type, group: int, dtype: torch.dtype = torch.int4) -> Any:
+    """Weights with a scale for each group of them, or for each row where it is one group."""
     name = "weight_granularity" if config is Int8DynamicActivationIntxWeightConfig else "granularity"
 
     def quantize(module: nn.Module, inputs: list[Inputs]) -> nn.Module:
         module = copy.deepcopy(module)
-        quantize_(module, config(weight_dtype=torch.int4, **{name: PerGroup(group)}))
+        quantize_(module, config(weight_dtype=dtype, **{name: PerGroup(group)}))
         return unwrap_tensor_subclass(module) or module
 
     return quantize
@@ -91,6 +91,24 @@ def linear() -> Iterator[Delegated]:
     some = [(values(f32, 1, rows, 128),) for rows in (72, 1, 40, 3)]
     dynamic_rows = ({1: Dim("rows", min=1, max=72)},)
     yield case("q4gsw_rows", wide, *some, quantize=grouped(only, 32), dynamic=dynamic_rows, rtol=1e-3, atol=1e-3)
+
+
+def codes() -> Iterator[Delegated]:
+    """Weights of 8 bits, of which the exporter has numbers made as the program runs."""
+    only = IntxWeightOnlyConfig
+    plain, biased, odd = nn.Linear(64, 12, bias=False), nn.Linear(64, 24), nn.Linear(64, 11)
+    one, rows = (values(f32, 1, 64),), (values(f32, 5, 64),)
+    for name, module, inputs, group in (
+        ("by_row", plain, rows, 64),
+        ("by_row_one", biased, one, 64),
+        ("by_group", biased, rows, 16),
+        ("odd", odd, rows, 64),
+    ):
+        quantize = grouped(only, group, torch.int8)
+        yield case(name, module, inputs, quantize=quantize, rtol=1e-3, atol=1e-3)
+    yield half(case("by_row", biased, rows, quantize=grouped(only, 64, torch.int8), atol=0.05))
+    many = (values(f32, 1, 72, 64),)
+    yield case("by_row_many", biased, many, quantize=grouped(only, 64, torch.int8), rtol=1e-3, atol=1e-3)
 
 
 class FeedForward(nn.Module):
@@ -279,6 +297,7 @@ def training() -> Iterator[Delegated]:
 
 FAMILIES = {
     "quantized_linear": linear,
+    "quantized_codes": codes,
     "feed_forward": feed_forward,
     "long_rows": long_rows,
     "quantized_layers": layers,
