@@ -201,7 +201,7 @@ pub(crate) struct ModelOptions {
     /// What to run on
     #[arg(long, value_enum, default_value_t)]
     pub(crate) backend: Backend,
-    /// The GPU: its index or a part of its name, as `torchlet devices` shows them [default: the most capable]
+    /// The GPU: its index or a part of its name, as `torchlet devices` shows them; not with `--backend cpu` [default: the most capable]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Where compiled GPU pipelines are remembered, or `off` [default: the user's cache folder]

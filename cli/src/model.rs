@@ -69,7 +69,7 @@ fn user_cache_folder() -> Option<PathBuf> {
 fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     if options.backend == Backend::Vulkan || options.device.is_some() {
         return Err(Failure::new(
-            "this torchlet was built without Vulkan; use --backend cpu or auto",
+            "this torchlet was built without Vulkan; use --backend cpu or auto, without --device",
         ));
     }
     Ok(builder)

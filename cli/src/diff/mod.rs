@@ -103,7 +103,7 @@ fn builder(arguments: &DiffArguments, way: Way) -> Result<ModuleBuilder, Failure
         threads: None,
         tier: None,
         backend: if way == Way::Vulkan { Backend::Vulkan } else { Backend::Cpu },
-        device: arguments.device.clone(),
+        device: arguments.device.clone().filter(|_| way == Way::Vulkan),
         pipeline_cache: None,
         tune: None,
         compile_cache: Some("off".into()),

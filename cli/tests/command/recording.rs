@@ -25,6 +25,8 @@ fn dumps_are_written_and_read() {
 
     // What a run made is what the next one makes.
     let same = ["diff", "digits/digits.pte", "--random", "--right", "kernels"];
+    // The device is for a side on a GPU, if there is one.
+    stdout(&[&same[..], &["--device", "0"]].concat());
     let same = stdout(&[&same[..], &["--etdump", &dump, "--debug-buffer", &values]].concat());
     assert!(same.contains("all in tolerance") && same.contains("output 0"), "{same}");
     std::fs::write(&dump, &bytes[..50]).unwrap();

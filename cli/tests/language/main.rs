@@ -430,9 +430,19 @@ fn sessions_work_beside_each_other() {
     let (status, answer) = server.complete("/v1/completions", &short);
     assert!(status == 200, "{answer}");
     assert!(expected().starts_with(answer["choices"][0]["text"].as_str().unwrap()), "{answer}");
-    let metrics = server.ask("GET", "/metrics", "", "").1;
-    // The other is still being told.
-    assert!(!metrics.contains("\ntorchlet_generations_running{model=\"fp32\"} 0\n"), "{metrics}");
+    // The other one is still being told: none of what it is told so far is its end.
+    stream.set_nonblocking(true).unwrap();
+    let (mut told, mut bytes) = (Vec::new(), [0; 4096]);
+    let ended = loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => break true,
+            Ok(count) => told.extend_from_slice(&bytes[..count]),
+            Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    };
+    let told = String::from_utf8_lossy(&told).into_owned();
+    assert!(!ended && !told.contains("[DONE]"), "{told}");
+    stream.set_nonblocking(false).unwrap();
     let mut rest = String::new();
     stream.read_to_string(&mut rest).unwrap();
     assert!(rest.contains("[DONE]"));
@@ -440,21 +450,22 @@ fn sessions_work_beside_each_other() {
 
 /// A stream of text, as far as it came.
 fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
-    let body = json!({"prompt": "In the beginning", "stream": true, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}});
+    let body = json!({"prompt": "In the beginning", "stream": true, "n": 8, "max_tokens": 400, "logit_bias": {"1": -100, "3": -100}});
     let (body, length) = (body.to_string(), body.to_string().len());
     let mut stream = TcpStream::connect(&server.address).unwrap();
     let head = format!("POST /v1/completions HTTP/1.1\r\ncontent-length: {length}\r\n\r\n");
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     std::thread::spawn(move || {
-        for line in BufReader::new(stream).lines() {
-            let is_text = line.unwrap().starts_with("data: {");
+        // Until the server is done, or is gone.
+        for line in BufReader::new(stream).lines().map_while(Result::ok) {
+            let is_text = line.starts_with("data: {");
             words.fetch_add(usize::from(is_text), Ordering::Relaxed);
         }
     })
 }
 
-/// What two long texts had while a short one of so many tokens was told, on the threads that they share; nothing where either was over before.
-fn shares(short: usize) -> Option<[usize; 2]> {
+/// What two long texts had while a short one of so many tokens was told, on the threads that they share.
+fn shares(short: usize) -> [usize; 2] {
     let server = Server::new(&["--sessions", "3"]);
     let counts = [(); 2].map(|()| Arc::<AtomicUsize>::default());
     let long = [0, 1].map(|at| long_text(&server, counts[at].clone()));
@@ -466,22 +477,19 @@ fn shares(short: usize) -> Option<[usize; 2]> {
     let short = json!({"prompt": "In the beginning", "temperature": 0, "max_tokens": short, "logit_bias": {"1": -100, "3": -100}});
     assert_eq!(server.complete("/v1/completions", &short).0, 200);
     let made = [0, 1].map(|at| now()[at] - before[at]);
-    let is_over = long.iter().any(JoinHandle::is_finished);
-    for long in long {
-        long.join().unwrap();
-    }
-    (!is_over).then_some(made)
+    // Nobody waits for the rest.
+    drop((server, long));
+    made
 }
 
 /// Two long texts and a short one: all go on.
 #[test]
 fn sessions_share_fairly() {
-    // A share of a third each, in tokens: within a factor of four. Readers of a text wait for a processor, too, where others use the machine:
-    // what is not fair is so each time.
-    let is_fair = |made: &[usize; 2]| made.iter().all(|made| *made >= 40);
+    // A share of a third each, in tokens: within a factor of four, in most tries. Readers of a text wait for a processor, too, where others use the machine.
+    let is_fair = |made: &&[usize; 2]| made.iter().all(|made| *made >= 40);
     let mut tries = Vec::new();
-    while !tries.iter().flatten().any(is_fair) {
-        assert!(tries.len() < 8, "{tries:?} while 160 were told");
+    while tries.iter().filter(is_fair).count() * 2 <= tries.len().max(2) {
+        assert!(tries.len() < 9, "{tries:?} while 160 were told");
         tries.push(shares(160));
     }
 }

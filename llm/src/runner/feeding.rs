@@ -93,7 +93,9 @@ impl Runner {
             self.context.extend(all);
             let (model, context) = (self.model.as_mut(), &self.context);
             let decoder = &self.decoder;
-            self.next = feeding.step(true, next, |wanted| decoder.whole(model, context, wanted))?;
+            self.next = feeding
+                .step(true, next, |wanted| decoder.whole(model, context, wanted))
+                .map_err(|error| error.beyond(context.len(), self.context_below))?;
             return Ok(true);
         }
         let mut rest = all.as_slice();
@@ -183,9 +185,11 @@ impl Runner {
             let rest = encoded.count - at;
             let count = decoder.rows(rest, self.metadata.max_seq_len).min(rest);
             let (model, position) = (self.model.as_mut(), self.context.len());
-            next = feeding.step(count == rest, next, |wanted| {
-                decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
-            })?;
+            next = feeding
+                .step(count == rest, next, |wanted| {
+                    decoder.step_encoded(model, &encoded, at..at + count, position, wanted)
+                })
+                .map_err(|error| error.beyond(position + count, self.context_below))?;
             self.context.extend(std::iter::repeat_n(NO_TOKEN, count));
             at += count;
         }

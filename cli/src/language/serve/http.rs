@@ -189,7 +189,7 @@ fn reason(status: u16) -> &'static str {
 
 fn head(status: u16, kind: &str) -> String {
     // Texts take seconds; clients wait longer each time.
-    let again = if status == 429 { "retry-after: 1\r\n" } else { "" };
+    let again = if [429, 503].contains(&status) { "retry-after: 1\r\n" } else { "" };
     format!(
         "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{again}",
         reason(status)
@@ -254,7 +254,9 @@ mod tests {
 
     #[test]
     fn a_full_queue_is_tried_again() {
-        assert!(super::head(429, "text/plain").contains("\r\nretry-after: 1\r\n"));
+        for status in [429, 503] {
+            assert!(super::head(status, "text/plain").contains("\r\nretry-after: 1\r\n"));
+        }
         assert!(!super::head(200, "text/plain").contains("retry-after"));
     }
 
