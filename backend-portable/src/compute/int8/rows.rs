@@ -27,6 +27,8 @@ use crate::compute::split::{Outcome, Tile, even_part, for_each_chunks_mut, for_e
 
 /// Codes of a column that lie together, of 4 bits.
 pub(crate) const NIBBLES: usize = 8;
+/// Products of codes below which another thread is not worth waking.
+const GRAIN: usize = 1 << 16;
 
 /// Rows of codes.
 #[derive(Clone, Copy, Debug)]
@@ -393,7 +395,8 @@ pub(crate) fn product_nibbles(
         return Ok(());
     }
     let dots = Dots::of(context.tier);
-    let threads = context.parallel.threads();
+    let work = count.saturating_mul(n).saturating_mul(length) / GRAIN;
+    let threads = context.parallel.threads().min(work.max(1));
     let panels = n.div_ceil(LANES);
     let rows_of_part = count.div_ceil(threads).clamp(1, 48);
     // Few rows: threads share the columns.
