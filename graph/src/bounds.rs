@@ -288,11 +288,10 @@ impl Bounds {
                 (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
             }
             // What is left has the sign of what was divided, and is no larger.
-            Operator::FMOD_SCALAR | Operator::FMOD_TENSOR => {
-                of(0).map(|(low, high)| (low.min(0), high.max(0)))
-            }
             // Shifts to the right move towards zero or minus one, those by more than there is as well.
-            Operator::RSHIFT_SCALAR
+            Operator::FMOD_SCALAR
+            | Operator::FMOD_TENSOR
+            | Operator::RSHIFT_SCALAR
             | Operator::RSHIFT_TENSOR
             | Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR
             | Operator::BITWISE_RIGHT_SHIFT_TENSOR => {

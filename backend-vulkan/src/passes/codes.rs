@@ -48,22 +48,14 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
     }
     let bits = graph.values.len();
     graph.values.push(Value::Int(8));
-    let mut shaped: HashMap<ValueId, ValueId> = HashMap::new();
     for place in 0..graph.nodes.len() {
         let Some(node) = graph.nodes.get(place).filter(products) else { continue };
         let [input, weight, bias, out] = node.args[..] else { continue };
         let Some(found) = coded.get(&weight) else { continue };
-        let scales = match (shaped.get(&weight), graph.values.get(found.scales)) {
-            (Some(scales), _) => *scales,
-            (None, Some(Value::Tensor(scales))) => {
-                let scales = Tensor { sizes: vec![found.rows, found.groups], ..scales.clone() };
-                graph.values.push(Value::Tensor(scales));
-                graph.values.len() - 1
-            }
-            _ => continue,
-        };
-        shaped.insert(weight, scales);
-        let args = vec![input, found.codes, scales, bias, bits, out];
+        let Some(Value::Tensor(scales)) = graph.values.get(found.scales) else { continue };
+        let scales = Tensor { sizes: vec![found.rows, found.groups], ..scales.clone() };
+        let args = vec![input, found.codes, graph.values.len(), bias, bits, out];
+        graph.values.push(Value::Tensor(scales));
         if let Some(node) = graph.nodes.get_mut(place) {
             (node.operator, node.args) = (Operator::LINEAR_OF_CODES, args);
         }

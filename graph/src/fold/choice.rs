@@ -69,8 +69,7 @@ fn from_the_end(
 ) -> Choice {
     let mut room = all.saturating_mul(GROWTH).saturating_add(SMALL_IN_ALL);
     // What is read by calls that stay, and by those that do not.
-    let mut taken: BTreeSet<ValueId> = BTreeSet::new();
-    let mut read = taken.clone();
+    let [mut taken, mut read]: [BTreeSet<ValueId>; 2] = Default::default();
     let mut choice = Choice { calls: Vec::new(), gone: Vec::new(), results: Vec::new() };
     for (index, node) in graph.nodes.iter().enumerate().rev() {
         let (inputs, results) = arguments(graph, node);

@@ -19,7 +19,7 @@ use super::scales::GroupScales;
 use super::{LANES, plain};
 #[cfg(target_arch = "x86_64")]
 use super::{token, vnni};
-use crate::compute::gemm::{Context, ShapeMismatch};
+use crate::compute::gemm::{Context, GRAIN, ShapeMismatch};
 #[cfg(any(target_arch = "x86_64", all(target_arch = "aarch64", target_endian = "little")))]
 use crate::compute::simd::Instructions;
 use crate::compute::simd::{Dots, Simd, Vectorized};
@@ -27,8 +27,6 @@ use crate::compute::split::{Outcome, Tile, even_part, for_each_chunks_mut, for_e
 
 /// Codes of a column that lie together, of 4 bits.
 pub(crate) const NIBBLES: usize = 8;
-/// Products of codes below which another thread is not worth waking.
-const GRAIN: usize = 1 << 16;
 
 /// Rows of codes.
 #[derive(Clone, Copy, Debug)]
