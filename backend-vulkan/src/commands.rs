@@ -9,17 +9,20 @@ use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
 use crate::trace::{Label, variant};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
-/// Bytes of an input that the device reads where the host wrote them, at most, and of all workgroups together, as each fetches them anew.
+/// Bytes of an input that the device reads in memory of the host, at most, and of all workgroups together, as each fetches them anew.
 const MOST_READ: u64 = 4096;
 const MOST_FETCHED: u64 = 1 << 18;
 
-/// Bytes of an output that it writes where the host reads them, at most.
+/// Bytes of an output that it writes into memory of the host, at most.
 const MOST_WRITTEN: u64 = 16384;
+
+/// Of tensors that are used where the host has them, that memory.
+type AtHost = HashMap<TensorId, Binding>;
 
 /// What a command of the recording is for, by position.
 pub(crate) enum Purpose<'s> {
@@ -68,11 +71,12 @@ impl Compiled {
         self.search = self.wanted.and_then(|position| self.search(position));
         let mut at_host = self.at_host(steps);
         if let Some(output) = self.search.and_then(|it| self.graph.outputs.get(it.position)) {
-            at_host.remove(output);
+            at_host.remove(&self.state.root(*output));
         }
         for (position, (id, staging)) in self.graph.inputs.iter().zip(&self.inputs).enumerate() {
             let Some(staging) = staging else { continue };
-            if !self.places.contains_key(&self.state.root(*id)) || at_host.contains_key(id) {
+            let root = self.state.root(*id);
+            if !self.places.contains_key(&root) || at_host.contains_key(&root) {
                 continue;
             }
             let host = staging.binding(self.input_staging.raw, false);
@@ -91,10 +95,7 @@ impl Compiled {
             let bindings: Result<Vec<Binding>, Error> = step
                 .accesses
                 .iter()
-                .map(|access| match at_host.get(&access.tensor) {
-                    Some(host) => Ok(*host),
-                    None => self.binding(access.tensor, access.written),
-                })
+                .map(|access| self.bound(&at_host, access.tensor, access.written))
                 .chain(parameters.map(Ok))
                 .collect();
             purposes.push(Purpose::Step(step));
@@ -121,13 +122,13 @@ impl Compiled {
             let Some(staging) = staging.filter(|_| is_copied) else { continue };
             let host = staging.binding(self.output_staging.raw, true);
             let tensor = self.state.tensor(*id)?;
-            let device = (self.binding(*id, false)?, tensor.element);
+            let device = (self.bound(&at_host, *id, false)?, tensor.element);
             purposes.push(Purpose::Output(position));
             commands.push(transfer(limits, device, (host, staging.element), tensor.numel())?);
         }
         for (position, (from, to)) in self.updates.iter().enumerate() {
             let (source, target) = (self.state.tensor(*from)?, self.state.tensor(*to)?);
-            let from = (self.binding(*from, false)?, source.element);
+            let from = (self.bound(&at_host, *from, false)?, source.element);
             let to = (self.binding(*to, true)?, target.element);
             purposes.push(Purpose::Update(position));
             commands.push(transfer(limits, from, to, source.numel())?);
@@ -140,13 +141,27 @@ impl Compiled {
         Ok(())
     }
 
-    /// The inputs that one step alone reads, and the outputs that one alone writes, where they are so small that the device reads or writes
-    /// them at the host sooner than it copies them: a copy is a step more that others wait for.
-    fn at_host(&self, steps: &[Step]) -> HashMap<TensorId, Binding> {
+    /// A tensor's memory, which is that of its staging memory if it is used there.
+    fn bound(&self, at_host: &AtHost, id: TensorId, written: bool) -> Result<Binding, Error> {
+        let (root, start) = self.state.location(id);
+        let Some(host) = at_host.get(&root) else { return self.binding(id, written) };
+        let needed = self.state.tensor(id)?.bytes();
+        let size = host.size.checked_sub(start).filter(|rest| needed <= *rest);
+        let size = size.ok_or_else(|| Error::invalid("a tensor exceeds what it lies in"))?;
+        Ok(Binding { offset: host.offset + start, size, written, ..*host })
+    }
+
+    /// The inputs and outputs that steps use where the host writes or reads them: a copy is a step more that others wait for. Where that is
+    /// memory of the device, all inputs that no step changes, and outputs that one step alone writes; else inputs that one step alone reads, and
+    /// both where they are so small that the device reads or writes them there sooner than it copies them.
+    fn at_host(&self, steps: &[Step]) -> AtHost {
         let mut uses: HashMap<TensorId, usize> = HashMap::new();
         // Of each tensor, a step that binds it.
         let mut users: HashMap<TensorId, &Step> = HashMap::new();
+        let mut written: HashSet<TensorId> = HashSet::new();
         for step in steps {
+            let changes = step.accesses.iter().filter(|access| access.written);
+            written.extend(changes.map(|access| self.state.root(access.tensor)));
             let mut roots: Vec<TensorId> =
                 step.accesses.iter().map(|access| self.state.root(access.tensor)).collect();
             roots.sort_unstable();
@@ -162,17 +177,20 @@ impl Compiled {
         for (from, to) in &self.updates {
             *uses.entry(self.state.root(*from)).or_default() += 1;
             *uses.entry(self.state.root(*to)).or_default() += 1;
+            written.insert(self.state.root(*to));
         }
-        // By a step, and as what it is. What exceeds its bound is for others to refuse.
-        let is_alone = |id: TensorId, staging: &Staging, most: u64| {
-            let is_whole =
-                self.state.location(id) == (id, 0) && !self.state.strided.contains_key(&id);
-            // What has elements of less than 32 bits may be written by atomic operations.
-            let is_plain = matches!(staging.element, Element::F32 | Element::I32)
+        // As what it is. What exceeds its bound is for others to refuse.
+        let is_same = |id: TensorId, staging: &Staging| {
+            self.state.location(id) == (id, 0)
+                && !self.state.strided.contains_key(&id)
                 && self.state.tensor(id).is_ok_and(|tensor| {
                     tensor.element == staging.element && tensor.bytes() <= staging.bytes
-                });
-            is_whole && is_plain && uses.get(&id) == Some(&2) && staging.bytes <= most
+                })
+        };
+        // And by a step. What has elements of less than 32 bits may be written by atomic operations.
+        let is_alone = |id: TensorId, staging: &Staging, most: u64| {
+            let is_plain = matches!(staging.element, Element::F32 | Element::I32);
+            is_same(id, staging) && is_plain && uses.get(&id) == Some(&2) && staging.bytes <= most
         };
         // The step, if all that it does with the tensor is this.
         let user = |id: TensorId, written: bool| {
@@ -183,7 +201,16 @@ impl Compiled {
         };
         let mut found = HashMap::new();
         for (id, staging) in self.graph.inputs.iter().zip(&self.inputs) {
-            let Some(staging) = staging.filter(|it| is_alone(*id, it, MOST_READ)) else { continue };
+            let Some(staging) = staging.filter(|it| is_same(*id, it)) else { continue };
+            if self.input_staging.is_on_device() {
+                if !written.contains(id) {
+                    found.insert(*id, staging.binding(self.input_staging.raw, false));
+                }
+                continue;
+            }
+            if !is_alone(*id, &staging, MOST_READ) {
+                continue;
+            }
             let workgroups = |step: &Step| {
                 step.groups.iter().map(|groups| u64::from(*groups)).fold(1, u64::saturating_mul)
             };
@@ -193,8 +220,9 @@ impl Compiled {
                 found.insert(*id, staging.binding(self.input_staging.raw, false));
             }
         }
+        let most = if self.output_staging.is_on_device() { u64::MAX } else { MOST_WRITTEN };
         for (id, staging) in self.graph.outputs.iter().zip(&self.outputs).skip(self.new_values) {
-            let Some(staging) = staging.filter(|it| is_alone(*id, it, MOST_WRITTEN)) else {
+            let Some(staging) = staging.filter(|it| is_alone(*id, it, most)) else {
                 continue;
             };
             if user(*id, true).is_some() {

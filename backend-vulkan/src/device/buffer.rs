@@ -101,6 +101,13 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// Whether the device reads and writes the memory as fast as any.
+    pub(crate) fn is_on_device(&self) -> bool {
+        self.allocation.as_ref().is_some_and(|allocation| {
+            allocation.memory_properties().contains(vk::MemoryPropertyFlags::DEVICE_LOCAL)
+        })
+    }
+
     /// The memory as the host sees it; empty where it does not.
     pub(crate) fn mapped(&mut self) -> &mut [u8] {
         self.allocation
