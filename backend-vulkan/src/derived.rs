@@ -4,6 +4,10 @@
 //! [`Derived`] says how one is made, and nothing but it and the bytes of the constants that it names are there to make it. So it
 //! is also the whole key by which a constant is found again: what a derivation depends on cannot be missing from it.
 
+mod normed;
+
+pub(crate) use normed::Normed;
+
 use crate::error::Error;
 use crate::tensors::{TensorId, padded_bytes};
 use std::borrow::Cow;
@@ -24,6 +28,12 @@ pub(crate) enum Derived {
     Scale(BatchNorm),
     /// What a batch normalisation adds.
     Shift(BatchNorm),
+    /// The weights of a linear layer, transposed and padded, times those of the norm before it.
+    NormedWeights(Normed),
+    /// What a product has to know of them that normalises rows.
+    NormedColumns(Normed),
+    /// The bias of such a layer, with what becomes of the norm's.
+    NormedShifts(Normed),
     /// The codes of 8 bits that codes of another scale become.
     Recoding(Recoding),
     /// Memory that keeps its contents between runs, for a tensor that has none of this kind.
@@ -175,6 +185,8 @@ impl Derived {
             Derived::Number(Number::Float(_)) | Derived::Scale(_) | Derived::Shift(_) => {
                 Element::F32
             }
+            Derived::NormedColumns(_) | Derived::NormedShifts(_) => Element::F32,
+            Derived::NormedWeights(_) => Element::F16,
             Derived::Transposed(transposed) => transposed.source.element,
             Derived::Nibbles(nibbles) => nibbles.source.element,
             Derived::Packed(packed) => packed.source.element,
@@ -190,6 +202,13 @@ impl Derived {
             Derived::Transposed(Transposed { matrices, .. }) => {
                 vec![matrices.count, matrices.columns, matrices.pitch()]
             }
+            Derived::NormedWeights(Normed { matrices, .. }) => {
+                vec![1, matrices.columns, matrices.pitch()]
+            }
+            Derived::NormedColumns(Normed { matrices, .. }) => {
+                vec![normed::HEAD.saturating_add(matrices.pitch())]
+            }
+            Derived::NormedShifts(normed) => vec![normed.matrices.rows],
             Derived::Nibbles(nibbles) => vec![nibbles.rows, nibbles.columns / 2],
             Derived::Packed(Packed { rows, .. }) => vec![rows.count, rows.packed()],
             Derived::Scale(norm) | Derived::Shift(norm) => vec![norm.channels],
@@ -222,6 +241,10 @@ impl Derived {
             Derived::Transposed(Transposed { source, matrices }) => {
                 matrices.pitch().saturating_mul(source.element.size())
             }
+            Derived::NormedWeights(Normed { matrices, .. }) => {
+                matrices.pitch().saturating_mul(Element::F16.size())
+            }
+            Derived::NormedColumns(_) | Derived::NormedShifts(_) => 4,
             Derived::Nibbles(_) | Derived::Beside(_) | Derived::Shared(_) => 1,
         }
     }
@@ -240,6 +263,11 @@ impl Derived {
                     _ => return Err(Error::unsupported("weights of this type")),
                 }
             }
+            Derived::NormedWeights(normed) => {
+                normed.weights(of, from.checked_div(self.grain()).unwrap_or(0), target)?;
+            }
+            Derived::NormedColumns(normed) => normed.columns(of, from / 4, target)?,
+            Derived::NormedShifts(normed) => normed.shifts(of, from / 4, target)?,
             Derived::Nibbles(nibbles) => {
                 let bytes = of(nibbles.source.id)?;
                 let pairs = bytes.as_chunks::<2>().0.iter().skip(from);
@@ -269,8 +297,8 @@ impl Derived {
                 fill(target, scale.into_iter().map(f32::to_le_bytes));
             }
             Derived::Shift(norm) => {
-                let bias = norm.floats(norm.bias, 0.0, of)?;
-                let mean = norm.floats(Some(norm.mean), 0.0, of)?;
+                let bias = floats(norm.bias, norm.channels, 0.0, of)?;
+                let mean = floats(Some(norm.mean), norm.channels, 0.0, of)?;
                 let shift = |((bias, mean), scale): ((f32, f32), f32)| bias - mean * scale;
                 let shifts = bias.into_iter().zip(mean).zip(norm.scale(of)?).map(shift);
                 fill(target, shifts.map(f32::to_le_bytes));
@@ -305,37 +333,37 @@ impl Rows {
 
 impl BatchNorm {
     fn scale(&self, of: &Bytes<'_>) -> Result<Vec<f32>, Error> {
-        let weight = self.floats(self.weight, 1.0, of)?;
-        let variance = self.floats(Some(self.variance), 1.0, of)?;
+        let weight = floats(self.weight, self.channels, 1.0, of)?;
+        let variance = floats(Some(self.variance), self.channels, 1.0, of)?;
         let epsilon = f32::from_bits(self.epsilon);
         let scale = |(weight, variance): (f32, f32)| weight / (variance + epsilon).sqrt();
         Ok(weight.into_iter().zip(variance).map(scale).collect())
     }
+}
 
-    /// The numbers of a parameter, one for each channel.
-    fn floats(
-        &self,
-        source: Option<Source>,
-        default: f32,
-        of: &Bytes<'_>,
-    ) -> Result<Vec<f32>, Error> {
-        let Some(Source { id, element }) = source else { return Ok(vec![default; self.channels]) };
-        let bytes = of(id)?;
-        let floats: Vec<f32> = match element {
-            Element::F32 => {
-                bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
-            }
-            Element::F16 => {
-                let halves = bytes.as_chunks::<2>().0.iter();
-                halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
-            }
-            _ => return Err(Error::invalid("parameters are not floating-point numbers")),
-        };
-        if floats.len() == self.channels {
-            Ok(floats)
-        } else {
-            Err(Error::invalid("parameters do not match the channels"))
+/// The numbers of a parameter, so many; the same ones where there is none.
+fn floats(
+    source: Option<Source>,
+    count: usize,
+    default: f32,
+    of: &Bytes<'_>,
+) -> Result<Vec<f32>, Error> {
+    let Some(Source { id, element }) = source else { return Ok(vec![default; count]) };
+    let bytes = of(id)?;
+    let floats: Vec<f32> = match element {
+        Element::F32 => {
+            bytes.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
         }
+        Element::F16 => {
+            let halves = bytes.as_chunks::<2>().0.iter();
+            halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
+        }
+        _ => return Err(Error::invalid("parameters are not floating-point numbers")),
+    };
+    if floats.len() == count {
+        Ok(floats)
+    } else {
+        Err(Error::invalid("parameters do not match the channels"))
     }
 }
 

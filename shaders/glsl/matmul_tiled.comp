@@ -30,6 +30,9 @@
 // of 32 invocations keeps a part of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
 // unless there are many workgroups or much to multiply: so small tiles have more terms.
 //
+// NORMED: of rows of `a` less their means, each divided by its deviation. That is the product of `a` less the mean times the sum of each column of `b`,
+// divided by the deviation; so both are found on the way, of what invocations bring, and the norm takes no dispatch of its own.
+//
 // WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a plane of the output; its terms are the
 // channels of the picture, and the taps of each. They are read where they lie. A picture may be of planes behind each other, as each channel
 // of the output is then.
@@ -99,6 +102,11 @@ layout(constant_id = 19) const uint B_TRANSPOSED = 0;
 layout(constant_id = 20) const uint LANES = 128;
 // COOPERATIVE: so many subgroups share the terms of each part of the tile; more than one where subgroups are of 32, with as many more invocations.
 layout(constant_id = 21) const uint TERM_PARTS = 1;
+// `a` is a[m][k] then, of which all units are aligned, there is one split, and PARTS_SLOT has the sums of the columns.
+layout(constant_id = 22) const uint NORMED = 0;
+#ifndef BFLOAT16
+#define NORMS
+#endif
 #endif
 
 RUN_IN(3, a, A)
@@ -110,6 +118,10 @@ layout(set = 0, binding = 4) readonly buffer b_block16 { uint16_t elements[]; } 
 #define PARTS_SLOT 5
 #define SUM vec4
 #include "splits.glsl"
+#ifdef NORMS
+// First what is added to the variance, and what deviations are multiplied with; then the sums of all columns.
+layout(set = 0, binding = PARTS_SLOT) readonly buffer columns_block { vec4 quads[]; } columns;
+#endif
 
 // The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or four where they are gathered one by
 // one; or four numbers of 32 bits. Rows are padded so that eight of them lie in different banks.
@@ -366,8 +378,51 @@ void store_b(const uint i, const B_UNIT v) {
     b_tile[i / (TILE_N / B_WIDTH) * B_ROW + i % (TILE_N / B_WIDTH)] = v;
 }
 
+#ifdef NORMS
+// The units of a row that are brought at a time.
+const uint ROW_UNITS = TILE_K / A_WIDTH;
+// Of the numbers of a row less its first one: what each invocation adds up of them and their squares.
+shared vec2 row_sums[NORMED != 0 ? TILE_M * ROW_UNITS : 1];
+// The mean of a row, and one over its deviation; before they are known, the row's first number.
+shared vec2 row_norms[NORMED != 0 ? TILE_M : 1];
+shared vec4 column_sums[NORMED != 0 ? TILE_N / 4 : 1];
+
+vec2 with_four(const vec2 sums, const float pivot, const vec4 v) {
+    vec4 own = v - pivot;
+    return sums + vec2(dot(own, vec4(1.0)), dot(own, own));
+}
+
+vec2 with_unit(const vec2 sums, const float pivot, const A_BROUGHT v) {
+#ifdef COOPERATIVE
+    vec2 some = with_four(sums, pivot, vec4(unpackHalf2x16(v.x), unpackHalf2x16(v.y)));
+    return with_four(some, pivot, vec4(unpackHalf2x16(v.z), unpackHalf2x16(v.w)));
+#else
+    return with_four(sums, pivot, v);
+#endif
+}
+
+// Of each row, of what invocations put into shared memory.
+void find_norms(const vec2 head) {
+    barrier();
+    for (uint row = gl_LocalInvocationID.x; row < TILE_M; row += LANES) {
+        vec2 all = vec2(0);
+        [[unroll]] for (uint i = 0; i < ROW_UNITS; ++i) all += row_sums[row * ROW_UNITS + i];
+        all /= float(push.k);
+        float variance = max(all.y - all.x * all.x, 0.0);
+        row_norms[row] = vec2(row_norms[row].x + all.x, head.y * inversesqrt(variance + head.x));
+    }
+    barrier();
+}
+#endif
+
 // Writes four columns of a row of sums.
-void write(const uint batch, const uint split, const uint m, const uint n, const vec4 sum) {
+void write(const uint batch, const uint split, const uint m, const uint n, vec4 sum) {
+#ifdef NORMS
+    if (NORMED != 0) {
+        vec2 norm = row_norms[m % TILE_M];
+        sum = (sum - norm.x * column_sums[n % TILE_N / 4]) * norm.y;
+    }
+#endif
     if (PARTIAL == 0) {
         finish(batch, m, n, sum);
     } else if (PARTIAL == 2) {
@@ -450,8 +505,27 @@ void main() {
 
     [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, start, end, i * LANES + lane);
     BRING_B(start)
+#ifdef NORMS
+    // Relative to the first number of a row, others have sums and squares that are not large.
+    vec2 stats[MOST_UNITS];
+    float pivots[MOST_UNITS];
+    vec2 head;
+    if (NORMED != 0) {
+        head = columns.quads[0].xy;
+        for (uint i = lane; i < TILE_N / 4; i += LANES) column_sums[i] = columns.quads[min(tile_n / 4 + i, (push.n - 1) / 4) + 1];
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) {
+            stats[i] = vec2(0);
+            pivots[i] = a_f(a_base + min(tile_m + (i * LANES + lane) / ROW_UNITS, push.m - 1) * push.a_pitch);
+        }
+    }
+#endif
     for (uint k = start; k < end; k += TILE_K) {
         barrier();
+#ifdef NORMS
+        if (NORMED != 0 && k + lane % ROW_UNITS * A_WIDTH < end) {
+            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) stats[i] = with_unit(stats[i], pivots[i], a_next[i]);
+        }
+#endif
         [[unroll]] for (uint i = 0; i < A_UNITS; ++i) store_a(i * LANES + lane, a_value(a_next[i], k, end, i * LANES + lane));
         [[unroll]] for (uint i = 0; i < B_UNITS; ++i) store_b(i * LANES + lane, B_VALUE(i));
         barrier();
@@ -495,6 +569,15 @@ void main() {
 #endif
     }
 
+#ifdef NORMS
+    if (NORMED != 0) {
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) {
+            row_sums[i * LANES + lane] = stats[i];
+            if (lane % ROW_UNITS == 0) row_norms[(i * LANES + lane) / ROW_UNITS].x = pivots[i];
+        }
+        find_norms(head);
+    }
+#endif
 #ifdef COOPERATIVE
     if (part < PARTS) {
         uint place = (TERM_PARTS > 1 ? gl_SubgroupID : part) * (SIDE * SIDE / 4);

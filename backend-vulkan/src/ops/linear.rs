@@ -1,5 +1,6 @@
 //! Operators that multiply matrices.
 
+use super::layer_norms::LayerNorm;
 use super::matmul::Product;
 use super::normed::Norm;
 use super::quantized::{Weighted, product_of_rows};
@@ -131,6 +132,9 @@ pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weig
 fn linear(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let it = weighted(e, args)?;
     let epilogue = e.take_epilogue().unwrap_or_else(Epilogue::none);
+    if let Some(norm) = LayerNorm::of(e, &it.input)? {
+        return norm.multiply(e, it, epilogue);
+    }
     let norm = Norm::of(e, &it.input)?;
     if product_of_rows(e, &it, &epilogue, norm)? {
         return Ok(());

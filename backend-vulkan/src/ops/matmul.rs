@@ -39,6 +39,8 @@ pub(super) struct Product {
     pub(super) bound: Option<[usize; 3]>,
     /// Whether few rows never come here: they have a kernel elsewhere.
     pub(super) never_few: bool,
+    /// What it takes to normalise the rows of `a` on the way ([`Normed`](crate::derived::Normed)); for tiles that can ([`Tiling::normed`]).
+    pub(super) norm: Option<Operand>,
     /// `b` are pictures, whose windows are the columns; for tiles only ([`is_tiled`]).
     pub(super) windows: Option<Windows>,
 }
@@ -164,6 +166,7 @@ impl Product {
             bound: None,
             never_few: false,
             windows: None,
+            norm: None,
         }
     }
 
@@ -215,6 +218,14 @@ impl Product {
         };
         let orders = [self.a_transposed, self.b_transposed];
         let question = (factors, self.out.element, orders, bound, self.windows);
+        if self.norm.is_some() {
+            let missing =
+                || Error::unsupported("a product of rows that are normalised, not in tiles");
+            let tiling = Tiling::normed(bound, &means).ok_or_else(missing)?;
+            let others = |tiling: &Tiling| tiling.others_normed(bound, shared);
+            let tiling = e.choose(&self.out, (question, "normed"), tiling, others);
+            return self.in_tiles(e, &epilogue, bound, tiling);
+        }
         match e.choose(&self.out, question, way, |way| way.others(bound, shared, tiles, halves)) {
             Way::Tiles(tiling) => self.in_tiles(e, &epilogue, bound, tiling),
             Way::Plain(plain) => {

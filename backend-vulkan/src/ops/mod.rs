@@ -16,6 +16,7 @@ mod epilogue;
 mod gated;
 mod index;
 mod join;
+mod layer_norms;
 mod linear;
 mod matmul;
 mod normalize;

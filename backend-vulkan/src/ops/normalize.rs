@@ -3,6 +3,7 @@
 //! Rows of consecutive elements that are not too long take one dispatch ([`row`]); else their statistics are made first.
 
 use super::elementwise::{apply_binary, apply_unary_with};
+use super::layer_norms::LayerNorm;
 use super::normed::Norm;
 use super::reduce::{Function, emit};
 use super::{Entry, operator};
@@ -234,11 +235,9 @@ fn normalize(
 }
 
 fn layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let input = e.tensor(e.arg(args, 0)?)?;
+    let norm = LayerNorm::of_call(e, args)?;
     let normalized = e.ints(e.arg(args, 1)?)?.len();
-    let weight = e.optional_tensor(e.arg(args, 2)?)?;
-    let bias = e.optional_tensor(e.arg(args, 3)?)?;
-    let epsilon = e.float(e.arg(args, 4)?)?;
+    let LayerNorm { input, .. } = &norm;
     let first = input
         .rank()
         .checked_sub(normalized)
@@ -246,9 +245,13 @@ fn layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let count: usize = input.sizes[first..].iter().product();
     let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
     let out = e.resize(out, &input.sizes)?;
+    if normalized == 1 && norm.leave(e, &out) {
+        return Ok(());
+    }
+    let LayerNorm { input, weight, bias, epsilon } = &norm;
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step: 1, count };
-    let rows = Rows::from_dim(e, &input, first);
-    centered(e, &input, rows, weights, epsilon, &out)
+    let rows = Rows::from_dim(e, input, first);
+    centered(e, input, rows, weights, *epsilon, &out)
 }
 
 /// Emits a normalisation of so many rows, whose channels have a weight and a bias each: the second and the third argument.

@@ -60,7 +60,11 @@ impl Norm {
             && self.weight.numel() == count
             && e.leave(out, 0, &[&self.input, &self.weight], |e| {
                 let readers = e.readers(value);
-                let done = readers.iter().all(|node| does_norms(node, value, is_wide));
+                let does = |product: &Node| {
+                    weighs_floats(product.operator)
+                        && (is_wide || product.operator != Operator::LINEAR)
+                };
+                let done = readers.iter().all(|node| takes_rows(node, value, does));
                 (done && !readers.is_empty()).then(Vec::new)
             })
     }
@@ -71,8 +75,8 @@ impl Norm {
     }
 }
 
-/// Whether a call takes a value only as the rows of products that can do a norm: `is_wide` tells of weights that are not quantized.
-fn does_norms(node: &Node, value: ValueId, is_wide: bool) -> bool {
+/// Whether a call takes a value only as the rows of products that do something with them.
+pub(super) fn takes_rows(node: &Node, value: ValueId, does: impl Fn(&Node) -> bool) -> bool {
     let products = match node.operator {
         Operator::EPILOGUE => node.parts.get(..1).unwrap_or_default(),
         Operator::GATED => node.parts.as_slice(),
@@ -81,10 +85,7 @@ fn does_norms(node: &Node, value: ValueId, is_wide: bool) -> bool {
     let takes = |part: &&Node| part.args.contains(&value);
     let does = |part: &Node| {
         let others = part.args.iter().skip(1).any(|arg| *arg == value);
-        weighs_floats(part.operator)
-            && (is_wide || part.operator != Operator::LINEAR)
-            && part.args.first() == Some(&value)
-            && !others
+        part.args.first() == Some(&value) && !others && does(part)
     };
     let taken: usize = products.iter().filter(takes).count();
     let elsewhere = node.parts.iter().filter(takes).count() != taken && !node.parts.is_empty();

@@ -14,8 +14,7 @@ pub(super) fn is_tiled(
     factors: Factors,
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let shape = Shape { batches, m, n, k, windows: false, octets: true, varies: false };
-    Tiling::of(shape, &Means::of(e, factors)).is_some()
+    Tiling::of(Shape::of([batches, m, n, k]), &Means::of(e, factors)).is_some()
 }
 
 /// The same of a product whose second factor are windows of pictures. That takes more instructions for each element: it is worth it
@@ -25,7 +24,7 @@ pub(super) fn windows_are_tiled(
     factors: [Element; 2],
     [batches, m, n, k]: [usize; 4],
 ) -> bool {
-    let shape = Shape { batches, m, n, k, windows: true, octets: true, varies: false };
+    let shape = Shape { windows: true, ..Shape::of([batches, m, n, k]) };
     let means = Means::of(e, factors.into());
     let tiling = Tiling::of(shape, &means);
     let numbers = |it: Tiling| it.matrices.is_some() || factors == [Element::F32; 2];
@@ -128,6 +127,11 @@ pub(super) struct Shape {
 }
 
 impl Shape {
+    /// Of matrices whose rows all start at multiples of eight elements.
+    pub(super) fn of([batches, m, n, k]: [usize; 4]) -> Self {
+        Shape { batches, m, n, k, windows: false, octets: true, varies: false }
+    }
+
     /// How many tiles of so many rows and columns there are.
     pub(super) fn tiles(&self, [height, width]: [usize; 2]) -> usize {
         let Shape { batches, m, n, .. } = self;
@@ -171,6 +175,28 @@ impl Tiling {
         let Shape { batches, m, n, k, .. } = shape;
         let work = [batches, m, n, k].into_iter().fold(1, usize::saturating_mul);
         (work >= means.busy.saturating_mul(least)).then_some(tiling)
+    }
+
+    /// The tiles of a product that normalises the rows of its first factor on the way, if its tiles can.
+    pub(super) fn normed(shape: Shape, means: &Means) -> Option<Self> {
+        Self::of(shape, means).filter(|it| it.can_norm(shape, means.shared))
+    }
+
+    /// Whether workgroups can normalise rows: they have to see all of them.
+    fn can_norm(&self, shape: Shape, shared: u32) -> bool {
+        let Shape { windows, octets, varies, .. } = shape;
+        let units = self.terms / if self.matrices.is_some() { 8 } else { 4 };
+        // Two numbers of 32 bits for each unit of a row, and for each row; one for each column.
+        let [rows, columns] = self.tile;
+        let bytes = self.shared() + rows * (units + 1) * 8 + columns * 4;
+        let is_able = self.splits == 1 && self.matrices != Some(Matrices::Bfloat16);
+        is_able && octets && !windows && !varies && bytes <= shared as usize
+    }
+
+    /// Others for the same product of rows that are normalised.
+    pub(super) fn others_normed(&self, shape: Shape, shared: u32) -> Vec<Self> {
+        let others = self.others(shape, shared).into_iter();
+        others.filter(|it| it.can_norm(shape, shared)).collect()
     }
 
     /// The same however little there is to do.

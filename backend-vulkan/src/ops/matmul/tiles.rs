@@ -105,7 +105,7 @@ impl Product {
             read(self.a.id),
             read(self.b.id),
             // Any that is written, where these are not.
-            write(here.unwrap_or(out).id),
+            self.norm.as_ref().map_or(write(here.unwrap_or(out).id), |norm| read(norm.id)),
             write(counts.as_ref().unwrap_or(out).id),
         ];
         let tiles = [
@@ -148,6 +148,7 @@ impl Product {
                     b_transposed: self.b_transposed,
                     lanes: tiling.lanes,
                     term_parts: tiling.term_parts,
+                    normed: self.norm.is_some(),
                 },
                 MatmulTiledPush, {}
             ),

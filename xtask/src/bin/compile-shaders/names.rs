@@ -5,11 +5,16 @@ use std::collections::HashSet;
 /// Words before the first instruction.
 pub(crate) const HEADER: usize = 5;
 const NAME: u32 = 5;
+const MEMBER_NAME: u32 = 6;
+const POINTER: u32 = 32;
 const DECORATE: u32 = 71;
-/// The decoration of specialisation constants.
+/// The decorations of specialisation constants, and of what lies in buffers or is pushed.
 const SPEC_ID: u32 = 1;
+const BLOCK: u32 = 2;
+const PUSH_CONSTANT: u32 = 9;
 
-/// The module without the names of all but its specialisation constants, and of the members of its blocks.
+/// The module without the names of all but its specialisation constants, and of the members of its parameters: what is pushed, or is a block of
+/// several members.
 pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
     let constants: HashSet<u32> = instructions(module)
         .filter_map(|instruction| match instruction {
@@ -17,8 +22,21 @@ pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
             _ => None,
         })
         .collect();
+    let pushed: HashSet<u32> = instructions(module)
+        .filter_map(|instruction| match instruction {
+            [word, _, PUSH_CONSTANT, pushed] if opcode(*word) == POINTER => Some(*pushed),
+            _ => None,
+        })
+        .collect();
+    let second = |of: u32| move |instruction: &[u32]| matches!(instruction, [word, named, 1, ..] if opcode(*word) == MEMBER_NAME && *named == of);
+    let is_block = |of: u32| move |instruction: &[u32]| matches!(instruction, [word, decorated, BLOCK] if opcode(*word) == DECORATE && *decorated == of);
+    let are_parameters = |of: u32| {
+        pushed.contains(&of)
+            || (instructions(module).any(second(of)) && instructions(module).any(is_block(of)))
+    };
     let stays = |instruction: &&[u32]| match instruction {
         [word, named, ..] if opcode(*word) == NAME => constants.contains(named),
+        [word, named, ..] if opcode(*word) == MEMBER_NAME => are_parameters(*named),
         _ => true,
     };
     let header = module.iter().take(HEADER).copied();
@@ -46,14 +64,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_specialisation_constants_stay() {
+    fn names_of_constants_and_parameters_stay() {
         let header = [0x0723_0203, 0x0001_0300, 0, 9, 0];
         let name = |of: u32| [3 << 16 | NAME, of, u32::from_le_bytes(*b"abc\0")];
-        let member = [4 << 16 | 6, 4, 0, u32::from_le_bytes(*b"m\0\0\0")];
+        let member =
+            |of: u32, at: u32| [4 << 16 | MEMBER_NAME, of, at, u32::from_le_bytes(*b"m\0\0\0")];
+        let block = |of: u32| [3 << 16 | DECORATE, of, BLOCK];
+        let pushed = [4 << 16 | POINTER, 9, PUSH_CONSTANT, 4];
         let decorated = [4 << 16 | DECORATE, 8, SPEC_ID, 3];
         let binding = [4 << 16 | DECORATE, 7, 33, 0];
-        let all = [&header[..], &name(7), &name(8), &member, &decorated, &binding].concat();
-        let left = [&header[..], &name(8), &member, &decorated, &binding].concat();
+        let blocks = [&block(4)[..], &block(5), &block(6), &pushed].concat();
+        // What is pushed, elements of a buffer, parameters in one, and a structure.
+        let members = [member(4, 0), member(6, 0), member(6, 1)].concat();
+        let others = [member(5, 0), member(3, 0), member(3, 1)].concat();
+        let names = [&name(7)[..], &name(8), &members, &others].concat();
+        let rest = [&decorated[..], &binding, &blocks].concat();
+        let all = [&header[..], &names, &rest].concat();
+        let left = [&header[..], &name(8), &members, &rest].concat();
         assert_eq!(strip(&all), left);
         assert_eq!(strip(&left), left);
     }

@@ -1,0 +1,130 @@
+//! Layer norms that products do themselves: each costs a dispatch that waits for the one before and has others wait for it, but only a few
+//! instructions in a product in tiles, which brings all numbers of the rows anyway.
+//!
+//! A norm that nothing but such products takes leaves itself to them. They multiply by weights that are scaled beforehand, so these have to be
+//! constant, and halves ([`Normed`]).
+
+use super::matmul::Product;
+use super::normed::{FEW_ROWS, takes_rows};
+use super::quantized::Weighted;
+use super::tiling::{Factors, Means, Shape, Tiling};
+use super::window::checked_numel;
+use crate::derived::{Derived, Matrices, Normed, Source};
+use crate::encoder::Encoder;
+use crate::error::Error;
+use crate::stages::Epilogue;
+use crate::tensors::Operand;
+use torchlet_core::ScalarType;
+use torchlet_graph::graph::{Node, ValueId};
+use torchlet_graph::operators::Operator;
+use torchlet_shaders::Element;
+
+/// A norm of the rows along the last dimension.
+#[derive(Debug)]
+pub(super) struct LayerNorm {
+    pub(super) input: Operand,
+    pub(super) weight: Option<Operand>,
+    pub(super) bias: Option<Operand>,
+    pub(super) epsilon: f64,
+}
+
+impl LayerNorm {
+    /// The norm that left itself to a product that takes `normed`.
+    pub(super) fn of(e: &Encoder<'_, '_>, normed: &Operand) -> Result<Option<Self>, Error> {
+        let left = e.left(normed.value);
+        match left.filter(|(call, _)| call.operator == Operator::NATIVE_LAYER_NORM) {
+            Some((call, _)) => Self::of_call(e, &call.args).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The norm that a call is, if it is one of rows.
+    pub(super) fn of_call(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Self, Error> {
+        Ok(LayerNorm {
+            input: e.tensor(e.arg(args, 0)?)?,
+            weight: e.optional_tensor(e.arg(args, 2)?)?,
+            bias: e.optional_tensor(e.arg(args, 3)?)?,
+            epsilon: e.float(e.arg(args, 4)?)?,
+        })
+    }
+
+    /// Whether the current call, which it is, leaves it to those who take its result.
+    pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
+        let value = out.value;
+        let parameters = [&self.weight, &self.bias];
+        let is_known = |e: &Encoder<'_, '_>| {
+            parameters.into_iter().flatten().all(|it| e.constant(it.id).is_some())
+        };
+        out.sizes == self.input.sizes
+            && out.element == self.input.element
+            && !e.is_dynamic(out)
+            && is_known(e)
+            && e.leave(out, 0, &[&self.input], |e| {
+                let readers = e.readers(value);
+                let does = |product: &Node| self.is_done_by(e, product);
+                let done = readers.iter().all(|node| takes_rows(node, value, does));
+                (done && !readers.is_empty()).then(Vec::new)
+            })
+    }
+
+    /// Whether a product that takes the rows normalises them.
+    fn is_done_by(&self, e: &Encoder<'_, '_>, product: &Node) -> bool {
+        let (Operator::LINEAR, [_, weight, rest @ ..]) = (product.operator, &product.args[..])
+        else {
+            return false;
+        };
+        let Ok(weight) = e.tensor(*weight) else { return false };
+        let bias = match rest {
+            [bias, _] => e.optional_tensor(*bias),
+            _ => Ok(None),
+        };
+        let is_known = bias.is_ok_and(|bias| bias.is_none_or(|it| e.constant(it.id).is_some()))
+            && e.constant(weight.id).is_some()
+            && e.scalar_type(&weight) != Some(ScalarType::BFloat16);
+        let (Some((k, outer)), [n, weight_k]) = (self.input.sizes.split_last(), &weight.sizes[..])
+        else {
+            return false;
+        };
+        let Ok(m) = checked_numel(outer) else { return false };
+        let matrices = Matrices { count: 1, rows: *n, columns: *k };
+        let fits = matrices.pitch().checked_mul(*k).is_some_and(|numel| numel <= i32::MAX as usize);
+        let factors = Factors::of(e, &self.input, &weight);
+        let are_halves = [self.input.element, weight.element] == [Element::F16; 2];
+        let shape = Shape { octets: k.is_multiple_of(8), ..Shape::of([1, m, *n, *k]) };
+        is_known
+            && fits
+            && are_halves
+            && k == weight_k
+            && m > FEW_ROWS
+            && Tiling::normed(shape, &Means::of(e, factors)).is_some()
+    }
+
+    /// Emits the product of the rows, normalised.
+    pub(super) fn multiply(
+        self,
+        e: &mut Encoder<'_, '_>,
+        it: Weighted,
+        epilogue: Epilogue,
+    ) -> Result<(), Error> {
+        let constant = |operand: &Operand| -> Result<Source, Error> {
+            let missing = || Error::invalid("a norm was left to a product of what is not constant");
+            e.constant(operand.id).ok_or_else(missing)
+        };
+        let optional = |operand: &Option<Operand>| operand.as_ref().map(constant).transpose();
+        let normed = Normed {
+            weight: constant(&it.weight)?,
+            matrices: Matrices { count: 1, rows: it.n, columns: it.k },
+            bias: optional(&it.bias)?,
+            norm: [optional(&self.weight)?, optional(&self.bias)?],
+            epsilon: (self.epsilon as f32).to_bits(),
+        };
+        let weights = e.derived(Derived::NormedWeights(normed))?;
+        let shifts = e.derived(Derived::NormedShifts(normed))?;
+        let mut product = Product::new(self.input, weights, it.out, [it.m, it.n, it.k]);
+        product.norm = Some(e.derived(Derived::NormedColumns(normed))?);
+        product.bias = Some((shifts, 0, [0, 1]));
+        product.epilogue = Some(epilogue);
+        product.bound = Some([1, it.m, it.n]);
+        product.encode(e)
+    }
+}
