@@ -46,7 +46,7 @@ TENSOR_IN(3, mask, MASK)
 // [batch, head, row, share], heads of all keys side by side.
 layout(set = 0, binding = 5) coherent buffer counts_block { uint done[]; } counts;
 layout(set = 0, binding = 5) coherent buffer shares_block { vec4 quads[]; } shares;
-TENSOR_OUT(4, y, OUT)
+RUN_OUT(4, y, OUT)
 
 const uint LANES = 128;
 const uint MAX_QUADS = QUADS > VALUE_QUADS ? QUADS : VALUE_QUADS;
