@@ -140,6 +140,8 @@ const MOST_SHARES: usize = 32;
 struct Split {
     pipeline: AttentionSplit,
     shares: usize,
+    /// Groups of heads, whose workgroups are others.
+    groups: usize,
 }
 
 impl Split {
@@ -153,7 +155,7 @@ impl Split {
     ) -> Result<Option<Self>, Error> {
         let (depth, value_depth) = (q.size(3), v.size(3));
         let key_heads = k.size(form.order.head);
-        let group = q.size(form.order.head) / key_heads.max(1);
+        let sharing = q.size(form.order.head) / key_heads.max(1);
         // So that shared memory suffices on any device: 16 kilobytes.
         let (tile, most_heads) = match depth.max(value_depth) {
             0..=64 => (32, 16),
@@ -166,16 +168,20 @@ impl Split {
             && value_depth > 0
             && depth.is_multiple_of(4)
             && value_depth.is_multiple_of(4)
-            && (1..=most_heads).contains(&group)
+            && sharing > 0
             && most >= SPLIT_KEYS
             && [q, k, v].iter().all(|operand| operand.element.is_floating());
         if !fits {
             return Ok(None);
         }
+        // As few groups as can be, all of the same size.
+        let group = (1..=most_heads).rev().find(|it| sharing.is_multiple_of(*it)).unwrap_or(1);
+        let groups = sharing / group;
         // As many workgroups as keep the device busy, were there one row. Fewer batches than there may be take no more shares: memory is
         // planned for those of the most.
         let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
-        let wanted = (e.busy() / 128).div_ceil(batches.saturating_mul(key_heads).max(1));
+        let wanted = (e.busy() / 128)
+            .div_ceil(batches.saturating_mul(key_heads).saturating_mul(groups).max(1));
         let shares = most.div_ceil(SPLIT_KEYS).min(MOST_SHARES).min(wanted).max(1);
         let pipeline = AttentionSplit {
             query: q.element,
@@ -190,8 +196,10 @@ impl Split {
             tile,
             output: out.element,
             hidden_zeros: form.hidden_zeros,
+            groups: u32_of(groups)?,
         };
-        Ok(Some(Split { pipeline, shares }))
+        let groups = key_heads.saturating_mul(groups);
+        Ok(Some(Split { pipeline, shares, groups }))
     }
 }
 
@@ -247,8 +255,7 @@ impl Kernel {
 /// How many rows a workgroup can have that brings tiles of keys and values to shared memory, the best first; none if this is for another kernel.
 /// By the depths of keys and values, how many rows there are, and bytes of shared memory.
 fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize> {
-    if rows < TILED_ROWS
-        || depths.iter().any(|it| !(4..=512).contains(it) || !it.is_multiple_of(4))
+    if rows < TILED_ROWS || depths.iter().any(|it| !(4..=512).contains(it) || !it.is_multiple_of(4))
     {
         return Vec::new();
     }
@@ -445,7 +452,7 @@ fn attend(
     let most_rows = most(order.row, rows);
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
-    if let Some(Split { pipeline, shares }) = split {
+    if let Some(Split { pipeline, shares, groups }) = split {
         // Asked for whatever the number of rows is, since that may change.
         let places = most_batches.saturating_mul(most_heads);
         let places = places.saturating_mul(SPLIT_ROWS.min(most_rows));
@@ -460,13 +467,13 @@ fn attend(
                 return Err(Error::Invalid(format!("queries {q:?} exceed their bound")));
             }
             let push = push!(AttentionSplitPush, {
-                key_heads: u32_of(key_heads)?,
+                groups: u32_of(groups)?,
                 first_share: u32_of(first_share)?,
             });
             u32_of(parts.numel())?;
             let [q, k, v, mask, target] = accesses;
             let accesses = [q, k, v, mask, target, write(parts.id)];
-            let invocations = [128 * shares, rows, batches.saturating_mul(key_heads)];
+            let invocations = [128 * shares, rows, batches.saturating_mul(groups)];
             return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
         }
         e.reserve(&parts);

@@ -256,6 +256,9 @@ def deep_heads() -> Iterator[Delegated]:
         *[qkv(n, n, 72, 68) for n in (33, 1, 9, 16)],
         dynamic=({2: (n := Dim("n", min=1, max=33))}, {2: n}, {2: n}),
     )
+    # More heads share keys than a workgroup has of them.
+    decode = (values(f32, 1, 6, 2, 132), values(f32, 1, 1, 67, 132), values(f32, 1, 1, 67, 12))
+    yield case("deep_decode", CausalMask(2, 67), decode, **MASK_IN_PARTS)
 
 
 def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

@@ -154,8 +154,8 @@ fn tiles_have_as_many_rows_as_there_is_memory_for() {
     assert_eq!(tile_bytes([64; 2], 16), 15_936);
 }
 
-#[test]
-fn shares_of_fewer_batches_take_no_more_memory() {
+/// One row of these heads, which share one of 128 keys.
+fn row(batches: usize, heads: usize, depth: usize) -> Graph<'static> {
     let tensor = |sizes: [usize; 4]| {
         Value::Tensor(Tensor {
             scalar_type: ScalarType::Float,
@@ -166,15 +166,41 @@ fn shares_of_fewer_batches_take_no_more_memory() {
             changes: None,
         })
     };
-    let keys = tensor([9, 1, 128, 8]);
-    let queries = tensor([9, 4, 1, 8]);
-    let graph = Graph {
+    let keys = tensor([batches, 1, 128, depth]);
+    let queries = tensor([batches, heads, 1, depth]);
+    Graph {
         values: vec![queries.clone(), keys.clone(), keys, Value::None, queries],
         nodes: vec![Node::new(Operator::ATTENTION, vec![0, 1, 2, 3, 3, 3, 4])],
         inputs: vec![0, 1, 2],
         outputs: vec![4],
         ..Graph::default()
-    };
+    }
+}
+
+#[test]
+fn keys_are_shared_by_as_many_heads_as_there_is_memory_for() {
+    let cases = [
+        ((16, 64), 1),
+        ((17, 64), 17),
+        ((8, 128), 1),
+        ((12, 128), 2),
+        ((4, 256), 1),
+        ((8, 256), 2),
+        ((9, 256), 3),
+    ];
+    for ((heads, depth), groups) in cases {
+        let graph = row(3, heads, depth);
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        let (steps, _) = encode(&graph, &mut state, true).unwrap();
+        assert_eq!(steps.len(), 1);
+        assert_eq!(steps[0].key.module.name, "attention_split", "{heads} heads of {depth}");
+        assert_eq!(steps[0].groups[1..], [1, 3 * groups], "{heads} heads of {depth}");
+    }
+}
+
+#[test]
+fn shares_of_fewer_batches_take_no_more_memory() {
+    let graph = row(9, 4, 8);
     let mut state = State::new(&graph, HashSet::new()).unwrap();
     // A workgroup for each of the nine batches; of eight, one would have to have two.
     state.busy = 9 * 128;
