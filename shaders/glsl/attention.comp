@@ -3,6 +3,7 @@
 //! module attention_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
+#include "run.glsl"
 
 // Scaled dot product attention: out = softmax(q * k^T * scale + mask) * v, one workgroup for each row of q.
 //
@@ -36,11 +37,11 @@ PUSH(5) {
     uint out_strides[3]; // multiples of four
 } push;
 
-TENSOR_IN(0, q, Q)
-TENSOR_IN(1, k, K)
-TENSOR_IN(2, v, V)
+RUN_IN(0, q, Q)
+RUN_IN(1, k, K)
+RUN_IN(2, v, V)
 TENSOR_IN(3, mask, MASK)
-TENSOR_OUT(4, y, OUT)
+RUN_OUT(4, y, OUT)
 
 const uint LANES = 128;
 

@@ -5,8 +5,8 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys, and all heads of queries that have these
-// keys in common. The last workgroup of a row to be done adds its shares up.
+// Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys, and GROUP of the heads of queries that have
+// these keys in common. The last workgroup of a row to be done adds its shares up.
 //
 // Keys and then values come to shared memory in tiles, all of a tile on their way together; sums so far are rescaled whenever a tile raises the
 // maximum. In turns, invocations are for a key of a head (scores, weights) and for four columns of a head (sums). A share is VALUE_QUADS groups of four sums,
@@ -20,13 +20,14 @@ layout(constant_id = 7) const uint HAS_MASK = 0;
 layout(constant_id = 8) const uint CAUSAL = 0; // row i sees keys up to offset + i
 layout(constant_id = 9) const uint QUADS = 1; // of q and k
 layout(constant_id = 10) const uint VALUE_QUADS = 1;
-layout(constant_id = 11) const uint GROUP = 1; // heads of q that share one of k and v
+layout(constant_id = 11) const uint GROUP = 1; // heads of q
 layout(constant_id = 12) const uint TILE = 16; // keys
 layout(constant_id = 13) const uint OUT = 0;
 layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 15) const uint GROUPS = 1; // of heads that share one of k and v
 
 PUSH(6) {
-    uint key_heads;
+    uint groups; // of all heads
     uint keys;
     uint offset;
     float scale;
@@ -46,7 +47,7 @@ TENSOR_IN(3, mask, MASK)
 // [batch, head, row, share], heads of all keys side by side.
 layout(set = 0, binding = 5) coherent buffer counts_block { uint done[]; } counts;
 layout(set = 0, binding = 5) coherent buffer shares_block { vec4 quads[]; } shares;
-TENSOR_OUT(4, y, OUT)
+RUN_OUT(4, y, OUT)
 
 const uint LANES = 128;
 const uint MAX_QUADS = QUADS > VALUE_QUADS ? QUADS : VALUE_QUADS;
@@ -94,8 +95,9 @@ void main() {
     uint lane = gl_LocalInvocationID.x;
     uint share = gl_WorkGroupID.x;
     uint row = gl_WorkGroupID.y;
-    uint batch = gl_WorkGroupID.z / push.key_heads;
-    uint key_head = gl_WorkGroupID.z % push.key_heads;
+    uint batch = gl_WorkGroupID.z / push.groups;
+    uint group = gl_WorkGroupID.z % push.groups;
+    uint key_head = group / GROUPS;
     float infinity = uintBitsToFloat(0x7f800000);
     uint limit = CAUSAL != 0 ? min(push.keys, push.offset + row + 1) : push.keys;
     uint tiles = (limit + TILE - 1) / TILE;
@@ -103,10 +105,10 @@ void main() {
     uint first = min(share * each, limit);
     uint last = min(first + each, limit);
 
-    uint q_base = batch * push.q_strides[0] + key_head * GROUP * push.q_strides[1] + row * push.q_strides[2];
+    uint q_base = batch * push.q_strides[0] + group * GROUP * push.q_strides[1] + row * push.q_strides[2];
     uint k_base = batch * push.k_strides[0] + key_head * push.k_strides[1];
     uint v_base = batch * push.v_strides[0] + key_head * push.v_strides[1];
-    uint mask_base = batch * push.mask_strides[0] + key_head * GROUP * push.mask_strides[1] + row * push.mask_strides[2];
+    uint mask_base = batch * push.mask_strides[0] + group * GROUP * push.mask_strides[1] + row * push.mask_strides[2];
     for (uint i = lane; i < GROUP * QUADS; i += LANES) {
         queries[i] = q_f4(q_base + i / QUADS * push.q_strides[1] + i % QUADS * 4) * push.scale;
     }
@@ -184,7 +186,7 @@ void main() {
         }
     }
     barrier();
-    uint first_head = (batch * push.key_heads + key_head) * GROUP;
+    uint first_head = (batch * push.groups + group) * GROUP;
     [[unroll]] for (uint s = 0; s < SUMS; ++s) {
         uint i = lane + s * LANES;
         if (i >= OUTPUTS) continue;
@@ -236,7 +238,7 @@ void main() {
             }
             maximum = next;
         }
-        uint at = batch * push.out_strides[0] + (key_head * GROUP + head) * push.out_strides[1] + row * push.out_strides[2];
+        uint at = batch * push.out_strides[0] + (group * GROUP + head) * push.out_strides[1] + row * push.out_strides[2];
         y_write_f4(at + i % VALUE_QUADS * 4, HIDDEN_ZEROS != 0 && total == 0.0 ? vec4(0) : sum / total);
     }
 }

@@ -5,10 +5,10 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention, as attention.comp, for many rows of short heads: a workgroup of 128 computes 16 rows of q, and brings keys
-// and values to shared memory, 32 at a time. Sums so far are rescaled whenever keys raise a row's maximum.
+// Scaled dot product attention, as attention.comp, for many rows: a workgroup of 128 computes ROWS rows of q, and brings keys and values to
+// shared memory, 32 at a time, and of those at most 64 elements at a time. Sums so far are rescaled whenever keys raise a row's maximum.
 //
-// In turns, invocations are for a key and four rows (scores), for four keys of a row (weights), for four columns of two rows (sums).
+// In turns, invocations are for a key and a quarter of the rows (scores), for four keys of a row (weights), for four columns of some rows (sums).
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;
@@ -18,9 +18,10 @@ layout(constant_id = 7) const uint OUT = 0;
 layout(constant_id = 8) const uint HAS_MASK = 0;
 layout(constant_id = 9) const uint CAUSAL = 0; // row i sees keys up to offset + i
 layout(constant_id = 10) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
-// Groups of four elements of a head: at most 16. All strides are multiples of four.
+// Groups of four elements of a head. All strides are multiples of four.
 layout(constant_id = 11) const uint QUADS = 16;
 layout(constant_id = 12) const uint VALUE_QUADS = 16;
+layout(constant_id = 13) const uint ROWS = 16; // 4, 8, 16 or 32
 
 PUSH(5) {
     uint heads;
@@ -43,36 +44,55 @@ TENSOR_IN(3, mask, MASK)
 RUN_OUT(4, y, OUT)
 
 const uint LANES = 128;
-const uint ROWS = 16;
 const uint KEYS = 32;
-// Rows in shared memory: one group of four more, so that eight of them lie in different banks.
-const uint PITCH = 17;
+// Groups of four columns that invocations are for.
+const uint COLUMNS = 16;
+// Keys and values are brought in as many parts, of as many groups each; the last may have fewer.
+const uint TIMES = (QUADS + COLUMNS - 1) / COLUMNS;
+const uint WIDTH = (QUADS + TIMES - 1) / TIMES;
+const uint VALUE_TIMES = (VALUE_QUADS + COLUMNS - 1) / COLUMNS;
+const uint VALUE_WIDTH = (VALUE_QUADS + VALUE_TIMES - 1) / VALUE_TIMES;
+// Rows in shared memory: odd numbers of groups, so that eight of them lie in different banks.
+const uint QUERY_PITCH = TIMES * WIDTH + 1;
+const uint PITCH = (WIDTH > VALUE_WIDTH ? WIDTH : VALUE_WIDTH) | 1;
 const uint WEIGHTS = KEYS / 4 + 1;
-const uint PARTS = LANES / ROWS;
+const uint PARTS = KEYS / 4;
+// The rows of an invocation, in its three turns.
+const uint SCORE_ROWS = ROWS * KEYS / LANES;
+const uint WEIGHT_ROWS = (ROWS * PARTS + LANES - 1) / LANES;
+const uint SUM_ROWS = (ROWS * COLUMNS + LANES - 1) / LANES;
 const float INFINITY = uintBitsToFloat(0x7f800000);
 
-shared vec4 queries[ROWS * PITCH];
+shared vec4 queries[ROWS * QUERY_PITCH];
 shared vec4 pairs[KEYS * PITCH];
 // Scores, then weights.
 shared vec4 weights[ROWS * WEIGHTS];
 shared float parts[ROWS * PARTS];
 shared float corrections[ROWS];
 
-// A lane's share of keys or values from `first` on; zeros behind the last.
-#define BRING(name, target, base, stride, first, quads) \
-    [[unroll]] for (uint i = 0; i < 4; ++i) { \
-        uint at = i * LANES + lane; \
-        uint key = (first) + at / (quads); \
-        bool there = at < KEYS * (quads) && key < keys; \
-        target[i] = there ? name##_f4((base) + key * (stride) + at % (quads) * 4) : vec4(0); \
-    }
+// A lane's share of keys or values, on its way to shared memory.
+vec4 next[KEYS * COLUMNS / LANES];
 
-// Puts it into shared memory.
-#define STORE(target, quads) \
-    [[unroll]] for (uint i = 0; i < 4; ++i) { \
-        uint at = i * LANES + lane; \
-        if (at < KEYS * (quads)) pairs[at / (quads) * PITCH + at % (quads)] = target[i]; \
+// Brings it: from key `first` on, and of these the groups from `start` on; zeros behind the last.
+void bring(const bool values, const uint lane, const uint base, const uint stride, const uint first, const uint keys, const uint start) {
+    uint width = values ? VALUE_WIDTH : WIDTH;
+    uint quads = values ? VALUE_QUADS : QUADS;
+    [[unroll]] for (uint i = 0; i < KEYS * COLUMNS / LANES; ++i) {
+        uint at = i * LANES + lane;
+        uint key = first + at / width;
+        uint quad = start + at % width;
+        uint from = base + key * stride + quad * 4;
+        next[i] = vec4(0);
+        if (at < KEYS * width && key < keys && (quads % width == 0 || quad < quads)) next[i] = values ? v_f4(from) : k_f4(from);
     }
+}
+
+void store(const uint width, const uint lane) {
+    [[unroll]] for (uint i = 0; i < KEYS * COLUMNS / LANES; ++i) {
+        uint at = i * LANES + lane;
+        if (at < KEYS * width) pairs[at / width * PITCH + at % width] = next[i];
+    }
+}
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
@@ -91,36 +111,48 @@ void main() {
     uint v_base = batch * push.v_strides[0] + key_head * push.v_strides[1];
     uint mask_base = batch * push.mask_strides[0] + head * push.mask_strides[1];
     // Rows behind the last are others, and not written.
-    for (uint at = lane; at < ROWS * QUADS; at += LANES) {
-        uint row = min(first_row + at / QUADS, rows - 1);
-        queries[at / QUADS * PITCH + at % QUADS] = q_f4(q_base + row * push.q_strides[2] + at % QUADS * 4) * push.scale;
+    for (uint at = lane; at < ROWS * TIMES * WIDTH; at += LANES) {
+        uint row = min(first_row + at / (TIMES * WIDTH), rows - 1);
+        uint quad = at % (TIMES * WIDTH);
+        vec4 query = quad < QUADS ? q_f4(q_base + row * push.q_strides[2] + quad * 4) : vec4(0);
+        queries[at / (TIMES * WIDTH) * QUERY_PITCH + quad] = query * push.scale;
     }
 
     // For scores, for weights, for sums.
     uint key = lane % KEYS;
-    uint score_row = lane / KEYS * 4;
+    uint score_row = lane / KEYS * SCORE_ROWS;
     uint weight_row = lane / PARTS;
     uint part = lane % PARTS;
-    uint column = lane % 16;
-    uint sum_row = lane / 16 * 2;
+    uint column = lane % COLUMNS;
+    uint sum_row = lane / COLUMNS * SUM_ROWS;
 
     uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
-    float highest = -INFINITY;
-    float total = 0.0;
-    vec4 sums[2] = {vec4(0), vec4(0)};
-    vec4 next_keys[4];
-    vec4 next_values[4];
-    BRING(k, next_keys, k_base, k_stride, 0, QUADS)
+    float highest[WEIGHT_ROWS];
+    float total[WEIGHT_ROWS];
+    [[unroll]] for (uint r = 0; r < WEIGHT_ROWS; ++r) {
+        highest[r] = -INFINITY;
+        total[r] = 0.0;
+    }
+    vec4 sums[VALUE_TIMES * SUM_ROWS];
+    [[unroll]] for (uint i = 0; i < VALUE_TIMES * SUM_ROWS; ++i) sums[i] = vec4(0);
+    bring(false, lane, k_base, k_stride, 0, keys, 0);
     for (uint base = 0; base < limit; base += KEYS) {
-        STORE(next_keys, QUADS)
-        barrier();
-        BRING(v, next_values, v_base, v_stride, base, VALUE_QUADS)
-        float scores[4] = {0.0, 0.0, 0.0, 0.0};
-        [[unroll]] for (uint d = 0; d < QUADS; ++d) {
-            vec4 own = pairs[key * PITCH + d];
-            [[unroll]] for (uint r = 0; r < 4; ++r) scores[r] += dot(queries[(score_row + r) * PITCH + d], own);
+        float scores[SCORE_ROWS];
+        [[unroll]] for (uint r = 0; r < SCORE_ROWS; ++r) scores[r] = 0.0;
+        for (uint start = 0; start < TIMES * WIDTH; start += WIDTH) {
+            if (start > 0) barrier();
+            store(WIDTH, lane);
+            barrier();
+            if (start + WIDTH < TIMES * WIDTH) bring(false, lane, k_base, k_stride, base, keys, start + WIDTH);
+            else bring(true, lane, v_base, v_stride, base, keys, 0);
+            [[unroll]] for (uint d = 0; d < WIDTH; ++d) {
+                vec4 own = pairs[key * PITCH + d];
+                [[unroll]] for (uint r = 0; r < SCORE_ROWS; ++r) {
+                    scores[r] += dot(queries[(score_row + r) * QUERY_PITCH + start + d], own);
+                }
+            }
         }
-        [[unroll]] for (uint r = 0; r < 4; ++r) {
+        [[unroll]] for (uint r = 0; r < SCORE_ROWS; ++r) {
             uint row = first_row + score_row + r;
             bool seen = base + key < keys && (CAUSAL == 0 || base + key <= offset + row);
             float score = scores[r];
@@ -132,45 +164,70 @@ void main() {
             weights[(score_row + r) * WEIGHTS + key / 4][key % 4] = seen ? score : -INFINITY;
         }
         barrier();
-        STORE(next_values, VALUE_QUADS)
-        vec4 own = weights[weight_row * WEIGHTS + part];
-        parts[lane] = max(max(own.x, own.y), max(own.z, own.w));
+        store(VALUE_WIDTH, lane);
+        vec4 own[WEIGHT_ROWS];
+        [[unroll]] for (uint r = 0; r < WEIGHT_ROWS; ++r) {
+            uint row = weight_row + r * (LANES / PARTS);
+            if (ROWS >= LANES / PARTS || row < ROWS) {
+                own[r] = weights[row * WEIGHTS + part];
+                parts[row * PARTS + part] = max(max(own[r].x, own[r].y), max(own[r].z, own[r].w));
+            }
+        }
         barrier();
-        if (base + KEYS < limit) BRING(k, next_keys, k_base, k_stride, base + KEYS, QUADS)
-        float next = highest;
-        [[unroll]] for (uint i = 0; i < PARTS; ++i) next = max(next, parts[weight_row * PARTS + i]);
-        // Nothing is visible so far: all weights are zero, whatever they are relative to.
-        float reference = next == -INFINITY ? 0.0 : next;
-        float correction = highest == -INFINITY ? 0.0 : exp(highest - reference);
-        highest = next;
-        own = exp(own - reference);
-        total = total * correction + own.x + own.y + own.z + own.w;
-        weights[weight_row * WEIGHTS + part] = own;
-        if (part == 0) corrections[weight_row] = correction;
-        barrier();
-        if (column < VALUE_QUADS) {
-            [[unroll]] for (uint r = 0; r < 2; ++r) sums[r] *= corrections[sum_row + r];
-            [[unroll]] for (uint i = 0; i < KEYS / 4; ++i) {
-                vec4 a = weights[sum_row * WEIGHTS + i];
-                vec4 b = weights[(sum_row + 1) * WEIGHTS + i];
-                [[unroll]] for (uint j = 0; j < 4; ++j) {
-                    vec4 value = pairs[(i * 4 + j) * PITCH + column];
-                    sums[0] += a[j] * value;
-                    sums[1] += b[j] * value;
+        if (VALUE_TIMES == 1 && base + KEYS < limit) bring(false, lane, k_base, k_stride, base + KEYS, keys, 0);
+        [[unroll]] for (uint r = 0; r < WEIGHT_ROWS; ++r) {
+            uint row = weight_row + r * (LANES / PARTS);
+            if (ROWS < LANES / PARTS && row >= ROWS) continue;
+            float most = highest[r];
+            [[unroll]] for (uint i = 0; i < PARTS; ++i) most = max(most, parts[row * PARTS + i]);
+            // Nothing is visible so far: all weights are zero, whatever they are relative to.
+            float reference = most == -INFINITY ? 0.0 : most;
+            float correction = highest[r] == -INFINITY ? 0.0 : exp(highest[r] - reference);
+            highest[r] = most;
+            own[r] = exp(own[r] - reference);
+            total[r] = total[r] * correction + own[r].x + own[r].y + own[r].z + own[r].w;
+            weights[row * WEIGHTS + part] = own[r];
+            if (part == 0) corrections[row] = correction;
+        }
+        [[unroll]] for (uint t = 0; t < VALUE_TIMES; ++t) {
+            if (t > 0) {
+                barrier();
+                store(VALUE_WIDTH, lane);
+            }
+            barrier();
+            if (t + 1 < VALUE_TIMES) bring(true, lane, v_base, v_stride, base, keys, (t + 1) * VALUE_WIDTH);
+            else if (VALUE_TIMES > 1 && base + KEYS < limit) bring(false, lane, k_base, k_stride, base + KEYS, keys, 0);
+            if (column < VALUE_WIDTH && (ROWS >= LANES / COLUMNS || sum_row < ROWS)) {
+                [[unroll]] for (uint r = 0; r < SUM_ROWS; ++r) sums[t * SUM_ROWS + r] *= corrections[sum_row + r];
+                [[unroll]] for (uint i = 0; i < KEYS / 4; ++i) {
+                    vec4 factors[SUM_ROWS];
+                    [[unroll]] for (uint r = 0; r < SUM_ROWS; ++r) factors[r] = weights[(sum_row + r) * WEIGHTS + i];
+                    [[unroll]] for (uint j = 0; j < 4; ++j) {
+                        vec4 value = pairs[(i * 4 + j) * PITCH + column];
+                        [[unroll]] for (uint r = 0; r < SUM_ROWS; ++r) sums[t * SUM_ROWS + r] += factors[r][j] * value;
+                    }
                 }
             }
         }
         barrier();
     }
-    parts[lane] = total;
+    [[unroll]] for (uint r = 0; r < WEIGHT_ROWS; ++r) {
+        uint row = weight_row + r * (LANES / PARTS);
+        if (ROWS >= LANES / PARTS || row < ROWS) parts[row * PARTS + part] = total[r];
+    }
     barrier();
-    if (column >= VALUE_QUADS) return;
-    [[unroll]] for (uint r = 0; r < 2; ++r) {
+    if (column >= VALUE_WIDTH || sum_row >= ROWS) return;
+    [[unroll]] for (uint r = 0; r < SUM_ROWS; ++r) {
         uint row = first_row + sum_row + r;
         if (row >= rows) return;
         float all = 0.0;
         [[unroll]] for (uint i = 0; i < PARTS; ++i) all += parts[(sum_row + r) * PARTS + i];
-        uint at = batch * push.out_strides[0] + head * push.out_strides[1] + row * push.out_strides[2] + column * 4;
-        y_write_f4(at, HIDDEN_ZEROS != 0 && all == 0.0 ? vec4(0) : sums[r] / all);
+        uint at = batch * push.out_strides[0] + head * push.out_strides[1] + row * push.out_strides[2];
+        [[unroll]] for (uint t = 0; t < VALUE_TIMES; ++t) {
+            uint quad = t * VALUE_WIDTH + column;
+            if (quad >= VALUE_QUADS) continue;
+            vec4 sum = sums[t * SUM_ROWS + r];
+            y_write_f4(at + quad * 4, HIDDEN_ZEROS != 0 && all == 0.0 ? vec4(0) : sum / all);
+        }
     }
 }

@@ -410,20 +410,20 @@ pipelines! {
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
     }, replayed "attention_replayed";
 
-    /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and the `group` heads of queries that have them in
-    /// common. Buffers: queries, keys, values, mask, output, counts (zeros) and shares. `quads` count groups of four elements of a head.
+    /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and a `group` of the heads of queries that have them
+    /// in common, of which there are `groups`. Buffers: queries, keys, values, mask, output, counts (zeros) and shares. `quads` count groups of four elements of a head.
     AttentionSplit, AttentionSplitPush = "attention_split", 6 buffers, {
         query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool, quads: u32, value_quads: u32,
-        group: u32, tile: u32, output: Element, hidden_zeros: bool,
+        group: u32, tile: u32, output: Element, hidden_zeros: bool, groups: u32,
     }, {
-        key_heads: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
+        groups: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
         mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32,
     }, replayed "attention_split_replayed";
 
-    /// The same for many rows of short heads, a workgroup of 128 for 16 rows. `quads` count groups of four elements of a head.
+    /// The same for many rows, a workgroup of 128 for `rows`: 4, 8, 16 or 32. `quads` count groups of four elements of a head.
     AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
         query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
-        hidden_zeros: bool, quads: u32, value_quads: u32,
+        hidden_zeros: bool, quads: u32, value_quads: u32, rows: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],

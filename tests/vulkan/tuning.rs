@@ -12,9 +12,9 @@ use torchlet::{Module, RunOn};
 /// The most ways that a call has, here: where subgroups multiply matrices, there are more.
 const WAYS: u8 = 11;
 
-/// Products in tiles and without, wide and direct convolutions, depthwise ones and what is behind these. Halves go the same ways.
+/// Products in tiles and without, wide and direct convolutions, depthwise ones and what is behind these, attention. Halves go the same ways.
 fn has_ways(fixture: &Fixture) -> bool {
-    let folders = ["/product/", "/tiled/", "/convolution/", "/separable/"];
+    let folders = ["/product/", "/tiled/", "/convolution/", "/separable/", "/attention/"];
     folders.iter().any(|folder| fixture.file.contains(folder)) && !fixture.file.contains("fp16")
 }
 

@@ -124,11 +124,8 @@ struct Form {
     hidden_zeros: bool,
 }
 
-/// The heads that are short enough for tiles of rows.
-const TILED_DEPTH: usize = 64;
-
-/// The rows of a tile.
-const TILED_ROWS: usize = 16;
+/// The rows from which on tiles of them are worth it.
+const TILED_ROWS: usize = 8;
 
 /// The rows up to which workgroups share the keys of each.
 const SPLIT_ROWS: usize = 4;
@@ -143,6 +140,8 @@ const MOST_SHARES: usize = 32;
 struct Split {
     pipeline: AttentionSplit,
     shares: usize,
+    /// Groups of heads, whose workgroups are others.
+    groups: usize,
 }
 
 impl Split {
@@ -156,7 +155,7 @@ impl Split {
     ) -> Result<Option<Self>, Error> {
         let (depth, value_depth) = (q.size(3), v.size(3));
         let key_heads = k.size(form.order.head);
-        let group = q.size(form.order.head) / key_heads.max(1);
+        let sharing = q.size(form.order.head) / key_heads.max(1);
         // So that shared memory suffices on any device: 16 kilobytes.
         let (tile, most_heads) = match depth.max(value_depth) {
             0..=64 => (32, 16),
@@ -169,16 +168,20 @@ impl Split {
             && value_depth > 0
             && depth.is_multiple_of(4)
             && value_depth.is_multiple_of(4)
-            && (1..=most_heads).contains(&group)
+            && sharing > 0
             && most >= SPLIT_KEYS
             && [q, k, v].iter().all(|operand| operand.element.is_floating());
         if !fits {
             return Ok(None);
         }
+        // As few groups as can be, all of the same size.
+        let group = (1..=most_heads).rev().find(|it| sharing.is_multiple_of(*it)).unwrap_or(1);
+        let groups = sharing / group;
         // As many workgroups as keep the device busy, were there one row. Fewer batches than there may be take no more shares: memory is
         // planned for those of the most.
         let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
-        let wanted = (e.busy() / 128).div_ceil(batches.saturating_mul(key_heads).max(1));
+        let wanted = (e.busy() / 128)
+            .div_ceil(batches.saturating_mul(key_heads).saturating_mul(groups).max(1));
         let shares = most.div_ceil(SPLIT_KEYS).min(MOST_SHARES).min(wanted).max(1);
         let pipeline = AttentionSplit {
             query: q.element,
@@ -193,8 +196,10 @@ impl Split {
             tile,
             output: out.element,
             hidden_zeros: form.hidden_zeros,
+            groups: u32_of(groups)?,
         };
-        Ok(Some(Split { pipeline, shares }))
+        let groups = key_heads.saturating_mul(groups);
+        Ok(Some(Split { pipeline, shares, groups }))
     }
 }
 
@@ -206,8 +211,8 @@ const SIDE: usize = 16;
 enum Kernel {
     /// Subgroups multiply matrices.
     Cooperative(Units),
-    /// Workgroups bring tiles of keys and values to shared memory.
-    Tiled,
+    /// Workgroups bring tiles of keys and values to shared memory, for so many rows.
+    Tiled(usize),
     /// A workgroup for each row.
     Plain,
 }
@@ -234,17 +239,43 @@ impl Kernel {
             true => Units::all(depths, sizes, device),
             false => Vec::new(),
         };
-        let is_tiled =
-            depths.iter().all(|depth| (4..=TILED_DEPTH).contains(depth) && depth % 4 == 0)
-                && rows >= TILED_ROWS / 2;
-        let tiled = is_tiled.then_some(Kernel::Tiled);
-        let mut all: Vec<Self> = units.into_iter().map(Kernel::Cooperative).chain(tiled).collect();
+        let mut tiles = tiles(depths, rows, e.shared_memory() as usize);
+        // Matrix units are faster, whatever the tiles.
+        tiles.truncate(if units.is_empty() { tiles.len() } else { 1 });
+        let units = units.into_iter().map(Kernel::Cooperative);
+        let mut all: Vec<Self> = units.chain(tiles.into_iter().map(Kernel::Tiled)).collect();
         // Of many rows it takes so long that it is not even tried, where there is another one.
         if all.is_empty() {
             all.push(Kernel::Plain);
         }
         all
     }
+}
+
+/// How many rows a workgroup can have that brings tiles of keys and values to shared memory, the best first; none if this is for another kernel.
+/// By the depths of keys and values, how many rows there are, and bytes of shared memory.
+fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize> {
+    if rows < TILED_ROWS || depths.iter().any(|it| !(4..=512).contains(it) || !it.is_multiple_of(4))
+    {
+        return Vec::new();
+    }
+    let fits = |tile: &usize| tile_bytes(depths, *tile) <= shared;
+    // A tile that is twice as large brings keys half as often.
+    let larger = (rows > 16).then_some(32);
+    let all = [16].into_iter().chain(larger).chain([8, 4]);
+    all.filter(fits).collect()
+}
+
+/// What the shader keeps in the memory of a workgroup with so many rows.
+fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
+    // Groups of four elements, at most sixteen of a key at a time.
+    let [[times, width], [_, value_width]] = depths.map(|depth| {
+        let times = (depth / 4).div_ceil(16);
+        [times, (depth / 4).div_ceil(times.max(1))]
+    });
+    let (keys, weights) = (32, 9);
+    let quads = rows * (times * width + 1) + keys * (width.max(value_width) | 1) + rows * weights;
+    16 * quads + 4 * rows * (keys / 4 + 1)
 }
 
 /// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of these so many that share the keys.
@@ -345,6 +376,9 @@ fn attend(
         let (q, k, v) = (&q.sizes, &k.sizes, &v.sizes);
         return Err(Error::Invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
     }
+    if let Some(other) = [q, k, v].iter().find(|operand| !operand.element.is_floating()) {
+        return Err(Error::unsupported(format!("attention over elements of {:?}", other.element)));
+    }
     // What the shader keeps of a row in the memory of a workgroup: any device has 16 kilobytes.
     let row = match depth {
         0..=512 => 512,
@@ -354,6 +388,9 @@ fn attend(
     let mut sizes = q.sizes.clone();
     sizes[3] = value_depth;
     let out = e.resize(out, &sizes)?;
+    if !out.element.is_floating() {
+        return Err(Error::Invalid(format!("attention into elements of {:?}", out.element)));
+    }
     if out.numel() == 0 {
         return Ok(());
     }
@@ -415,7 +452,7 @@ fn attend(
     let most_rows = most(order.row, rows);
     let split = Split::of(e, [q, k, v], form, mask, &out)?;
     let few = rows <= SPLIT_ROWS;
-    if let Some(Split { pipeline, shares }) = split {
+    if let Some(Split { pipeline, shares, groups }) = split {
         // Asked for whatever the number of rows is, since that may change.
         let places = most_batches.saturating_mul(most_heads);
         let places = places.saturating_mul(SPLIT_ROWS.min(most_rows));
@@ -430,13 +467,13 @@ fn attend(
                 return Err(Error::Invalid(format!("queries {q:?} exceed their bound")));
             }
             let push = push!(AttentionSplitPush, {
-                key_heads: u32_of(key_heads)?,
+                groups: u32_of(groups)?,
                 first_share: u32_of(first_share)?,
             });
             u32_of(parts.numel())?;
             let [q, k, v, mask, target] = accesses;
             let accesses = [q, k, v, mask, target, write(parts.id)];
-            let invocations = [128 * shares, rows, batches.saturating_mul(key_heads)];
+            let invocations = [128 * shares, rows, batches.saturating_mul(groups)];
             return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
         }
         e.reserve(&parts);
@@ -475,7 +512,7 @@ fn attend(
         let invocations = [lanes, rows.div_ceil(SIDE * parts), batches.saturating_mul(heads)];
         return e.dispatch(&pipeline, accesses, &push, invocations, [u32_of(lanes)?, 1, 1]);
     }
-    if kernel == Kernel::Tiled {
+    if let Kernel::Tiled(tile) = kernel {
         let push = push!(AttentionTiledPush, {
             heads: u32_of(heads)?,
             heads_per_key: u32_of(heads / key_heads)?,
@@ -492,8 +529,9 @@ fn attend(
             hidden_zeros,
             quads: u32_of(depth / 4)?,
             value_quads: u32_of(value_depth / 4)?,
+            rows: u32_of(tile)?,
         };
-        let invocations = [128, rows.div_ceil(TILED_ROWS), batches.saturating_mul(heads)];
+        let invocations = [128, rows.div_ceil(tile), batches.saturating_mul(heads)];
         return e.dispatch(&pipeline, accesses, &push, invocations, [128, 1, 1]);
     }
     let push = push!(AttentionPush, {

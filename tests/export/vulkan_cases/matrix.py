@@ -188,6 +188,7 @@ def attention() -> Iterator[Delegated]:
     )
     yield case("fused_scaled", lambda q, k, v: fused(q, k, v, None, 0.3), (q, k, v))
     yield from causal()
+    yield from deep_heads()
 
 
 # What the mask adds is the CPU's, too.
@@ -216,6 +217,48 @@ def causal() -> Iterator[Delegated]:
     yield case("causal_row", CausalMask(1, 70), one, **MASK_IN_PARTS)
     long = (values(f32, 1, 1, 203, 16), values(f32, 1, 1, 203, 16), values(f32, 1, 1, 203, 16))
     yield half(case("causal_long", lambda q, k, v: sdpa(q, k, v, is_causal=True), long, **MASK_IN_PARTS))
+
+
+class SomeHidden(nn.Module):
+    """A key in three is hidden, and from one row all are."""
+
+    def __init__(self, rows: int, keys: int) -> None:
+        super().__init__()
+        mask = torch.arange(rows * keys).reshape(rows, keys) % 3 > 0
+        mask[rows // 2] = False
+        self.register_buffer("mask", mask)
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=self.mask)
+
+
+def deep_heads() -> Iterator[Delegated]:
+    """Heads that GPUs take a part of at a time."""
+    fused = torch.ops.et_vk.sdpa.default
+
+    def qkv(rows: int, keys: int, depth: int, value_depth: int, heads: int = 1) -> tuple[torch.Tensor, ...]:
+        sizes = ((heads, rows, depth), (1, keys, depth), (1, keys, value_depth))
+        return tuple(values(f32, 1, *size, scale=1.0) for size in sizes)
+
+    yield case("deep_80_shared", CausalMask(17, 41), qkv(17, 41, 80, 80, heads=2), **MASK_IN_PARTS)
+    yield half(case("deep_96", lambda q, k, v: fused(q, k, v), qkv(9, 35, 96, 96)))
+    sdpa = F.scaled_dot_product_attention
+    yield case("deep_128_causal", lambda q, k, v: sdpa(q, k, v, is_causal=True), qkv(37, 37, 128, 128), **MASK_IN_PARTS)
+    yield case("deep_128_hidden", SomeHidden(11, 34), qkv(11, 34, 128, 128), **MASK_IN_PARTS)
+    mask = values(f32, 1, 1, 10, 33)
+    yield case("deep_256_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(10, 33, 256, 256), mask))
+    # Parts that are not as wide as others.
+    yield case("deep_keys", lambda q, k, v: fused(q, k, v), qkv(19, 34, 196, 12))
+    yield case("deep_values", lambda q, k, v: fused(q, k, v), qkv(19, 34, 12, 148))
+    yield case(
+        "deep_dynamic",
+        lambda q, k, v: fused(q, k, v),
+        *[qkv(n, n, 72, 68) for n in (33, 1, 9, 16)],
+        dynamic=({2: (n := Dim("n", min=1, max=33))}, {2: n}, {2: n}),
+    )
+    # More heads share keys than a workgroup has of them.
+    decode = (values(f32, 1, 6, 2, 132), values(f32, 1, 1, 67, 132), values(f32, 1, 1, 67, 12))
+    yield case("deep_decode", CausalMask(2, 67), decode, **MASK_IN_PARTS)
 
 
 def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

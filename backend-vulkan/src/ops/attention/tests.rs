@@ -56,7 +56,9 @@ fn a_position_is_read_from_memory_however_many_rows_there_are() {
         (ScalarType::Half, 64, wide_sums, "attention_tiled_replayed"),
         (ScalarType::Half, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
         (ScalarType::Float, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
-        (ScalarType::Float, 128, DeviceFeatures::default(), "attention_replayed"),
+        (ScalarType::Float, 128, DeviceFeatures::default(), "attention_tiled_replayed"),
+        (ScalarType::Half, 256, DeviceFeatures::multiplying_halves(), "attention_tiled_replayed"),
+        (ScalarType::Float, 516, DeviceFeatures::default(), "attention_replayed"),
     ];
     for (element, depth, mut features, shader) in cases {
         features.subgroup_size = 32;
@@ -133,7 +135,27 @@ fn workgroups_have_fewer_rows_where_there_are_few() {
 }
 
 #[test]
-fn shares_of_fewer_batches_take_no_more_memory() {
+fn tiles_have_as_many_rows_as_there_is_memory_for() {
+    let all = |depths, rows, kilobytes: usize| tiles(depths, rows, kilobytes << 10);
+    assert_eq!(all([64; 2], 1024, 16), [16, 8, 4]);
+    assert_eq!(all([64; 2], 1024, 32), [16, 32, 8, 4]);
+    assert_eq!(all([64; 2], 16, 32), [16, 8, 4], "no more rows than there are");
+    assert_eq!(all([80; 2], 1024, 16), [16, 8, 4], "halves of keys are narrower");
+    assert_eq!(all([128; 2], 1024, 16), [8, 4]);
+    assert_eq!(all([256; 2], 1024, 16), [4]);
+    assert_eq!(all([256; 2], 1024, 32), [16, 8, 4]);
+    assert_eq!(all([256; 2], 1024, 48), [16, 32, 8, 4]);
+    assert_eq!(all([64, 256], 1024, 16), [16, 8, 4], "sums are not shared");
+    assert!(all([512; 2], 1024, 16).is_empty());
+    assert_eq!(all([512; 2], 1024, 32), [8, 4]);
+    assert!(all([516; 2], 1024, 256).is_empty());
+    assert!(all([66; 2], 1024, 256).is_empty() && all([64, 0], 1024, 256).is_empty());
+    assert!(all([64; 2], 7, 48).is_empty(), "each row alone");
+    assert_eq!(tile_bytes([64; 2], 16), 15_936);
+}
+
+/// One row of these heads, which share one of 128 keys.
+fn row(batches: usize, heads: usize, depth: usize) -> Graph<'static> {
     let tensor = |sizes: [usize; 4]| {
         Value::Tensor(Tensor {
             scalar_type: ScalarType::Float,
@@ -144,15 +166,41 @@ fn shares_of_fewer_batches_take_no_more_memory() {
             changes: None,
         })
     };
-    let keys = tensor([9, 1, 128, 8]);
-    let queries = tensor([9, 4, 1, 8]);
-    let graph = Graph {
+    let keys = tensor([batches, 1, 128, depth]);
+    let queries = tensor([batches, heads, 1, depth]);
+    Graph {
         values: vec![queries.clone(), keys.clone(), keys, Value::None, queries],
         nodes: vec![Node::new(Operator::ATTENTION, vec![0, 1, 2, 3, 3, 3, 4])],
         inputs: vec![0, 1, 2],
         outputs: vec![4],
         ..Graph::default()
-    };
+    }
+}
+
+#[test]
+fn keys_are_shared_by_as_many_heads_as_there_is_memory_for() {
+    let cases = [
+        ((16, 64), 1),
+        ((17, 64), 17),
+        ((8, 128), 1),
+        ((12, 128), 2),
+        ((4, 256), 1),
+        ((8, 256), 2),
+        ((9, 256), 3),
+    ];
+    for ((heads, depth), groups) in cases {
+        let graph = row(3, heads, depth);
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        let (steps, _) = encode(&graph, &mut state, true).unwrap();
+        assert_eq!(steps.len(), 1);
+        assert_eq!(steps[0].key.module.name, "attention_split", "{heads} heads of {depth}");
+        assert_eq!(steps[0].groups[1..], [1, 3 * groups], "{heads} heads of {depth}");
+    }
+}
+
+#[test]
+fn shares_of_fewer_batches_take_no_more_memory() {
+    let graph = row(9, 4, 8);
     let mut state = State::new(&graph, HashSet::new()).unwrap();
     // A workgroup for each of the nine batches; of eight, one would have to have two.
     state.busy = 9 * 128;
