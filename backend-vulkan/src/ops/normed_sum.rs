@@ -42,7 +42,7 @@ pub(crate) fn terms(
     };
     let is_whole = |operand: &Operand| operand.numel() == sizes.iter().product::<usize>();
     let comes_again =
-        |operand: &Operand| sizes.ends_with(&own(operand)) && operand.numel() % count == 0;
+        |operand: &Operand| sizes.ends_with(&own(operand)) && operand.numel().is_multiple_of(count);
     let fits = |[x, added]: [&Operand; 2]| {
         let one_type = x.element == added.element && x.element.is_floating();
         (one_type && is_whole(x) && comes_again(x) && comes_again(added))
