@@ -7,6 +7,7 @@ mod dynamic;
 mod epilogue;
 mod flatten;
 mod gated;
+mod normed_sum;
 mod places;
 mod prefixes;
 mod recurrent;
@@ -36,6 +37,7 @@ pub fn run(graph: &mut Graph<'_>) {
     gated::fuse(graph);
     epilogue::fuse(graph);
     separable::fuse(graph);
+    normed_sum::fuse(graph);
     chain::fuse(graph);
 }
 
@@ -423,5 +425,102 @@ mod tests {
         super::run(&mut graph);
         assert_eq!(operators(&graph), [Operator::EPILOGUE, Operator::ALIAS_COPY]);
         assert_eq!(parts(&graph.nodes[0]), [Operator::MM, Operator::SILU]);
+    }
+
+    /// A sum of values 0 and 1 to 2, and a norm of it to 4, with weight 3: values behind them are what norms of layers take.
+    fn normed(operator: Operator, shapes: [&[usize]; 3]) -> Graph<'static> {
+        let [a, b, sum] = shapes;
+        let norm: &[ValueId] = match operator {
+            Operator::ET_VK_RMS_NORM => &[2, 3, 8],
+            _ => &[2, 7, 3, 6, 8],
+        };
+        let calls: &[(Operator, &[ValueId], ValueId)] =
+            &[(Operator::ADD_TENSOR, &[0, 1, 5], 2), (operator, norm, 4)];
+        let mut graph = graph(&[a, b, sum, &[8], sum], calls, &[4]);
+        graph.values.extend([Value::IntList(vec![8]), Value::Double(1e-5)]);
+        graph
+    }
+
+    const ROWS: &[usize] = &[2, 3, 8];
+
+    #[test]
+    fn norms_make_their_sums() {
+        for operator in [Operator::NATIVE_LAYER_NORM, Operator::ET_VK_RMS_NORM] {
+            let mut one = normed(operator, [ROWS; 3]);
+            super::run(&mut one);
+            assert_eq!(operators(&one), [Operator::NORMED_SUM]);
+            assert_eq!(parts(&one.nodes[0]), [Operator::ADD_TENSOR, operator]);
+            assert_eq!(
+                (&one.nodes[0].args[..2], one.nodes[0].args.last()),
+                (&[0, 1][..], Some(&4))
+            );
+            // What others take is given, too, also where there is another norm of it.
+            let mut both = normed(operator, [ROWS, &[1, 8], ROWS]);
+            let mut second = both.nodes[1].clone();
+            both.values.push(both.values[4].clone());
+            *second.args.last_mut().unwrap() = 9;
+            both.nodes.push(second);
+            both.outputs = vec![4, 9];
+            super::run(&mut both);
+            assert_eq!(operators(&both), [Operator::NORMED_SUM, operator]);
+            assert_eq!(both.items(both.nodes[0].args.last().unwrap()), [4, 2]);
+        }
+    }
+
+    #[test]
+    fn sums_that_are_no_whole_rows_stay() {
+        let kept = |mut graph: Graph<'static>| {
+            super::run(&mut graph);
+            operators(&graph) == [Operator::ADD_TENSOR, Operator::NATIVE_LAYER_NORM]
+        };
+        let of = |shapes| normed(Operator::NATIVE_LAYER_NORM, shapes);
+        assert!(!kept(of([&[3, 8], ROWS, ROWS])));
+        assert!(kept(of([ROWS, &[2, 1, 8], ROWS])), "rows between come again");
+        assert!(kept(of([ROWS, &[2, 3, 1], ROWS])), "less than a row");
+        assert!(kept(of([&[2, 1, 8], &[1, 3, 8], ROWS])), "both come again");
+        assert!(kept(of([&[3, 7]; 3])), "no whole groups of four");
+        assert!(kept(of([&[2, 1 << 15]; 3])), "too long");
+        let mut scaled = of([ROWS; 3]);
+        scaled.values[5] = Value::Int(2);
+        assert!(kept(scaled));
+        let mut halves = of([ROWS; 3]);
+        let Value::Tensor(tensor) = &mut halves.values[1] else { unreachable!() };
+        tensor.scalar_type = ScalarType::Half;
+        assert!(kept(halves), "two types");
+        let mut weights = of([ROWS; 3]);
+        weights.nodes[1].args[2] = 2;
+        assert!(kept(weights), "the sum is the weight, too");
+    }
+
+    #[test]
+    fn norms_do_not_move_before_what_they_take() {
+        let mut made = normed(Operator::NATIVE_LAYER_NORM, [ROWS; 3]);
+        made.values.push(made.values[3].clone());
+        made.nodes[1].args[2] = 9;
+        let weight = Node::new(Operator::CUMSUM, vec![3, 5, 9]);
+        made.nodes.insert(1, weight.clone());
+        let mut first = made.clone();
+        super::run(&mut made);
+        assert!(!operators(&made).contains(&Operator::NORMED_SUM));
+        first.nodes.swap(0, 1);
+        super::run(&mut first);
+        assert_eq!(operators(&first), [Operator::CUMSUM, Operator::NORMED_SUM]);
+        let mut written = normed(Operator::NATIVE_LAYER_NORM, [ROWS; 3]);
+        written.nodes.insert(1, Node::new(Operator::UPDATE_CACHE, vec![3, 0, 3]));
+        super::run(&mut written);
+        assert!(!operators(&written).contains(&Operator::NORMED_SUM));
+    }
+
+    #[test]
+    fn chains_keep_their_sums() {
+        let mut chained = normed(Operator::NATIVE_LAYER_NORM, [ROWS; 3]);
+        chained.values.push(chained.values[0].clone());
+        chained.nodes.insert(0, Node::new(Operator::RELU, vec![9, 1]));
+        let mut seen = chained.clone();
+        super::run(&mut chained);
+        assert_eq!(operators(&chained), [Operator::CHAIN, Operator::NATIVE_LAYER_NORM]);
+        seen.outputs.push(1);
+        super::run(&mut seen);
+        assert_eq!(operators(&seen), [Operator::RELU, Operator::NORMED_SUM]);
     }
 }

@@ -495,17 +495,25 @@ mod tests {
                 let mut graph = Graph { values, ..Graph::default() };
                 let args = (0..count).map(|_| random.below(24)).collect();
                 let mut node = Node::new(operator, args);
-                let fused =
-                    [Operator::CHAIN, Operator::EPILOGUE, Operator::GATED, Operator::SEPARABLE];
+                let fused = [
+                    Operator::CHAIN,
+                    Operator::EPILOGUE,
+                    Operator::GATED,
+                    Operator::NORMED_SUM,
+                    Operator::SEPARABLE,
+                ];
                 if fused.contains(&operator) {
-                    let parts = match operator {
+                    let parts: &[Operator] = match operator {
                         Operator::SEPARABLE => {
-                            [Operator::CONVOLUTION, Operator::RELU, Operator::CONVOLUTION]
+                            &[Operator::CONVOLUTION, Operator::RELU, Operator::CONVOLUTION]
                         }
-                        _ => [Operator::MM, Operator::ADD_TENSOR, Operator::RELU],
+                        Operator::NORMED_SUM => {
+                            &[Operator::ADD_TENSOR, Operator::NATIVE_LAYER_NORM]
+                        }
+                        _ => &[Operator::MM, Operator::ADD_TENSOR, Operator::RELU],
                     };
-                    let part = |operator| Node::new(operator, node.args.clone());
-                    node.parts = parts.map(part).to_vec();
+                    let part = |operator: &Operator| Node::new(*operator, node.args.clone());
+                    node.parts = parts.iter().map(part).collect();
                 }
                 graph.nodes.push(node.clone());
                 let target = VulkanTarget::any();

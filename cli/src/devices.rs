@@ -67,6 +67,7 @@ fn vulkan_as_json() -> Value {
             },
             "transfer_queue": device.transfer_queue,
             "matrix_units": device.matrix_units.map(|used| if used { "used" } else { "slower" }),
+            "driver": device.driver,
             "workarounds": device.workarounds,
             "unusable": device.unusable,
         })
@@ -105,6 +106,7 @@ fn vulkan() {
             device.index,
             device.name,
         );
+        anstream::println!("{}", paint(FAINT, format!("           driver {}", device.driver)));
         let features: Vec<&str> = device.features.iter().map(|feature| feature.name()).collect();
         if !features.is_empty() {
             let (features, size) = (features.join(", "), device.features.subgroup_size);

@@ -25,6 +25,9 @@ layout(constant_id = 10) const uint WEIGHTS_ALIGNED = 0;
 // Whether rows start at multiples of four elements whatever the shapes: then none of an invocation's loads is behind a condition, where it would
 // wait for the one before.
 layout(constant_id = 11) const uint ALIGNED = 0;
+// Whether the rows are those of a sum, of `x` and `added`, rounded to the type of both: ADDED, and WRITTEN where others read it, too. Then they
+// start at multiples of four elements.
+layout(constant_id = 12) const uint SUM = 0;
 
 layout(push_constant) uniform Push {
     uint rows;
@@ -33,12 +36,15 @@ layout(push_constant) uniform Push {
     uint weight_step; // elements side by side that share a weight
     uint weight_count;
     float epsilon;
+    uint added_rows; // rows of `added`, which come again
 } push;
 
 RUN_IN(0, x, IN)
 RUN_IN(1, weight, WEIGHT)
 RUN_IN(2, bias, WEIGHT)
 RUN_OUT(3, y, OUT)
+RUN_IN(4, added, IN)
+RUN_OUT(5, made, IN)
 
 // As normalize.comp numbers them.
 const uint SOFTMAX = 0;
@@ -46,6 +52,9 @@ const uint LOG_SOFTMAX = 1;
 const uint LAYER = 2;
 const uint RMS = 3;
 const uint ROUND = 5;
+
+const uint ADDED = 1;
+const uint WRITTEN = 2;
 
 const uint MAX_LANES = 256;
 shared float partials[MAX_LANES];
@@ -86,8 +95,15 @@ float plus(const float a, const float b) {
 COMBINE(summed, plus, subgroupAdd)
 COMBINE(highest, max, subgroupMax)
 
+// Where the row of `added` begins.
+uint added_base;
+
 // Four elements of the row from `base` on; what is beyond its end repeats the last.
 vec4 elements(const uint base, const uint i) {
+    if (SUM != 0) {
+        vec4 v = x_f4(base + i) + added_f4(added_base + i);
+        return IN == F16 ? vec4(unpackHalf2x16(packHalf2x16(v.xy)), unpackHalf2x16(packHalf2x16(v.zw))) : v;
+    }
     if (ALIGNED != 0 || push.aligned != 0) return x_f4(base + i);
     return x_each(base + min(i + uvec4(0, 1, 2, 3), uvec4(push.count - 1)));
 }
@@ -126,6 +142,7 @@ void main() {
     uint row = invocation_y();
     if (row >= push.rows) return;
     uint base = row * push.count;
+    if (SUM != 0) added_base = row % push.added_rows * push.count;
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;
     uint turns = (push.count + step - 1) / step;
@@ -179,6 +196,7 @@ void main() {
     }
     EACH_GROUP {
         vec4 v = group(base, i, turn);
+        if (SUM == WRITTEN) made_write_f4(base + i, v);
         if (FUNCTION == ROUND) v = clamp(roundEven(v * (1.0 / scale)) + offset, -128.0, 127.0);
         v -= offset;
         if (FUNCTION == SOFTMAX) v = exp(v) / scale;

@@ -211,12 +211,13 @@ pipelines! {
     };
 
     /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for each row. An invocation keeps `kept` groups of
-    /// four elements, at most 4; 0 stands for any number, which it reads each time.
-    Row, RowPush = "row", 4 buffers, {
+    /// four elements, at most 4; 0 stands for any number, which it reads each time. The rows may be those of a sum
+    /// ([`functions::row`](crate::functions::row)). Buffers: input, weight, bias, output, what is added to the input, the sum.
+    Row, RowPush = "row", 6 buffers, {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool, kept: u32,
-        weights_aligned: bool, aligned: bool,
+        weights_aligned: bool, aligned: bool, sum: u32,
     }, {
-        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32, added_rows: u32,
     }, or "row_subgroups" needs SubgroupArithmetic;
 
     /// Enlarges planes.

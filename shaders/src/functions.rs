@@ -70,6 +70,11 @@ numbers! {
 }
 
 numbers! {
+    /// What the rows of [`Row`](crate::Row) are if they are not its input's: those of a sum, which may be written besides.
+    row, ["row.comp"]: ADDED, WRITTEN;
+}
+
+numbers! {
     /// The cells of [`Recurrent`](crate::Recurrent).
     recurrent, ["cell.glsl"]: LSTM, GRU, TANH_CELL, RELU_CELL;
 }

@@ -18,22 +18,47 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+Made = torch.Tensor | tuple[torch.Tensor, ...]
+
 REPEATED = 16384
 """Weights of more numbers repeat the first so many."""
 
 GROUP = 64
-"""Weights of 4 bits that share a scale."""
+"""Weights of 4 bits that share a scale; those of 8 bits do along a row."""
 
 
 class Calls(nn.Module):
     """A function of its inputs."""
 
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
+    def __init__(self, function: Callable[..., Made]) -> None:
         super().__init__()
         self.function = function
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: torch.Tensor) -> Made:
         return self.function(*inputs)
+
+
+class States(nn.Module):
+    """The states of a recurrent layer, one for each step."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0]
+
+
+class Residual(nn.Module):
+    """What a layer adds to the stream, and the norm of that: both are read further on."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, stream: torch.Tensor, x: torch.Tensor) -> Made:
+        stream = stream + x
+        return stream, self.norm(stream)
 
 
 class Repeated(nn.Module):
@@ -45,10 +70,11 @@ class Repeated(nn.Module):
         self.module = module
         self.shapes = [x.shape if is_large(x) else None for x in inputs]
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: torch.Tensor) -> Made:
         pairs = zip(inputs, self.shapes)
         whole = [x if shape is None else x.repeat(shape.numel() // REPEATED).view(shape) for x, shape in pairs]
-        return self.module(*whole)[..., :16]
+        made = self.module(*whole)
+        return tuple(x[..., :16] for x in made) if isinstance(made, tuple) else made[..., :16]
 
 
 class Kernel(NamedTuple):
@@ -56,7 +82,8 @@ class Kernel(NamedTuple):
     shape: str
     build: Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]
     precisions: tuple[str, ...] = ("fp32", "fp16")
-    four_bits: bool = False
+    bits: int | None = None
+    """Of the weights, if these are codes."""
 
 
 def is_large(x: torch.Tensor) -> bool:
@@ -71,22 +98,30 @@ def function(of: Callable[..., torch.Tensor], *shapes: tuple[int, ...]):
     return lambda: (Calls(of), tuple(random(*shape) for shape in shapes))
 
 
-def layer(make: Callable[[], nn.Module], *shape: int):
-    return lambda: (make(), (random(*shape),))
+def layer(make: Callable[[], nn.Module], *shapes: tuple[int, ...]):
+    return lambda: (make(), tuple(random(*shape) for shape in shapes))
 
 
-def attention(heads: int, rows: int, keys: int, depth: int, causal: bool = False):
-    shapes = [(1, heads, rows, depth), (1, heads, keys, depth), (1, heads, keys, depth)]
-    return function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=causal), *shapes)
+def attention(heads: int, rows: int, keys: int, depth: int, causal: bool = False, key_heads: int | None = None):
+    shared = (1, key_heads or heads, keys, depth)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=key_heads is not None)
+
+    return function(attend, (1, heads, rows, depth), shared, shared)
+
+
+def recurrent(make: Callable[[], nn.Module], *shape: int):
+    return layer(lambda: States(make()), shape)
 
 
 def convolution(channels: int, filters: int, window: int, side: int, stride: int = 1, groups: int = 1):
     make = lambda: nn.Conv2d(channels, filters, window, stride, window // 2, groups=groups)  # noqa: E731
-    return layer(make, 1, channels, side, side)
+    return layer(make, (1, channels, side, side))
 
 
 def linear(rows: int, inputs: int, outputs: int):
-    return layer(lambda: nn.Linear(inputs, outputs, bias=False), rows, inputs)
+    return layer(lambda: nn.Linear(inputs, outputs, bias=False), (rows, inputs))
 
 
 HALF, CODES = ("fp16",), ("fp32", "fp16", "int8")
@@ -96,9 +131,11 @@ KERNELS: dict[str, Kernel] = {
     "linear_vit": Kernel("product", "197×768 · 768×3072", linear(197, 768, 3072)),
     "linear_prompt": Kernel("product", "512×2048 · 2048×8192", linear(512, 2048, 8192), ("fp16", "bf16", "int8")),
     "linear_token": Kernel("product", "1×2048 · 2048×8192", linear(1, 2048, 8192)),
-    "q4_token": Kernel("4-bit product", "1×2048 · 2048×8192", linear(1, 2048, 8192), HALF, True),
-    "q4_head": Kernel("4-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, True),
-    "q4_prompt": Kernel("4-bit product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF, True),
+    "q4_token": Kernel("4-bit product", "1×2048 · 2048×8192", linear(1, 2048, 8192), HALF, 4),
+    "q4_head": Kernel("4-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, 4),
+    "q4_prompt": Kernel("4-bit product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF, 4),
+    "q8_token": Kernel("8-bit product", "1×2048 · 2048×8192", linear(1, 2048, 8192), bits=8),
+    "q8_head": Kernel("8-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), bits=8),
     "conv_stem": Kernel("convolution", "7×7/2, 3→64, 224²", convolution(3, 64, 7, 224, 2), CODES),
     "conv_wide": Kernel("convolution", "3×3, 64→64, 56²", convolution(64, 64, 3, 56), CODES),
     "conv_deep": Kernel("convolution", "3×3, 512→512, 7²", convolution(512, 512, 3, 7), CODES),
@@ -106,12 +143,22 @@ KERNELS: dict[str, Kernel] = {
     "conv_pointwise_strided": Kernel("convolution", "1×1/2, 256→512, 56²", convolution(256, 512, 1, 56, 2), CODES),
     "conv_depthwise": Kernel("depthwise", "3×3, 144, 56²", convolution(144, 144, 3, 56, 1, 144), CODES),
     "conv_depthwise_deep": Kernel("depthwise", "3×3, 960, 7²", convolution(960, 960, 3, 7, 1, 960), CODES),
+    "conv_transposed": Kernel("transposed", "4×4/2, 256→128, 16²", layer(lambda: nn.ConvTranspose2d(256, 128, 4, 2, 1), (1, 256, 16, 16))),
     "attention_vit": Kernel("attention", "12 heads, 197×197×64", attention(12, 197, 197, 64)),
     "attention_prompt": Kernel("attention", "32 heads, 1024×1024×64, causal", attention(32, 1024, 1024, 64, True), HALF),
     "attention_token": Kernel("attention", "32 heads, 1×2048×64", attention(32, 1, 2048, 64)),
+    "grouped_prompt": Kernel("attention", "32 heads by 8, 512×512×128, causal", attention(32, 512, 512, 128, True, 8)),
+    "grouped_token": Kernel("attention", "32 heads by 8, 1×2048×128", attention(32, 1, 2048, 128, key_heads=8)),
+    "wide_prompt": Kernel("attention", "8 heads by 4, 512×512×256, causal", attention(8, 512, 512, 256, True, 4)),
+    "wide_token": Kernel("attention", "8 heads by 4, 1×2048×256", attention(8, 1, 2048, 256, key_heads=4)),
+    "one_key_prompt": Kernel("attention", "8 heads by 1, 512×512×256, causal", attention(8, 512, 512, 256, True, 1)),
+    "one_key_token": Kernel("attention", "8 heads by 1, 1×2048×256", attention(8, 1, 2048, 256, key_heads=1)),
     "softmax": Kernel("rows", "softmax, 4096×1024", function(lambda x: torch.softmax(x, -1), (4096, 1024))),
-    "layer_norm": Kernel("rows", "layer norm, 4096×768", layer(lambda: nn.LayerNorm(768), 4096, 768)),
+    "layer_norm": Kernel("rows", "layer norm, 4096×768", layer(lambda: nn.LayerNorm(768), (4096, 768))),
+    "residual_norm": Kernel("rows", "sum and layer norm, 4096×768", layer(lambda: Residual(nn.LayerNorm(768)), (4096, 768), (4096, 768))),
     "sum_rows": Kernel("rows", "mean, 1280×7²", function(lambda x: x.mean((2, 3)), (1, 1280, 7, 7))),
+    "lstm": Kernel("recurrent", "LSTM, 24 steps, 128→128", recurrent(lambda: nn.LSTM(128, 128, batch_first=True), 1, 24, 128)),
+    "gru": Kernel("recurrent", "GRU, 50 steps, 2×256", recurrent(lambda: nn.GRU(256, 256, 2, batch_first=True), 1, 50, 256)),
     "add": Kernel("element-wise", "sum, 2²⁴", function(torch.add, (1 << 24,), (1 << 24,))),
     "gelu": Kernel("element-wise", "GELU, 2²⁴", function(F.gelu, (1 << 24,))),
 }
@@ -136,8 +183,8 @@ def build(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
         flat.copy_(flat[:REPEATED].repeat(flat.numel() // REPEATED + 1)[: flat.numel()])
     if precision == "fp16":
         # Quantized modules are made of 32 bits.
-        module = module if kernel.four_bits else module.half()
-        inputs = inputs if kernel.four_bits else tuple(x.half() for x in inputs)
+        module = module if kernel.bits else module.half()
+        inputs = inputs if kernel.bits else tuple(x.half() for x in inputs)
     elif precision == "bf16":
         module, inputs = module.bfloat16(), tuple(x.bfloat16() for x in inputs)
     return module.eval(), inputs
@@ -167,14 +214,15 @@ def export(folder: Path, name: str) -> None:
     partitioners = [] if precision == "bf16" else [VulkanPartitioner({})]
     if precision == "int8":
         module = quantized(module, inputs)
-    if kernel.four_bits:
+    if kernel.bits:
         from torchao.quantization import IntxWeightOnlyConfig, quantize_
-        from torchao.quantization.granularity import PerGroup
+        from torchao.quantization.granularity import PerAxis, PerGroup
         from torchao.utils import unwrap_tensor_subclass
 
-        quantize_(module, IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(GROUP)))
+        weights, granularity = (torch.int4, PerGroup(GROUP)) if kernel.bits == 4 else (torch.int8, PerAxis(0))
+        quantize_(module, IntxWeightOnlyConfig(weight_dtype=weights, granularity=granularity))
         module = unwrap_tensor_subclass(module) or module
-        partitioners = [VulkanPartitioner({"force_fp16": True})]
+        partitioners = [VulkanPartitioner({"force_fp16": precision == "fp16"})]
     program = to_edge_transform_and_lower(
         torch.export.export(module, inputs),
         partitioner=partitioners,

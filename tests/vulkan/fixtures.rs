@@ -5,7 +5,7 @@ use crate::device::{device_is_there, on_device};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use torchlet::vulkan::VulkanBackend;
+use torchlet::vulkan::{DeviceFeature, VulkanBackend, devices};
 
 /// The fixtures with Vulkan delegates.
 pub(crate) fn delegated() -> Vec<Fixture> {
@@ -68,6 +68,70 @@ fn what_large_devices_take_is_right() {
         let cases = check_delegated(backend, |fixture| fixture.kind != "model");
         assert!(cases > 500, "{cases} cases");
     }
+}
+
+/// One of each kind of kernel that has variants for what devices can do: products, convolutions, attention, rows, recurrent layers, codes.
+const VARIED: &[&str] = &[
+    "attention/causal_long_fp16",
+    "attention/rows",
+    "attention/rows_fp16",
+    "convolution/conv2d_depthwise",
+    "convolution/conv2d_depthwise_fp16",
+    "convolution/conv2d_pointwise_fp16",
+    "feed_forward/floats_fp16",
+    "feed_forward/rows_fp16",
+    "long_rows/q4gsw_fp16",
+    "normalization/layer_norm_long",
+    "normed_sums/post_norm_fp16",
+    "normed_sums/turns",
+    "product/mm_fp16",
+    "product/mm_odd",
+    "product/mm_row_fp16",
+    "quantized_codes/by_row",
+    "quantized_linear/dq8ca_q4gsw",
+    "quantized_linear/q4gsw_fp16",
+    "quantized_linear/q4gsw_many_fp16",
+    "quantized_places/separable",
+    "recurrent/gru",
+    "recurrent/lstm_fp16",
+    "rotary/one_position",
+    "softmax/softmax_long",
+    "tiled/convolution_fp16",
+    "tiled/linear_fp16",
+    "transposed/transposed_fp16",
+];
+
+/// Whatever single feature a device lacks, other kernels give PyTorch's numbers: those that it has here are taken away one at a time, where
+/// kernels are chosen as for a GPU.
+#[test]
+fn each_feature_can_be_missing() {
+    if !device_is_there() {
+        return;
+    }
+    // What no shader needs changes none of them.
+    let of_host = [
+        DeviceFeature::TimelineSemaphore,
+        DeviceFeature::MemoryBudget,
+        DeviceFeature::CalibratedTimestamps,
+        DeviceFeature::ShaderIdentifiers,
+    ];
+    let varied = |fixture: &Fixture| VARIED.iter().any(|name| is_named(fixture, name));
+    let there = delegated().into_iter().filter(varied).count();
+    assert_eq!(there, VARIED.len(), "files that the manifest lists");
+    let found = devices().unwrap();
+    let features = found.iter().flat_map(|device| device.features.iter());
+    let features: BTreeSet<&str> =
+        features.filter(|it| !of_host.contains(it)).map(DeviceFeature::name).collect();
+    for feature in DeviceFeature::ALL.iter().filter(|it| features.contains(it.name())) {
+        println!("without {}", feature.name());
+        let backend = VulkanBackend::builder().disable(*feature).busy_invocations(1 << 16);
+        check_delegated(backend.build(), varied);
+    }
+}
+
+/// Whether this is the file of a family and a name.
+fn is_named(fixture: &Fixture, name: &str) -> bool {
+    fixture.file.strip_suffix(".bpte").is_some_and(|file| file.ends_with(&format!("vulkan/{name}")))
 }
 
 /// The names of the operators that the public sources declare for delegated graphs.

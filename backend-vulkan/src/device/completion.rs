@@ -81,8 +81,9 @@ impl Completion {
     /// Waits until what was submitted is done, if anything was.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
         let Some(start) = self.pending else { return Ok(()) };
-        let polls = self.context.polls;
-        let polling = if polls { polling(self.last_run) } else { Duration::ZERO };
+        let expected = polling(self.last_run);
+        let polls = !expected.is_zero() && self.context.polls();
+        let polling = if polls { expected } else { Duration::ZERO };
         let nanoseconds = nanoseconds(self.context.timeout);
         let result = match &self.kind {
             Kind::Fence(fence) => {

@@ -9,7 +9,7 @@ use super::limits::Limits;
 use super::memory::Meter;
 use super::options::{Options, Upload};
 use super::pipeline::Pipelines;
-use super::power;
+use super::power::Power;
 use super::queues::{self, Lane};
 use super::timestamps::{Calibration, Clock};
 use crate::error::Error;
@@ -53,8 +53,8 @@ pub(crate) struct Context {
     pub(crate) busy: usize,
     /// Whether weights are read into the device's cache before they are needed, if that was said.
     pub(crate) prefetch: Option<bool>,
-    /// Whether threads poll for short runs before they sleep.
-    pub(crate) polls: bool,
+    /// What the machine runs on, which says whether threads poll for short runs before they sleep.
+    power: Power,
     /// The longest that a submission may take.
     pub(crate) timeout: Duration,
     /// How long a program may be measured when it is loaded.
@@ -161,8 +161,6 @@ impl Context {
             Some(timeout) => timeout,
             None => longest,
         };
-        // A device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
-        let polls = info.kind != DeviceKind::Cpu && !power::is_battery();
         let found = Found::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
         let matrices = matrices::known(features.multiply_halves() && probes, &found);
@@ -190,7 +188,7 @@ impl Context {
             physical: device,
             features,
             timeline,
-            polls,
+            power: Power::new(),
             timeout,
             tune: options.tune.unwrap_or_default(),
             way: options.way,
@@ -201,6 +199,11 @@ impl Context {
             state: AtomicU8::new(WORKS),
             instance,
         }))
+    }
+
+    /// Whether short runs are polled for: a device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
+    pub(crate) fn polls(&self) -> bool {
+        self.info.kind != DeviceKind::Cpu && !self.power.is_battery()
     }
 
     /// What programs use of what the device can do: matrix units only if they are worth it, as far as that is known.
@@ -428,6 +431,7 @@ mod tests {
             transfer_queue: false,
             matrix_units: None,
             unusable: unusable.map(str::to_owned),
+            driver: String::new(),
             workarounds: Vec::new(),
         };
         let small = device(0, DeviceKind::Discrete, Some("it is small"));

@@ -47,9 +47,7 @@ pub(crate) fn processors(busy: usize) -> usize {
 /// `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and `VK_AMD_shader_core_properties` with its second version, which counts the units
 /// that are in use where the first one counts those of the chip. Others tell nothing.
 pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) -> Option<Cores> {
-    // SAFETY: the device was enumerated from this instance.
-    let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
-    let known = known.unwrap_or_default();
+    let known = instance.extensions(device);
     let lists =
         |name: &CStr| known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name));
     let mut nvidia = vk::PhysicalDeviceShaderSMBuiltinsPropertiesNV::default();

@@ -409,22 +409,22 @@ fn chained<R>(
     result
 }
 
+/// Whether a device that lists these extensions may have a feature: all that it takes are there.
+pub(super) fn is_listed(known: &[vk::ExtensionProperties], feature: DeviceFeature) -> bool {
+    extensions(feature)
+        .iter()
+        .all(|name| known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name)))
+}
+
 /// What a device has, but for what its driver gets wrong.
 pub(crate) fn probe(
     instance: &Instance,
     device: vk::PhysicalDevice,
     driver: &Driver,
 ) -> DeviceFeatures {
-    // SAFETY: the device was enumerated from this instance.
-    let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
-    let known = known.unwrap_or_default();
-    let listed = |feature: DeviceFeature| {
-        let mut names = extensions(feature).iter();
-        !is_avoided(driver, feature)
-            && names.all(|name| {
-                known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
-            })
-    };
+    let known = instance.extensions(device);
+    let listed =
+        |feature: DeviceFeature| !is_avoided(driver, feature) && is_listed(&known, feature);
     let mut found = Structures::default();
     chained(&mut found, listed, |chain| {
         // SAFETY: the device supports Vulkan 1.1, and the chain has structures of extensions that it lists.
@@ -509,9 +509,7 @@ pub(crate) fn make_device(
     wanted.timeline.timeline_semaphore = bit(DeviceFeature::TimelineSemaphore);
     wanted.identifiers.shader_module_identifier = bit(DeviceFeature::ShaderIdentifiers);
     wanted.cache_control.pipeline_creation_cache_control = bit(DeviceFeature::ShaderIdentifiers);
-    // SAFETY: the device was enumerated from this instance.
-    let known = unsafe { instance.raw.enumerate_device_extension_properties(device) };
-    let names = portability::of_device(&known.unwrap_or_default(), features);
+    let names = portability::of_device(&instance.extensions(device), features);
     let names: Vec<*const std::ffi::c_char> = names.iter().map(|name| name.as_ptr()).collect();
     let queue = |family: &u32| {
         vk::DeviceQueueCreateInfo::default().queue_family_index(*family).queue_priorities(&[1.0])

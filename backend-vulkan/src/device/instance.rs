@@ -63,7 +63,9 @@ pub struct DeviceInfo {
     pub matrix_units: Option<bool>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
-    /// What is done without because its driver gets it wrong.
+    /// The driver's name and what it says of its version; what it cannot say is left out.
+    pub driver: String,
+    /// What it has and is done without, because its driver gets it wrong.
     pub workarounds: Vec<&'static str>,
 }
 
@@ -167,9 +169,17 @@ impl Instance {
             vk::PhysicalDeviceType::CPU => DeviceKind::Cpu,
             _ => DeviceKind::Other,
         };
-        let driver = Driver { vendor: properties.vendor_id, kind, on_windows: cfg!(windows) };
-        let families = self.families(device);
         let is_old = version < vk::API_VERSION_1_1;
+        let known = self.extensions(device);
+        let told = if is_old { None } else { self.told_of_driver(device, version, &known) };
+        let driver = Driver {
+            vendor: properties.vendor_id,
+            kind,
+            on_windows: cfg!(windows),
+            id: told.as_ref().map(|told| told.driver_id),
+            version: properties.driver_version,
+        };
+        let families = self.families(device);
         let features = match is_old {
             true => DeviceFeatures::default(),
             false => features::probe(self, device, &driver),
@@ -206,8 +216,40 @@ impl Instance {
             matrix_units: None,
             memory: local.map(|heap| heap.size).max().unwrap_or(0),
             unusable,
-            workarounds: workarounds(&driver).map(|workaround| workaround.name).collect(),
+            driver: text_of(told.as_ref(), driver.version),
+            workarounds: workarounds(&driver)
+                .filter(|workaround| {
+                    workaround.takes(|feature| features::is_listed(&known, feature))
+                })
+                .map(|workaround| workaround.name)
+                .collect(),
         }
+    }
+
+    /// The extensions that a device lists.
+    pub(super) fn extensions(&self, device: vk::PhysicalDevice) -> Vec<vk::ExtensionProperties> {
+        // SAFETY: the device was enumerated from this instance.
+        let known = unsafe { self.raw.enumerate_device_extension_properties(device) };
+        known.unwrap_or_default()
+    }
+
+    /// What the driver of a device says of itself, if it does: one of Vulkan 1.1 at least, which lists these extensions.
+    fn told_of_driver(
+        &self,
+        device: vk::PhysicalDevice,
+        version: u32,
+        known: &[vk::ExtensionProperties],
+    ) -> Option<vk::PhysicalDeviceDriverProperties<'static>> {
+        let name = ash::khr::driver_properties::NAME;
+        let lists = || known.iter().any(|it| it.extension_name_as_c_str() == Ok(name));
+        if version < vk::API_VERSION_1_2 && !lists() {
+            return None;
+        }
+        let mut told = vk::PhysicalDeviceDriverProperties::default();
+        let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut told);
+        // SAFETY: the device was enumerated from this instance, and is of Vulkan 1.2 or lists the extension of the structure.
+        unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
+        Some(told)
     }
 
     /// The queue families of a device.
@@ -287,6 +329,20 @@ impl Instance {
     }
 }
 
+/// What a driver says of itself, or else its version as most write it.
+fn text_of(told: Option<&vk::PhysicalDeviceDriverProperties<'_>>, version: u32) -> String {
+    let said = told.and_then(|told| {
+        let texts = [told.driver_name_as_c_str(), told.driver_info_as_c_str()];
+        let texts = texts.map(|text| text.map(CStr::to_string_lossy).unwrap_or_default());
+        let text = texts.join(" ").trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    });
+    said.unwrap_or_else(|| {
+        let [major, minor] = [vk::api_version_major(version), vk::api_version_minor(version)];
+        format!("{major}.{minor}.{}", vk::api_version_patch(version))
+    })
+}
+
 impl Drop for Instance {
     fn drop(&mut self) {
         // SAFETY: everything made from the instance holds it by reference count and is gone by now.
@@ -301,4 +357,22 @@ impl Drop for Instance {
 /// Why there are none: no loader, no driver, a variable that makes no sense.
 pub fn devices() -> Result<Vec<DeviceInfo>, torchlet_core::DelegateError> {
     crate::VulkanBackendBuilder::default().devices()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drivers_are_told_by_what_they_say() {
+        let said = |name: &CStr, info: &CStr| {
+            let told = vk::PhysicalDeviceDriverProperties::default();
+            let told = told.driver_name(name).unwrap().driver_info(info).unwrap();
+            text_of(Some(&told), vk::make_api_version(0, 25, 2, 8))
+        };
+        assert_eq!(said(c"radv", c"Mesa 25.2.8"), "radv Mesa 25.2.8");
+        assert_eq!(said(c"radv", c""), "radv");
+        assert_eq!(said(c"", c""), "25.2.8");
+        assert_eq!(text_of(None, vk::make_api_version(0, 1, 2, 3)), "1.2.3");
+    }
 }

@@ -21,6 +21,7 @@ mod linear;
 mod matmul;
 mod normalize;
 mod normed;
+mod normed_sum;
 mod order;
 mod placed;
 mod pooling;
@@ -45,6 +46,7 @@ mod window;
 
 pub(crate) use chain::{MAX_STAGES, fits};
 pub(crate) use convolution::Form;
+pub(crate) use normed_sum::terms;
 pub(crate) use quantized::{are_regular, suited, weighs_floats};
 pub(crate) use recurrent::{Cell, MOST_STEPS, recurs};
 pub(crate) use symbolic::{integer_set_by, watched_inputs};
@@ -130,6 +132,7 @@ const FAMILIES: &[&[Entry]] = &[
     join::OPERATORS,
     linear::OPERATORS,
     normalize::OPERATORS,
+    normed_sum::OPERATORS,
     order::OPERATORS,
     pooling::OPERATORS,
     quantized::convert::OPERATORS,

@@ -5,6 +5,7 @@
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::layer_norms::LayerNorm;
 use super::normed::Norm;
+use super::normed_sum::Sum;
 use super::reduce::{Function, emit};
 use super::{Entry, operator};
 use crate::derived::{BatchNorm, Derived};
@@ -14,13 +15,14 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::functions::normalize::{AFFINE, LAYER, LOG_SOFTMAX, RMS, ROUND, SOFTMAX};
+use torchlet_shaders::functions::row::{ADDED, WRITTEN};
 use torchlet_shaders::functions::{binary, unary};
 use torchlet_shaders::{Element, Normalize, NormalizePush, Row, RowPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SOFTMAX, |e, args| softmax(e, args, SOFTMAX)),
     operator(Operator::LOG_SOFTMAX, |e, args| softmax(e, args, LOG_SOFTMAX)),
-    operator(Operator::NATIVE_LAYER_NORM, layer_norm),
+    operator(Operator::NATIVE_LAYER_NORM, left_layer_norm),
     operator(Operator::NATIVE_GROUP_NORM, group_norm),
     operator(Operator::ET_VK_RMS_NORM, rms_norm),
     operator(Operator::NATIVE_BATCH_NORM_LEGIT_NO_TRAINING, batch_norm),
@@ -34,35 +36,38 @@ pub(super) const OPERATORS: &[Entry] = &[
 ];
 
 /// The longest row that one workgroup works on: longer ones are shared among several.
-const LONGEST_ROW: usize = 1 << 14;
+pub(super) const LONGEST_ROW: usize = 1 << 14;
 /// The invocations of a workgroup for a row, at most.
 const LANES: u32 = 256;
 
 /// Rows of elements that share statistics.
 #[derive(Debug, Clone, Copy)]
-struct Rows {
+struct Rows<'o> {
     /// Elements of a row.
     count: usize,
     /// Elements from one of a row to the next.
     inner: usize,
     /// The number of rows, and elements of a row, at most.
     bound: [usize; 2],
+    /// What they are the sum of, if it is made on the way.
+    sum: Option<&'o Sum>,
 }
 
-impl Rows {
+impl Rows<'_> {
     /// Rows along the dimensions from `first` on.
     fn from_dim(e: &Encoder<'_, '_>, input: &Operand, first: usize) -> Self {
         let bound = e.bound_sizes(input);
         let (outer, own) = bound.split_at(first.min(bound.len()));
         let count = input.sizes.iter().skip(first).product();
-        Rows { count, inner: 1, bound: [outer.iter().product(), own.iter().product()] }
+        let bound = [outer.iter().product(), own.iter().product()];
+        Rows { count, inner: 1, bound, sum: None }
     }
 
     /// So many rows, whatever the shapes.
     fn of_number(e: &Encoder<'_, '_>, input: &Operand, rows: usize) -> Self {
         let bound: usize = e.bound_sizes(input).iter().product();
         let rows = rows.max(1);
-        Rows { count: input.numel() / rows, inner: 1, bound: [rows, bound / rows] }
+        Rows { count: input.numel() / rows, inner: 1, bound: [rows, bound / rows], sum: None }
     }
 
     /// Whether a workgroup can work on each row by itself.
@@ -105,12 +110,17 @@ fn row(
     e: &mut Encoder<'_, '_>,
     function: u32,
     input: &Operand,
-    rows: Rows,
+    rows: Rows<'_>,
     weights: Weights<'_>,
     epsilon: f64,
     out: &Operand,
 ) -> Result<(), Error> {
-    let [weight, bias] = weights.bound(input)?;
+    // Bindings that are not used hold any tensor; the last one counts as written then, although nothing is.
+    let (from, added, made) = match rows.sum {
+        Some(Sum { terms: [x, added], is_kept }) => (x, added, if *is_kept { input } else { out }),
+        None => (input, input, out),
+    };
+    let [weight, bias] = weights.bound(from)?;
     if out.numel() == 0 {
         return Ok(());
     }
@@ -127,6 +137,7 @@ fn row(
         kept: if groups <= MOST_KEPT { u32_of(groups)? } else { 0 },
         weights_aligned: aligned && weights.step == 1 && weights.count == rows.count,
         aligned: aligned && !e.is_dynamic(input),
+        sum: rows.sum.map_or(0, |sum| if sum.is_kept { WRITTEN } else { ADDED }),
     };
     let number = out.numel() / rows.count;
     let push = RowPush {
@@ -136,8 +147,10 @@ fn row(
         weight_step: u32_of(weights.step.max(1))?,
         weight_count: u32_of(weights.count.max(1))?,
         epsilon: epsilon as f32,
+        added_rows: u32_of((added.numel() / rows.count).max(1))?,
     };
-    let accesses = [read(input.id), read(weight.id), read(bias.id), write(out.id)];
+    let [from, weight, bias, added] = [from, weight, bias, added].map(|operand| read(operand.id));
+    let accesses = [from, weight, bias, write(out.id), added, write(made.id)];
     e.dispatch_along_y(&pipeline, accesses, &push, [lanes as usize, number], [lanes, 1])
 }
 
@@ -182,7 +195,7 @@ fn softmax(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(
 fn centered(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
-    rows: Rows,
+    rows: Rows<'_>,
     weights: Weights<'_>,
     epsilon: f64,
     out: &Operand,
@@ -234,10 +247,26 @@ fn normalize(
     e.dispatch_by_four(&pipeline, accesses, &push, out.numel())
 }
 
-fn layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// A layer norm, unless those who take its rows make it.
+fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let norm = LayerNorm::of_call(e, args)?;
+    let is_of_rows = e.ints(e.arg(args, 1)?)?.len() == 1;
+    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = e.resize(out, &norm.input.sizes)?;
+    if is_of_rows && norm.leave(e, &out) {
+        return Ok(());
+    }
+    layer_norm(e, args, None)
+}
+
+/// Encodes a layer norm; of a sum that is made on the way, if its rows are short.
+pub(super) fn layer_norm(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    sum: Option<&Sum>,
+) -> Result<(), Error> {
+    let LayerNorm { input, weight, bias, epsilon } = &LayerNorm::of_call(e, args)?;
     let normalized = e.ints(e.arg(args, 1)?)?.len();
-    let LayerNorm { input, .. } = &norm;
     let first = input
         .rank()
         .checked_sub(normalized)
@@ -245,12 +274,8 @@ fn layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let count: usize = input.sizes[first..].iter().product();
     let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
     let out = e.resize(out, &input.sizes)?;
-    if normalized == 1 && norm.leave(e, &out) {
-        return Ok(());
-    }
-    let LayerNorm { input, weight, bias, epsilon } = &norm;
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step: 1, count };
-    let rows = Rows::from_dim(e, input, first);
+    let rows = Rows { sum, ..Rows::from_dim(e, input, first) };
     centered(e, input, rows, weights, *epsilon, &out)
 }
 
@@ -305,7 +330,7 @@ fn rms_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if norm.leave(e, &out) && norm.is_left {
         return Ok(());
     }
-    norm.emit(e, &out)
+    norm.emit(e, &out, None)
 }
 
 /// Whether the rows of a tensor, along its last dimension, take one dispatch.
@@ -313,10 +338,11 @@ pub(super) fn has_short_rows(e: &Encoder<'_, '_>, input: &Operand) -> bool {
     Rows::from_dim(e, input, input.rank().saturating_sub(1)).are_short()
 }
 
-/// Emits `input / rms(input) * weight` of each row.
+/// Emits `input / rms(input) * weight` of each row; of a sum that is made on the way, if its rows are short.
 pub(super) fn emit_rms_norm(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
+    sum: Option<&Sum>,
     weight: &Operand,
     epsilon: f64,
     out: &Operand,
@@ -324,7 +350,7 @@ pub(super) fn emit_rms_norm(
     let count = input.sizes.last().copied().unwrap_or(1);
     let rows = input.numel() / count.max(1);
     let weights = Weights { weight: Some(weight), bias: None, step: 1, count };
-    let short = Rows::from_dim(e, input, input.rank().saturating_sub(1));
+    let short = Rows { sum, ..Rows::from_dim(e, input, input.rank().saturating_sub(1)) };
     if short.are_short() {
         return row(e, RMS, input, short, weights, epsilon, out);
     }

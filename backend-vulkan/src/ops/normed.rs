@@ -5,6 +5,7 @@
 //! norm's own kernel do.
 
 use super::normalize::{emit_rms_norm, has_short_rows};
+use super::normed_sum::Sum;
 use super::quantized::{is_wide, weighs_floats};
 use crate::encoder::Encoder;
 use crate::error::Error;
@@ -69,9 +70,14 @@ impl Norm {
             })
     }
 
-    /// Emits the norm's own kernel.
-    pub(super) fn emit(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> Result<(), Error> {
-        emit_rms_norm(e, &self.input, &self.weight, self.epsilon, out)
+    /// Emits the norm's own kernel; of a sum that is made on the way, if its rows are short.
+    pub(super) fn emit(
+        &self,
+        e: &mut Encoder<'_, '_>,
+        out: &Operand,
+        sum: Option<&Sum>,
+    ) -> Result<(), Error> {
+        emit_rms_norm(e, &self.input, sum, &self.weight, self.epsilon, out)
     }
 }
 

@@ -91,7 +91,8 @@ fn coded_by(graph: &Graph<'_>, node: &Node) -> Option<Coded> {
         Value::None => true,
         _ => constant(graph, zeros)?.1.iter().all(|byte| *byte == 0),
     };
-    let types = [tensor.scalar_type, scale.scalar_type] == [ScalarType::Char, ScalarType::Float];
+    let types = tensor.scalar_type == ScalarType::Char
+        && matches!(scale.scalar_type, ScalarType::Float | ScalarType::Half);
     let fits = are_regular(rows, columns, columns.checked_div(groups)?);
     (types && is_by_row && no_zeros && fits).then_some(Coded { codes, scales, rows, groups })
 }
@@ -111,8 +112,17 @@ mod tests {
     use crate::ops::testing::tensor;
 
     /// Rows times weights of 16 columns, in groups of `group`.
-    fn product([rows, group]: [usize; 2], zero: u8, taken_elsewhere: bool) -> Graph<'static> {
-        let float = |sizes: &[usize], data| tensor(ScalarType::Float, sizes, data);
+    fn product(shape: [usize; 2], zero: u8, taken_elsewhere: bool) -> Graph<'static> {
+        product_of(ScalarType::Float, shape, zero, taken_elsewhere)
+    }
+
+    fn product_of(
+        numbers: ScalarType,
+        [rows, group]: [usize; 2],
+        zero: u8,
+        taken_elsewhere: bool,
+    ) -> Graph<'static> {
+        let float = |sizes: &[usize], data| tensor(numbers, sizes, data);
         let mut zeros = tensor(ScalarType::Char, &[rows, 16 / group], true);
         if let Value::Tensor(Tensor { data: Some(data), .. }) = &mut zeros {
             data.to_mut().fill(zero);
@@ -154,8 +164,10 @@ mod tests {
 
     #[test]
     fn products_keep_codes() {
-        for (group, groups) in [(16, 1), (8, 2)] {
-            let graph = product([4, group], 0, false);
+        let (float, half) = (ScalarType::Float, ScalarType::Half);
+        for (numbers, group, groups) in [(float, 16, 1), (float, 8, 2), (half, 16, 1), (half, 8, 2)]
+        {
+            let graph = product_of(numbers, [4, group], 0, false);
             assert_eq!(operators(&graph), [Operator::LINEAR_OF_CODES]);
             let [input, codes, scales, bias, bits, out] = graph.nodes[0].args[..] else { panic!() };
             assert_eq!((input, codes, bias, out), (0, 1, 6, 8));
@@ -175,5 +187,6 @@ mod tests {
             both,
             "somebody else takes the numbers"
         );
+        assert_eq!(operators(&product_of(ScalarType::BFloat16, [4, 16], 0, false)), both);
     }
 }

@@ -644,6 +644,7 @@ operators! {
     EPILOGUE = "torchlet.epilogue";
     GATED = "torchlet.gated";
     LINEAR_OF_CODES = "torchlet.linear_of_codes";
+    NORMED_SUM = "torchlet.normed_sum";
     PACKED = "torchlet.packed";
     PLACES = "torchlet.places";
     PLANES = "torchlet.planes";

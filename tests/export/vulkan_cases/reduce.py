@@ -109,6 +109,84 @@ def normalization() -> Iterator[Delegated]:
     )
 
 
+class Embedded(nn.Module):
+    """Words and where they are, which is the same for all of the batch."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.words, self.positions = nn.Embedding(11, width), nn.Parameter(torch.randn(3, width))
+        self.norm = trained(nn.LayerNorm(width))
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.words(ids) + self.positions)
+
+
+class PostNorm(nn.Module):
+    """What a layer adds to its input is normalised, and what comes of that is added to the sum before, or to itself."""
+
+    def __init__(self, norms: list[nn.Module], mixed: nn.Module, to_sum: bool) -> None:
+        super().__init__()
+        self.norms, self.mixed, self.to_sum = nn.ModuleList(norms), mixed, to_sum
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for norm in self.norms:
+            stream = x + self.mixed(x)
+            x = norm(stream)
+            x = stream + x if self.to_sum else x
+        return x
+
+
+class Permuted(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.permute(0, 2, 1)
+
+
+class Averaged(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean(1, keepdim=True)
+
+
+def normed_sums() -> Iterator[Delegated]:
+    """Sums that nothing before them takes, and norms of them; also of which others take the sum, and some that are not one call."""
+
+    def layer(width: int) -> nn.Module:
+        return trained(nn.LayerNorm(width))
+
+    x, y = values(f32, 2, 8, 8), values(f32, 2, 8, 8)
+    ids = (torch.randint(0, 11, (2, 3)),)
+    norm, scale, rms = layer(8), trained(nn.LayerNorm(8, bias=False)), RmsNorm(8)
+    yield from halved(
+        [
+            case("post_norm", PostNorm([layer(8), layer(8)], Permuted(), False), (x,)),
+            case("stream", PostNorm([layer(8), layer(8)], Permuted(), True), (x,)),
+            case("rms_post_norm", PostNorm([RmsNorm(8), RmsNorm(8)], Permuted(), False), (x,)),
+            case("rms_stream", PostNorm([RmsNorm(8), RmsNorm(8)], Permuted(), True), (x,)),
+            case("embedded", Embedded(12), ids),
+            case("both_given", lambda a, b, norm=norm: (a + b, norm(a + b)), (x, y)),
+            case("two_norms", lambda a, b, norm=norm, rms=rms: (norm(a + b), rms(a + b)), (x, y)),
+            case("long", PostNorm([RmsNorm(4104)], Averaged(), True), (values(f32, 1, 2, 4104),)),
+            case("turns", lambda a, b, norm=layer(772): norm(a + b), (values(f32, 3, 772), values(f32, 3, 772))),
+        ]
+    )
+    yield case("rows_again", lambda a, b, norm=norm: norm(b + a), (x, values(f32, 8, 8)))
+    yield case("row_again", lambda a, b, norm=scale: norm(a + b), (x, values(f32, 8)))
+    planes = nn.LayerNorm((2, 6))
+    yield case("planes", lambda a, b: planes(a + b), (values(f32, 3, 2, 6), values(f32, 2, 6)))
+    yield case("part_of_planes", lambda a, b: planes(a + b), (values(f32, 3, 2, 6), values(f32, 6)))
+    yield case("column", PostNorm([layer(8)], Averaged(), False), (x,))
+    yield case("odd", lambda a, b, norm=layer(7): norm(a + b), (values(f32, 3, 7), values(f32, 3, 7)))
+    yield case("scaled", lambda a, b, norm=norm: norm(torch.add(a, b, alpha=2)), (x, y))
+    yield case("chained", lambda a, b, norm=norm: norm(a + torch.relu(b)), (x, y))
+    yield case("twice", lambda a, norm=norm: norm(a + a), (x,))
+    rows = Dim("rows", min=1, max=6)
+    yield case(
+        "dynamic",
+        lambda a, b, norm=norm: norm(a + b),
+        *[(values(f32, n, 8), values(f32, n, 8)) for n in (4, 6, 1)],
+        dynamic=({0: rows}, {0: rows}),
+    )
+
+
 def rms_factors() -> Iterator[Delegated]:
     """The exporter takes what a norm is multiplied with for its weight, whatever its shape."""
 
@@ -141,5 +219,6 @@ FAMILIES = {
     "extreme": extreme,
     "softmax": softmax,
     "normalization": normalization,
+    "normed_sums": normed_sums,
     "rms_factors": rms_factors,
 }

@@ -346,7 +346,7 @@ pub(in crate::ops) fn product_of_rows(
         }
     }
     if let Some(norm) = norm.filter(|norm| norm.is_left) {
-        norm.emit(e, &it.input)?;
+        norm.emit(e, &it.input, None)?;
     }
     Ok(false)
 }

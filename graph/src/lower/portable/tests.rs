@@ -70,6 +70,7 @@ fn every_operator_has_a_form() {
             "torchlet.epilogue",
             "torchlet.gated",
             "torchlet.linear_of_codes",
+            "torchlet.normed_sum",
             "torchlet.packed",
             "torchlet.places",
             "torchlet.planes",
