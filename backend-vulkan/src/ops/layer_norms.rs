@@ -128,3 +128,59 @@ impl LayerNorm {
         product.encode(e)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::derived::Derived;
+    use crate::device::DeviceKind;
+    use crate::encode::encode;
+    use crate::ops::testing::tensor;
+    use crate::state::{Contents, State};
+    use crate::tensors::Storage;
+    use std::collections::HashSet;
+    use torchlet_core::ScalarType;
+    use torchlet_graph::graph::{Graph, Node, Value};
+    use torchlet_graph::operators::Operator;
+
+    /// A norm of rows of 128 numbers and a product of it with 256 columns.
+    fn graph(scalar_type: ScalarType, rows: usize) -> Graph<'static> {
+        let fixed = |sizes: &[usize], is_constant| match tensor(scalar_type, sizes, is_constant) {
+            Value::Tensor(tensor) => Value::Tensor(torchlet_graph::graph::Tensor {
+                dynamic: false,
+                ..tensor
+            }),
+            other => other,
+        };
+        let values = vec![
+            fixed(&[1, rows, 128], false),
+            Value::IntList(vec![128]),
+            fixed(&[128], true),
+            fixed(&[128], true),
+            Value::Double(1e-5),
+            fixed(&[1, rows, 128], false),
+            fixed(&[1, rows, 1], false),
+            fixed(&[1, rows, 1], false),
+            Value::List(vec![5, 6, 7]),
+            fixed(&[256, 128], true),
+            fixed(&[256], true),
+            fixed(&[1, rows, 256], false),
+            fixed(&[1, rows, 128], false),
+        ];
+        let nodes = vec![
+            Node::new(Operator::NATIVE_LAYER_NORM, vec![0, 1, 2, 3, 4, 8]),
+            Node::new(Operator::LINEAR, vec![5, 9, 10, 11]),
+        ];
+        Graph { values, nodes, inputs: vec![0], outputs: vec![11], ..Graph::default() }
+    }
+
+    /// The shaders, and whether the product normalises rows.
+    fn shaders(graph: &Graph<'_>) -> (Vec<&'static str>, bool) {
+        let mut state = State::new(graph, HashSet::new()).unwrap();
+        state.busy = DeviceKind::Cpu.busy_invocations();
+        let (steps, _) = encode(graph, &mut state, true).unwrap();
+        let normed = state.tensors.iter().flatten().any(|tensor| {
+            matches!(tensor.storage, Storage::Constant(Contents::Derived(Derived::NormedColumns(_))))
+        });
+        (steps.iter().map(|step| step.key.module.name).collect(), normed)
+    }
+}

@@ -146,6 +146,45 @@ class Averaged(nn.Module):
         return x.mean(1, keepdim=True)
 
 
+class NormedRows(nn.Module):
+    """A norm whose rows are multiplied by matrices, and perhaps taken by something else."""
+
+    def __init__(self, norm: nn.Module, layers: list[nn.Module], others: bool = False) -> None:
+        super().__init__()
+        self.norm, self.layers, self.others = norm, nn.ModuleList(layers), others
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rows = self.norm(x)
+        products = tuple(layer(rows) for layer in self.layers)
+        return (*products, rows.abs()) if self.others else products
+
+
+def normed_products() -> Iterator[Delegated]:
+    """Products of many rows that are normalised, whose layers may do that themselves where they are of halves."""
+
+    def layer(width: int, scale: float = 1.0) -> nn.Module:
+        norm = trained(nn.LayerNorm(width))
+        norm.weight.data *= scale
+        norm.bias.data -= 0.7
+        return norm
+
+    x = (values(f32, 1, 61, 96),)
+    activated = nn.Sequential(nn.Linear(96, 128), nn.GELU())
+    yield half(case("activated", NormedRows(layer(96), [activated]), x))
+    # Means that are larger than deviations.
+    three = [nn.Linear(72, 41), nn.Linear(72, 64, bias=False), nn.Linear(72, 40)]
+    yield half(case("three", NormedRows(layer(72), three), (values(f32, 2, 37, 72) + 9.0,)))
+    plain = nn.LayerNorm(64, elementwise_affine=False)
+    yield half(case("plain", NormedRows(plain, [nn.Linear(64, 96)]), (values(f32, 70, 64),)))
+    yield half(case("unbiased", NormedRows(trained(nn.LayerNorm(64, bias=False)), [nn.Linear(64, 64)]), (values(f32, 70, 64),)))
+    # Weights that become large, and some that halves could not tell apart, were they as small as they become.
+    yield half(case("large", NormedRows(layer(64, scale=200.0), [nn.Linear(64, 64)]), (values(f32, 65, 64) * 0.01,)))
+    yield half(case("small", NormedRows(layer(64, scale=1e-4), [nn.Linear(64, 64)]), (values(f32, 65, 64),)))
+    yield half(case("others", NormedRows(layer(64), [nn.Linear(64, 64)], others=True), (values(f32, 65, 64),)))
+    residual = nn.Linear(64, 64)
+    yield half(case("residual", lambda x, norm=layer(64): x + residual(norm(x)), (values(f32, 1, 65, 64),)))
+
+
 def normed_sums() -> Iterator[Delegated]:
     """Sums that nothing before them takes, and norms of them; also of which others take the sum, and some that are not one call."""
 
@@ -219,6 +258,7 @@ FAMILIES = {
     "extreme": extreme,
     "softmax": softmax,
     "normalization": normalization,
+    "normed_products": normed_products,
     "normed_sums": normed_sums,
     "rms_factors": rms_factors,
 }
