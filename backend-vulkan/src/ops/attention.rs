@@ -124,6 +124,9 @@ struct Form {
     hidden_zeros: bool,
 }
 
+/// The heads that are short enough for tiles of rows: of 512 elements, a row alone was faster on lavapipe.
+const TILED_DEPTH: usize = 256;
+
 /// The rows from which on tiles of them are worth it.
 const TILED_ROWS: usize = 8;
 
@@ -255,7 +258,8 @@ impl Kernel {
 /// How many rows a workgroup can have that brings tiles of keys and values to shared memory, the best first; none if this is for another kernel.
 /// By the depths of keys and values, how many rows there are, and bytes of shared memory.
 fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize> {
-    if rows < TILED_ROWS || depths.iter().any(|it| !(4..=512).contains(it) || !it.is_multiple_of(4))
+    if rows < TILED_ROWS
+        || depths.iter().any(|it| !(4..=TILED_DEPTH).contains(it) || !it.is_multiple_of(4))
     {
         return Vec::new();
     }
