@@ -135,20 +135,16 @@ mod tests {
     use crate::device::DeviceKind;
     use crate::encode::encode;
     use crate::ops::testing::tensor;
-    use crate::state::{Contents, State};
-    use crate::tensors::Storage;
+    use crate::state::{Contents, State, Storage};
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
-    use torchlet_graph::graph::{Graph, Node, Value};
+    use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
     /// A norm of rows of 128 numbers and a product of it with 256 columns.
     fn graph(scalar_type: ScalarType, rows: usize) -> Graph<'static> {
         let fixed = |sizes: &[usize], is_constant| match tensor(scalar_type, sizes, is_constant) {
-            Value::Tensor(tensor) => Value::Tensor(torchlet_graph::graph::Tensor {
-                dynamic: false,
-                ..tensor
-            }),
+            Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: false, ..tensor }),
             other => other,
         };
         let values = vec![
@@ -179,8 +175,57 @@ mod tests {
         state.busy = DeviceKind::Cpu.busy_invocations();
         let (steps, _) = encode(graph, &mut state, true).unwrap();
         let normed = state.tensors.iter().flatten().any(|tensor| {
-            matches!(tensor.storage, Storage::Constant(Contents::Derived(Derived::NormedColumns(_))))
+            matches!(
+                tensor.storage,
+                Storage::Constant(Contents::Derived(Derived::NormedColumns(_)))
+            )
         });
         (steps.iter().map(|step| step.key.module.name).collect(), normed)
+    }
+
+    #[test]
+    fn products_of_halves_normalise_their_rows() {
+        assert_eq!(shaders(&graph(ScalarType::Half, 64)), (vec!["matmul_tiled"], true));
+        // Of several products, each does.
+        let mut several = graph(ScalarType::Half, 64);
+        several.nodes.push(Node::new(Operator::LINEAR, vec![5, 9, 10, 13]));
+        several.values.push(several.values[11].clone());
+        several.outputs.push(13);
+        assert_eq!(shaders(&several), (vec!["matmul_tiled"; 2], true));
+    }
+
+    #[test]
+    fn norms_are_made_that_products_cannot() {
+        let made = |graph: &Graph<'_>| {
+            let (names, normed) = shaders(graph);
+            assert!(!normed);
+            names[0].starts_with("row")
+        };
+        assert!(made(&graph(ScalarType::Float, 64)));
+        assert!(made(&graph(ScalarType::Half, 3)));
+        let half = || graph(ScalarType::Half, 64);
+        // Something else takes the rows, as they are or as a bias.
+        let mut taken = half();
+        taken.nodes.push(Node::new(Operator::ABS, vec![5, 12]));
+        taken.outputs.push(12);
+        assert!(made(&taken));
+        let mut given = half();
+        given.outputs.push(5);
+        assert!(made(&given));
+        // Weights that are computed, and rows whose number varies.
+        for (value, change) in [
+            (9, (|it: &mut Tensor<'_>| it.data = None) as fn(&mut Tensor<'_>)),
+            (10, |it| it.data = None),
+            (2, |it| it.data = None),
+            (5, |it| it.dynamic = true),
+        ] {
+            let mut other = half();
+            let Value::Tensor(tensor) = &mut other.values[value] else { panic!("{value}") };
+            change(tensor);
+            if value != 5 {
+                other.inputs.push(value);
+            }
+            assert!(made(&other), "{value}");
+        }
     }
 }

@@ -185,10 +185,13 @@ impl Tiling {
     /// Whether workgroups can normalise rows: they have to see all of them.
     fn can_norm(&self, shape: Shape, shared: u32) -> bool {
         let Shape { windows, octets, varies, .. } = shape;
-        let units = self.terms / if self.matrices.is_some() { 8 } else { 4 };
-        // Two numbers of 32 bits for each unit of a row, and for each row; one for each column.
         let [rows, columns] = self.tile;
-        let bytes = self.shared() + rows * (units + 1) * 8 + columns * 4;
+        let (factors, units) = match self.matrices {
+            Some(_) => (self.shared(), self.terms / 8),
+            None => ((rows + columns + 8) * self.terms * 4, self.terms / 4),
+        };
+        // Two numbers of 32 bits for each unit of a row, and for each row; one for each column.
+        let bytes = factors + rows * (units + 1) * 8 + columns * 4;
         let is_able = self.splits == 1 && self.matrices != Some(Matrices::Bfloat16);
         is_able && octets && !windows && !varies && bytes <= shared as usize
     }
