@@ -82,8 +82,9 @@ void bring(const bool values, const uint lane, const uint base, const uint strid
         uint key = first + at / width;
         uint quad = start + at % width;
         uint from = base + key * stride + quad * 4;
-        next[i] = vec4(0);
-        if (at < KEYS * width && key < keys && (quads % width == 0 || quad < quads)) next[i] = values ? v_f4(from) : k_f4(from);
+        bool there = at < KEYS * width && key < keys && (quads % width == 0 || quad < quads);
+        if (values) next[i] = there ? v_f4(from) : vec4(0);
+        else next[i] = there ? k_f4(from) : vec4(0);
     }
 }
 
@@ -139,7 +140,7 @@ void main() {
     for (uint base = 0; base < limit; base += KEYS) {
         float scores[SCORE_ROWS];
         [[unroll]] for (uint r = 0; r < SCORE_ROWS; ++r) scores[r] = 0.0;
-        for (uint start = 0; start < TIMES * WIDTH; start += WIDTH) {
+        [[unroll]] for (uint start = 0; start < TIMES * WIDTH; start += WIDTH) {
             if (start > 0) barrier();
             store(WIDTH, lane);
             barrier();
