@@ -135,7 +135,6 @@ KERNELS: dict[str, Kernel] = {
     "q4_head": Kernel("4-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), HALF, 4),
     "q4_prompt": Kernel("4-bit product", "512×2048 · 2048×8192", linear(512, 2048, 8192), HALF, 4),
     "q8_token": Kernel("8-bit product", "1×2048 · 2048×8192", linear(1, 2048, 8192), bits=8),
-    "q8_head": Kernel("8-bit product", "1×2048 · 2048×128256", linear(1, 2048, 128256), bits=8),
     "conv_stem": Kernel("convolution", "7×7/2, 3→64, 224²", convolution(3, 64, 7, 224, 2), CODES),
     "conv_wide": Kernel("convolution", "3×3, 64→64, 56²", convolution(64, 64, 3, 56), CODES),
     "conv_deep": Kernel("convolution", "3×3, 512→512, 7²", convolution(512, 512, 3, 7), CODES),
