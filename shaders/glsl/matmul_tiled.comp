@@ -408,8 +408,12 @@ void find_norms(const vec2 head) {
         vec2 all = vec2(0);
         [[unroll]] for (uint i = 0; i < ROW_UNITS; ++i) all += row_sums[row * ROW_UNITS + i];
         all /= float(push.k);
-        float variance = max(all.y - all.x * all.x, 0.0);
-        row_norms[row] = vec2(row_norms[row].x + all.x, head.y * inversesqrt(variance + head.x));
+        float variance = all.y - all.x * all.x;
+        // NaN stays, which max would make a zero of.
+        if (variance < 0.0) variance = 0.0;
+        // What rounding leaves of a row of one number, large as it may be, is no deviation.
+        float factor = all.y == 0.0 ? 0.0 : head.y * inversesqrt(variance + head.x);
+        row_norms[row] = vec2(row_norms[row].x + all.x, factor);
     }
     barrier();
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Iterator
 
 import torch
@@ -183,6 +184,11 @@ def normed_products() -> Iterator[Delegated]:
     yield half(case("others", NormedRows(layer(64), [nn.Linear(64, 64)], others=True), (values(f32, 65, 64),)))
     residual = nn.Linear(64, 64)
     yield half(case("residual", lambda x, norm=layer(64): x + residual(norm(x)), (values(f32, 1, 65, 64),)))
+    # Rows of one number, which is large, and rows that are not finite.
+    rows = values(f32, 65, 64)
+    rows[3], rows[40] = 1000.0, -777.0
+    rows[5, 7], rows[6, 0], rows[64, 63] = math.inf, math.nan, -math.inf
+    yield half(case("uniform", NormedRows(layer(64), [nn.Linear(64, 64)]), (rows,)))
 
 
 def normed_sums() -> Iterator[Delegated]:
