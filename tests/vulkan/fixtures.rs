@@ -82,6 +82,7 @@ const VARIED: &[&str] = &[
     "feed_forward/rows_fp16",
     "long_rows/q4gsw_fp16",
     "normalization/layer_norm_long",
+    "normed_products/three_fp16",
     "normed_sums/post_norm_fp16",
     "normed_sums/turns",
     "product/mm_fp16",
