@@ -10,7 +10,7 @@ use common::{check, fixture, folder, open};
 use device::{device_is_there, on_device};
 use std::sync::Arc;
 use std::time::Duration;
-use torchlet::vulkan::{DeviceFeature, VulkanBackend};
+use torchlet::vulkan::{DeviceFeature, DeviceInfo, DeviceKind, VulkanBackend, devices};
 use torchlet::{Module, ModuleBuilder, ProfileEntry, ProfileKind, Profiler, Value};
 
 const MODEL: &str = "vulkan/model/residual.bpte";
@@ -238,6 +238,13 @@ fn a_tracer_is_told_of_operators_and_transfers() {
     let entries = told("vulkan/tiled/linear_fp16.bpte");
     assert_eq!(count(&entries, ProfileKind::DelegatePart, "input (copy)"), 1);
     assert_eq!(count(&entries, ProfileKind::DelegatePart, "output (copy)"), 1);
+    // Nothing else is, where memory of the host is the device's.
+    let is_software = |it: &DeviceInfo| it.kind == DeviceKind::Cpu && it.unusable.is_none();
+    if devices().unwrap().iter().all(is_software) {
+        for name in ["vulkan/tiled/linear.bpte", "vulkan/tiled/bmm_dynamic.bpte"] {
+            assert_eq!(count(&told(name), ProfileKind::DelegatePart, "(copy)"), 0, "{name}");
+        }
+    }
     // Few bytes are not copied, but read and written where they are.
     let entries = told(MODEL);
     let count = |kind: ProfileKind, name: &str| count(&entries, kind, name);

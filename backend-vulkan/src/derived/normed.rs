@@ -1,8 +1,9 @@
 //! What products need that normalise the rows they take.
 //!
 //! A linear layer behind a layer norm is, for each of its columns, `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`: `w'` are its weights times
-//! those of the norm, `b'` its bias and what becomes of the norm's. What is taken away has to be just what the product has too much, however large
-//! means are: so the sums are of weights as they are rounded.
+//! those of the norm, `b'` its bias and what becomes of the norm's. What is taken away has to be just what the product has too much, also where
+//! means are large: so the sums are of weights as they are rounded. Sums of 32 bits lose a digit where a mean is some ten thousand deviations, of which
+//! rows of halves have no more left themselves.
 
 use super::{Bytes, Matrices, Source, fill, floats, transpose};
 use crate::error::Error;

@@ -53,7 +53,9 @@ impl LayerNorm {
         let value = out.value;
         let parameters = [&self.weight, &self.bias];
         let is_known = |e: &Encoder<'_, '_>| {
-            parameters.into_iter().flatten().all(|it| e.constant(it.id).is_some())
+            let is_constant =
+                |it: &Operand| e.constant(it.id).is_some() && e.whole(it) == Some(it.id);
+            parameters.into_iter().flatten().all(is_constant)
         };
         out.sizes == self.input.sizes
             && out.element == self.input.element
@@ -69,17 +71,20 @@ impl LayerNorm {
 
     /// Whether a product that takes the rows normalises them.
     fn is_done_by(&self, e: &Encoder<'_, '_>, product: &Node) -> bool {
-        let (Operator::LINEAR, [_, weight, rest @ ..]) = (product.operator, &product.args[..])
+        let (Operator::LINEAR, [_, weight, rest @ .., out]) = (product.operator, &product.args[..])
         else {
             return false;
         };
         let Ok(weight) = e.tensor(*weight) else { return false };
         let bias = match rest {
-            [bias, _] => e.optional_tensor(*bias),
+            [bias] => e.optional_tensor(*bias),
             _ => Ok(None),
         };
-        let is_known = bias.is_ok_and(|bias| bias.is_none_or(|it| e.constant(it.id).is_some()))
-            && e.constant(weight.id).is_some()
+        // A constant that is not a part of another one, nor in another order.
+        let is_constant = |it: &Operand| e.constant(it.id).is_some() && e.whole(it) == Some(it.id);
+        let is_known = bias.is_ok_and(|bias| bias.as_ref().is_none_or(is_constant))
+            && is_constant(&weight)
+            && e.tensor(*out).is_ok_and(|out| !e.is_dynamic(&out))
             && e.scalar_type(&weight) != Some(ScalarType::BFloat16);
         let (Some((k, outer)), [n, weight_k]) = (self.input.sizes.split_last(), &weight.sizes[..])
         else {
