@@ -11,7 +11,7 @@ use device::{device_is_there, on_device};
 use std::sync::Arc;
 use std::time::Duration;
 use torchlet::vulkan::{DeviceFeature, DeviceInfo, DeviceKind, VulkanBackend, devices};
-use torchlet::{Module, ModuleBuilder, ProfileEntry, ProfileKind, Profiler, Value};
+use torchlet::{Module, ModuleBuilder, ProfileEntry, ProfileKind, Profiler, RunOn, Value};
 
 const MODEL: &str = "vulkan/model/residual.bpte";
 const STATEFUL: &str = "vulkan/state/two_states_aliased.bpte";
@@ -221,10 +221,10 @@ fn a_tracer_is_told_of_operators_and_transfers() {
     if !device_is_there() {
         return;
     }
-    let told = |name| {
+    let told = |name, run_on| {
         let profiler = Arc::new(Profiler::new());
         let file = fixture(name);
-        let builder = on_device().backend(Arc::new(VulkanBackend::new()));
+        let builder = Module::builder().run_on(run_on).backend(Arc::new(VulkanBackend::new()));
         let mut module = open(&file, builder.event_tracer(profiler.clone())).unwrap();
         let source = on_device().load(folder().join(&file.file)).unwrap();
         check(&mut module, &source, &file).unwrap();
@@ -235,18 +235,19 @@ fn a_tracer_is_told_of_operators_and_transfers() {
         named.count()
     };
     // What has other elements on the device is copied wherever it lies.
-    let entries = told("vulkan/tiled/linear_fp16.bpte");
+    let entries = told("vulkan/tiled/linear_fp16.bpte", RunOn::AsExported);
     assert_eq!(count(&entries, ProfileKind::DelegatePart, "input (copy)"), 1);
     assert_eq!(count(&entries, ProfileKind::DelegatePart, "output (copy)"), 1);
     // Nothing else is, where memory of the host is the device's.
     let is_software = |it: &DeviceInfo| it.kind == DeviceKind::Cpu && it.unusable.is_none();
     if devices().unwrap().iter().all(is_software) {
         for name in ["vulkan/tiled/linear.bpte", "vulkan/tiled/bmm_dynamic.bpte"] {
-            assert_eq!(count(&told(name), ProfileKind::DelegatePart, "(copy)"), 0, "{name}");
+            let entries = told(name, RunOn::Vulkan);
+            assert_eq!(count(&entries, ProfileKind::DelegatePart, "(copy)"), 0, "{name}");
         }
     }
     // Few bytes are not copied, but read and written where they are.
-    let entries = told(MODEL);
+    let entries = told(MODEL, RunOn::Vulkan);
     let count = |kind: ProfileKind, name: &str| count(&entries, kind, name);
     assert!(count(ProfileKind::DelegatePart, "convolution") > 0);
     assert_eq!(count(ProfileKind::DelegatePart, "(copy)"), 0);
