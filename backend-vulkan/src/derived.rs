@@ -182,10 +182,11 @@ impl Derived {
     pub(crate) fn element(&self) -> Element {
         match self {
             Derived::Number(Number::Int(_)) => Element::I32,
-            Derived::Number(Number::Float(_)) | Derived::Scale(_) | Derived::Shift(_) => {
-                Element::F32
-            }
-            Derived::NormedColumns(_) | Derived::NormedShifts(_) => Element::F32,
+            Derived::Number(Number::Float(_))
+            | Derived::Scale(_)
+            | Derived::Shift(_)
+            | Derived::NormedColumns(_)
+            | Derived::NormedShifts(_) => Element::F32,
             Derived::NormedWeights(_) => Element::F16,
             Derived::Transposed(transposed) => transposed.source.element,
             Derived::Nibbles(nibbles) => nibbles.source.element,
@@ -199,11 +200,9 @@ impl Derived {
     pub(crate) fn sizes(&self) -> Vec<usize> {
         match self {
             Derived::Number(_) => Vec::new(),
-            Derived::Transposed(Transposed { matrices, .. }) => {
+            Derived::Transposed(Transposed { matrices, .. })
+            | Derived::NormedWeights(Normed { matrices, .. }) => {
                 vec![matrices.count, matrices.columns, matrices.pitch()]
-            }
-            Derived::NormedWeights(Normed { matrices, .. }) => {
-                vec![1, matrices.columns, matrices.pitch()]
             }
             Derived::NormedColumns(Normed { matrices, .. }) => {
                 vec![normed::HEAD.saturating_add(matrices.pitch())]
@@ -238,11 +237,9 @@ impl Derived {
                 self.bytes()
             }
             Derived::Packed(packed) => packed.rows.packed(),
-            Derived::Transposed(Transposed { source, matrices }) => {
-                matrices.pitch().saturating_mul(source.element.size())
-            }
-            Derived::NormedWeights(Normed { matrices, .. }) => {
-                matrices.pitch().saturating_mul(Element::F16.size())
+            Derived::Transposed(Transposed { matrices, .. })
+            | Derived::NormedWeights(Normed { matrices, .. }) => {
+                matrices.pitch().saturating_mul(self.element().size())
             }
             Derived::NormedColumns(_) | Derived::NormedShifts(_) => 4,
             Derived::Nibbles(_) | Derived::Beside(_) | Derived::Shared(_) => 1,

@@ -124,13 +124,13 @@ impl Normed {
         Ok(())
     }
 
-    /// From the first column on, of so many, the sums of weights times their numbers, each `rounded`.
+    /// From the first column on, of so many, the sums of weights times their numbers, after what `change` makes of these terms.
     fn sums(
         &self,
         of: &Bytes<'_>,
         (first, count): (usize, usize),
         numbers: &[f32],
-        rounded: impl Fn(&mut [f32]),
+        change: impl Fn(&mut [f32]),
     ) -> Result<Vec<f32>, Error> {
         /// So many sums are added up beside each other.
         const BESIDE: usize = 16;
@@ -142,7 +142,7 @@ impl Normed {
             for (part, numbers) in column.chunks(AT_ONCE * SIZE).zip(numbers.chunks(AT_ONCE)) {
                 let terms = read(part, &mut weights);
                 terms.iter_mut().zip(numbers).for_each(|(term, number)| *term *= number);
-                rounded(terms);
+                change(terms);
                 for some in terms.chunks(BESIDE) {
                     sums.iter_mut().zip(some).for_each(|(sum, term)| *sum += term);
                 }

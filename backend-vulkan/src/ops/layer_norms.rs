@@ -51,16 +51,11 @@ impl LayerNorm {
     /// Whether the current call, which it is, leaves it to those who take its result.
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let value = out.value;
-        let parameters = [&self.weight, &self.bias];
-        let is_known = |e: &Encoder<'_, '_>| {
-            let is_constant =
-                |it: &Operand| e.constant(it.id).is_some() && e.whole(it) == Some(it.id);
-            parameters.into_iter().flatten().all(is_constant)
-        };
+        let mut parameters = [&self.weight, &self.bias].into_iter().flatten();
         out.sizes == self.input.sizes
             && out.element == self.input.element
             && !e.is_dynamic(out)
-            && is_known(e)
+            && parameters.all(|it| is_constant(e, it))
             && e.leave(out, 0, &[&self.input], |e| {
                 let readers = e.readers(value);
                 let does = |product: &Node| self.is_done_by(e, product);
@@ -80,10 +75,8 @@ impl LayerNorm {
             [bias] => e.optional_tensor(*bias),
             _ => Ok(None),
         };
-        // A constant that is not a part of another one, nor in another order.
-        let is_constant = |it: &Operand| e.constant(it.id).is_some() && e.whole(it) == Some(it.id);
-        let is_known = bias.is_ok_and(|bias| bias.as_ref().is_none_or(is_constant))
-            && is_constant(&weight)
+        let is_known = bias.is_ok_and(|bias| bias.is_none_or(|it| is_constant(e, &it)))
+            && is_constant(e, &weight)
             && e.tensor(*out).is_ok_and(|out| !e.is_dynamic(&out))
             && e.scalar_type(&weight) != Some(ScalarType::BFloat16);
         let (Some((k, outer)), [n, weight_k]) = (self.input.sizes.split_last(), &weight.sizes[..])
@@ -132,6 +125,11 @@ impl LayerNorm {
         product.bound = Some([1, it.m, it.n]);
         product.encode(e)
     }
+}
+
+/// Whether a tensor is a constant, not a part of one, nor one in another order.
+fn is_constant(e: &Encoder<'_, '_>, it: &Operand) -> bool {
+    e.constant(it.id).is_some() && e.whole(it) == Some(it.id)
 }
 
 #[cfg(test)]

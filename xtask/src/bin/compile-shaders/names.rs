@@ -16,27 +16,31 @@ const PUSH_CONSTANT: u32 = 9;
 /// The module without the names of all but its specialisation constants, and of the members of its parameters: what is pushed, or is a block of
 /// several members.
 pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
-    let constants: HashSet<u32> = instructions(module)
-        .filter_map(|instruction| match instruction {
-            [word, constant, SPEC_ID, ..] if opcode(*word) == DECORATE => Some(*constant),
-            _ => None,
-        })
-        .collect();
-    let pushed: HashSet<u32> = instructions(module)
-        .filter_map(|instruction| match instruction {
-            [word, _, PUSH_CONSTANT, pushed] if opcode(*word) == POINTER => Some(*pushed),
-            _ => None,
-        })
-        .collect();
-    let second = |of: u32| move |instruction: &[u32]| matches!(instruction, [word, named, 1, ..] if opcode(*word) == MEMBER_NAME && *named == of);
-    let is_block = |of: u32| move |instruction: &[u32]| matches!(instruction, [word, decorated, BLOCK] if opcode(*word) == DECORATE && *decorated == of);
-    let are_parameters = |of: u32| {
-        pushed.contains(&of)
-            || (instructions(module).any(second(of)) && instructions(module).any(is_block(of)))
+    let all = |of: fn(&[u32]) -> Option<u32>| -> HashSet<u32> {
+        instructions(module).filter_map(of).collect()
+    };
+    let constants = all(|it| match it {
+        [word, constant, SPEC_ID, ..] if opcode(*word) == DECORATE => Some(*constant),
+        _ => None,
+    });
+    let pushed = all(|it| match it {
+        [word, _, PUSH_CONSTANT, pushed] if opcode(*word) == POINTER => Some(*pushed),
+        _ => None,
+    });
+    let blocks = all(|it| match it {
+        [word, block, BLOCK] if opcode(*word) == DECORATE => Some(*block),
+        _ => None,
+    });
+    let of_several = all(|it| match it {
+        [word, structure, 1, ..] if opcode(*word) == MEMBER_NAME => Some(*structure),
+        _ => None,
+    });
+    let are_parameters = |structure: &u32| {
+        pushed.contains(structure) || (blocks.contains(structure) && of_several.contains(structure))
     };
     let stays = |instruction: &&[u32]| match instruction {
         [word, named, ..] if opcode(*word) == NAME => constants.contains(named),
-        [word, named, ..] if opcode(*word) == MEMBER_NAME => are_parameters(*named),
+        [word, named, ..] if opcode(*word) == MEMBER_NAME => are_parameters(named),
         _ => true,
     };
     let header = module.iter().take(HEADER).copied();
