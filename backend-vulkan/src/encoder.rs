@@ -243,6 +243,11 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.busy
     }
 
+    /// The device's processors.
+    pub(crate) fn processors(&self) -> usize {
+        self.state.processors()
+    }
+
     /// What the device takes at most.
     pub(crate) fn limits(&self) -> &Limits {
         &self.state.limits

@@ -5,7 +5,7 @@
 //! them reads the weights of the products behind it. It reads them for nothing but that, and no other dispatch depends on it.
 
 use crate::compiled::Compiled;
-use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey, processors};
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey};
 use crate::error::Error;
 use crate::state::{State, Storage};
 use crate::steps::Step;
@@ -37,7 +37,7 @@ const BYTES_EACH: u64 = 8 * 16;
 /// are to be.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let always = wanted == Some(true);
-    if wanted == Some(false) || !(always || processors(state.busy) >= LEAST_PROCESSORS) {
+    if wanted == Some(false) || !(always || state.processors() >= LEAST_PROCESSORS) {
         return Vec::new();
     }
     let [least_own, least] = if always { [LEAST_ALWAYS; 2] } else { [LEAST_OF_OWN, LEAST_AT_ONCE] };

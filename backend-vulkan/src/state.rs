@@ -4,7 +4,7 @@ use crate::bfloat16;
 use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
-use crate::device::{Context, DeviceFeatures, Limits};
+use crate::device::{Context, DeviceFeatures, Limits, processors};
 use crate::error::Error;
 use crate::replay::varying_calls;
 use crate::tensors::{TensorId, element_of, padded_bytes};
@@ -106,6 +106,8 @@ pub(crate) struct State {
     pub(crate) narrowed: bool,
     /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
     pub(crate) busy: usize,
+    /// The device's processors, where they are known.
+    pub(crate) known_processors: Option<usize>,
     /// What the device can do beyond Vulkan 1.1.
     pub(crate) features: DeviceFeatures,
     /// What the device takes at most.
@@ -174,6 +176,7 @@ impl State {
             derived: HashMap::new(),
             narrowed: widen::is_narrowed(graph),
             busy: 1 << 15,
+            known_processors: None,
             features: DeviceFeatures::default(),
             limits: Limits::LEAST,
             changing,
@@ -184,6 +187,11 @@ impl State {
         })
     }
 
+    /// The device's processors, or about as many as such a device has.
+    pub(crate) fn processors(&self) -> usize {
+        self.known_processors.unwrap_or_else(|| processors(self.busy)).max(1)
+    }
+
     /// The same for this device, with the calls that integers of the graph make vary.
     pub(crate) fn on(
         context: &Context,
@@ -192,6 +200,7 @@ impl State {
     ) -> Result<Self, Error> {
         Ok(State {
             busy: context.busy,
+            known_processors: context.processors,
             features: context.used_features(),
             limits: context.limits.clone(),
             varying: varying_calls(graph),

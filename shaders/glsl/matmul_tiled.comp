@@ -91,6 +91,8 @@ layout(constant_id = 26) const uint TERM_PARTS = 1;
 layout(constant_id = 27) const uint KERNEL_Z = 0;
 layout(constant_id = 28) const uint STRIDE_Z = 1;
 layout(constant_id = 29) const uint DILATION_Z = 1;
+layout(constant_id = 30) const uint EXACT = 0;
+layout(constant_id = 31) const uint A_DIRECT = 0;
 const uint B_TRANSPOSED = 0;
 const bool DEEP = KERNEL_Z != 0;
 const uint PLANE_TAPS = KERNEL_Y * KERNEL_X;
@@ -104,9 +106,21 @@ layout(constant_id = 20) const uint LANES = 128;
 layout(constant_id = 21) const uint TERM_PARTS = 1;
 // `a` is a[m][k] then, of which all units are aligned, there is one split, and PARTS_SLOT has the sums of the columns.
 layout(constant_id = 22) const uint NORMED = 0;
+// COOPERATIVE: there are as many subgroups as parts of the tile that they are for, for each share of the terms.
+layout(constant_id = 23) const uint EXACT = 0;
+// Units of a factor lie as far behind those of the step before for all invocations, so that where they begin is found once: the terms of all splits are
+// multiples of TILE_K, and rows start at multiples of eight elements. (That is said rather than found here, as NVIDIA's compiler crashed on truth values
+// made of several constants, driver 580.159.)
+layout(constant_id = 24) const uint A_DIRECT = 0;
+layout(constant_id = 25) const uint B_DIRECT = 0;
+// Both are so, and behind the last step its terms are brought again: of some tiles, compilers make better loops so.
+layout(constant_id = 26) const uint UNGUARDED = 0;
 #ifndef BFLOAT16
 #define NORMS
 #endif
+#endif
+#if defined(COOPERATIVE) && !defined(BFLOAT16)
+#define DIRECT
 #endif
 
 RUN_IN(3, a, A)
@@ -157,8 +171,28 @@ const uint A_UNITS = TILE_M * TILE_K / A_WIDTH / LANES;
 const uint B_UNITS = TILE_N * TILE_K / B_WIDTH / LANES;
 const uint MOST_UNITS = 8;
 
+#ifdef COOPERATIVE
+const uint SIDE = 16;
+// Of a matrix of results.
+const uint MATRIX_QUADS = SIDE * SIDE / 4;
+// Behind the last step, each subgroup puts a matrix here to read its rows.
+const uint RESULTS_SIZE = LANES / 32 * MATRIX_QUADS;
+shared A_UNIT a_tile[A_SIZE > RESULTS_SIZE ? A_SIZE : RESULTS_SIZE];
+#else
 shared A_UNIT a_tile[A_SIZE];
+#endif
 shared B_UNIT b_tile[B_SIZE];
+
+// Unit `i` of those that this invocation brings, of lines of so many units: which line it is in, and where. If the invocations fill whole lines, these
+// are as many lines on from unit to unit, of which compilers need no more than the first.
+uint line_of(const uint i, const uint units) {
+    uint lane = gl_LocalInvocationID.x;
+    return LANES % units == 0 ? i * (LANES / units) + lane / units : (i * LANES + lane) / units;
+}
+uint place_of(const uint i, const uint units) {
+    uint lane = gl_LocalInvocationID.x;
+    return LANES % units == 0 ? lane % units : (i * LANES + lane) % units;
+}
 
 // Four neighbours in k of a row of a factor, from term `first` on: zeros from term `end` on.
 #define TERMS_OF(NAME, ALIGNED) \
@@ -216,9 +250,9 @@ struct Octet { vec4 low; vec4 high; };
 // written.
 A_BROUGHT a_unit(const uint base, const uint m, const uint k, const uint end, const uint i) {
     if (A_TRANSPOSED != 0) {
-        uint term = k + i / (TILE_M / A_WIDTH);
+        uint term = k + line_of(i, TILE_M / A_WIDTH);
         UNLESS_LATE(term)
-        uint at = base + min(term, end - 1) * push.a_pitch + min(m + i % (TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH);
+        uint at = base + min(term, end - 1) * push.a_pitch + min(m + place_of(i, TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH);
 #ifdef BFLOAT16
         return Octet(a_f4(at), a_f4(at + 4));
 #elif defined(COOPERATIVE)
@@ -227,8 +261,8 @@ A_BROUGHT a_unit(const uint base, const uint m, const uint k, const uint end, co
         return a_f4(at);
 #endif
     }
-    uint first = k + i % (TILE_K / A_WIDTH) * A_WIDTH;
-    uint row = base + min(m + i / (TILE_K / A_WIDTH), push.m - 1) * push.a_pitch;
+    uint first = k + place_of(i, TILE_K / A_WIDTH) * A_WIDTH;
+    uint row = base + min(m + line_of(i, TILE_K / A_WIDTH), push.m - 1) * push.a_pitch;
     UNLESS_LATE(first)
     if (A_ALIGNED >= A_WIDTH) first = min(first, end - A_WIDTH);
 #ifdef BFLOAT16
@@ -243,9 +277,17 @@ A_BROUGHT a_unit(const uint base, const uint m, const uint k, const uint end, co
 #endif
 }
 
+#ifdef DIRECT
+// Where such a unit lies, of whole steps.
+uint a_place(const uint base, const uint m, const uint k, const uint i) {
+    if (A_TRANSPOSED != 0) return (base + (k + line_of(i, TILE_M / A_WIDTH)) * push.a_pitch + min(m + place_of(i, TILE_M / A_WIDTH) * A_WIDTH, push.a_pitch - A_WIDTH)) >> 3;
+    return (base + min(m + line_of(i, TILE_K / A_WIDTH), push.m - 1) * push.a_pitch + k + place_of(i, TILE_K / A_WIDTH) * A_WIDTH) >> 3;
+}
+#endif
+
 // What it is in shared memory.
 A_UNIT a_value(const A_BROUGHT v, const uint k, const uint end, const uint i) {
-    uint term = A_TRANSPOSED != 0 ? i / (TILE_M / A_WIDTH) : i % (TILE_K / A_WIDTH) * A_WIDTH;
+    uint term = A_TRANSPOSED != 0 ? line_of(i, TILE_M / A_WIDTH) : place_of(i, TILE_K / A_WIDTH) * A_WIDTH;
     return !LATE || k + term < end ? AS_UNIT(v) : A_UNIT(0);
 }
 
@@ -279,7 +321,7 @@ void find_windows(const uint n) {
 // The same of the windows of a picture: a word for each element, also if it has 16 bits. The bits of `inside` from 4 * `unit` on say which
 // are of the picture, and of terms before `end`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i, const uint unit, inout uint inside) {
-    uint row = k + i / (TILE_N / 4);
+    uint row = k + line_of(i, TILE_N / 4);
     uint tap = row % PLANE_TAPS;
     uint channel = min(row, end - 1) / TAPS * uint(push.in_y * push.in_x);
     uint plane = base + (DEEP ? channel * uint(push.in_z) : channel);
@@ -314,8 +356,8 @@ B_UNIT b_value(const B_BROUGHT v, const uint unit, const uint inside) {
 // The same of `b`, whose first column is `n`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i) {
     if (B_TRANSPOSED != 0) {
-        uint first = k + i % (TILE_K / B_WIDTH) * B_WIDTH;
-        uint row = base + min(n + i / (TILE_K / B_WIDTH), push.n - 1) * push.b_pitch;
+        uint first = k + place_of(i, TILE_K / B_WIDTH) * B_WIDTH;
+        uint row = base + min(n + line_of(i, TILE_K / B_WIDTH), push.n - 1) * push.b_pitch;
         UNLESS_LATE(first)
         if (B_ALIGNED >= B_WIDTH) first = min(first, end - B_WIDTH);
 #ifdef BFLOAT16
@@ -329,10 +371,10 @@ B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, co
         return b_terms(row + first, first, end);
 #endif
     }
-    uint term = k + i / (TILE_N / B_WIDTH);
+    uint term = k + line_of(i, TILE_N / B_WIDTH);
     UNLESS_LATE(term)
     uint row = base + min(term, end - 1) * push.b_pitch;
-    uint column = n + i % (TILE_N / B_WIDTH) * B_WIDTH;
+    uint column = n + place_of(i, TILE_N / B_WIDTH) * B_WIDTH;
 #ifdef BFLOAT16
     return Octet(b_quad(row, column), b_quad(row, column + 4));
 #elif defined(COOPERATIVE)
@@ -343,8 +385,15 @@ B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, co
 #endif
 }
 
+#ifdef DIRECT
+uint b_place(const uint base, const uint n, const uint k, const uint i) {
+    if (B_TRANSPOSED != 0) return (base + min(n + line_of(i, TILE_K / B_WIDTH), push.n - 1) * push.b_pitch + k + place_of(i, TILE_K / B_WIDTH) * B_WIDTH) >> 3;
+    return (base + (k + line_of(i, TILE_N / B_WIDTH)) * push.b_pitch + min(n + place_of(i, TILE_N / B_WIDTH) * B_WIDTH, push.b_pitch - B_WIDTH)) >> 3;
+}
+#endif
+
 B_UNIT b_value(const B_BROUGHT v, const uint k, const uint end, const uint i) {
-    uint term = B_TRANSPOSED != 0 ? i % (TILE_K / B_WIDTH) * B_WIDTH : i / (TILE_N / B_WIDTH);
+    uint term = B_TRANSPOSED != 0 ? place_of(i, TILE_K / B_WIDTH) * B_WIDTH : line_of(i, TILE_N / B_WIDTH);
     return !LATE || k + term < end ? AS_UNIT(v) : B_UNIT(0);
 }
 #endif
@@ -352,11 +401,11 @@ B_UNIT b_value(const B_BROUGHT v, const uint k, const uint end, const uint i) {
 // Puts a unit into its place in shared memory.
 void store_a(const uint i, const A_UNIT v) {
     if (A_TRANSPOSED != 0) {
-        a_tile[i / (TILE_M / A_WIDTH) * A_ROW + i % (TILE_M / A_WIDTH)] = v;
+        a_tile[line_of(i, TILE_M / A_WIDTH) * A_ROW + place_of(i, TILE_M / A_WIDTH)] = v;
         return;
     }
-    uint k = i % (TILE_K / A_WIDTH);
-    uint m = i / (TILE_K / A_WIDTH);
+    uint k = place_of(i, TILE_K / A_WIDTH);
+    uint m = line_of(i, TILE_K / A_WIDTH);
 #ifdef COOPERATIVE
     a_tile[m * A_ROW + k] = v;
 #else
@@ -366,8 +415,8 @@ void store_a(const uint i, const A_UNIT v) {
 
 void store_b(const uint i, const B_UNIT v) {
     if (B_TRANSPOSED != 0) {
-        uint k = i % (TILE_K / B_WIDTH);
-        uint n = i / (TILE_K / B_WIDTH);
+        uint k = place_of(i, TILE_K / B_WIDTH);
+        uint n = line_of(i, TILE_K / B_WIDTH);
 #ifdef COOPERATIVE
         b_tile[n * B_ROW + k] = v;
 #else
@@ -375,7 +424,7 @@ void store_b(const uint i, const B_UNIT v) {
 #endif
         return;
     }
-    b_tile[i / (TILE_N / B_WIDTH) * B_ROW + i % (TILE_N / B_WIDTH)] = v;
+    b_tile[line_of(i, TILE_N / B_WIDTH) * B_ROW + place_of(i, TILE_N / B_WIDTH)] = v;
 }
 
 #ifdef NORMS
@@ -438,7 +487,6 @@ void write(const uint batch, const uint split, const uint m, const uint n, vec4 
 }
 
 #ifdef COOPERATIVE
-const uint SIDE = 16;
 // Parts of the tile for subgroups: two down, the others across. The matrices of each, down and across.
 const uint PARTS = LANES / 32 / TERM_PARTS;
 const uint PARTS_ACROSS = PARTS / 2;
@@ -453,9 +501,6 @@ void together() {
     if (TERM_PARTS > 1) barrier();
     else subgroupBarrier();
 }
-
-// Where subgroups put a matrix to read its rows.
-shared vec4 results[LANES / 32 * SIDE * SIDE / 4];
 #else
 const uint ACROSS = TILE_N / 4;
 const uint ROWS = TILE_M * ACROSS / LANES;
@@ -477,25 +522,59 @@ void main() {
 #endif
     A_BROUGHT a_next[MOST_UNITS];
     B_BROUGHT b_next[MOST_UNITS];
+#ifdef DIRECT
+    uint a_at[MOST_UNITS];
+    if (A_DIRECT != 0) {
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_at[i] = a_place(a_base, tile_m, start, i);
+    }
+#ifndef WINDOWS
+    uint b_at[MOST_UNITS];
+    if (B_DIRECT != 0) {
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_at[i] = b_place(b_base, tile_n, start, i);
+    }
+#endif
+#define BRING_A(k) { \
+        if (A_DIRECT != 0) { \
+            uint behind = ((k) - start) / A_WIDTH * (A_TRANSPOSED != 0 ? push.a_pitch : 1); \
+            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_by_4.words[a_at[i] + behind]; \
+        } else { \
+            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, k, end, i); \
+        } \
+    }
+#else
+#define BRING_A(k) { \
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, k, end, i); \
+    }
+#endif
 #ifdef WINDOWS
     uint inside;
 #define BRING_B(k) { \
         inside = 0; \
-        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, k, end, i * LANES + lane, i, inside); \
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, k, end, i, i, inside); \
     }
 #define B_VALUE(i) b_value(b_next[i], i, inside)
+#elif defined(DIRECT)
+#define BRING_B(k) { \
+        if (B_DIRECT != 0) { \
+            uint behind = ((k) - start) / B_WIDTH * (B_TRANSPOSED != 0 ? 1 : push.b_pitch); \
+            [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_by_4.words[b_at[i] + behind]; \
+        } else { \
+            [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, k, end, i); \
+        } \
+    }
+#define B_VALUE(i) b_value(b_next[i], k, end, i)
 #else
 #define BRING_B(k) { \
-        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, k, end, i * LANES + lane); \
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) b_next[i] = b_unit(b_base, tile_n, k, end, i); \
     }
-#define B_VALUE(i) b_value(b_next[i], k, end, i * LANES + lane)
+#define B_VALUE(i) b_value(b_next[i], k, end, i)
 #endif
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
     // Where subgroups are so large that there are fewer than parts, they do these in turns.
-    for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
-    uint part = TERM_PARTS > 1 ? gl_SubgroupID % PARTS : turn + gl_SubgroupID;
+    for (uint turn = 0; turn < (EXACT != 0 ? 1 : PARTS); turn += EXACT != 0 ? 1 : gl_NumSubgroups) {
+    uint part = EXACT != 0 ? gl_SubgroupID % PARTS : turn + gl_SubgroupID;
     uint first_term = TERM_PARTS > 1 ? gl_SubgroupID / PARTS * OWN_TERMS : 0;
     uint part_m = part / PARTS_ACROSS * (TILE_M / 2);
     uint part_n = part % PARTS_ACROSS * (TILE_N / PARTS_ACROSS);
@@ -507,7 +586,7 @@ void main() {
     [[unroll]] for (uint i = 0; i < ROWS; ++i) sums[i] = vec4(0);
 #endif
 
-    [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, start, end, i * LANES + lane);
+    BRING_A(start)
     BRING_B(start)
 #ifdef NORMS
     // Relative to the first number of a row, others have sums and squares that are not large.
@@ -519,7 +598,7 @@ void main() {
         for (uint i = lane; i < TILE_N / 4; i += LANES) column_sums[i] = columns.quads[min(tile_n / 4 + i, (push.n - 1) / 4) + 1];
         [[unroll]] for (uint i = 0; i < A_UNITS; ++i) {
             stats[i] = vec2(0);
-            pivots[i] = a_f(a_base + min(tile_m + (i * LANES + lane) / ROW_UNITS, push.m - 1) * push.a_pitch);
+            pivots[i] = a_f(a_base + min(tile_m + line_of(i, ROW_UNITS), push.m - 1) * push.a_pitch);
         }
     }
 #endif
@@ -530,16 +609,21 @@ void main() {
             [[unroll]] for (uint i = 0; i < A_UNITS; ++i) stats[i] = with_unit(stats[i], pivots[i], a_next[i]);
         }
 #endif
-        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) store_a(i * LANES + lane, a_value(a_next[i], k, end, i * LANES + lane));
-        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) store_b(i * LANES + lane, B_VALUE(i));
+        [[unroll]] for (uint i = 0; i < A_UNITS; ++i) store_a(i, a_value(a_next[i], k, end, i));
+        [[unroll]] for (uint i = 0; i < B_UNITS; ++i) store_b(i, B_VALUE(i));
         barrier();
         uint next = k + TILE_K;
+#if defined(DIRECT) && !defined(WINDOWS)
+        if (UNGUARDED != 0) next = min(next, end - TILE_K);
+        if (UNGUARDED != 0 || next < end) {
+#else
         if (next < end) {
-            [[unroll]] for (uint i = 0; i < A_UNITS; ++i) a_next[i] = a_unit(a_base, tile_m, next, end, i * LANES + lane);
+#endif
+            BRING_A(next)
             BRING_B(next)
         }
 #ifdef COOPERATIVE
-        if (part < PARTS) {
+        if (EXACT != 0 || part < PARTS) {
             [[unroll]] for (uint own = 0; own < OWN_TERMS; own += SIDE) {
                 uint j = first_term + own;
                 MATRIX(MATRIX_ELEMENT, gl_MatrixUseA) rows[4];
@@ -577,24 +661,25 @@ void main() {
     if (NORMED != 0) {
         [[unroll]] for (uint i = 0; i < A_UNITS; ++i) {
             row_sums[i * LANES + lane] = stats[i];
-            if (lane % ROW_UNITS == 0) row_norms[(i * LANES + lane) / ROW_UNITS].x = pivots[i];
+            if (lane % ROW_UNITS == 0) row_norms[line_of(i, ROW_UNITS)].x = pivots[i];
         }
         find_norms(head);
     }
 #endif
 #ifdef COOPERATIVE
-    if (part < PARTS) {
-        uint place = (TERM_PARTS > 1 ? gl_SubgroupID : part) * (SIDE * SIDE / 4);
+    barrier();
+    if (EXACT != 0 || part < PARTS) {
+        uint place = (TERM_PARTS > 1 ? gl_SubgroupID : part) * MATRIX_QUADS;
         uint first = TERM_PARTS > 1 ? gl_SubgroupID / PARTS * 32 + gl_SubgroupInvocationID : gl_SubgroupInvocationID;
         uint step = TERM_PARTS > 1 ? TERM_PARTS * 32 : gl_SubgroupSize;
         [[unroll]] for (uint i = 0; i < DOWN * ACROSS; ++i) {
-            coopMatStore(sums[i], results, place, SIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
+            coopMatStore(sums[i], a_tile, place, SIDE / 4, gl_CooperativeMatrixLayoutRowMajor);
             together();
             uint m = tile_m + part_m + i / ACROSS * SIDE;
             uint n = tile_n + part_n + i % ACROSS * SIDE;
-            for (uint at = first; at < SIDE * SIDE / 4; at += step) {
-                vec4 sum = results[part * (SIDE * SIDE / 4) + at];
-                [[unroll]] for (uint other = 1; other < TERM_PARTS; ++other) sum += results[(other * PARTS + part) * (SIDE * SIDE / 4) + at];
+            for (uint at = first; at < MATRIX_QUADS; at += step) {
+                vec4 sum = uintBitsToFloat(a_tile[part * MATRIX_QUADS + at]);
+                [[unroll]] for (uint other = 1; other < TERM_PARTS; ++other) sum += uintBitsToFloat(a_tile[(other * PARTS + part) * MATRIX_QUADS + at]);
                 write(batch, split, m + at / (SIDE / 4), n + at % (SIDE / 4) * 4, sum);
             }
             together();

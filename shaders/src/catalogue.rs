@@ -546,11 +546,13 @@ pipelines! {
     /// time. If `partial` is 1, they are written as they are, one after the other, for [`MatmulSum`]; if it is 2, to the sixth buffer,
     /// and the last workgroup of a tile adds them up, as counts in the seventh tell. The other modules are for factors
     /// of 16 bits, and for such as are rounded to `bfloat16`. `normed`: the rows of the first factor are normalised on the way; the sixth
-    /// buffer has what that takes.
+    /// buffer has what that takes. `exact`: workgroups have as many subgroups as they count on. Factors of halves are `direct` whose units lie
+    /// as far behind those of the step before for all invocations.
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32, term_parts: u32, normed: bool,
+        exact: bool, a_direct: bool, b_direct: bool, unguarded: bool,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
@@ -563,7 +565,7 @@ pipelines! {
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32,
         kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32, lanes: u32,
-        term_parts: u32, kernel_z: u32, stride_z: u32, dilation_z: u32,
+        term_parts: u32, kernel_z: u32, stride_z: u32, dilation_z: u32, exact: bool, a_direct: bool,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,

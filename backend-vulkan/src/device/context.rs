@@ -51,6 +51,8 @@ pub(crate) struct Context {
     pub(crate) timeline: Option<khr::timeline_semaphore::Device>,
     /// The invocations that keep the device busy, roughly.
     pub(crate) busy: usize,
+    /// Its processors, where they are known and nobody said what keeps it busy.
+    pub(crate) processors: Option<usize>,
     /// Whether weights are read into the device's cache before they are needed, if that was said.
     pub(crate) prefetch: Option<bool>,
     /// What the machine runs on, which says whether threads poll for short runs before they sleep.
@@ -165,9 +167,12 @@ impl Context {
         let probes = options.probe_matrices.unwrap_or(true);
         let matrices = matrices::known(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.busy_invocations());
+        let cores = info.cores.filter(|_| options.busy.is_none());
+        let processors = cores.map(|it| it.count as usize);
         Ok(Arc::new(Context {
             info,
             busy,
+            processors,
             prefetch: options.prefetch,
             limits: Limits::of(&properties.limits, options.fold_at, options.buffers),
             align: properties.limits.min_storage_buffer_offset_alignment.max(16),

@@ -4,7 +4,6 @@ use super::caches::update_caches;
 use super::views::gather;
 use super::{Entry, operator};
 use crate::derived::{Derived, Shared};
-use crate::device::processors;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -237,7 +236,7 @@ impl Kernel {
             && strides.iter().flatten().all(|stride| stride % 8 == 0);
         let subgroup = e.features().subgroup_size as usize;
         let fills = e.features().fill_subgroups_of_32();
-        let device = (subgroup, fills, e.shared_memory() as usize, processors(e.busy()));
+        let device = (subgroup, fills, e.shared_memory() as usize, e.processors());
         let units = match multiplies {
             true => Units::all(depths, sizes, device),
             false => Vec::new(),

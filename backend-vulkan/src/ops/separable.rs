@@ -8,7 +8,7 @@ use super::weights::transposed;
 use super::window::checked_numel;
 use super::{Entry, epilogue, find, operator};
 use crate::derived::Matrices;
-use crate::device::{MOST_GROUPS, MOST_INVOCATIONS, is_parallel, processors};
+use crate::device::{MOST_GROUPS, MOST_INVOCATIONS, is_parallel};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use torchlet_graph::graph::{Node, ValueId};
@@ -71,12 +71,12 @@ enum Way {
 impl Way {
     /// The way that a call goes, if there are several.
     fn of(e: &mut Encoder<'_, '_>, pair: &Pair, second: &Shape) -> Option<Self> {
-        let (busy, shared) = (e.busy(), e.shared_memory());
-        let ways = pair.ways(busy, shared);
+        let (processors, shared) = (e.processors(), e.shared_memory());
+        let ways = pair.ways(processors, shared);
         let (cost, _) = *ways.first()?;
         // Software takes no time to begin a dispatch.
-        let parallel = is_parallel(busy);
-        let apart = pair.cost_apart(busy);
+        let parallel = is_parallel(e.busy());
+        let apart = pair.cost_apart(processors);
         let (first, others) = match parallel && cost <= apart {
             true => (Way::Together(ways.first()?.1), Some(Way::Apart)),
             // Nobody would find such a difference otherwise.
@@ -242,7 +242,7 @@ impl Pair {
     }
 
     /// The best blocks, and others that differ in the tile, with what they cost.
-    fn ways(&self, busy: usize, shared: u32) -> Vec<(usize, Blocks)> {
+    fn ways(&self, processors: usize, shared: u32) -> Vec<(usize, Blocks)> {
         let shared = (shared as usize).min(MOST_SHARED);
         let mut found: Vec<(usize, Blocks)> = Vec::new();
         let [rows_of_plane, columns] = self.plane;
@@ -269,7 +269,7 @@ impl Pair {
                         continue;
                     }
                     let Some(blocks) = self.blocks(blocks, shared) else { continue };
-                    let cost = self.cost(&blocks, busy);
+                    let cost = self.cost(&blocks, processors);
                     if best.is_none_or(|(least, _)| cost < least) {
                         best = Some((cost, blocks));
                     }
@@ -283,7 +283,7 @@ impl Pair {
     }
 
     /// About how many cycles it takes, on a device whose processors have four units that issue an instruction for 32 invocations each.
-    fn cost(&self, blocks: &Blocks, busy: usize) -> usize {
+    fn cost(&self, blocks: &Blocks, processors: usize) -> usize {
         let counts = self.counts(blocks);
         let Counts { lanes, run_quads, taps, times, items, terms, turns, .. } = counts;
         let halves = self.elements[0] == Element::F16;
@@ -305,7 +305,7 @@ impl Pair {
         let groups = [self.batch, rows.div_ceil(y), columns.div_ceil(x)];
         let groups = groups.into_iter().chain([self.channels[1].div_ceil(blocks.tile_m)]);
         let groups = groups.fold(1, usize::saturating_mul);
-        let resident = groups.div_ceil(processors(busy));
+        let resident = groups.div_ceil(processors);
         // Few subgroups wait for their own results.
         let waiting = 16_usize.div_ceil(resident.saturating_mul(lanes.div_ceil(32)).min(16));
         let issue = issue.saturating_mul(resident).saturating_mul(waiting);
@@ -314,12 +314,12 @@ impl Pair {
     }
 
     /// The same where each convolution has its own kernel.
-    fn cost_apart(&self, busy: usize) -> usize {
+    fn cost_apart(&self, processors: usize) -> usize {
         let [channels, outputs] = self.channels;
         let plane = self.plane.into_iter().chain([self.batch]).fold(1, usize::saturating_mul);
         let taps = self.kernel[0] * self.kernel[1];
         let each = channels.saturating_mul(4 * taps + outputs);
-        let work = plane.saturating_mul(each) / (processors(busy) * 128);
+        let work = plane.saturating_mul(each) / (processors * 128);
         work.saturating_add(2 * DISPATCH)
     }
 }
@@ -584,7 +584,7 @@ mod tests {
                     elements: [element; 2],
                 };
                 for shared in [16 << 10, 48 << 10] {
-                    let ways = pair.ways(1 << 16, shared);
+                    let ways = pair.ways(128, shared);
                     assert!(!ways.is_empty(), "{pair:?}");
                     for (_, blocks) in ways {
                         let counts = pair.counts(&blocks);

@@ -5,7 +5,7 @@
 //! workgroups, so that it is for smaller planes.
 
 use super::Shape;
-use crate::device::{MOST_GROUPS, is_parallel, processors};
+use crate::device::{MOST_GROUPS, is_parallel};
 use crate::encoder::{Encoder, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
@@ -160,7 +160,7 @@ impl Shape {
             return None;
         }
         let layer = Layer::of(self)?;
-        let blocks = layer.blocks(processors(e.busy()), e.shared_memory() as usize)?;
+        let blocks = layer.blocks(e.processors(), e.shared_memory() as usize)?;
         let question = ("staged", layer, self.depth);
         match e.choose(&self.out, question, Way::Staged(blocks), |_| vec![Way::Windows]) {
             Way::Staged(blocks) => Some(blocks),

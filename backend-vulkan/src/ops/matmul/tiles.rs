@@ -4,7 +4,7 @@ use super::{Epilogue, Product, Windows};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
-use crate::ops::tiling::{Factors, Means, Shape, Tiling};
+use crate::ops::tiling::{Factors, Matrices, Means, Shape, Tiling};
 use crate::ops::window::Window;
 use crate::tensors::Operand;
 use torchlet_shaders::{
@@ -41,7 +41,7 @@ impl Product {
         };
         // Of either there is what the other would take: shapes may be others in the next run.
         let parts_of_large = self.parts(e, bound, &large)?;
-        let (chosen, parts, other) = match large.suits(self.now(bound), e.busy()) {
+        let (chosen, parts, other) = match large.suits(self.now(bound), e.processors()) {
             true => (large, parts_of_large, parts),
             false => (tiling, parts, parts_of_large),
         };
@@ -90,6 +90,17 @@ impl Product {
         let splits = tiling.splits;
         let terms = self.k.div_ceil(splits).next_multiple_of(tiling.terms.max(32));
         let a_aligned = if self.a_transposed { pitches.a } else { self.k };
+        let (a_alignment, b_alignment) = match self.windows {
+            None => (alignment(a_aligned), alignment(pitches.b)),
+            Some(_) => (alignment(a_aligned), 1),
+        };
+        let exact = tiling.matrices.is_some() && e.features().fill_subgroups_of_32();
+        // Terms that vary from run to run take what is for any, so that all have one pipeline.
+        let varies = [&self.a, &self.b].iter().all(|factor| e.is_dynamic(factor));
+        let whole = self.k.is_multiple_of(tiling.terms) && !varies;
+        let may_be_direct = whole && tiling.matrices == Some(Matrices::Halves);
+        let a_direct = may_be_direct && (self.a_transposed || a_alignment == 8);
+        let b_direct = may_be_direct && b_alignment == 8;
         let rows = self.batches * self.m;
         let bias = self.bias_or(&self.a);
         let residual = epilogue.residual.as_ref().unwrap_or(&self.a);
@@ -120,7 +131,8 @@ impl Product {
                     a: self.a.element,
                     b: self.b.element,
                     a_transposed: self.a_transposed,
-                    a_aligned: alignment(a_aligned),
+                    a_aligned: a_alignment,
+                    b_aligned: b_alignment,
                     tile_m: u32_of(tile_m)?,
                     tile_n: u32_of(tile_n)?,
                     partial: partial,
@@ -144,11 +156,14 @@ impl Product {
         match &self.windows {
             None => dispatch!(
                 MatmulTiled, {
-                    b_aligned: alignment(pitches.b),
                     b_transposed: self.b_transposed,
                     lanes: tiling.lanes,
                     term_parts: tiling.term_parts,
                     normed: self.norm.is_some(),
+                    exact: exact,
+                    a_direct: a_direct,
+                    b_direct: b_direct,
+                    unguarded: a_direct && b_direct && tiling.is_wide(),
                 },
                 MatmulTiledPush, {}
             ),
@@ -156,7 +171,6 @@ impl Product {
                 let z = depth.map_or(Window::NONE, |depth| depth.window);
                 dispatch!(
                     ConvolutionTiled, {
-                        b_aligned: 1,
                         kernel_y: y.kernel as u32,
                         kernel_x: x.kernel as u32,
                         stride_y: y.stride as u32,
@@ -168,6 +182,8 @@ impl Product {
                         kernel_z: depth.map_or(0, |_| z.kernel as u32),
                         stride_z: z.stride as u32,
                         dilation_z: z.dilation as u32,
+                        exact: exact,
+                        a_direct: a_direct,
                     },
                     ConvolutionTiledPush, {
                         in_y: *in_y as i32,

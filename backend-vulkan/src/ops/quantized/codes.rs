@@ -7,7 +7,6 @@
 use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
 use crate::device::is_parallel;
-use crate::device::processors;
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::ops::splits;
@@ -63,16 +62,17 @@ struct Tiles {
 }
 
 impl Tiles {
-    /// For `[batches, rows, columns]` of so many groups of terms, on a device that so many invocations keep busy.
-    fn of(shape: [usize; 3], units: usize, busy: usize, shared: u32) -> Option<Self> {
+    /// For `[batches, rows, columns]` of so many groups of terms, on a device of so many processors that so many invocations keep busy.
+    fn of(
+        shape: [usize; 3],
+        units: usize,
+        [processors, busy]: [usize; 2],
+        shared: u32,
+    ) -> Option<Self> {
         let [_, m, n] = shape;
         let parallel = is_parallel(busy);
         let large = Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 };
-        if parallel
-            && m.min(n) >= 128
-            && large.count(shape) >= processors(busy)
-            && large.fits(shared)
-        {
+        if parallel && m.min(n) >= 128 && large.count(shape) >= processors && large.fits(shared) {
             return Some(large);
         }
         let wanted = (busy / LANES).max(1);
@@ -219,7 +219,7 @@ impl Product<'_> {
         {
             return Ok(false);
         }
-        let tiles = Tiles::of(bound, units, e.busy(), e.shared_memory());
+        let tiles = Tiles::of(bound, units, [e.processors(), e.busy()], e.shared_memory());
         let Some(tiles) = tiles.filter(|tiles| self.fits(e, bound, tiles)) else {
             return Ok(false);
         };
@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn tiles_fit_and_are_shared_where_they_are_few() {
         let shared = 48 << 10;
-        let of = |shape, units| Tiles::of(shape, units, BUSY, shared).unwrap();
+        let of = |shape, units| Tiles::of(shape, units, [BUSY / 512, BUSY], shared).unwrap();
         assert_eq!(
             of([1, 4096, 4096], 64),
             Tiles { tile: [128; 2], units: 4, lanes: 256, splits: 1 }
@@ -449,8 +449,8 @@ mod tests {
         }
         // Where less is shared, fewer terms are brought at a time, or no tiles are.
         let least = Tiles { tile: [64, 64], units: 4, lanes: 128, splits: 18 };
-        assert_eq!(Tiles::of([1, 512, 49], 288, BUSY, 16 << 10), Some(least));
-        assert_eq!(Tiles::of([1, 512, 49], 288, BUSY, 8 << 10), None);
+        assert_eq!(Tiles::of([1, 512, 49], 288, [BUSY / 512, BUSY], 16 << 10), Some(least));
+        assert_eq!(Tiles::of([1, 512, 49], 288, [BUSY / 512, BUSY], 8 << 10), None);
     }
 
     /// The shaders of a convolution of so many channels with 3×3 windows in so many groups on a device.

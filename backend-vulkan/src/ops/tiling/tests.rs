@@ -46,7 +46,7 @@ fn tiles_that_are_shared_are_smaller_where_subgroups_multiply() {
     assert_eq!(tile(512), Some([32, 64]));
     assert_eq!(tile(1024), Some([64, 64]));
     assert_eq!(tile(2048), Some([64, 64]));
-    assert_eq!(tile(8192), Some([128, 128]));
+    assert_eq!(tile(8192), Some([128, 192]));
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn tiles_are_no_larger_than_they_need_be() {
 #[test]
 fn tiles_are_large_where_there_are_many() {
     let tile = |m, n| tiling([1, m, n, 2048], DeviceKind::Discrete).map(|tiling| tiling.tile);
-    assert_eq!(tile(4096, 4096), Some([128, 128]));
+    assert_eq!(tile(4096, 4096), Some([64, 128]));
     assert_eq!(tile(512, 2048), Some([64, 64]));
     assert_eq!(tile(127, 1 << 20), Some([64, 64]));
     let shape = Shape {
@@ -118,8 +118,9 @@ fn tiles_are_large_where_there_are_many() {
     let busy = DeviceKind::Discrete.busy_invocations();
     let (factors, features) = (Factors::from([Element::F32; 2]), DeviceFeatures::default());
     let means = |shared| Means::new(factors, busy, &features, shared);
-    let small = Tiling::of(shape, &means(Limits::LEAST.shared));
-    assert_eq!(small.map(|tiling| tiling.tile), Some([64, 64]));
+    let with = |shared| Tiling::of(shape, &means(shared)).map(|tiling| tiling.tile);
+    assert_eq!(with(Limits::LEAST.shared), Some([64, 128]));
+    assert_eq!(with(Limits::LEAST.shared - 1), Some([64, 64]));
     let windows = Shape { windows: true, ..shape };
     let windows = Tiling::of(windows, &means(1 << 15));
     assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
