@@ -62,17 +62,17 @@ class Residual(nn.Module):
 
 
 class Repeated(nn.Module):
-    """A module whose large inputs are made on the device, of a few numbers each, and of whose output little is given back: a device that waits for
-    the host to copy so much lowers its clock meanwhile."""
+    """A module whose inputs are made on the device, each of fewer numbers, and of whose output little is given back. So caches have inputs as they do behind
+    another operator; and a device that waits for the host to copy much lowers its clock meanwhile."""
 
     def __init__(self, module: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
         super().__init__()
         self.module = module
-        self.shapes = [x.shape if is_large(x) else None for x in inputs]
+        self.shapes = [x.shape for x in inputs]
 
     def forward(self, *inputs: torch.Tensor) -> Made:
         pairs = zip(inputs, self.shapes)
-        whole = [x if shape is None else x.repeat(shape.numel() // REPEATED).view(shape) for x, shape in pairs]
+        whole = [repeated(x, shape.numel()).view(shape) for x, shape in pairs]
         made = self.module(*whole)
         return tuple(x[..., :16] for x in made) if isinstance(made, tuple) else made[..., :16]
 
@@ -86,8 +86,14 @@ class Kernel(NamedTuple):
     """Of the weights, if these are codes."""
 
 
-def is_large(x: torch.Tensor) -> bool:
-    return x.numel() > 1 << 20 and x.numel() % REPEATED == 0
+def repeated(x: torch.Tensor, count: int) -> torch.Tensor:
+    """So many numbers, of some that are repeated."""
+    return x.repeat(-(-count // x.numel()))[:count]
+
+
+def few_of(x: torch.Tensor) -> torch.Tensor:
+    """Numbers that make an input when they are repeated: at most half of it, so that they have to be."""
+    return x.flatten()[: min(REPEATED, (x.numel() + 1) // 2)].clone()
 
 
 def random(*sizes: int) -> torch.Tensor:
@@ -179,7 +185,7 @@ def build(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     module.requires_grad_(False)
     for weight in module.parameters():
         flat = weight.view(-1)
-        flat.copy_(flat[:REPEATED].repeat(flat.numel() // REPEATED + 1)[: flat.numel()])
+        flat.copy_(repeated(flat[:REPEATED].clone(), flat.numel()))
     if precision == "fp16":
         # Quantized modules are made of 32 bits.
         module = module if kernel.bits else module.half()
@@ -206,9 +212,8 @@ def export(folder: Path, name: str) -> None:
 
     kernel, precision = of(name)
     module, inputs = build(name)
-    if any(is_large(x) for x in inputs):
-        module = Repeated(module, inputs).eval()
-        inputs = tuple(x.flatten()[:REPEATED].clone() if is_large(x) else x for x in inputs)
+    module = Repeated(module, inputs).eval()
+    inputs = tuple(map(few_of, inputs))
     # The partitioner takes no bfloat16: such programs come to a GPU as any other.
     partitioners = [] if precision == "bf16" else [VulkanPartitioner({})]
     if precision == "int8":

@@ -167,7 +167,7 @@ pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
 /// What a profile says of the dispatches of a program.
 fn judge(profile: &Value) -> Result<Measured> {
     let calls = profile["calls"].as_array().context("torchlet profile lists no calls")?;
-    // Copies to the device and back, and what changes their types, are no operators; nor is what makes large inputs of small ones, and takes a little of what is made of them.
+    // Copies to the device and back, and what changes their types, are no operators; nor is what makes inputs of smaller ones, and takes a little of what is made of them.
     let made = ["aten._to_copy.", "aten.repeat.", "aten.view_copy.", "aten.slice_copy."];
     let is_operator =
         |name: &str| name.contains('.') && !made.iter().any(|other| name.starts_with(other));
