@@ -359,6 +359,45 @@ mod tests {
         }
     }
 
+    /// What the pipeline of a product of halves has for a constant of this name.
+    fn constant(sizes: [usize; 3], dynamic: [bool; 2], name: &str) -> u32 {
+        let [m, n, k] = sizes;
+        let tensor = |dynamic, sizes: [usize; 2]| tensor(ScalarType::Half, dynamic, &sizes);
+        let graph = Graph {
+            values: vec![
+                tensor(dynamic[0], [m, k]),
+                tensor(dynamic[1], [k, n]),
+                tensor(dynamic[0], [m, n]),
+            ],
+            nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+            inputs: vec![0, 1],
+            outputs: vec![2],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        state.busy = DeviceKind::Discrete.busy_invocations();
+        state.features = DeviceFeatures::multiplying_halves();
+        state.limits.shared = 48 << 10;
+        let steps = encode(&graph, &mut state, true).unwrap().0;
+        let key = &steps[0].key;
+        assert_eq!(key.module.name, "matmul_cooperative");
+        let place = key.module.constants.iter().position(|field| field.name == name).unwrap();
+        key.constants[place]
+    }
+
+    #[test]
+    fn addresses_are_found_once_where_steps_are_whole() {
+        let factors = |sizes, dynamic| {
+            ["a_direct", "b_direct", "unguarded"].map(|name| constant(sizes, dynamic, name))
+        };
+        assert_eq!(factors([4096, 4096, 4096], [false; 2]), [1, 1, 1]);
+        assert_eq!(factors([512, 8192, 2048], [false; 2]), [1, 1, 0], "not wide");
+        assert_eq!(factors([512, 8192, 2048], [true, false]), [1, 1, 0], "rows vary");
+        assert_eq!(factors([512, 8192, 2048], [true; 2]), [0, 0, 0], "terms may vary");
+        assert_eq!(factors([4096, 4096, 4104], [false; 2]), [0, 0, 0], "part of a step");
+        assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "rows begin anywhere");
+    }
+
     #[test]
     fn rows_that_stay_many_have_no_pipelines_for_few() {
         let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);

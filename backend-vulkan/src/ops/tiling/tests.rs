@@ -160,6 +160,33 @@ fn where_rows_are_not_brought_at_once_two_subgroups_share_twice_the_terms() {
     assert_eq!(found(64, 32), Some((32, 128, 1)));
 }
 
+#[test]
+fn wide_tiles_are_taken_where_they_make_fewer_rounds() {
+    let mut features = DeviceFeatures::multiplying_halves();
+    features.subgroup_size = 32;
+    let busy = DeviceKind::Discrete.busy_invocations();
+    let means = Means::new([Element::F16; 2].into(), busy, &features, 48 << 10);
+    let found = |sizes: [usize; 3], processors, varies, shared| {
+        let [m, n, k] = sizes;
+        let shape = Shape { varies, ..Shape::of([1, m, n, k]) };
+        Tiling::large(shape, &Means { processors, shared, ..means }).map(|it| it.tile)
+    };
+    let of = |sizes| found(sizes, 132, false, 48 << 10);
+    assert_eq!(of([4096, 4096, 4096]), Some([128, 192]), "6 rounds in place of 8");
+    assert_eq!(of([1536, 4096, 4096]), Some([128, 192]), "2 in place of 3");
+    assert_eq!(found([1536, 4096, 4096], 128, false, 48 << 10), Some([128; 2]), "3 of both");
+    assert_eq!(of([512, 8192, 2048]), Some([128; 2]), "2 of both");
+    assert_eq!(of([1024, 3072, 768]), Some([128, 192]), "all at once");
+    assert_eq!(of([1024, 3072, 320]), None, "few terms");
+    assert_eq!(of([4096, 2112, 1024]), Some([128, 192]), "no column of the last tiles is none");
+    assert_eq!(of([4096, 1344, 1024]), Some([128, 192]));
+    assert_eq!(found([4096, 4096, 4096], 132, true, 48 << 10), Some([128; 2]), "rows vary");
+    assert_eq!(found([4096, 4096, 4096], 132, false, 40 << 10), Some([128; 2]), "little memory");
+    let normed =
+        Tiling::normed(Shape::of([1, 4096, 4096, 4096]), &Means { processors: 132, ..means });
+    assert_eq!(normed, None, "rows are normalised before");
+}
+
 /// Whether the shader computes such a tile as a whole: everyone brings as much, computes as much, and adds up as much.
 fn is_divided(it: &Tiling) -> bool {
     let lanes = it.lanes as usize;
