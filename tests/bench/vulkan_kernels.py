@@ -9,6 +9,7 @@ Numbers are random, of a fixed seed, and repeat themselves where there are many:
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -72,7 +73,7 @@ class Repeated(nn.Module):
 
     def forward(self, *inputs: torch.Tensor) -> Made:
         pairs = zip(inputs, self.shapes)
-        whole = [repeated(x, shape.numel()).view(shape) for x, shape in pairs]
+        whole = [x.repeat([whole // few for whole, few in zip(shape, x.shape)]) for x, shape in pairs]
         made = self.module(*whole)
         return tuple(x[..., :16] for x in made) if isinstance(made, tuple) else made[..., :16]
 
@@ -86,14 +87,15 @@ class Kernel(NamedTuple):
     """Of the weights, if these are codes."""
 
 
-def repeated(x: torch.Tensor, count: int) -> torch.Tensor:
-    """So many numbers, of some that are repeated."""
-    return x.repeat(-(-count // x.numel()))[:count]
-
-
 def few_of(x: torch.Tensor) -> torch.Tensor:
-    """Numbers that make an input when they are repeated: at most half of it, so that they have to be."""
-    return x.flatten()[: min(REPEATED, (x.numel() + 1) // 2)].clone()
+    """Numbers that make an input when they are repeated along its dimensions: at most half of it, so that they have to be."""
+    most = min(REPEATED, (x.numel() + 1) // 2)
+    sizes = list(x.shape)
+    for dim, size in enumerate(sizes):
+        wanted = size * most // math.prod(sizes)
+        if wanted < size:
+            sizes[dim] = next(few for few in range(max(wanted, 1), 0, -1) if size % few == 0)
+    return x[tuple(slice(size) for size in sizes)].clone()
 
 
 def random(*sizes: int) -> torch.Tensor:
@@ -185,7 +187,7 @@ def build(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     module.requires_grad_(False)
     for weight in module.parameters():
         flat = weight.view(-1)
-        flat.copy_(repeated(flat[:REPEATED].clone(), flat.numel()))
+        flat.copy_(flat[:REPEATED].repeat(flat.numel() // REPEATED + 1)[: flat.numel()])
     if precision == "fp16":
         # Quantized modules are made of 32 bits.
         module = module if kernel.bits else module.half()
