@@ -209,16 +209,17 @@ impl Bounds {
             Operator::NEG => negative(of(0)?),
             Operator::ABS => of(0).and_then(|it| Some(joined((0, 0), joined(it, negative(it)?)))),
             Operator::RELU => of(0).map(|(low, high)| (low.max(0), high.max(0))),
-            Operator::MINIMUM => {
+            Operator::MINIMUM | Operator::FMIN => {
                 let (a, b) = (of(0)?, of(1)?);
                 Some((a.0.min(b.0), a.1.min(b.1)))
             }
-            Operator::MAXIMUM => {
+            Operator::MAXIMUM | Operator::FMAX => {
                 let (a, b) = (of(0)?, of(1)?);
                 Some((a.0.max(b.0), a.1.max(b.1)))
             }
             Operator::CLAMP => self.clamped(graph, args),
             Operator::WHERE_SELF => Some(joined(of(1)?, of(2)?)),
+            Operator::SLICE_SCATTER | Operator::SELECT_SCATTER => Some(joined(of(0)?, of(1)?)),
             Operator::MASKED_FILL_SCALAR => Some(joined(of(0)?, of(2)?)),
             Operator::CONSTANT_PAD_ND => Some(joined(of(0)?, joined((0, 0), factor(2)?))),
             Operator::ARANGE | Operator::ARANGE_START_STEP => {
@@ -283,7 +284,9 @@ impl Bounds {
                 let magnitude = a.0.checked_abs()?.max(a.1.checked_abs()?);
                 (b.0 > 0 || b.1 < 0).then_some((-magnitude, magnitude))
             }
-            Operator::REMAINDER_SCALAR | Operator::REMAINDER_TENSOR => {
+            Operator::REMAINDER_SCALAR
+            | Operator::REMAINDER_TENSOR
+            | Operator::REMAINDER_SCALAR_TENSOR => {
                 let (low, high) = of(1)?;
                 (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
             }
@@ -294,17 +297,24 @@ impl Bounds {
             | Operator::RSHIFT_SCALAR
             | Operator::RSHIFT_TENSOR
             | Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR
-            | Operator::BITWISE_RIGHT_SHIFT_TENSOR => {
+            | Operator::BITWISE_RIGHT_SHIFT_TENSOR
+            | Operator::BITWISE_RIGHT_SHIFT_SCALAR_TENSOR => {
                 of(0).map(|(low, high)| (low.min(0), high.max(0)))
             }
-            Operator::LSHIFT_SCALAR | Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR => {
+            Operator::LSHIFT_SCALAR
+            | Operator::LSHIFT_TENSOR
+            | Operator::BITWISE_LEFT_SHIFT_TENSOR
+            | Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR
+            | Operator::BITWISE_LEFT_SHIFT_SCALAR_TENSOR => {
                 let ((low, high), (least, most)) = (of(0)?, of(1)?);
                 let factor = 1_i64.checked_shl(u32::try_from(most).ok()?).filter(|by| *by > 0)?;
                 let times = (low.min(0).checked_mul(factor)?, high.max(0).checked_mul(factor)?);
                 (least >= 0).then_some(times)
             }
             // No bit is there that a number has not, if it is not negative.
-            Operator::BITWISE_AND_TENSOR | Operator::BITWISE_AND_SCALAR => {
+            Operator::BITWISE_AND_TENSOR
+            | Operator::BITWISE_AND_SCALAR
+            | Operator::BITWISE_AND_SCALAR_TENSOR => {
                 let least = [of(0), of(1)].into_iter().flatten().filter(|it| it.0 >= 0);
                 match least.map(|it| it.1).min() {
                     Some(high) => Some((0, high)),
@@ -313,8 +323,10 @@ impl Bounds {
             }
             Operator::BITWISE_OR_TENSOR
             | Operator::BITWISE_OR_SCALAR
+            | Operator::BITWISE_OR_SCALAR_TENSOR
             | Operator::BITWISE_XOR_TENSOR
-            | Operator::BITWISE_XOR_SCALAR => {
+            | Operator::BITWISE_XOR_SCALAR
+            | Operator::BITWISE_XOR_SCALAR_TENSOR => {
                 (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW)
             }
             Operator::BITWISE_NOT => within(of(0)?, NARROW).then_some(NARROW),
@@ -366,6 +378,12 @@ fn moves(operator: Operator) -> bool {
                 | Operator::INDEX_TENSOR
                 | Operator::GATHER
                 | Operator::EMBEDDING
+                | Operator::REFLECTION_PAD1D
+                | Operator::REFLECTION_PAD2D
+                | Operator::REFLECTION_PAD3D
+                | Operator::REPLICATION_PAD1D
+                | Operator::REPLICATION_PAD2D
+                | Operator::REPLICATION_PAD3D
         )
 }
 

@@ -189,7 +189,7 @@ pipelines! {
 
     /// Surrounds the input with a number.
     Pad, PadPush = "pad", 2 buffers, {
-        input: Element, output: Element,
+        input: Element, output: Element, around: u32,
     }, {
         numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
@@ -248,6 +248,13 @@ pipelines! {
         numel: u32, count: u32, inner: u32, first: u32,
     };
 
+    /// A step of the same for many elements: runs of places become runs of twice as many, or are made. Buffers: elements, places, places.
+    Merge, MergePush = "merge", 3 buffers, {
+        input: Element, descending: bool, first_step: bool,
+    }, {
+        numel: u32, count: u32, inner: u32, run: u32,
+    };
+
     /// How many elements of rows in order (the first buffer) come before each value (the second).
     Search, SearchPush = "search", 3 buffers, {
         sequence: Element, values: Element, right: bool,
@@ -264,7 +271,7 @@ pipelines! {
 
     /// Sums, products or the like of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
     Scan, ScanPush = "scan", 2 buffers, {
-        function: u32, input: Element, output: Element, by_line: bool,
+        function: u32, input: Element, output: Element, form: u32,
     }, {
         numel: u32, count: u32, inner: u32,
     };
@@ -649,14 +656,14 @@ pipelines! {
         k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, last: i32, c: f32, d: f32,
     }, needs HalfStorage;
 
-    /// A transposed convolution over two dimensions. An invocation computes four neighbours in `rows` channels.
+    /// A transposed convolution over two or three dimensions. An invocation computes four neighbours in `rows` channels.
     ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool,
     }, {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
-        dilation_y: i32, dilation_x: i32, a: f32, b: f32,
+        dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32, padding_z: i32, dilation_z: i32, a: f32, b: f32,
     };
 
     /// What adds up the products of a transposed convolution's weights and input elements, four outputs an invocation.
