@@ -75,6 +75,8 @@ impl Bounds {
             | Operator::SCATTER_SRC
             | Operator::SCATTER_VALUE
             | Operator::SCATTER_ADD
+            | Operator::SCATTER_REDUCE
+            | Operator::SCATTER_VALUE_REDUCE
             | Operator::SCATTER_REDUCE_TWO => position == 2,
             Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
             // The places of what is in order.
@@ -105,6 +107,17 @@ impl Bounds {
                 // Not the outermost, which what does not fit becomes.
                 position < 2
                     && other.is_some_and(|other| within(other, (NARROW.0 + 1, NARROW.1 - 1)))
+            }
+            // What is not zero stays so, and so do signs.
+            Operator::LOGICAL_NOT
+            | Operator::LOGICAL_AND
+            | Operator::LOGICAL_OR
+            | Operator::LOGICAL_XOR
+            | Operator::SIGN
+            | Operator::SIGNBIT => position < 2,
+            Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY if position == 0 => {
+                let out = out.and_then(|out| graph.values.get(out));
+                matches!(out, Some(Value::Tensor(it)) if it.scalar_type == ScalarType::Bool)
             }
             operator if moves(operator) => {
                 out.is_some_and(|out| self.tolerates_saturation(out) && is_integer(graph, out))
@@ -220,7 +233,7 @@ impl Bounds {
             Operator::CLAMP => self.clamped(graph, args),
             Operator::WHERE_SELF => Some(joined(of(1)?, of(2)?)),
             Operator::SLICE_SCATTER | Operator::SELECT_SCATTER => Some(joined(of(0)?, of(1)?)),
-            Operator::MASKED_FILL_SCALAR => Some(joined(of(0)?, of(2)?)),
+            Operator::MASKED_FILL_SCALAR | Operator::MASKED_SCATTER => Some(joined(of(0)?, of(2)?)),
             Operator::CONSTANT_PAD_ND => Some(joined(of(0)?, joined((0, 0), factor(2)?))),
             Operator::ARANGE | Operator::ARANGE_START_STEP => {
                 let step = if operator == Operator::ARANGE { (1, 1) } else { factor(2)? };
@@ -571,6 +584,26 @@ mod tests {
         graph.values[6] = Value::Int(0);
         graph.nodes.push(Node::new(Operator::ADD_TENSOR, vec![1, 1, 5]));
         assert!(!Bounds::of(&graph).tolerates_saturation(1));
+    }
+
+    #[test]
+    fn masks_may_be_saturated() {
+        let long = || tensor(ScalarType::Long, 3, None);
+        let truths = || tensor(ScalarType::Bool, 3, None);
+        let mut graph = Graph {
+            values: vec![long(), truths(), Value::None, long(), truths()],
+            nodes: vec![
+                Node::new(Operator::TO_COPY, vec![0, 2, 1]),
+                Node::new(Operator::LOGICAL_AND, vec![1, 3, 4]),
+            ],
+            outputs: vec![4],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert!(bounds.tolerates_saturation(0) && bounds.tolerates_saturation(3));
+        // Not as numbers.
+        graph.values[1] = tensor(ScalarType::Float, 3, None);
+        assert!(!Bounds::of(&graph).tolerates_saturation(0));
     }
 
     #[test]

@@ -194,6 +194,13 @@ pipelines! {
         numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
+    /// The middle of three dimensions to another size, with antialiasing.
+    Resample, ResamplePush = "resample", 2 buffers, {
+        input: Element, output: Element, filter: u32,
+    }, {
+        numel: u32, in_size: u32, out_size: u32, inner: u32, scale: f32,
+    };
+
     /// Reduces the middle of three dimensions. The second buffer is what some functions subtract, by output.
     Reduce, ReducePush = "reduce", 3 buffers, {
         function: u32, input: Element, other: Element, output: Element,

@@ -33,6 +33,11 @@ numbers! {
 }
 
 numbers! {
+    /// How [`Resample`](crate::Resample) weighs elements.
+    resample, ["resample.comp"]: LINEAR, CUBIC;
+}
+
+numbers! {
     /// What is around a tensor that [`Pad`](crate::Pad) makes larger.
     pad, ["pad.comp"]: NUMBER, REFLECTED, REPEATED;
 }

@@ -314,7 +314,7 @@ pub(super) fn apply_binary(
 }
 
 /// The same, into a tensor that has room for the shape that the two broadcast to.
-fn emit_binary(
+pub(super) fn emit_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
     [a, b]: [&Operand; 2],

@@ -40,6 +40,11 @@ fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     emit(e, function, &input, dim, &out)
 }
 
+/// Sums of a row of integers.
+pub(super) fn sums(e: &mut Encoder<'_, '_>, input: &Operand, out: &Operand) -> Result<(), Error> {
+    emit(e, scan::SUM, input, 0, out)
+}
+
 /// The largest or smallest elements so far, and where they are.
 fn extremes(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
