@@ -75,6 +75,8 @@ impl Bounds {
             | Operator::SCATTER_SRC
             | Operator::SCATTER_VALUE
             | Operator::SCATTER_ADD
+            | Operator::SCATTER_REDUCE
+            | Operator::SCATTER_VALUE_REDUCE
             | Operator::SCATTER_REDUCE_TWO => position == 2,
             Operator::INDEX_TENSOR | Operator::INDEX_PUT => position == 1,
             // The places of what is in order.
@@ -105,6 +107,17 @@ impl Bounds {
                 // Not the outermost, which what does not fit becomes.
                 position < 2
                     && other.is_some_and(|other| within(other, (NARROW.0 + 1, NARROW.1 - 1)))
+            }
+            // What is not zero stays so, and so do signs.
+            Operator::LOGICAL_NOT
+            | Operator::LOGICAL_AND
+            | Operator::LOGICAL_OR
+            | Operator::LOGICAL_XOR
+            | Operator::SIGN
+            | Operator::SIGNBIT => position < 2,
+            Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY if position == 0 => {
+                let out = out.and_then(|out| graph.values.get(out));
+                matches!(out, Some(Value::Tensor(it)) if it.scalar_type == ScalarType::Bool)
             }
             operator if moves(operator) => {
                 out.is_some_and(|out| self.tolerates_saturation(out) && is_integer(graph, out))
@@ -209,17 +222,18 @@ impl Bounds {
             Operator::NEG => negative(of(0)?),
             Operator::ABS => of(0).and_then(|it| Some(joined((0, 0), joined(it, negative(it)?)))),
             Operator::RELU => of(0).map(|(low, high)| (low.max(0), high.max(0))),
-            Operator::MINIMUM => {
+            Operator::MINIMUM | Operator::FMIN => {
                 let (a, b) = (of(0)?, of(1)?);
                 Some((a.0.min(b.0), a.1.min(b.1)))
             }
-            Operator::MAXIMUM => {
+            Operator::MAXIMUM | Operator::FMAX => {
                 let (a, b) = (of(0)?, of(1)?);
                 Some((a.0.max(b.0), a.1.max(b.1)))
             }
             Operator::CLAMP => self.clamped(graph, args),
             Operator::WHERE_SELF => Some(joined(of(1)?, of(2)?)),
-            Operator::MASKED_FILL_SCALAR => Some(joined(of(0)?, of(2)?)),
+            Operator::SLICE_SCATTER | Operator::SELECT_SCATTER => Some(joined(of(0)?, of(1)?)),
+            Operator::MASKED_FILL_SCALAR | Operator::MASKED_SCATTER => Some(joined(of(0)?, of(2)?)),
             Operator::CONSTANT_PAD_ND => Some(joined(of(0)?, joined((0, 0), factor(2)?))),
             Operator::ARANGE | Operator::ARANGE_START_STEP => {
                 let step = if operator == Operator::ARANGE { (1, 1) } else { factor(2)? };
@@ -283,7 +297,9 @@ impl Bounds {
                 let magnitude = a.0.checked_abs()?.max(a.1.checked_abs()?);
                 (b.0 > 0 || b.1 < 0).then_some((-magnitude, magnitude))
             }
-            Operator::REMAINDER_SCALAR | Operator::REMAINDER_TENSOR => {
+            Operator::REMAINDER_SCALAR
+            | Operator::REMAINDER_TENSOR
+            | Operator::REMAINDER_SCALAR_TENSOR => {
                 let (low, high) = of(1)?;
                 (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
             }
@@ -294,17 +310,24 @@ impl Bounds {
             | Operator::RSHIFT_SCALAR
             | Operator::RSHIFT_TENSOR
             | Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR
-            | Operator::BITWISE_RIGHT_SHIFT_TENSOR => {
+            | Operator::BITWISE_RIGHT_SHIFT_TENSOR
+            | Operator::BITWISE_RIGHT_SHIFT_SCALAR_TENSOR => {
                 of(0).map(|(low, high)| (low.min(0), high.max(0)))
             }
-            Operator::LSHIFT_SCALAR | Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR => {
+            Operator::LSHIFT_SCALAR
+            | Operator::LSHIFT_TENSOR
+            | Operator::BITWISE_LEFT_SHIFT_TENSOR
+            | Operator::BITWISE_LEFT_SHIFT_TENSOR_SCALAR
+            | Operator::BITWISE_LEFT_SHIFT_SCALAR_TENSOR => {
                 let ((low, high), (least, most)) = (of(0)?, of(1)?);
                 let factor = 1_i64.checked_shl(u32::try_from(most).ok()?).filter(|by| *by > 0)?;
                 let times = (low.min(0).checked_mul(factor)?, high.max(0).checked_mul(factor)?);
                 (least >= 0).then_some(times)
             }
             // No bit is there that a number has not, if it is not negative.
-            Operator::BITWISE_AND_TENSOR | Operator::BITWISE_AND_SCALAR => {
+            Operator::BITWISE_AND_TENSOR
+            | Operator::BITWISE_AND_SCALAR
+            | Operator::BITWISE_AND_SCALAR_TENSOR => {
                 let least = [of(0), of(1)].into_iter().flatten().filter(|it| it.0 >= 0);
                 match least.map(|it| it.1).min() {
                     Some(high) => Some((0, high)),
@@ -313,8 +336,10 @@ impl Bounds {
             }
             Operator::BITWISE_OR_TENSOR
             | Operator::BITWISE_OR_SCALAR
+            | Operator::BITWISE_OR_SCALAR_TENSOR
             | Operator::BITWISE_XOR_TENSOR
-            | Operator::BITWISE_XOR_SCALAR => {
+            | Operator::BITWISE_XOR_SCALAR
+            | Operator::BITWISE_XOR_SCALAR_TENSOR => {
                 (within(of(0)?, NARROW) && within(of(1)?, NARROW)).then_some(NARROW)
             }
             Operator::BITWISE_NOT => within(of(0)?, NARROW).then_some(NARROW),
@@ -366,6 +391,12 @@ fn moves(operator: Operator) -> bool {
                 | Operator::INDEX_TENSOR
                 | Operator::GATHER
                 | Operator::EMBEDDING
+                | Operator::REFLECTION_PAD1D
+                | Operator::REFLECTION_PAD2D
+                | Operator::REFLECTION_PAD3D
+                | Operator::REPLICATION_PAD1D
+                | Operator::REPLICATION_PAD2D
+                | Operator::REPLICATION_PAD3D
         )
 }
 
@@ -553,6 +584,26 @@ mod tests {
         graph.values[6] = Value::Int(0);
         graph.nodes.push(Node::new(Operator::ADD_TENSOR, vec![1, 1, 5]));
         assert!(!Bounds::of(&graph).tolerates_saturation(1));
+    }
+
+    #[test]
+    fn masks_may_be_saturated() {
+        let long = || tensor(ScalarType::Long, 3, None);
+        let truths = || tensor(ScalarType::Bool, 3, None);
+        let mut graph = Graph {
+            values: vec![long(), truths(), Value::None, long(), truths()],
+            nodes: vec![
+                Node::new(Operator::TO_COPY, vec![0, 2, 1]),
+                Node::new(Operator::LOGICAL_AND, vec![1, 3, 4]),
+            ],
+            outputs: vec![4],
+            ..Graph::default()
+        };
+        let bounds = Bounds::of(&graph);
+        assert!(bounds.tolerates_saturation(0) && bounds.tolerates_saturation(3));
+        // Not as numbers.
+        graph.values[1] = tensor(ScalarType::Float, 3, None);
+        assert!(!Bounds::of(&graph).tolerates_saturation(0));
     }
 
     #[test]

@@ -1,6 +1,4 @@
 #version 450
-//! module attention
-//! module attention_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
@@ -21,7 +19,7 @@ layout(constant_id = 10) const uint ALIGNED = 0; // all strides and depths are m
 layout(constant_id = 11) const uint ROW = 512;
 layout(constant_id = 12) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
 
-PUSH(5) {
+layout(push_constant) uniform Push {
     uint heads;
     uint heads_per_key; // heads of q that share one of k and v
     uint keys;

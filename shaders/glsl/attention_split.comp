@@ -1,6 +1,4 @@
 #version 450
-//! module attention_split
-//! module attention_split_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
@@ -26,7 +24,7 @@ layout(constant_id = 13) const uint OUT = 0;
 layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
 layout(constant_id = 15) const uint GROUPS = 1; // of heads that share one of k and v
 
-PUSH(6) {
+layout(push_constant) uniform Push {
     uint groups; // of all heads
     uint keys;
     uint offset;

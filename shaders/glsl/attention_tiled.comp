@@ -1,6 +1,4 @@
 #version 450
-//! module attention_tiled
-//! module attention_tiled_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 #include "run.glsl"
@@ -23,7 +21,7 @@ layout(constant_id = 11) const uint QUADS = 16;
 layout(constant_id = 12) const uint VALUE_QUADS = 16;
 layout(constant_id = 13) const uint ROWS = 16; // 4, 8, 16 or 32
 
-PUSH(5) {
+layout(push_constant) uniform Push {
     uint heads;
     uint heads_per_key; // heads of q that share one of k and v
     uint rows;

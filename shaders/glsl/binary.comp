@@ -29,6 +29,13 @@ TENSOR_OUT(2, y, OUT)
 const uint FMOD = 21;
 const uint REMAINDER = 22;
 const uint ATAN2 = 23;
+const uint FMAX = 24;
+const uint FMIN = 25;
+const uint HYPOT = 26;
+const uint COPYSIGN = 27;
+const uint SHIFT_LEFT = 28;
+const uint SHIFT_RIGHT = 29;
+const uint LOGICAL_XOR = 30;
 
 BINARY(common_f, FUNCTION)
 
@@ -58,8 +65,37 @@ vec4 fmod_f(const vec4 a, const vec4 b) {
     return mix(r, vec4(0.0 / 0.0), notEqual(none, vec4(0.0)));
 }
 
+// The root of the sum of squares, by a power of two where these have no place.
+vec4 hypot_f(const vec4 a, const vec4 b) {
+    const float SMALL = 8.673617379884035e-19; // 2^-60
+    const float UP = 1.2089258196146292e24;    // 2^80
+    const float DOWN = 8.470329472543003e-22;  // 2^-70
+    vec4 most = max(abs(a), abs(b));
+    vec4 by = mix(vec4(1.0), vec4(UP), lessThan(most, vec4(SMALL)));
+    by = mix(by, vec4(DOWN), greaterThan(most, vec4(1.0 / SMALL)));
+    vec4 back = mix(vec4(1.0), vec4(1.0 / UP), lessThan(most, vec4(SMALL)));
+    back = mix(back, vec4(1.0 / DOWN), greaterThan(most, vec4(1.0 / SMALL)));
+    vec4 u = a * by;
+    vec4 v = b * by;
+    vec4 r = sqrt(u * u + v * v) * back;
+    r = mix(r, a + b, either_is_nan(a, b));
+    return mix(r, vec4(uintBitsToFloat(0x7f800000u)), notEqual(vec4(isinf(a)) + vec4(isinf(b)), vec4(0.0)));
+}
+
+vec4 with_sign_of(const vec4 a, const vec4 b) {
+    return uintBitsToFloat((floatBitsToUint(a) & 0x7fffffffu) | (floatBitsToUint(b) & 0x80000000u));
+}
+
 vec4 apply_f(const vec4 a, const vec4 b, const float alpha) {
-    if (FUNCTION == ATAN2) return atan2_f(a, b);
+    switch (FUNCTION) {
+        case ATAN2: return atan2_f(a, b);
+        // A number, if one of the two is.
+        case FMAX: return mix(mix(max(a, b), b, isnan(a)), a, isnan(b));
+        case FMIN: return mix(mix(min(a, b), b, isnan(a)), a, isnan(b));
+        case HYPOT: return hypot_f(a, b);
+        case COPYSIGN: return with_sign_of(a, b);
+        case LOGICAL_XOR: return vec4(notEqual(vec4(notEqual(a, vec4(0.0))), vec4(notEqual(b, vec4(0.0)))));
+    }
     if (FUNCTION != FMOD && FUNCTION != REMAINDER) return common_f(a, b, alpha);
     vec4 r = fmod_f(a, b);
     if (FUNCTION == FMOD) return r;
@@ -91,7 +127,9 @@ int apply_i(const int a, const int b) {
         case DIV:
         case DIV_TRUNC: return b == 0 ? 0 : a / b;
         case POW: return power_of(a, b);
+        case FMIN:
         case MINIMUM: return min(a, b);
+        case FMAX:
         case MAXIMUM: return max(a, b);
         case EQ: return int(a == b);
         case NE: return int(a != b);
@@ -104,6 +142,10 @@ int apply_i(const int a, const int b) {
         case BITWISE_AND: return a & b;
         case BITWISE_OR: return a | b;
         case BITWISE_XOR: return a ^ b;
+        case LOGICAL_XOR: return int((a != 0) != (b != 0));
+        // By fewer bits than none, or more than there are: all are gone.
+        case SHIFT_LEFT: return b < 0 || b > 31 ? 0 : a << b;
+        case SHIFT_RIGHT: return a >> (b < 0 || b > 31 ? 31 : b);
         case FMOD: return b == 0 ? 0 : a - a / b * b;
         case REMAINDER: {
             if (b == 0) return 0;
@@ -130,7 +172,7 @@ uvec2 places(uint i) {
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    bool floating = is_float(A) || is_float(B) || (is_float(OUT) && (FUNCTION < EQ || FUNCTION == ATAN2));
+    bool floating = is_float(A) || is_float(B) || (is_float(OUT) && (FUNCTION < EQ || FUNCTION == ATAN2 || FUNCTION == COPYSIGN));
     if (SAME_LAYOUT != 0 && floating) {
         y_write_f4(i, apply_f(a_f4(i), b_f4(i), push.alpha));
         return;

@@ -4,9 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A transposed convolution over two dimensions: every output element gathers the input elements that reach it. An invocation
+// A transposed convolution over two or three dimensions: every output element gathers the input elements that reach it. An invocation
 // computes four neighbours of an output row in ROWS channels.
-// Weights are [group][input channel][ky][kx][output channel], the last padded to a multiple of 8.
+// Weights are [group][input channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -40,6 +40,13 @@ layout(push_constant) uniform Push {
     int padding_x;
     int dilation_y;
     int dilation_x;
+    // Over two, one of everything.
+    int in_z;
+    uint out_z;
+    int kernel_z;
+    int stride_z;
+    int padding_z;
+    int dilation_z;
     // Of the activation.
     float a;
     float b;
@@ -52,7 +59,8 @@ RUN_IN(3, residual, RESIDUAL)
 RUN_OUT(4, y, OUT)
 
 void main() {
-    uint image_group = gl_WorkGroupID.z;
+    uint image_group = gl_WorkGroupID.z / push.out_z;
+    uint oz = gl_WorkGroupID.z % push.out_z;
     uint group = image_group % push.groups;
     uint across = (push.out_x + 3) / 4;
     uint oy = gl_GlobalInvocationID.x / across;
@@ -63,18 +71,22 @@ void main() {
     [[unroll]] for (uint r = 0; r < ROWS; ++r) sums[r] = vec4(0);
 
     uint in_plane = uint(push.in_y * push.in_x);
-    uint weight_plane = uint(push.kernel_y * push.kernel_x) * push.pitch;
-    for (int ky = 0; ky < push.kernel_y; ++ky) {
+    uint in_volume = uint(push.in_z) * in_plane;
+    uint weight_plane = uint(push.kernel_z * push.kernel_y * push.kernel_x) * push.pitch;
+    for (int tap = 0; tap < push.kernel_z * push.kernel_y; ++tap) {
+        int tz = int(oz) + push.padding_z - tap / push.kernel_y * push.dilation_z;
+        if (tz < 0 || tz % push.stride_z != 0 || tz / push.stride_z >= push.in_z) continue;
+        int ky = tap % push.kernel_y;
         int ty = int(oy) + push.padding_y - ky * push.dilation_y;
         if (ty < 0 || ty % push.stride_y != 0 || ty / push.stride_y >= push.in_y) continue;
-        uint row = image_group * push.in_channels * in_plane + uint(ty / push.stride_y * push.in_x);
+        uint row = image_group * push.in_channels * in_volume + uint(tz / push.stride_z) * in_plane + uint(ty / push.stride_y * push.in_x);
         for (int kx = 0; kx < push.kernel_x; ++kx) {
             ivec4 tx = int(ox) + push.padding_x - kx * push.dilation_x + ivec4(0, 1, 2, 3);
             ivec4 ix = tx / push.stride_x;
             bvec4 reached = bvec4(ivec4(greaterThanEqual(tx, ivec4(0))) * ivec4(equal(ix * push.stride_x, tx)) * ivec4(lessThan(ix, ivec4(push.in_x))));
             if (!any(reached)) continue;
             uvec4 columns = uvec4(clamp(ix, ivec4(0), ivec4(push.in_x - 1)));
-            uint at = group * push.in_channels * weight_plane + uint(ky * push.kernel_x + kx) * push.pitch + channel;
+            uint at = group * push.in_channels * weight_plane + uint(tap * push.kernel_x + kx) * push.pitch + channel;
             uint plane = row;
             for (uint ic = 0; ic < push.in_channels; ++ic) {
                 vec4 v = mix(vec4(0), x_each(plane + columns), reached);
@@ -85,7 +97,7 @@ void main() {
                     sums[r + 2] += f.z * v;
                     sums[r + 3] += f.w * v;
                 }
-                plane += in_plane;
+                plane += in_volume;
                 at += weight_plane;
             }
         }
@@ -95,7 +107,7 @@ void main() {
         vec4 sum = sums[r];
         if (HAS_BIAS != 0) sum += bias_f(group * push.out_channels + channel + r);
         uint plane = image_group * push.out_channels + channel + r;
-        uint at = (plane * push.out_y + oy) * push.out_x + ox;
+        uint at = ((plane * push.out_z + oz) * push.out_y + oy) * push.out_x + ox;
         uint count = min(push.out_x - ox, 4);
         EPILOGUE(at, sum, count)
         y_write_run(at, sum, count);

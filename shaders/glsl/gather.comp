@@ -1,6 +1,4 @@
 #version 450
-//! module gather
-//! module gather_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
@@ -12,7 +10,7 @@ layout(constant_id = 5) const uint CONTIGUOUS = 0;
 // Whether four neighbours from a multiple of four on are neighbours of the input, likewise.
 layout(constant_id = 6) const uint BY_FOUR = 0;
 
-PUSH(2) {
+layout(push_constant) uniform Push {
     uint numel;
     int base;
     uint rank; // of the dimensions below, the last count

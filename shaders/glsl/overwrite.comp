@@ -1,6 +1,4 @@
 #version 450
-//! module overwrite
-//! module overwrite_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
@@ -9,7 +7,7 @@
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
 
-PUSH(2) {
+layout(push_constant) uniform Push {
     uint numel; // of a batch of the input
     uint start; // in the output
     uint from; // in the input

@@ -2,10 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out[index] = in[index - before] where that is inside, else a number.
+// out[index] = in[index - before] where that is inside; else a number, or what is as far on the other side of the edge, or at it.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
+layout(constant_id = 5) const uint AROUND = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -18,6 +19,10 @@ layout(push_constant) uniform Push {
     int before[8];
 } push;
 
+const uint NUMBER = 0;
+const uint REFLECTED = 1;
+const uint REPEATED = 2;
+
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
@@ -28,12 +33,19 @@ struct Place {
     int x;
 };
 
+// Where an element of a dimension comes from.
+int within(const int index, const uint size) {
+    int last = int(size) - 1;
+    if (AROUND == REFLECTED) return index < 0 ? -index : index > last ? 2 * last - index : index;
+    return AROUND == REPEATED ? clamp(index, 0, last) : index;
+}
+
 Place place(uint i) {
     Place p = Place(0, true, int(i % push.out_sizes[7]) - push.before[7]);
     i /= push.out_sizes[7];
     uint stride = push.in_sizes[7];
     for (int d = 6; d >= int(push.first); --d) {
-        int index = int(i % push.out_sizes[d]) - push.before[d];
+        int index = within(int(i % push.out_sizes[d]) - push.before[d], push.in_sizes[d]);
         i /= push.out_sizes[d];
         p.has_row = p.has_row && index >= 0 && index < int(push.in_sizes[d]);
         p.row += uint(index) * stride;
@@ -56,8 +68,9 @@ void main() {
             if (in_row) ++p.x;
             else p = place(min(i + k, push.numel - 1));
         }
-        inside[k] = p.has_row && p.x >= 0 && p.x < int(push.in_sizes[7]);
-        from[k] = inside[k] ? p.row + uint(p.x) : 0;
+        int x = within(p.x, push.in_sizes[7]);
+        inside[k] = p.has_row && x >= 0 && x < int(push.in_sizes[7]);
+        from[k] = inside[k] ? p.row + uint(x) : 0;
     }
     if (is_float(OUT)) {
         vec4 v = vec4(x_f(from.x), x_f(from.y), x_f(from.z), x_f(from.w));

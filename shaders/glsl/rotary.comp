@@ -1,6 +1,4 @@
 #version 450
-//! module rotary
-//! module rotary_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
@@ -12,7 +10,7 @@ layout(constant_id = 4) const uint IN = 0;
 layout(constant_id = 5) const uint ANGLE = 0;
 layout(constant_id = 6) const uint OUT = 0;
 
-PUSH(4) {
+layout(push_constant) uniform Push {
     uint numel;
     uint depth; // of a row
     uint heads; // rows that have the same position

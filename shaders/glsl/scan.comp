@@ -5,8 +5,9 @@
 // Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k, r] = in[o, 0, r] + … + in[o, k, r]. Or
 // logarithms of sums of their powers of e; or where the largest or the smallest is, the last of equal ones, where what is not a number is beyond
 // all others.
-// BY_LINE: from their first elements to the last. Else each of four consecutive outputs of an invocation goes on where the one before it ended, if
-// that is of the same line.
+// EACH of four consecutive outputs of an invocation goes on where the one before it ended, if that is of the same line. LINES: an invocation goes
+// along four, from their first elements to the last. ROW: a workgroup goes along a line of neighbours, whose invocations have a share each: once
+// for what all of it comes to, and, when that is known of those before, once more. Outputs are of 32 bits there.
 //
 // PyTorch has 64 bits in between, where sums and products of finite numbers may be larger than those of 32 bits: so they are counted twice, the
 // second time by a fraction of them, or with their exponents apart, and that is the result where the first is none.
@@ -14,8 +15,7 @@
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
 layout(constant_id = 5) const uint OUT = 0;
-// Whether an invocation takes four lines beside each other, of a multiple of four.
-layout(constant_id = 6) const uint BY_LINE = 0;
+layout(constant_id = 6) const uint FORM = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
@@ -28,6 +28,10 @@ const uint PROD = 1;
 const uint LOG_SUM = 2;
 const uint LARGEST = 3;
 const uint SMALLEST = 4;
+
+const uint EACH = 0;
+const uint LINES = 1; // beside each other, of a multiple of four
+const uint ROW = 2;
 
 const bool FINDS_PLACES = FUNCTION == LARGEST || FUNCTION == SMALLEST;
 
@@ -48,13 +52,14 @@ struct Line {
     float apart;
     int exponent;
     bool finite;
-    int n;
+    int n; // of a place: less than zero before the first
     int best;
 };
 
 const float INFINITY = uintBitsToFloat(0x7f800000u);
 
 Line none() {
+    if (FINDS_PLACES) return Line(0.0, 0.0, 0, true, -1, 0);
     if (FUNCTION == LOG_SUM) return Line(-INFINITY, 0.0, 0, true, 0, 0);
     return FUNCTION == PROD ? Line(1.0, 1.0, 0, true, 1, 0) : Line(0.0, 0.0, 0, true, 0, 0);
 }
@@ -70,17 +75,18 @@ void take_power(inout Line line, const float v) {
 }
 
 void take_place(inout Line line, const uint i, const uint k) {
+    bool first = line.n < 0;
     bool leads;
     if (is_float(IN)) {
         float v = x_f(i);
         leads = isnan(v) || (!isnan(line.f) && (FUNCTION == LARGEST ? v >= line.f : v <= line.f));
-        if (leads || k == 0) line.f = v;
+        if (leads || first) line.f = v;
     } else {
         int v = x_i(i);
         leads = FUNCTION == LARGEST ? v >= line.best : v <= line.best;
-        if (leads || k == 0) line.best = v;
+        if (leads || first) line.best = v;
     }
-    if (leads || k == 0) line.n = int(k);
+    if (leads || first) line.n = int(k);
 }
 
 void take_f(inout Line line, const float v) {
@@ -146,8 +152,83 @@ void four_lines(const uint start) {
     }
 }
 
+// Of a part of a line and what comes behind it.
+Line join(const Line a, const Line b) {
+    Line both = a;
+    if (FINDS_PLACES) {
+        if (b.n < 0) return a;
+        bool leads = a.n < 0;
+        if (is_float(IN)) {
+            bool beyond = FUNCTION == LARGEST ? b.f >= a.f : b.f <= a.f;
+            leads = leads || isnan(b.f) || (!isnan(a.f) && beyond);
+        } else {
+            leads = leads || (FUNCTION == LARGEST ? b.best >= a.best : b.best <= a.best);
+        }
+        if (leads) both = b;
+        return both;
+    }
+    both.finite = a.finite && b.finite;
+    if (FUNCTION == LOG_SUM) {
+        both.f = max(a.f, b.f);
+        vec2 powers = exp(max(vec2(a.f, b.f) - both.f, vec2(-128.0)));
+        both.apart = isinf(both.f) ? 1.0 : a.apart * powers.x + b.apart * powers.y;
+    } else if (FUNCTION == SUM) {
+        both.f = a.f + b.f;
+        both.apart = a.apart + b.apart;
+        both.n = a.n + b.n;
+    } else {
+        both.f = a.f * b.f;
+        both.n = a.n * b.n;
+        if (both.finite) {
+            int exponent;
+            both.apart = frexp(a.apart * b.apart, exponent);
+            both.exponent = a.exponent + b.exponent + exponent;
+        }
+    }
+    return both;
+}
+
+const uint MOST_SHARES = FORM == ROW ? 128 : 1;
+shared Line shares[MOST_SHARES];
+
+void take(inout Line line, const uint i, const uint k) {
+    if (FINDS_PLACES) take_place(line, i, k);
+    else if (is_float(OUT)) take_f(line, x_f(i));
+    else take_i(line, x_i(i));
+}
+
+void row() {
+    uint lane = gl_LocalInvocationID.x;
+    uint start = invocation_y() * push.count;
+    if (start >= push.numel) return;
+    uint share = (push.count + gl_WorkGroupSize.x - 1) / gl_WorkGroupSize.x;
+    uint from = min(lane * share, push.count);
+    uint end = min(from + share, push.count);
+    Line line = none();
+    for (uint k = from; k < end; ++k) take(line, start + k, k);
+    shares[lane] = line;
+    barrier();
+    for (uint away = 1; away < gl_WorkGroupSize.x; away *= 2) {
+        bool has = lane >= away;
+        if (has) line = join(shares[lane - away], line);
+        barrier();
+        shares[lane] = line;
+        barrier();
+    }
+    line = none();
+    if (lane > 0) line = shares[lane - 1];
+    for (uint k = from; k < end; ++k) {
+        take(line, start + k, k);
+        y.words[start + k] = is_float(OUT) ? floatBitsToUint(result(line)) : uint(line.n);
+    }
+}
+
 void main() {
-    if (BY_LINE != 0) {
+    if (FORM == ROW) {
+        row();
+        return;
+    }
+    if (FORM == LINES) {
         uint quads = push.inner / 4;
         uint outer = invocation_x() / quads;
         if (outer < push.numel / (push.count * push.inner)) {
@@ -171,9 +252,7 @@ void main() {
         }
         for (uint j = from; j <= k; ++j) {
             uint at = i - (k - j) * push.inner;
-            if (FINDS_PLACES) take_place(line, at, j);
-            else if (is_float(OUT)) take_f(line, x_f(at));
-            else take_i(line, x_i(at));
+            take(line, at, j);
         }
         results[lane] = result(line);
         whole[lane] = line.n;

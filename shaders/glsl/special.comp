@@ -31,6 +31,11 @@ const uint ATANH = 13;
 const uint ISNAN = 14;
 const uint ISINF = 15;
 const uint TO_BFLOAT16 = 16;
+const uint ERFC = 17;
+const uint ERFINV = 18;
+const uint LGAMMA = 19;
+const uint DIGAMMA = 20;
+const uint SIGNBIT = 21;
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
@@ -39,6 +44,7 @@ TENSOR_OUT(1, y, OUT)
 
 const float NOT_A_NUMBER = uintBitsToFloat(0x7fc00000u);
 const float LN_2 = 0.6931471805599453;
+const float INFINITY = uintBitsToFloat(0x7f800000u);
 
 // Near zero by its series, to x^8 / 8!.
 vec4 expm1_f(const vec4 x) {
@@ -114,6 +120,127 @@ vec4 to_bfloat16(const vec4 x) {
     return uintBitsToFloat(bits & 0xffff0000u);
 }
 
+// What the error function lacks of 1: exp(-x * x) times a fit in 1 / (1 + |x| / 2), to 1e-8. The square is taken apart, since the exponential
+// of what is lost of it would be another.
+vec4 erfc_f(const vec4 x) {
+    vec4 t = min(abs(x), vec4(12.0));
+    vec4 u = 1.0 / (1.0 + 0.5 * t);
+    vec4 fit = 0.0376009532 * u - 0.2018284265;
+    fit = 0.4092377704 + u * fit;
+    fit = -0.3308174147 + u * fit;
+    fit = 0.0168473954 + u * fit;
+    fit = 0.0112256856 + u * fit;
+    fit = 0.0649485436 + u * fit;
+    fit = 0.1828344169 + u * fit;
+    fit = 0.2456545697 + u * fit;
+    fit = 0.2822060501 + u * fit;
+    fit = 0.2820904603 + u * fit;
+    vec4 coarse = uintBitsToFloat(floatBitsToUint(t) & 0xfffff000u);
+    vec4 r = exp(-coarse * coarse) * exp((coarse - t) * (coarse + t)) * u * fit;
+    return mix(r, 2.0 - r, lessThan(x, vec4(0.0)));
+}
+
+// The number times a fit in w = -log(1 - x * x) below 5, to 1e-8, and in its root up to the last number before 1, to 1e-7.
+vec4 erfinv_f(const vec4 x) {
+    vec4 a = abs(x);
+    vec4 w = mix(-log((1.0 - a) * (1.0 + a)), -log1p_f(-x * x), lessThan(a, vec4(0.5)));
+    vec4 v = w - 2.5;
+    vec4 near = 2.328584451e-8 - 8.739830973e-9 * v;
+    near = 4.654287305e-7 + v * near;
+    near = -3.463356166e-6 + v * near;
+    near = -4.959743495e-6 + v * near;
+    near = 2.183469147e-4 + v * near;
+    near = -1.252748416e-3 + v * near;
+    near = -4.177389759e-3 + v * near;
+    near = 0.2466402894 + v * near;
+    near = 1.50140936 + v * near;
+    vec4 u = sqrt(max(w, vec4(0.0))) - 3.0;
+    vec4 far = 5.349397289e-5 - 1.363912439e-4 * u;
+    far = 1.267379643e-3 + u * far;
+    far = -3.624142638e-3 + u * far;
+    far = 5.774279206e-3 + u * far;
+    far = -7.636678455e-3 + u * far;
+    far = 9.433860236e-3 + u * far;
+    far = 1.001675068 + u * far;
+    far = 2.832977038 + u * far;
+    vec4 r = x * mix(far, near, lessThan(w, vec4(5.0)));
+    r = mix(r, vec4(NOT_A_NUMBER), greaterThan(a, vec4(1.0)));
+    return mix(r, x * INFINITY, equal(a, vec4(1.0)));
+}
+
+const float HALF_CIRCLE = 3.14159265358979;
+
+// The sine and the cosine of so many half turns, at most half of one.
+vec4 sine_of_turns(const vec4 r) {
+    vec4 t = r * HALF_CIRCLE;
+    vec4 s = t * t;
+    vec4 series = 1.0 / 362880.0 - s * (1.0 / 39916800.0);
+    return t * (1.0 + s * (-1.0 / 6.0 + s * (1.0 / 120.0 + s * (-1.0 / 5040.0 + s * series))));
+}
+
+vec4 cosine_of_turns(const vec4 r) {
+    // From the end of the quarter, where it goes to zero.
+    return sine_of_turns(0.5 - abs(r));
+}
+
+// What is over whole numbers, from -1/2 to 1/2.
+vec4 over_whole(const vec4 x) { return x - roundEven(x); }
+
+bvec4 is_pole(const vec4 x) { return notEqual(vec4(lessThanEqual(x, vec4(0.0))) * vec4(equal(x, floor(x))), vec4(0.0)); }
+
+// log of the gamma function for 1/2 and more: near its zeros, at 1 and 2, by what it is over their product; above by Stirling's series, from 8 on.
+vec4 lgamma_above(const vec4 x) {
+    bvec4 low = lessThan(x, vec4(1.25));
+    vec4 z = mix(x - 1.5, x - 0.5, low);
+    vec4 fit = -7.72675442e-4 + z * 1.36141266e-4;
+    fit = 1.99503329e-3 + z * fit;
+    fit = -3.48444946e-3 + z * fit;
+    fit = 5.54043385e-3 + z * fit;
+    fit = -9.38143047e-3 + z * fit;
+    fit = 0.016772555 + z * fit;
+    fit = -0.031310589 + z * fit;
+    fit = 0.0629130757 + z * fit;
+    fit = -0.145959874 + z * fit;
+    fit = 0.483128933 + z * fit;
+    // That of the number above, less the logarithm of this one.
+    vec4 near = mix((x - 1.0) * (x - 2.0), x * (x - 1.0), low) * fit;
+    near -= mix(vec4(0.0), log1p_f(min(x, vec4(1.25)) - 1.0), low);
+    bvec4 moves = lessThan(x, vec4(8.0));
+    vec4 y = mix(x, x + 5.0, moves);
+    vec4 factors = mix(vec4(1.0), x * (x + 1.0) * (x + 2.0) * (x + 3.0) * (x + 4.0), moves);
+    vec4 inverse = 1.0 / y;
+    vec4 series = inverse * (1.0 / 12.0 - inverse * inverse * (1.0 / 360.0 - inverse * inverse * (1.0 / 1260.0)));
+    vec4 size = log(y);
+    vec4 far = y * (size - 1.0) - 0.5 * size + 0.9189385332046727 + series - mix(vec4(0.0), log(factors), moves);
+    return mix(far, near, lessThan(x, vec4(2.75)));
+}
+
+vec4 lgamma_f(const vec4 x) {
+    bvec4 turned = lessThan(x, vec4(0.5));
+    vec4 r = lgamma_above(mix(x, 1.0 - x, turned));
+    r = mix(r, log(HALF_CIRCLE / abs(sine_of_turns(over_whole(x)))) - r, turned);
+    return mix(r, vec4(INFINITY), notEqual(vec4(is_pole(x)) + vec4(isinf(x)), vec4(0.0)));
+}
+
+// The derivative of that: by steps up to 10, and a series there.
+vec4 digamma_f(const vec4 x) {
+    bvec4 turned = lessThan(x, vec4(0.0));
+    vec4 y = mix(x, 1.0 - x, turned);
+    vec4 sum = vec4(0.0);
+    for (int k = 0; k < 10; ++k) {
+        bvec4 below = lessThan(y, vec4(10.0));
+        sum -= mix(vec4(0.0), 1.0 / y, below);
+        y += mix(vec4(0.0), vec4(1.0), below);
+    }
+    vec4 inverse = 1.0 / y;
+    vec4 s = inverse * inverse;
+    vec4 r = sum + log(y) - 0.5 * inverse - s * (1.0 / 12.0 - s * (1.0 / 120.0 - s * (1.0 / 252.0 - s * (1.0 / 240.0))));
+    vec4 over = over_whole(x);
+    r -= mix(vec4(0.0), HALF_CIRCLE * cosine_of_turns(over) / sine_of_turns(over), turned);
+    r = mix(r, vec4(NOT_A_NUMBER), is_pole(x));
+    return mix(r, with_sign(vec4(INFINITY), -x), equal(x, vec4(0.0)));
+}
+
 vec4 apply(const vec4 x) {
     switch (FUNCTION) {
         case SIGN: return vec4(greaterThan(x, vec4(0.0))) - vec4(lessThan(x, vec4(0.0)));
@@ -132,6 +259,11 @@ vec4 apply(const vec4 x) {
         case ATANH: return atanh_f(x);
         case ISINF: return vec4(isinf(x));
         case TO_BFLOAT16: return to_bfloat16(x);
+        case ERFC: return erfc_f(x);
+        case ERFINV: return erfinv_f(x);
+        case LGAMMA: return lgamma_f(x);
+        case DIGAMMA: return digamma_f(x);
+        case SIGNBIT: return vec4(lessThan(floatBitsToInt(x), ivec4(0)));
     }
     return x;
 }
@@ -142,6 +274,6 @@ void main() {
     vec4 v = x_f4(i);
     // What is not a number stays so, whatever a driver makes of it.
     bvec4 is_nan = isnan(v);
-    vec4 r = FUNCTION == ISNAN ? vec4(is_nan) : FUNCTION == SIGN || FUNCTION == ISINF ? apply(v) : mix(apply(v), v, is_nan);
+    vec4 r = FUNCTION == ISNAN ? vec4(is_nan) : FUNCTION == SIGN || FUNCTION == ISINF || FUNCTION == SIGNBIT ? apply(v) : mix(apply(v), v, is_nan);
     y_write_f4(i, r);
 }

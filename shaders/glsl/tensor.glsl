@@ -12,7 +12,7 @@
 // workgroups in each: what is beyond goes on in the next dimension, where workgroups are of one invocation. The last
 // workgroups may be beyond the end.
 //
-// PUSH(binding) { ... } push; declares the push constants of a shader that also has a module with REPLAYED, for dispatches that are recorded
+// PUSH(binding) { ... } push; declares the push constants of a shader that is also compiled with REPLAYED, for dispatches that are recorded
 // once and run with other parameters: there they are in a buffer, whose binding comes after all others.
 
 #extension GL_EXT_control_flow_attributes : enable

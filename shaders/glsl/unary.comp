@@ -22,6 +22,8 @@ layout(push_constant) uniform Push {
 // Functions that take more parameters than those of functions.glsl.
 const uint QUANTIZE = 31;
 const uint DEQUANTIZE = 32;
+const uint ROUND_PARTS = 34; // to a whole number of parts, of which so many are one
+const uint ROUND_MULTIPLES = 35; // to a multiple of a number
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
@@ -47,6 +49,8 @@ void main() {
         switch (FUNCTION) {
             case QUANTIZE: v = clamp_f(roundEven(v * push.a) + push.b, push.c, push.d); break;
             case DEQUANTIZE: v = (v - push.b) * push.a; break;
+            case ROUND_PARTS: v = roundEven(v * push.a) / push.a; break;
+            case ROUND_MULTIPLES: v = roundEven(v / push.a) * push.a; break;
             default: v = apply_f(v, push.a, push.b);
         }
         y_write_f4(i, v);

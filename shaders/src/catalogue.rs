@@ -13,14 +13,14 @@ const fn one(_: &[&str]) -> usize {
 /// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
 /// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs.
 /// Parameters that are in one more buffer, since they change from run to run, come after `and`. Modules that do the same better may come
-/// after `or`, the best first, with what they need; one that reads all parameters from memory, after `replayed`. The SPIR-V is compared with
-/// all that.
+/// after `or`, the best first, with what they need; the name of the module that is made of this one to read all parameters from memory, after `replayed`,
+/// or that of one which was compiled so, after `beside`. The SPIR-V is compared with all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
+    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)? $(, beside $beside:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,6 +44,7 @@ macro_rules! pipelines {
                     bindings: $bindings $(+ one(&[$(stringify!($memory)),*]))?,
                     push: <$push as PushConstants>::FIELDS,
                     in_memory: 0 $($(+ one(&[stringify!($memory)]))*)?,
+                    moves: false,
                     constants: &[$(ConstantField {
                         name: stringify!($constant),
                         count: <$constant_type as Constant>::COUNT,
@@ -56,13 +57,14 @@ macro_rules! pipelines {
                     &[$(crate::Feature::$other_feature),+],
                 )),*];
                 const REPLAYED: Option<Module> = {
-                    let replayed: &[Module] = &[$(Module {
-                        name: $replayed,
-                        spirv: include_bytes!(concat!("../spv/", $replayed, ".spv")),
-                        bindings: $bindings + 1,
-                        in_memory: Self::MODULE.push.len(),
-                        ..Self::MODULE
-                    })?];
+                    let replayed: &[Module] = &[
+                        $(Self::MODULE.replayed($replayed),)?
+                        $(Module {
+                            spirv: include_bytes!(concat!("../spv/", $beside, ".spv")),
+                            moves: false,
+                            ..Self::MODULE.replayed($beside)
+                        },)?
+                    ];
                     replayed.first().copied()
                 };
                 type Bindings<B> = [B; $bindings];
@@ -101,6 +103,7 @@ macro_rules! pipelines {
                     } else if let Some(point) = crate::check::first_mismatch($name::BETTER) {
                         panic!("{}", point)
                     } else if let Some(replayed) = $name::REPLAYED
+                        && !replayed.moves
                         && let Some(point) = crate::check::mismatch(&replayed)
                     {
                         panic!("{}", point)
@@ -109,7 +112,7 @@ macro_rules! pipelines {
             const _: () = $name::AGREES_WITH_ITS_SHADER;
         )*
 
-        /// Every module of the catalogue.
+        /// Every module that was compiled.
         pub const MODULES: &[Module] = &[$(
             $name::MODULE,
             $($name::MODULE.instead(
@@ -119,9 +122,12 @@ macro_rules! pipelines {
             ),)*
             $(match $name::REPLAYED {
                 Some(replayed) => replayed,
-                None => panic!("{}", $replayed),
+                None => panic!("{}", $beside),
             },)?
         )*];
+
+        /// Those that are made of others.
+        pub const REPLAYED_MODULES: &[Module] = &[$($($name::MODULE.replayed($replayed),)?)*];
     };
 }
 
@@ -183,9 +189,16 @@ pipelines! {
 
     /// Surrounds the input with a number.
     Pad, PadPush = "pad", 2 buffers, {
-        input: Element, output: Element,
+        input: Element, output: Element, around: u32,
     }, {
         numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
+    };
+
+    /// The middle of three dimensions to another size, with antialiasing.
+    Resample, ResamplePush = "resample", 2 buffers, {
+        input: Element, output: Element, filter: u32,
+    }, {
+        numel: u32, in_size: u32, out_size: u32, inner: u32, scale: f32,
     };
 
     /// Reduces the middle of three dimensions. The second buffer is what some functions subtract, by output.
@@ -242,6 +255,13 @@ pipelines! {
         numel: u32, count: u32, inner: u32, first: u32,
     };
 
+    /// A step of the same for many elements: runs of places become runs of twice as many, or are made. Buffers: elements, places, places.
+    Merge, MergePush = "merge", 3 buffers, {
+        input: Element, descending: bool, first_step: bool,
+    }, {
+        numel: u32, count: u32, inner: u32, run: u32,
+    };
+
     /// How many elements of rows in order (the first buffer) come before each value (the second).
     Search, SearchPush = "search", 3 buffers, {
         sequence: Element, values: Element, right: bool,
@@ -258,7 +278,7 @@ pipelines! {
 
     /// Sums, products or the like of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
     Scan, ScanPush = "scan", 2 buffers, {
-        function: u32, input: Element, output: Element, by_line: bool,
+        function: u32, input: Element, output: Element, form: u32,
     }, {
         numel: u32, count: u32, inner: u32,
     };
@@ -438,7 +458,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
-    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, replayed "attention_cooperative_replayed";
+    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, beside "attention_cooperative_replayed";
 
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
@@ -645,14 +665,14 @@ pipelines! {
         k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, last: i32, c: f32, d: f32,
     }, needs HalfStorage;
 
-    /// A transposed convolution over two dimensions. An invocation computes four neighbours in `rows` channels.
+    /// A transposed convolution over two or three dimensions. An invocation computes four neighbours in `rows` channels.
     ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool,
     }, {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
-        dilation_y: i32, dilation_x: i32, a: f32, b: f32,
+        dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32, padding_z: i32, dilation_z: i32, a: f32, b: f32,
     };
 
     /// What adds up the products of a transposed convolution's weights and input elements, four outputs an invocation.

@@ -17,24 +17,34 @@ numbers! {
     /// Functions of one number: of [`Unary`](crate::Unary), [`Pointwise`](crate::Pointwise), and the activations behind products.
     unary, ["activations.glsl", "functions.glsl", "unary.comp"]:
     TANH, SIGMOID, GELU, GELU_TANH, CLAMP, LEAKY_RELU, HARDSWISH, HARDSIGMOID, SILU,
-    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, CELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE;
+    COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, CELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE, ROUND_PARTS, ROUND_MULTIPLES;
 }
 
 numbers! {
-    /// Functions of two numbers: of [`Binary`](crate::Binary), and but for the last three of [`Pointwise`](crate::Pointwise).
+    /// Functions of two numbers: of [`Binary`](crate::Binary), and but for those from `LINEAR_INDEX` on of [`Pointwise`](crate::Pointwise).
     binary, ["functions.glsl", "binary.comp"]:
-    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER, ATAN2;
+    ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER, ATAN2, FMAX, FMIN, HYPOT, COPYSIGN, SHIFT_LEFT, SHIFT_RIGHT, LOGICAL_XOR;
 }
 
 numbers! {
     /// Functions of one number that few programs have: of [`Special`](crate::Special).
     special, ["special.comp"]:
-    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN, ISINF, TO_BFLOAT16;
+    SIGN, TRUNC, EXPM1, LOG1P, EXP2, LOG2, ASIN, ACOS, ATAN, SINH, COSH, ASINH, ACOSH, ATANH, ISNAN, ISINF, TO_BFLOAT16, ERFC, ERFINV, LGAMMA, DIGAMMA, SIGNBIT;
 }
 
 numbers! {
-    /// What [`Scan`](crate::Scan) computes.
-    scan, ["scan.comp"]: SUM, PROD, LOG_SUM, LARGEST, SMALLEST;
+    /// How [`Resample`](crate::Resample) weighs elements.
+    resample, ["resample.comp"]: LINEAR, CUBIC;
+}
+
+numbers! {
+    /// What is around a tensor that [`Pad`](crate::Pad) makes larger.
+    pad, ["pad.comp"]: NUMBER, REFLECTED, REPEATED;
+}
+
+numbers! {
+    /// What [`Scan`](crate::Scan) computes, and in which form.
+    scan, ["scan.comp"]: SUM, PROD, LOG_SUM, LARGEST, SMALLEST, EACH, LINES, ROW;
 }
 
 numbers! {

@@ -16,6 +16,7 @@ mod catalogue;
 mod check;
 mod features;
 pub mod functions;
+mod replayed;
 mod spirv;
 
 pub use catalogue::*;
@@ -92,7 +93,7 @@ impl<T: Constant, const N: usize> Constant for [T; N] {
 pub struct Module {
     /// The name of its file, without extension.
     pub name: &'static str,
-    /// The SPIR-V.
+    /// The file.
     pub spirv: &'static [u8],
     /// How many storage buffers it binds, from binding 0 on.
     pub bindings: usize,
@@ -100,6 +101,8 @@ pub struct Module {
     pub push: &'static [Field],
     /// How many of them, the last ones, are in the last buffer.
     pub in_memory: usize,
+    /// Whether the SPIR-V has these as push constants nevertheless, and [`words`](Self::words) moves them.
+    pub moves: bool,
     /// Its specialisation constants from constant 3 on; constants 0 to 2 are the workgroup size.
     pub constants: &'static [ConstantField],
     /// What it needs of a device beyond Vulkan 1.1.
@@ -115,6 +118,27 @@ impl Module {
         features: &'static [Feature],
     ) -> Self {
         Module { name, spirv, features, ..self }
+    }
+
+    /// The same with all parameters in one more buffer.
+    const fn replayed(self, name: &'static str) -> Self {
+        assert!(self.in_memory == 0, "parameters are in a buffer already");
+        Module {
+            name,
+            bindings: self.bindings + 1,
+            in_memory: self.push.len(),
+            moves: true,
+            ..self
+        }
+    }
+
+    /// The SPIR-V that a device is given.
+    pub fn words(&self) -> Vec<u32> {
+        let words = self.spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        if !self.moves {
+            return words.collect();
+        }
+        replayed::in_buffer(&words.collect::<Vec<u32>>(), self.bindings.saturating_sub(1) as u32)
     }
 
     /// Bytes of its push constants; the other parameters are in the last buffer.

@@ -2,7 +2,7 @@
 //!
 //! Everything of interest stands before the first function: names, decorations, types, constants, variables.
 
-const HEADER_WORDS: usize = 5;
+pub(crate) const HEADER_WORDS: usize = 5;
 const MAGIC: u32 = 0x0723_0203;
 
 /// Numbers of instructions.
@@ -36,6 +36,7 @@ pub(crate) mod decoration {
     pub(crate) const SPEC_ID: u32 = 1;
     pub(crate) const ARRAY_STRIDE: u32 = 6;
     pub(crate) const BUILT_IN: u32 = 11;
+    pub(crate) const NON_WRITABLE: u32 = 24;
     pub(crate) const BINDING: u32 = 33;
     pub(crate) const DESCRIPTOR_SET: u32 = 34;
     pub(crate) const OFFSET: u32 = 35;

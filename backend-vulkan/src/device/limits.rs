@@ -168,7 +168,7 @@ pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use torchlet_shaders::MODULES;
+    use torchlet_shaders::{MODULES, REPLAYED_MODULES};
 
     #[test]
     fn what_exceeds_a_dimension_goes_on_in_the_next() {
@@ -214,7 +214,9 @@ mod tests {
         let codes = ["convolution_codes", "convolution_codes_cooperative"];
         assert_eq!(more, [["gemv_placed", "gemv_placed_halves"], codes].concat());
         // And no more is asked for than that takes.
-        let most = MODULES.iter().filter(|module| Limits::LEAST.bind(module));
+        assert!(REPLAYED_MODULES.iter().all(|module| Limits::LEAST.bind(module)));
+        let all = MODULES.iter().chain(REPLAYED_MODULES);
+        let most = all.filter(|module| Limits::LEAST.bind(module));
         assert_eq!(most.map(|module| module.bindings).max(), Some(NEEDED_BUFFERS as usize));
     }
 

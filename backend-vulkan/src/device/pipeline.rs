@@ -40,7 +40,7 @@ struct Shader {
     /// Null until a pipeline needs it: what the driver remembers needs none. Making one takes drivers milliseconds: who wants the same one
     /// meanwhile waits for it.
     module: Mutex<vk::ShaderModule>,
-    spirv: &'static [u8],
+    code: Module,
     /// What stands for the module where the driver may remember the pipeline; empty if it does not, and not there until a pipeline is made.
     identifier: OnceLock<Vec<u8>>,
     set_layout: vk::DescriptorSetLayout,
@@ -124,7 +124,7 @@ impl Pipelines {
         let full = by_place.iter().any(|feature| key.module.features.contains(feature))
             && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
         let known =
-            || self.identifiers.as_ref().map_or(Vec::new(), |it| identifier(it, shader.spirv));
+            || self.identifiers.as_ref().map_or(Vec::new(), |it| identifier(it, &shader.code));
         shader.identifier.get_or_init(known);
         let (pipeline, remembered) = Pipeline::new(shader, self.cache, key, full)?;
         let pipeline = Arc::new(pipeline);
@@ -178,7 +178,7 @@ impl Shader {
         // From here on, dropping `shader` destroys what was made.
         let mut shader = Shader {
             module: Mutex::new(vk::ShaderModule::null()),
-            spirv: module.spirv,
+            code: *module,
             identifier: OnceLock::new(),
             set_layout: vk::DescriptorSetLayout::null(),
             layout: vk::PipelineLayout::null(),
@@ -215,10 +215,10 @@ impl Shader {
     fn module(&self) -> Result<vk::ShaderModule, Error> {
         let mut module = lock(&self.module);
         if *module == vk::ShaderModule::null() {
-            let words = words(self.spirv);
+            let words = self.code.words();
             let create = vk::ShaderModuleCreateInfo::default().code(&words);
-            // SAFETY: the words are a module that spirv-val accepted when the shaders were built; the device has the features
-            // that it needs (`Encoder::dispatch` looks).
+            // SAFETY: the words are a module that spirv-val accepted when the shaders were built, or made of one by moving its parameters,
+            // which torchlet-shaders tests; the device has the features that it needs (`Encoder::dispatch` looks).
             *module = unsafe { self.device.create_shader_module(&create, None) }
                 .map_err(Error::of("vkCreateShaderModule"))?;
         }
@@ -226,13 +226,9 @@ impl Shader {
     }
 }
 
-fn words(spirv: &[u8]) -> Vec<u32> {
-    spirv.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
-}
-
 /// What the driver knows a module by.
-fn identifier(functions: &ext::shader_module_identifier::Device, spirv: &[u8]) -> Vec<u8> {
-    let words = words(spirv);
+fn identifier(functions: &ext::shader_module_identifier::Device, code: &Module) -> Vec<u8> {
+    let words = code.words();
     let create = vk::ShaderModuleCreateInfo::default().code(&words);
     let mut found = vk::ShaderModuleIdentifierEXT::default();
     let function = functions.fp().get_shader_module_create_info_identifier_ext;

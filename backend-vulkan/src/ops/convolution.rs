@@ -134,9 +134,6 @@ fn convolution(
         [_, _, z, y, x] => (3, [z, y, x]),
         _ => return Err(misfit()),
     };
-    if lines == 3 && transposed.is_some() {
-        return Err(Error::unsupported("a transposed convolution over three dimensions"));
-    }
     let (batch, channels, size) = match (lines, &input.sizes[..]) {
         (1, [channels, x]) => (1, *channels, [1, 1, *x]),
         (1, [batch, channels, x]) => (*batch, *channels, [1, 1, *x]),
@@ -185,9 +182,12 @@ fn convolution(
     for dim in 3 - lines..3 {
         out_size[dim] = match transposed {
             Some(output_padding) => {
-                let [y, x] = pair(output_padding, Some([0, 0]))?;
-                let output_padding = [0, y, x][dim];
-                window[dim].transposed_count(size[dim], output_padding)?
+                let output_padding = match (lines, &output_padding[..]) {
+                    (3, []) => [0; 3],
+                    (3, values) => triple(values)?,
+                    (_, values) => pair(values, Some([0, 0])).map(|[y, x]| [0, y, x])?,
+                };
+                window[dim].transposed_count(size[dim], output_padding[dim])?
             }
             None => window[dim].count(size[dim], false)?,
         };

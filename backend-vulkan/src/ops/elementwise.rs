@@ -132,13 +132,6 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise_integers(Operator::BITWISE_RIGHT_SHIFT_TENSOR_SCALAR, |e, args| {
         shift(e, args, binary::DIV_FLOOR)
     }),
-    pointwise_integers(Operator::LOGICAL_XOR, |e, args| {
-        let truths = [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?];
-        if truths.iter().any(|truth| truth.element != Element::Bool) {
-            return Err(Error::unsupported("a logical function of numbers"));
-        }
-        binary(e, args, binary::BITWISE_XOR)
-    }),
 ];
 
 fn unary(
@@ -321,7 +314,7 @@ pub(super) fn apply_binary(
 }
 
 /// The same, into a tensor that has room for the shape that the two broadcast to.
-fn emit_binary(
+pub(super) fn emit_binary(
     e: &mut Encoder<'_, '_>,
     function: u32,
     [a, b]: [&Operand; 2],

@@ -1,6 +1,6 @@
 //! Operators that pick elements by index tensors, and by conditions.
 
-use super::elementwise::broadcast_strides;
+use super::elementwise::{broadcast_strides, emit_binary};
 use super::scatter::Sent;
 use super::views::merge_dims;
 use super::{Entry, operator, pointwise};
@@ -35,6 +35,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
     operator(Operator::INDEX_TENSOR, index_tensor),
     operator(Operator::INDEX_PUT, index_put),
+    operator(Operator::MASKED_SCATTER, masked_scatter),
     operator(Operator::GATHER, gather),
     operator(Operator::MASKED_FILL_SCALAR, |e, args| {
         let (input, mask) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
@@ -169,6 +170,13 @@ fn combined(
 fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
     let adds = !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0;
+    if let Some(mask) = mask_of(e, e.arg(args, 1)?, &input)? {
+        let is_one = value.numel() == 1 && value.element == input.element;
+        return match is_one && !adds {
+            true => choose(e, args, [mask, Operand { sizes: Vec::new(), ..value }, input]),
+            false => Err(Error::unsupported("several numbers where a mask says")),
+        };
+    }
     let indices = index_tensors(e, e.arg(args, 1)?)?;
     if value.element.is_floating() != input.element.is_floating() {
         return Err(Error::unsupported("numbers of another kind"));
@@ -208,6 +216,52 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     u32_of(out.numel())?;
     let pipeline = Put { input: value.element, output: out.element, by_rows };
     e.dispatch_by_four(&pipeline, [read(value.id), read(index.id), write(out.id)], &push, numel)
+}
+
+/// The truth values that say alone which elements of a tensor are meant, as they are broadcast to it.
+fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option<Operand>, Error> {
+    let mut found = None;
+    for (dim, id) in e.list(list)?.into_iter().enumerate() {
+        let Some(index) = e.optional_tensor(id)? else { continue };
+        if index.element != Element::Bool || found.is_some() {
+            return Ok(None);
+        }
+        found = Some((dim, index));
+    }
+    let Some((first, mut mask)) = found else { return Ok(None) };
+    if input.sizes.get(first..first + mask.rank()) != Some(&mask.sizes[..]) {
+        return Err(Error::invalid("a mask of another shape"));
+    }
+    let behind = input.rank() - first - mask.rank();
+    mask.sizes.extend(std::iter::repeat_n(1, behind));
+    Ok(Some(mask))
+}
+
+/// The elements of a tensor one after another where a mask says, and others where it does not.
+fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let [input, mask, source] =
+        [0, 1, 2].map(|place| e.arg(args, place).and_then(|id| e.tensor(id)));
+    let (input, mask, source) = (input?, mask?, source?);
+    let sizes = common_shape([&input.sizes[..], &mask.sizes])
+        .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
+    let count = numel_of(&sizes)?;
+    if mask.element != Element::Bool || source.element != input.element || source.numel() == 0 {
+        return Err(Error::unsupported("a mask, or what goes there, of another type"));
+    }
+    // How many elements are wanted up to each one.
+    let wanted = e.temporary(Element::I32, &sizes)?;
+    let strides = broadcast_strides(&mask, sizes.len());
+    super::views::gather(e, &mask, &wanted, &sizes, &strides, 0)?;
+    let wanted = Operand { sizes: vec![count], ..wanted };
+    let through = e.temporary(Element::I32, &[count])?;
+    super::scan::sums(e, &wanted, &through)?;
+    let places = e.temporary(Element::I32, &[count])?;
+    let one = e.derived(Derived::Number(Number::Int(-1)))?;
+    emit_binary(e, binary::ADD, [&through, &one], (&places, &[count]), 1.0)?;
+    let source = Operand { sizes: vec![source.numel()], ..source };
+    let picked = e.temporary(input.element, &sizes)?;
+    take_each(e, &source, &places, 0, &Operand { sizes: vec![count], ..picked.clone() })?;
+    choose(e, args, [mask, picked, input])
 }
 
 /// Puts elements where index tensors of neighbouring dimensions say, or adds them: in order, so that sums are the same each time.

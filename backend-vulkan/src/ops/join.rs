@@ -7,13 +7,21 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::pad as functions;
 use torchlet_shaders::{Insert, InsertPush, MAX_DIMS, Pad, PadPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CAT, cat),
     operator(Operator::STACK, stack),
     operator(Operator::CONSTANT_PAD_ND, constant_pad),
+    operator(Operator::REFLECTION_PAD1D, |e, args| extend(e, args, 1, functions::REFLECTED)),
+    operator(Operator::REFLECTION_PAD2D, |e, args| extend(e, args, 2, functions::REFLECTED)),
+    operator(Operator::REFLECTION_PAD3D, |e, args| extend(e, args, 3, functions::REFLECTED)),
+    operator(Operator::REPLICATION_PAD1D, |e, args| extend(e, args, 1, functions::REPEATED)),
+    operator(Operator::REPLICATION_PAD2D, |e, args| extend(e, args, 2, functions::REPEATED)),
+    operator(Operator::REPLICATION_PAD3D, |e, args| extend(e, args, 3, functions::REPEATED)),
     operator(Operator::SLICE_SCATTER, slice_scatter),
+    operator(Operator::SELECT_SCATTER, select_scatter),
 ];
 
 fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
@@ -136,11 +144,68 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     insert(e, &source, &out, dim, start, step)
 }
 
+/// The same for one number of a dimension, which the source lacks.
+fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, mut source) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
+    let dim = input.dim(e.int(e.arg(args, 2)?)?)?;
+    let (at, size) = (e.int(e.arg(args, 3)?)?, input.size(dim));
+    let at = if at < 0 { at.checked_add(size as i64) } else { Some(at) };
+    let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < size);
+    let at = at.ok_or_else(|| Error::invalid("a number that a dimension has not"))?;
+    let mut sizes = input.sizes.clone();
+    sizes.remove(dim);
+    if source.sizes != sizes {
+        let (found, wanted) = (&source.sizes, &sizes);
+        return Err(Error::Invalid(format!("elements of shape {found:?} where {wanted:?} are")));
+    }
+    source.sizes.insert(dim, 1);
+    let out = e.out(args)?;
+    let out = e.successor(&input, &out, &source)?;
+    insert(e, &source, &out, dim, at, 1)
+}
+
 fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let pads = e.ints(e.arg(args, 1)?)?;
     let value = if args.len() > 3 { e.optional_float(args[2])?.unwrap_or(0.0) } else { 0.0 };
-    if pads.len() % 2 != 0 || pads.len() / 2 > input.rank() {
+    let (sizes, before) = margins(&input, &e.ints(e.arg(args, 1)?)?)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    pad(e, &input, &out, &before, value)
+}
+
+/// What surrounds the last dimensions is of the tensor itself.
+fn extend(
+    e: &mut Encoder<'_, '_>,
+    args: &[ValueId],
+    dims: usize,
+    around: u32,
+) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let pads = e.ints(e.arg(args, 1)?)?;
+    if pads.len() != 2 * dims || input.rank() < dims {
+        let (count, rank) = (pads.len(), input.rank());
+        return Err(Error::Invalid(format!("{count} pads for {dims} of {rank} dimensions")));
+    }
+    for (dim, pair) in input.sizes.iter().rev().zip(pads.chunks_exact(2)) {
+        // Of what is reflected, the edge is there once.
+        let most = match around {
+            functions::REFLECTED => *dim as i64 - 1,
+            _ if *dim == 0 => 0,
+            _ => i64::MAX,
+        };
+        if pair.iter().any(|pad| *pad > most.max(0)) {
+            return Err(Error::Invalid(format!("{pair:?} elements around {dim}")));
+        }
+    }
+    let (sizes, before) = margins(&input, &pads)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    surround(e, &input, &out, &before, (around, 0.0))
+}
+
+/// The sizes of a tensor with so many elements more, and those before it.
+fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
+    if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
     }
     let mut before = vec![0; input.rank()];
@@ -155,9 +220,7 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
         before[dim] =
             i32::try_from(pair[0]).map_err(|_| Error::invalid("a pad is out of range"))?;
     }
-    let out = e.out(args)?;
-    let out = e.resize(out.id, &sizes)?;
-    pad(e, &input, &out, &before, value)
+    Ok((sizes, before))
 }
 
 /// Surrounds a tensor with a number: `before` is how many elements come before it in each dimension.
@@ -167,6 +230,16 @@ pub(super) fn pad(
     out: &Operand,
     before: &[i32],
     value: f64,
+) -> Result<(), Error> {
+    surround(e, input, out, before, (functions::NUMBER, value))
+}
+
+fn surround(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    out: &Operand,
+    before: &[i32],
+    (around, value): (u32, f64),
 ) -> Result<(), Error> {
     if input.rank() > MAX_DIMS {
         return Err(Error::unsupported(format!("padding of {} dimensions", input.rank())));
@@ -200,6 +273,6 @@ pub(super) fn pad(
         push.in_sizes[slot] = u32_of(input)?;
         push.before[slot] = margin;
     }
-    let pipeline = Pad { input: input.element, output: out.element };
+    let pipeline = Pad { input: input.element, output: out.element, around };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }

@@ -3,6 +3,7 @@
 use super::create::apply_fill;
 use super::index::{take_each, values_and_places};
 use super::reduce::{keep_dim, reduced_sizes};
+use super::views::gather;
 use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -10,7 +11,7 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
 use torchlet_shaders::functions::order as functions;
-use torchlet_shaders::{Element, Order, OrderPush};
+use torchlet_shaders::{Element, Merge, MergePush, Order, OrderPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SORT_STABLE, |e, args| {
@@ -38,8 +39,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The longest dimension that is put in order: each element is compared with each other one.
+/// The longest dimension that is put in order where each element is compared with each other one.
 const LONGEST: usize = 1 << 14;
+/// From so many elements on, runs of them are put in order, and then together.
+const LEAST_OF_RUNS: usize = 1 << 11;
+/// The elements of the first runs.
+const RUN: usize = 1 << 5;
+/// The longest dimension of runs.
+const LONGEST_OF_RUNS: usize = 1 << 24;
 
 /// The first elements in order and where they were; all if it is not said how many.
 fn order(
@@ -53,7 +60,6 @@ fn order(
     let dim = input.dim(dim)?;
     let count = input.size(dim);
     let first = first.unwrap_or(count);
-    check_line(e, &input, dim, LONGEST)?;
     if first > count {
         return Err(Error::Invalid(format!("the first {first} of {count} elements")));
     }
@@ -65,8 +71,52 @@ fn order(
     if values.numel() == 0 {
         return Ok(());
     }
+    // By bounds: where shapes vary, kernels stay the same.
+    let longest = e.bound_sizes(&input).get(dim).copied().unwrap_or(1);
+    if longest >= LEAST_OF_RUNS {
+        merge(e, &input, &places, (dim, first), descending, longest)?;
+        return take_each(e, &input, &places, dim, &values);
+    }
     let pipeline = Order { input: input.element, descending, function: functions::FIRST };
     emit(e, pipeline, [&input, &places, &values], dim, first)
+}
+
+/// Emits what puts so many elements of a dimension in order, of which there are `longest` at most: runs of a few, and those together in twos.
+fn merge(
+    e: &mut Encoder<'_, '_>,
+    input: &Operand,
+    places: &Operand,
+    (dim, first): (usize, usize),
+    descending: bool,
+    longest: usize,
+) -> Result<(), Error> {
+    if longest > LONGEST_OF_RUNS {
+        return Err(Error::unsupported(format!("{longest} elements in a row")));
+    }
+    let count = input.size(dim);
+    let inner = input.sizes.iter().skip(dim + 1).product();
+    let (numel, run) = (u32_of(input.numel())?, u32_of(RUN)?);
+    let push = MergePush { numel, count: u32_of(count)?, inner: u32_of(inner)?, run };
+    let pipeline = Merge { input: input.element, descending, first_step: true };
+    let mut from = e.temporary(Element::I32, &input.sizes)?;
+    let mut to = e.temporary(Element::I32, &input.sizes)?;
+    let accesses = [read(input.id), read(input.id), write(from.id)];
+    e.dispatch_along_x(&pipeline, accesses, &push, input.numel())?;
+    let pipeline = Merge { first_step: false, ..pipeline };
+    let mut run = RUN;
+    while run < longest {
+        let push = MergePush { run: u32_of(run)?, ..push };
+        let accesses = [read(input.id), read(from.id), write(to.id)];
+        e.dispatch_along_x(&pipeline, accesses, &push, input.numel())?;
+        std::mem::swap(&mut from, &mut to);
+        run *= 2;
+    }
+    let mut sizes = input.sizes.clone();
+    if let Some(size) = sizes.get_mut(dim) {
+        *size = first;
+    }
+    let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
+    gather(e, &from, places, &sizes, &strides, 0)
 }
 
 /// The median of all elements.

@@ -7,8 +7,10 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
+use torchlet_shaders::functions::resample;
 use torchlet_shaders::{
-    GridPriors, GridPriorsPush, GridSample, GridSamplePush, Upsample, UpsamplePush,
+    Element, GridPriors, GridPriorsPush, GridSample, GridSamplePush, Resample, ResamplePush,
+    Upsample, UpsamplePush,
 };
 
 pub(super) const OPERATORS: &[Entry] = &[
@@ -18,6 +20,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         upsample(e, args, Some(align_corners))
     }),
     operator(Operator::GRID_SAMPLER_2D, grid_sampler),
+    operator(Operator::UPSAMPLE_BILINEAR2D_AA, |e, args| antialiased(e, args, resample::LINEAR)),
+    operator(Operator::UPSAMPLE_BICUBIC2D_AA, |e, args| antialiased(e, args, resample::CUBIC)),
     operator(Operator::ET_VK_GRID_PRIORS, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let (stride, offset) = (e.float(e.arg(args, 1)?)?, e.float(e.arg(args, 2)?)?);
@@ -112,6 +116,46 @@ pub(super) fn pixel_shuffle(
     let channel = plane * factor * factor;
     let strides = [channel * out_channels as i64, channel, width as i64, plane * factor, 1, plane];
     gather(e, input, &out, &view, &strides, 0)
+}
+
+/// Across, then down: what is in between is of 32 bits.
+fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    if input.rank() != 4 || input.numel() == 0 {
+        return Err(Error::Invalid(format!("planes of shape {:?}", input.sizes)));
+    }
+    let aligned = e.bool(e.arg(args, 2)?)?;
+    let sizes: Vec<usize> =
+        e.ints(e.arg(args, 1)?)?.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
+    let [height, width] = sizes[..] else { return Err(Error::invalid("a picture has two sizes")) };
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &[input.size(0), input.size(1), height, width])?;
+    if !input.element.is_floating() || input.element != out.element {
+        return Err(Error::unsupported("pictures of integers"));
+    }
+    let across =
+        e.temporary(Element::F32, &[input.size(0), input.size(1), input.size(2), width])?;
+    for (dim, from, to) in [(3, &input, &across), (2, &across, &out)] {
+        let factor = e.optional_float(e.arg(args, dim + 1)?)?;
+        let (in_size, out_size) = (from.size(dim), to.size(dim));
+        let scale = match factor {
+            _ if aligned && out_size > 1 => (in_size as f32 - 1.0) / (out_size as f32 - 1.0),
+            _ if aligned => 0.0,
+            // PyTorch steps by the inverse of a factor, not by the ratio of sizes.
+            Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
+            _ => in_size as f32 / out_size as f32,
+        };
+        let push = ResamplePush {
+            numel: u32_of(to.numel())?,
+            in_size: u32_of(in_size)?,
+            out_size: u32_of(out_size)?,
+            inner: u32_of(to.sizes.iter().skip(dim + 1).product())?,
+            scale,
+        };
+        let pipeline = Resample { input: from.element, output: to.element, filter };
+        e.dispatch_by_four(&pipeline, [read(from.id), write(to.id)], &push, to.numel())?;
+    }
+    Ok(())
 }
 
 /// `bilinear` is whether corners are aligned; nearest neighbour without.

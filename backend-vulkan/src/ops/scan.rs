@@ -1,5 +1,6 @@
 //! Sums, products and the like of all elements up to each one.
 
+use super::elementwise::apply_unary_with;
 use super::index::{take_each, values_and_places};
 use super::{Entry, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -7,8 +8,8 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::functions::scan;
-use torchlet_shaders::{Scan, ScanPush};
+use torchlet_shaders::functions::{scan, unary};
+use torchlet_shaders::{Element, Scan, ScanPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMSUM, |e, args| along(e, args, scan::SUM)),
@@ -18,13 +19,19 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMMIN, |e, args| extremes(e, args, scan::SMALLEST)),
 ];
 
-/// The longest dimension: every output is made of all elements before it.
+/// The longest dimension where every output is made of all elements before it, where an invocation goes along lines, and where a workgroup goes
+/// along a row.
 const LONGEST: usize = 1 << 13;
+const LONGEST_LINE: usize = 1 << 16;
+const LONGEST_ROW: usize = 1 << 22;
+/// From so many elements on, a workgroup goes along a row.
+const LEAST_OF_ROW: usize = 1 << 10;
+/// The invocations of a workgroup, as many as it has shares.
+const SHARES: u32 = 128;
 
 fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    check_line(e, &input, dim, LONGEST)?;
     let out = e.out(args)?;
     let out = e.resize(out.id, &input.sizes)?;
     if function == scan::LOG_SUM && !(input.element.is_floating() && out.element.is_floating()) {
@@ -33,11 +40,15 @@ fn along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(),
     emit(e, function, &input, dim, &out)
 }
 
+/// Sums of a row of integers.
+pub(super) fn sums(e: &mut Encoder<'_, '_>, input: &Operand, out: &Operand) -> Result<(), Error> {
+    emit(e, scan::SUM, input, 0, out)
+}
+
 /// The largest or smallest elements so far, and where they are.
 fn extremes(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
-    check_line(e, &input, dim, LONGEST)?;
     let [values, places] = values_and_places(e, args, &input.sizes)?;
     if values.numel() == 0 {
         return Ok(());
@@ -56,8 +67,48 @@ fn emit(
     let (count, inner) = (input.size(dim), input.sizes.iter().skip(dim + 1).product::<usize>());
     let push =
         ScanPush { numel: u32_of(out.numel())?, count: u32_of(count)?, inner: u32_of(inner)? };
+    let pipeline = Scan { function, input: input.element, output: out.element, form: scan::EACH };
+    // By bounds: where shapes vary, kernels stay the same.
+    let bound = e.bound_sizes(input);
+    let (longest, is_row) = (bound.get(dim).copied().unwrap_or(1), dim + 1 >= input.rank());
+    if is_row && longest >= LEAST_OF_ROW {
+        if longest > LONGEST_ROW {
+            return Err(Error::unsupported(format!("{longest} elements in a row")));
+        }
+        return along_rows(e, pipeline, &push, input, out);
+    }
     let by_line = inner.is_multiple_of(4) && !e.is_of_varying_shapes();
-    let pipeline = Scan { function, input: input.element, output: out.element, by_line };
+    if !by_line {
+        check_line(e, input, dim, LONGEST)?;
+    } else if longest > LONGEST_LINE {
+        return Err(Error::unsupported(format!("{longest} elements in a line")));
+    }
+    let form = if by_line { scan::LINES } else { scan::EACH };
+    let pipeline = Scan { form, ..pipeline };
     let elements = if by_line { out.numel() / count.max(1) } else { out.numel() };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, elements)
+}
+
+/// A workgroup for each row, which writes words.
+fn along_rows(
+    e: &mut Encoder<'_, '_>,
+    pipeline: Scan,
+    push: &ScanPush,
+    input: &Operand,
+    out: &Operand,
+) -> Result<(), Error> {
+    let words = match (out.element.size(), out.element.is_floating()) {
+        (4, _) => out.clone(),
+        (_, true) => e.temporary(Element::F32, &out.sizes)?,
+        (_, false) => e.temporary(Element::I32, &out.sizes)?,
+    };
+    let pipeline = Scan { output: words.element, form: scan::ROW, ..pipeline };
+    let rows = out.numel() / (push.count as usize).max(1);
+    let accesses = [read(input.id), write(words.id)];
+    let workgroup = [SHARES, 1];
+    e.dispatch_along_y(&pipeline, accesses, push, [SHARES as usize, rows], workgroup)?;
+    match words.id == out.id {
+        true => Ok(()),
+        false => apply_unary_with(e, unary::COPY, &words, out, [0.0; 4]),
+    }
 }

@@ -17,14 +17,16 @@ pub(super) const OPERATORS: &[Entry] = &[
         send(e, args, &source, false, scatter::REPLACE)
     }),
     operator(Operator::SCATTER_VALUE, |e, args| {
-        let (number, out) = (e.float(e.arg(args, 3)?)?, e.out(args)?);
-        let number = match out.element.is_floating() {
-            true => Number::Float((number as f32).to_bits()),
-            false if number == f64::from(number as i32) => Number::Int(number as i32),
-            false => return Err(Error::unsupported("a number that integers are not")),
-        };
-        let source = e.derived(Derived::Number(number))?;
+        let source = one_number(e, args)?;
         send(e, args, &source, true, scatter::REPLACE)
+    }),
+    operator(Operator::SCATTER_REDUCE, |e, args| {
+        let source = e.tensor(e.arg(args, 3)?)?;
+        send(e, args, &source, false, combining(e, args)?)
+    }),
+    operator(Operator::SCATTER_VALUE_REDUCE, |e, args| {
+        let source = one_number(e, args)?;
+        send(e, args, &source, true, combining(e, args)?)
     }),
     operator(Operator::SCATTER_ADD, |e, args| {
         let source = e.tensor(e.arg(args, 3)?)?;
@@ -45,6 +47,26 @@ pub(super) const OPERATORS: &[Entry] = &[
         send(e, args, &source, false, function)
     }),
 ];
+
+/// The number that goes everywhere.
+fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
+    let (number, out) = (e.float(e.arg(args, 3)?)?, e.out(args)?);
+    let number = match out.element.is_floating() {
+        true => Number::Float((number as f32).to_bits()),
+        false if number == f64::from(number as i32) => Number::Int(number as i32),
+        false => return Err(Error::unsupported("a number that integers are not")),
+    };
+    e.derived(Derived::Number(number))
+}
+
+/// What becomes of what was there and what goes there.
+fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
+    match e.optional_string(e.arg(args, 4)?)? {
+        Some("add") => Ok(scatter::ADD),
+        Some("multiply") => Ok(scatter::MULTIPLY),
+        _ => Err(Error::unsupported("another function of what goes to an element")),
+    }
+}
 
 /// As many indices as each output looks through, at most.
 const MOST_INDICES: usize = 1 << 12;

@@ -1,14 +1,15 @@
 //! Functions of numbers that few programs have: each a dispatch of its own.
 
-use super::elementwise::{apply_binary, number, rounded};
+use super::elementwise::{apply_binary, apply_unary_with, number, rounded};
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
+use torchlet_core::ScalarType;
 use torchlet_graph::graph::ValueId;
 use torchlet_graph::operators::Operator;
-use torchlet_shaders::functions::{binary, special};
-use torchlet_shaders::{Special, SpecialPush};
+use torchlet_shaders::functions::{binary, special, unary as functions};
+use torchlet_shaders::{Element, Special, SpecialPush};
 
 pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SIGN, |e, args| unary(e, args, special::SIGN)),
@@ -37,8 +38,40 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::FMOD_SCALAR, |e, args| with_number(e, args, binary::FMOD)),
     operator(Operator::REMAINDER_TENSOR, |e, args| of_two(e, args, binary::REMAINDER)),
     operator(Operator::REMAINDER_SCALAR, |e, args| with_number(e, args, binary::REMAINDER)),
-    operator(Operator::POW_SCALAR, power_of_number),
+    operator(Operator::REMAINDER_SCALAR_TENSOR, |e, args| from_number(e, args, binary::REMAINDER)),
+    operator(Operator::POW_SCALAR, |e, args| from_number(e, args, binary::POW)),
     operator(Operator::ATAN2, |e, args| of_two(e, args, binary::ATAN2)),
+    operator(Operator::FMAX, |e, args| of_two(e, args, binary::FMAX)),
+    operator(Operator::FMIN, |e, args| of_two(e, args, binary::FMIN)),
+    operator(Operator::HYPOT, |e, args| of_two(e, args, binary::HYPOT)),
+    operator(Operator::COPYSIGN, |e, args| of_two(e, args, binary::COPYSIGN)),
+    operator(Operator::COPYSIGN_SCALAR, |e, args| with_number(e, args, binary::COPYSIGN)),
+    operator(Operator::LSHIFT_TENSOR, |e, args| of_bits(e, args, binary::SHIFT_LEFT)),
+    operator(Operator::RSHIFT_TENSOR, |e, args| of_bits(e, args, binary::SHIFT_RIGHT)),
+    operator(Operator::BITWISE_LEFT_SHIFT_TENSOR, |e, args| of_bits(e, args, binary::SHIFT_LEFT)),
+    operator(Operator::BITWISE_RIGHT_SHIFT_TENSOR, |e, args| of_bits(e, args, binary::SHIFT_RIGHT)),
+    operator(Operator::BITWISE_LEFT_SHIFT_SCALAR_TENSOR, |e, args| {
+        from_number(e, args, binary::SHIFT_LEFT)
+    }),
+    operator(Operator::BITWISE_RIGHT_SHIFT_SCALAR_TENSOR, |e, args| {
+        from_number(e, args, binary::SHIFT_RIGHT)
+    }),
+    operator(Operator::BITWISE_AND_SCALAR_TENSOR, |e, args| {
+        from_number(e, args, binary::BITWISE_AND)
+    }),
+    operator(Operator::BITWISE_OR_SCALAR_TENSOR, |e, args| {
+        from_number(e, args, binary::BITWISE_OR)
+    }),
+    operator(Operator::BITWISE_XOR_SCALAR_TENSOR, |e, args| {
+        from_number(e, args, binary::BITWISE_XOR)
+    }),
+    operator(Operator::LOGICAL_XOR, |e, args| of_two(e, args, binary::LOGICAL_XOR)),
+    operator(Operator::ERFC, |e, args| unary(e, args, special::ERFC)),
+    operator(Operator::ERFINV, |e, args| unary(e, args, special::ERFINV)),
+    operator(Operator::LGAMMA, |e, args| unary(e, args, special::LGAMMA)),
+    operator(Operator::DIGAMMA, |e, args| unary(e, args, special::DIGAMMA)),
+    operator(Operator::SIGNBIT, |e, args| unary(e, args, special::SIGNBIT)),
+    operator(Operator::ROUND_DECIMALS, round_to_decimals),
 ];
 
 fn unary(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
@@ -66,6 +99,35 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     apply_binary(e, function, [&a, &b], out, 1.0)
 }
 
+/// A function of the bits of integers.
+fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
+    if e.out(args)?.element.is_floating() {
+        return Err(Error::unsupported("bits of floating-point numbers"));
+    }
+    of_two(e, args, function)
+}
+
+/// To so many decimals, before the point if negative.
+fn round_to_decimals(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let decimals = i32::try_from(e.int(e.arg(args, 1)?)?).ok();
+    let decimals = decimals.filter(|decimals| (-30..=30).contains(decimals));
+    let decimals = decimals.ok_or_else(|| Error::unsupported("more than 30 decimals"))?;
+    let out = e.out(args)?;
+    let is_narrow = matches!(e.scalar_type(&out), Some(ScalarType::Half | ScalarType::BFloat16));
+    if !out.element.is_floating() || (is_narrow && !e.is_narrowed()) {
+        return Err(Error::unsupported("decimals of numbers of 16 bits, or of integers"));
+    }
+    let out = e.resize(out.id, &input.sizes)?;
+    let function = match decimals {
+        0 => functions::ROUND,
+        1.. => functions::ROUND_PARTS,
+        _ => functions::ROUND_MULTIPLES,
+    };
+    let power = 10.0_f64.powi(decimals.abs());
+    apply_unary_with(e, function, &input, &out, [power, 0.0, 0.0, 0.0])
+}
+
 fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let a = e.tensor(e.arg(args, 0)?)?;
     let argument = e.arg(args, 1)?;
@@ -77,13 +139,21 @@ fn with_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
     apply_binary(e, function, [&a, &number], out.id, 1.0)
 }
 
-/// A number to the power of each element.
-fn power_of_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+/// A function of a number and each element.
+fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let argument = e.arg(args, 0)?;
-    let exponents = e.tensor(e.arg(args, 1)?)?;
-    let value = rounded(e, exponents.id, e.float(argument)?)?;
+    let elements = e.tensor(e.arg(args, 1)?)?;
+    let value = rounded(e, elements.id, e.float(argument)?)?;
     let out = e.out(args)?;
-    let beside = if out.element.is_floating() { &out } else { &exponents };
-    let base = number(e, beside, argument, value)?;
-    apply_binary(e, binary::POW, [&base, &exponents], out.id, 1.0)
+    let has_room = match out.element {
+        Element::U8 => (0.0..=255.0).contains(&value),
+        Element::I8 => (-128.0..=127.0).contains(&value),
+        _ => true,
+    };
+    if !has_room {
+        return Err(Error::unsupported("a number that integers of its type are not"));
+    }
+    let beside = if out.element.is_floating() { &out } else { &elements };
+    let first = number(e, beside, argument, value)?;
+    apply_binary(e, function, [&first, &elements], out.id, 1.0)
 }

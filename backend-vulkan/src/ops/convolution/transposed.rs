@@ -32,6 +32,9 @@ impl Shape {
 
     /// The elements of an input plane at most, where it is worth it to compute all products of weights and input elements first.
     fn folded_plane(&self, e: &Encoder<'_, '_>) -> Option<usize> {
+        if self.depth.is_some() {
+            return None;
+        }
         let bounds = e.bound_sizes(&self.input);
         let all: usize = bounds.iter().product();
         let plane = all / (self.most * self.groups * self.in_channels).max(1);
@@ -111,7 +114,8 @@ impl Shape {
 
     /// One dispatch, in which each output element gathers the input elements that reach it.
     fn gathered(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
-        let [y, x] = self.window;
+        let ([y, x], z) = (self.window, self.depth_window());
+        let [planes, out_planes] = self.planes();
         let matrices = Matrices {
             count: self.groups * self.in_channels,
             rows: self.out_channels,
@@ -147,6 +151,12 @@ impl Shape {
             padding_x: x.padding,
             dilation_y: y.dilation,
             dilation_x: x.dilation,
+            in_z: planes as i32,
+            out_z: u32_of(out_planes)?,
+            kernel_z: z.kernel,
+            stride_z: z.stride,
+            padding_z: z.padding,
+            dilation_z: z.dilation,
             a: self.epilogue.a,
             b: self.epilogue.b,
         };
@@ -154,7 +164,7 @@ impl Shape {
         let down = self.out_channels.div_ceil(rows);
         let workgroup = workgroup(self.bound.div_ceil(4), down, 1);
         let positions = self.out_size[0] * self.out_size[1].div_ceil(4);
-        let images = self.batch * self.groups;
+        let images = self.batch * self.groups * out_planes;
         e.dispatch(&pipeline, accesses, &push, [positions, down, images], workgroup)
     }
 }

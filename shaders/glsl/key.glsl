@@ -1,0 +1,16 @@
+const uint NOT_A_NUMBER = 0xffffffffu;
+
+// A number whose order is that of the elements.
+uint key(const uint i) {
+    uint bits;
+    if (is_float(IN)) {
+        float v = x_f(i);
+        // Both zeros are the same.
+        bits = v == 0.0 ? 0 : floatBitsToUint(v);
+        bits = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+        if (isnan(v)) bits = NOT_A_NUMBER;
+    } else {
+        bits = uint(x_i(i)) ^ 0x80000000u;
+    }
+    return DESCENDING != 0 ? ~bits : bits;
+}

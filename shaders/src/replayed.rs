@@ -1,0 +1,98 @@
+//! Moves a module's push constants into a buffer: for dispatches that are recorded once and run with other parameters.
+//!
+//! What the shader does stays what it is. The block lies the same way in both, and only the storage class of its variable, and of pointers
+//! into it, is another.
+
+use crate::spirv::{HEADER_WORDS, decoration, op};
+
+const PUSH_CONSTANT: u32 = 9;
+const STORAGE_BUFFER: u32 = 12;
+
+/// The module, whose block of push constants is the buffer of this number.
+pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
+    let header = module.iter().take(HEADER_WORDS);
+    let mut moved: Vec<u32> = header.copied().collect();
+    let block = instructions(module).find_map(|instruction| match *instruction {
+        [word, _, variable, PUSH_CONSTANT] if number(word) == op::VARIABLE => Some(variable),
+        _ => None,
+    });
+    let mut decorated = false;
+    for instruction in instructions(module) {
+        let decorates = instruction.first().is_some_and(|word| number(*word) == op::DECORATE);
+        if let Some(block) = block
+            && decorates
+            && !decorated
+        {
+            for (what, value) in [(decoration::DESCRIPTOR_SET, 0), (decoration::BINDING, binding)] {
+                moved.extend([4 << 16 | op::DECORATE, block, what, value]);
+            }
+            moved.extend([3 << 16 | op::DECORATE, block, decoration::NON_WRITABLE]);
+            decorated = true;
+        }
+        match *instruction {
+            [word, pointer, PUSH_CONSTANT, to] if number(word) == op::TYPE_POINTER => {
+                moved.extend([word, pointer, STORAGE_BUFFER, to]);
+            }
+            [word, pointer, variable, PUSH_CONSTANT] if number(word) == op::VARIABLE => {
+                moved.extend([word, pointer, variable, STORAGE_BUFFER]);
+            }
+            _ => moved.extend_from_slice(instruction),
+        }
+    }
+    moved
+}
+
+fn number(word: u32) -> u32 {
+    word & 0xffff
+}
+
+fn instructions(module: &[u32]) -> impl Iterator<Item = &[u32]> {
+    let mut rest = module.get(HEADER_WORDS..).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let length = (*rest.first()? >> 16) as usize;
+        let (instruction, behind) = rest.split_at(length.clamp(1, rest.len()));
+        rest = behind;
+        Some(instruction)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{MODULES, Module, REPLAYED_MODULES, check};
+
+    /// As what was compiled so is compared: the last buffer has the parameters, and no push constants are left.
+    #[test]
+    fn moved_parameters_are_those_of_the_declaration() {
+        assert!(!REPLAYED_MODULES.is_empty());
+        for module in REPLAYED_MODULES {
+            assert!(module.moves && module.push_bytes() == 0, "{}", module.name);
+            let bytes: Vec<u8> =
+                module.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+            let compiled = Module { spirv: bytes.leak(), moves: false, ..*module };
+            assert_eq!(check::mismatch(&compiled), None, "{}", module.name);
+        }
+    }
+
+    #[test]
+    fn all_else_stays() {
+        for module in REPLAYED_MODULES {
+            let own = MODULES.iter().find(|own| module.name == format!("{}_replayed", own.name));
+            let (words, moved) = (own.unwrap().words(), module.words());
+            // Behind what says where the buffer is bound.
+            let new = words.iter().zip(&moved).position(|(old, new)| old != new).unwrap();
+            let rest = words[new..].iter().zip(&moved[new + 11..]);
+            let other = rest.filter(|(old, new)| old != new);
+            assert_eq!(moved.len(), words.len() + 11, "{}", module.name);
+            assert!({ other }.all(|classes| classes == (&9, &12)), "{}", module.name);
+        }
+    }
+
+    #[test]
+    fn modules_that_end_anywhere() {
+        let words = REPLAYED_MODULES[0].words();
+        for end in 0..words.len().min(400) {
+            super::in_buffer(&words[..end], 2);
+        }
+        super::in_buffer(&[0; 9], 2);
+    }
+}
