@@ -216,6 +216,65 @@ def places() -> Iterator[Delegated]:
     yield quanta("separable", Separable(), (values(f32, 2, 3, 13, 10),))
 
 
+class Codes(nn.Module):
+    """A layer whose weights are whole numbers times a power of two, as its inputs are: sums are exact in any order, and every second one lies in the
+    middle between two codes of the output, whose scale is half as fine."""
+
+    def __init__(self, layer: nn.Module, scale: float, out: tuple[float, int]) -> None:
+        super().__init__()
+        self.layer, self.out = layer, out
+        weight = layer.weight
+        channels = weight.shape[0]
+        self.register_buffer("codes", torch.randint(-2, 3, weight.shape, dtype=i8))
+        self.register_buffer("scales", torch.full((channels,), scale))
+        self.register_buffer("zeros", torch.zeros(channels, dtype=torch.int64))
+        layer.bias.data = torch.randint(-8, 9, (channels,)) * out[0] / 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = Q.dequantize_per_channel(self.codes, self.scales, self.zeros, 0, -127, 127, i8)
+        if isinstance(self.layer, nn.Linear):
+            y = nn.functional.linear(x, weight, self.layer.bias)
+        else:
+            y = nn.functional.conv2d(x, weight, self.layer.bias, 1, self.layer.padding, 1, self.layer.groups)
+        return through(y, *self.out)
+
+
+def through(x: torch.Tensor, scale: float, zero: int) -> torch.Tensor:
+    """What codes leave of it."""
+    return Q.dequantize_per_tensor(Q.quantize_per_tensor(x, scale, zero, -128, 127, i8), scale, zero, -128, 127, i8)
+
+
+class Halves(nn.Module):
+    """Convolutions of each kind, and a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Codes(nn.Conv2d(3, 24, 3, padding=1), 1 / 16, (1 / 32, 3))
+        self.second = Codes(nn.Conv2d(24, 24, 3, padding=1, groups=24), 1 / 2, (1 / 32, -5))
+        self.third = Codes(nn.Conv2d(24, 24, 1), 1 / 2, (1 / 32, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.second(self.first(through(x, 1 / 4, -1)))
+        return through(x + self.third(x), 1 / 16, 7)
+
+
+class HalvesOfRows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = Codes(nn.Linear(16, 12), 1 / 16, (1 / 32, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.product(through(x, 1 / 4, -1))
+
+
+def halves() -> Iterator[Delegated]:
+    """Results in the middle between two codes, which go to the even one before the zero point is added: nothing is left to how sums are rounded."""
+    picture = torch.randint(-4, 5, (2, 3, 6, 7)) / 4
+    yield case("convolutions", Halves(), (picture,), rtol=0.0, atol=0.0)
+    for name, rows in (("product", 5), ("product_one", 1)):
+        yield case(name, HalvesOfRows(), (torch.randint(-4, 5, (rows, 16)) / 4,), rtol=0.0, atol=0.0)
+
+
 class Chain(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -303,6 +362,7 @@ FAMILIES = {
     "quantized_layers": layers,
     "quantized_conversion": conversion,
     "quantized_places": places,
+    "quantized_halves": halves,
     "quantized_embedding": embedding,
     "training": training,
 }

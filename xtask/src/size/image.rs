@@ -173,7 +173,8 @@ fn row(chip: &Chip, name: &str, model: &str) -> Result<String> {
 }
 
 fn link(chip: &Chip, model: &str) -> Result<Vec<u8>> {
-    let out = target_dir().join("image-size");
+    // Where boards are built: what their build scripts are made of is the same.
+    let out = target_dir().join("boards");
     let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", chip.target]);
     build.arg("--target-dir").arg(&out).current_dir(root().join("boards/image-size"));
     build.args(["--features", &chip.features.join(",")]);
