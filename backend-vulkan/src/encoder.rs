@@ -524,14 +524,30 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if groups.contains(&0) {
             return Ok(());
         }
-        self.state.limits.check_workgroups(name, groups)?;
+        // Of batches that the device does not take at once, there are several dispatches.
+        let at_once = match P::Push::BASE_Z {
+            Some(_) => self.state.limits.fold_at[2],
+            None => u32::MAX,
+        };
+        let [x, y, z] = groups;
+        self.state.limits.check_workgroups(name, [x, y, z.min(at_once)])?;
         let accesses = accesses.as_ref().to_vec();
         for access in &accesses {
             self.state.limits.check_tensor(name, self.state.tensor(access.tensor)?.bytes())?;
         }
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
         self.bound.extend(accesses.iter().map(|access| access.tensor));
-        self.steps.push(Step { node: self.node, key, accesses, parameters: push.bytes(), groups });
+        let mut step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
+        for first in (at_once..z).step_by(at_once as usize) {
+            step.groups[2] = at_once;
+            self.steps.push(step.clone());
+            step.groups[2] = z - first;
+            let place =
+                P::Push::BASE_Z.and_then(|at| step.parameters.get_mut(at..)?.first_chunk_mut());
+            *place.ok_or_else(|| Error::invalid("a shader without parameters"))? =
+                first.to_le_bytes();
+        }
+        self.steps.push(step);
         Ok(())
     }
 

@@ -43,6 +43,7 @@ layout(push_constant) uniform Push {
     // Of the activation.
     float a;
     float b;
+    uint base_z;
 } push;
 
 RUN_IN(0, x, IN)
@@ -52,7 +53,7 @@ RUN_IN(3, residual, RESIDUAL)
 RUN_OUT(4, y, OUT)
 
 void main() {
-    uint image_group = gl_WorkGroupID.z;
+    uint image_group = WORKGROUP_Z;
     uint group = image_group % push.groups;
     uint across = (push.out_x + 3) / 4;
     uint oy = gl_GlobalInvocationID.x / across;

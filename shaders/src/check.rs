@@ -342,6 +342,16 @@ const fn position(list: &[u32], value: u32) -> Option<usize> {
     None
 }
 
+/// Whether two names are one.
+pub(crate) const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut index = 0;
+    while index < a.len() && index < b.len() && a[index] == b[index] {
+        index += 1;
+    }
+    index == a.len() && index == b.len()
+}
+
 const fn is_text(spirv: Declarations, at: Instruction, operand: usize, text: &str) -> bool {
     let text = text.as_bytes();
     let mut index = 0;

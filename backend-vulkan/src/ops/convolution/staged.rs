@@ -100,9 +100,7 @@ impl Layer {
         let fits = (weights * tile_m / 8).div_ceil(LANES) <= MOST_WEIGHTS
             && places <= MOST_PLACES
             && bytes <= shared
-            && [across, down, self.batches.checked_mul(blocks.splits)?]
-                .iter()
-                .all(|it| *it <= MOST_GROUPS);
+            && across.max(down) <= MOST_GROUPS;
         fits.then_some(Counts { tiles, across, down, places })
     }
 
@@ -241,6 +239,7 @@ impl Shape {
             in_z: in_z as i32,
             out_z: u32_of(out_z)?,
             padding_z: z.padding,
+            base_z: 0,
         };
         // Any that is written, where these are not.
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
