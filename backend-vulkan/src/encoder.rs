@@ -537,18 +537,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         }
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
         self.bound.extend(accesses.iter().map(|access| access.tensor));
-        let mut step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
-        for first in (at_once..z).step_by(at_once as usize) {
-            step.groups[2] = at_once;
-            self.steps.push(step.clone());
-            step.groups[2] = z - first;
-            let place =
-                P::Push::BASE_Z.and_then(|at| step.parameters.get_mut(at..)?.first_chunk_mut());
-            *place.ok_or_else(|| Error::invalid("a shader without parameters"))? =
-                first.to_le_bytes();
-        }
-        self.steps.push(step);
-        Ok(())
+        let step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
+        step.in_turns(P::Push::BASE_Z, at_once, &mut self.steps)
     }
 
     /// Keeps memory for a temporary tensor beside what the next dispatch needs: with other shapes, the call takes it instead.

@@ -324,6 +324,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
+    use torchlet_shaders::{MatmulPush, PushConstants};
 
     fn tensor(scalar_type: ScalarType, dynamic: bool, sizes: &[usize]) -> Value<'static> {
         Value::Tensor(Tensor {
@@ -356,6 +357,41 @@ mod tests {
             assert_eq!(steps.len(), 1);
             // Several workgroups for each tile, which the last of them adds up.
             assert!(steps[0].groups[2] > 1);
+        }
+    }
+
+    /// More matrices than devices take along z are several dispatches of one pipeline, each with the number of its first.
+    #[test]
+    fn batches_are_dispatched_in_turns() {
+        let tensor = |sizes: [usize; 3]| tensor(ScalarType::Float, true, &sizes);
+        let graph = Graph {
+            values: vec![tensor([140_000, 2, 3]), tensor([140_000, 3, 2]), tensor([140_000, 2, 2])],
+            nodes: vec![Node::new(Operator::BMM, vec![0, 1, 2])],
+            inputs: vec![0, 1],
+            outputs: vec![2],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        let planned = encode(&graph, &mut state, true).unwrap().0;
+        assert_eq!(planned.len(), 3);
+        for (batches, expected) in [
+            (140_000, vec![(0, 65_535), (65_535, 65_535), (131_070, 8930)]),
+            (65_536, vec![(0, 65_535), (65_535, 1)]),
+            (65_535, vec![(0, 65_535)]),
+            (1, vec![(0, 1)]),
+        ] {
+            for input in 0..2 {
+                state.tensors[input].as_mut().unwrap().sizes[0] = batches;
+            }
+            let steps = encode(&graph, &mut state, false).unwrap().0;
+            assert!(steps.iter().all(|step| step.key == planned[0].key));
+            let place = <MatmulPush as PushConstants>::BASE_Z.unwrap();
+            let found: Vec<(u32, u32)> = steps
+                .iter()
+                .map(|step| (*step.parameters[place..].first_chunk().unwrap(), step.groups[2]))
+                .map(|(first, count)| (u32::from_le_bytes(first), count))
+                .collect();
+            assert_eq!(found, expected, "{batches}");
         }
     }
 
