@@ -8,6 +8,7 @@
 use super::normed::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::{Depth, Window, checked_numel};
+use crate::device::MOST_GROUPS;
 use crate::encoder::{Encoder, u32_of};
 use crate::error::Error;
 use crate::stages::Epilogue;
@@ -299,6 +300,8 @@ const LEAST_TERMS: usize = 8;
 /// A workgroup for tiles across and down, with sums that are shared.
 pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
     match (shares, across > 1, down > 1) {
+        // More rows than devices take workgroups of.
+        (1, true, true) if down.div_ceil(4) > MOST_GROUPS => [1, 64, 1],
         (1, true, true) => [16, 4, 1],
         (1, _, false) => [64, 1, 1],
         (1, false, true) => [1, 64, 1],
@@ -392,6 +395,25 @@ mod tests {
                 .map(|(first, count)| (u32::from_le_bytes(first), count))
                 .collect();
             assert_eq!(found, expected, "{batches}");
+        }
+    }
+
+    /// More rows of few columns than there would be workgroups: a picture's places, say.
+    #[test]
+    fn many_rows_have_workgroups_for_more_of_them() {
+        for (rows, workgroup) in [(2_000_000, [16, 4, 1]), (8_294_400, [1, 64, 1])] {
+            let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);
+            let graph = Graph {
+                values: vec![tensor([rows, 3]), tensor([3, 8]), tensor([rows, 8])],
+                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+                inputs: vec![0, 1],
+                outputs: vec![2],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            state.limits.tensor = u64::MAX;
+            let (steps, _) = encode(&graph, &mut state, true).unwrap();
+            assert_eq!((steps.len(), steps[0].key.workgroup), (1, workgroup), "{rows}");
         }
     }
 
