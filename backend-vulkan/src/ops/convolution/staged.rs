@@ -180,7 +180,7 @@ impl Shape {
         let parts = match splits {
             1 => None,
             _ => {
-                let tiles = counts.across * counts.down * layer.batches;
+                let tiles = (counts.across * counts.down).saturating_mul(layer.batches);
                 Some(splits::parts(e, &self.out, [tiles; 2], splits, [tile_m, TILE_N])?)
             }
         };
@@ -245,7 +245,8 @@ impl Shape {
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
         let [input, weight, bias, residual, out] = self.accesses(&weights);
         let accesses = [bias, residual, out, weight, input, write(sums), write(done)];
-        let invocations = [counts.across * LANES, counts.down, layer.batches * splits];
+        let invocations =
+            [counts.across * LANES, counts.down, layer.batches.saturating_mul(splits)];
         let module = ConvolutionStaged::MODULE;
         e.dispatch_module(module, &pipeline, accesses, &push, invocations, [pipeline.lanes, 1, 1])
     }
