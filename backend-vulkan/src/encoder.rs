@@ -529,15 +529,21 @@ impl<'e, 'p> Encoder<'e, 'p> {
         if groups.contains(&0) {
             return Ok(());
         }
-        self.state.limits.check_workgroups(name, groups)?;
+        // Of batches that the device does not take at once, there are several dispatches.
+        let at_once = match P::Push::BASE_Z {
+            Some(_) => self.state.limits.fold_at[2],
+            None => u32::MAX,
+        };
+        let [x, y, z] = groups;
+        self.state.limits.check_workgroups(name, [x, y, z.min(at_once)])?;
         let accesses = accesses.as_ref().to_vec();
         for access in &accesses {
             self.state.limits.check_tensor(name, self.state.tensor(access.tensor)?.bytes())?;
         }
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
         self.bound.extend(accesses.iter().map(|access| access.tensor));
-        self.steps.push(Step { node: self.node, key, accesses, parameters: push.bytes(), groups });
-        Ok(())
+        let step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
+        step.in_turns(P::Push::BASE_Z, at_once, &mut self.steps)
     }
 
     /// Keeps memory for a temporary tensor beside what the next dispatch needs: with other shapes, the call takes it instead.

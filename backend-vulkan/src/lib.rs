@@ -180,7 +180,7 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Folds dispatches of more workgroups along a dimension than this, as if the device took no more. For tests.
+    /// Folds dispatches of more workgroups along a dimension than this, or has several of them, as if the device took no more. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
         self.options.fold_at = Some(most);

@@ -1,6 +1,7 @@
 //! What a graph is encoded into: dispatches over tensors.
 
 use crate::device::PipelineKey;
+use crate::error::Error;
 use crate::tensors::TensorId;
 
 /// A tensor that a dispatch binds.
@@ -41,6 +42,29 @@ impl Step {
     /// What the shader reads from memory.
     pub(crate) fn in_memory(&self) -> &[u8] {
         self.split().1
+    }
+
+    /// Adds it to others: as several, if the number of the first workgroup along z is a parameter that lies at `base_z` and there are more than so many
+    /// `at_once`.
+    pub(crate) fn in_turns(
+        mut self,
+        base_z: Option<usize>,
+        at_once: u32,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Error> {
+        let [_, _, z] = self.groups;
+        let Some(place) = base_z.filter(|_| z > at_once) else {
+            steps.push(self);
+            return Ok(());
+        };
+        for first in (0..z).step_by(at_once.max(1) as usize) {
+            let bytes = self.parameters.get_mut(place..).and_then(<[u8]>::first_chunk_mut);
+            let bytes = bytes.ok_or_else(|| Error::invalid("a shader has no first workgroup"))?;
+            *bytes = first.to_le_bytes();
+            self.groups[2] = at_once.min(z - first);
+            steps.push(self.clone());
+        }
+        Ok(())
     }
 
     fn split(&self) -> (&[u8], &[u8]) {

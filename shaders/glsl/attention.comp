@@ -33,6 +33,7 @@ layout(push_constant) uniform Push {
     uint v_strides[3];
     uint mask_strides[4]; // batch, head, row, key
     uint out_strides[3]; // multiples of four
+    uint base_z;
 } push;
 
 RUN_IN(0, q, Q)
@@ -73,8 +74,8 @@ float reduced_sum(const uint lane, const float value) {
 void main() {
     uint lane = gl_LocalInvocationID.x;
     uint i = gl_WorkGroupID.y;
-    uint batch = gl_WorkGroupID.z / push.heads;
-    uint head = gl_WorkGroupID.z % push.heads;
+    uint batch = WORKGROUP_Z / push.heads;
+    uint head = WORKGROUP_Z % push.heads;
     uint key_head = head / push.heads_per_key;
     uint q_base = batch * push.q_strides[0] + head * push.q_strides[1] + i * push.q_strides[2];
     uint k_base = batch * push.k_strides[0] + key_head * push.k_strides[1];

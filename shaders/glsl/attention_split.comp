@@ -35,6 +35,7 @@ layout(push_constant) uniform Push {
     uint mask_strides[4]; // batch, head, row, key
     uint out_strides[3];
     uint first_share; // in groups of four: behind the counts
+    uint base_z;
 } push;
 
 RUN_IN(0, q, Q)
@@ -93,8 +94,8 @@ void main() {
     uint lane = gl_LocalInvocationID.x;
     uint share = gl_WorkGroupID.x;
     uint row = gl_WorkGroupID.y;
-    uint batch = gl_WorkGroupID.z / push.groups;
-    uint group = gl_WorkGroupID.z % push.groups;
+    uint batch = WORKGROUP_Z / push.groups;
+    uint group = WORKGROUP_Z % push.groups;
     uint key_head = group / GROUPS;
     float infinity = uintBitsToFloat(0x7f800000);
     uint limit = CAUSAL != 0 ? min(push.keys, push.offset + row + 1) : push.keys;
@@ -195,7 +196,7 @@ void main() {
     // What this workgroup wrote is there before it counts as done.
     memoryBarrierBuffer();
     barrier();
-    uint place = gl_WorkGroupID.z * gl_NumWorkGroups.y + row;
+    uint place = WORKGROUP_Z * gl_NumWorkGroups.y + row;
     if (lane == 0) {
         memoryBarrierBuffer();
         is_last = atomicAdd(counts.done[place], 1) == gl_NumWorkGroups.x - 1;

@@ -33,6 +33,7 @@ layout(push_constant) uniform Push {
     uint v_strides[3];
     uint mask_strides[4]; // batch, head, row, key
     uint out_strides[3];
+    uint base_z;
 } push;
 
 RUN_IN(0, q, Q)
@@ -102,8 +103,8 @@ void main() {
     uint k_stride = push.k_strides[2];
     uint v_stride = push.v_strides[2];
     uint first_row = gl_WorkGroupID.y * ROWS;
-    uint batch = gl_WorkGroupID.z / push.heads;
-    uint head = gl_WorkGroupID.z % push.heads;
+    uint batch = WORKGROUP_Z / push.heads;
+    uint head = WORKGROUP_Z % push.heads;
     uint key_head = head / push.heads_per_key;
     uint q_base = batch * push.q_strides[0] + head * push.q_strides[1];
     uint k_base = batch * push.k_strides[0] + key_head * push.k_strides[1];

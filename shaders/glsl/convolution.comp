@@ -58,6 +58,7 @@ layout(push_constant) uniform Push {
     int stride_z;
     int padding_z;
     int dilation_z;
+    uint base_z;
 } push;
 
 RUN_IN(0, x, IN)
@@ -98,7 +99,7 @@ void finish(const uint image_group, const uint channel, const uint row, const ui
 }
 
 void main() {
-    uint image_group = gl_WorkGroupID.z;
+    uint image_group = WORKGROUP_Z;
     uint group = image_group % push.groups;
     uint across = (push.out_x + 3) / 4;
     uint own_row = gl_GlobalInvocationID.x / across;

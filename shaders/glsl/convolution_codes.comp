@@ -82,6 +82,7 @@ layout(push_constant) uniform Push {
     float out_zero;
     float low;
     float high;
+    uint base_z;
 } push;
 
 WORDS_IN(0, a)
@@ -205,8 +206,8 @@ void put(const uint batch, const uint split, const uint m, const uint n, const i
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
-    uint batch = gl_WorkGroupID.z / push.splits;
-    uint split = gl_WorkGroupID.z % push.splits;
+    uint batch = WORKGROUP_Z / push.splits;
+    uint split = WORKGROUP_Z % push.splits;
     uint tile_m = gl_WorkGroupID.y * TILE_M;
     uint tile_n = gl_WorkGroupID.x * TILE_N;
     uint a_base = batch % push.groups * push.m * (push.units + 1);

@@ -26,7 +26,8 @@
     int last; \
     /* Of the activation in between. */ \
     float c; \
-    float d;
+    float d; \
+    uint base_z;
 // Neighbours are in one row of the picture.
 #define RUN_LEFT(n) (push.out_x - n % push.out_x)
 #include "product.glsl"
@@ -146,7 +147,7 @@ void main() {
     uint across = (push.out_x + TILE_X - 1) / TILE_X;
     uint first_x = gl_WorkGroupID.x % across * TILE_X;
     uint first_y = gl_WorkGroupID.x / across * TILE_Y;
-    uint batch = gl_WorkGroupID.z;
+    uint batch = WORKGROUP_Z;
     int ix = int(first_x * STRIDE_X) - int(PADDING_X);
     int iy = int(first_y * STRIDE_Y) - push.padding_y;
     int plane = push.in_y * push.in_x;

@@ -44,7 +44,8 @@ uint run_left;
     /* Of pictures of several planes: planes of a channel. */ \
     int in_z; \
     uint out_z; \
-    int padding_z;
+    int padding_z; \
+    uint base_z;
 #include "product.glsl"
 
 // Multiples of 32 and of 16 * PARTS_ACROSS.
@@ -138,8 +139,8 @@ bool is_there(const uint channel, const uint end, const int first_z) {
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
-    uint batch = gl_WorkGroupID.z / push.splits;
-    uint split = gl_WorkGroupID.z % push.splits;
+    uint batch = WORKGROUP_Z / push.splits;
+    uint split = WORKGROUP_Z % push.splits;
     uint tile_m = gl_WorkGroupID.y * TILE_M;
     strip_x = gl_WorkGroupID.x / push.tiles * push.strip;
     uint tile_p = gl_WorkGroupID.x % push.tiles * TILE_N;

@@ -50,6 +50,7 @@ layout(push_constant) uniform Push {
     // Of the activation.
     float a;
     float b;
+    uint base_z;
 } push;
 
 RUN_IN(0, x, IN)
@@ -59,8 +60,9 @@ RUN_IN(3, residual, RESIDUAL)
 RUN_OUT(4, y, OUT)
 
 void main() {
-    uint image_group = gl_WorkGroupID.z / push.out_z;
-    uint oz = gl_WorkGroupID.z % push.out_z;
+    uint z = WORKGROUP_Z;
+    uint image_group = z / push.out_z;
+    uint oz = z % push.out_z;
     uint group = image_group % push.groups;
     uint across = (push.out_x + 3) / 4;
     uint oy = gl_GlobalInvocationID.x / across;

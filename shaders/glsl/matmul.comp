@@ -15,7 +15,8 @@
     uint b_pitch; \
     /* Elements from batch to batch; `a` starts again after `period` batches. */ \
     uint a_batch; \
-    uint b_batch;
+    uint b_batch; \
+    uint base_z;
 #include "product.glsl"
 
 layout(constant_id = 10) const uint A = 0;
@@ -64,7 +65,7 @@ vec4 a_row(const uint at) {
 }
 
 void main() {
-    uint batch = gl_WorkGroupID.z;
+    uint batch = WORKGROUP_Z;
     uint m = gl_GlobalInvocationID.y * ROWS;
     uint n = gl_GlobalInvocationID.x * 4 * QUADS;
     uint share = gl_LocalInvocationID.z;

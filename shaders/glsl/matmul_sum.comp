@@ -19,17 +19,20 @@ RUN_IN(3, part, F32)
 void main() {
     uint pitch = (push.n + 3) & ~3u;
     uint i = invocation_x() * 4;
-    uint count = push.batches * push.m * pitch;
-    if (i >= count) return;
+    uint row = i / pitch;
+    uint batch = row / push.m;
+    if (batch >= push.batches) return;
+    // The parts of a batch are behind each other.
+    uint count = push.m * pitch;
+    uint first = i + batch * (push.splits - 1) * count;
     vec4 sum = vec4(0);
     // Four are on their way together.
     uint split = 0;
     for (; split + 3 < push.splits; split += 4) {
         vec4 parts[4];
-        [[unroll]] for (uint j = 0; j < 4; ++j) parts[j] = part_f4((split + j) * count + i);
+        [[unroll]] for (uint j = 0; j < 4; ++j) parts[j] = part_f4(first + (split + j) * count);
         [[unroll]] for (uint j = 0; j < 4; ++j) sum += parts[j];
     }
-    for (; split < push.splits; ++split) sum += part_f4(split * count + i);
-    uint row = i / pitch;
-    finish(row / push.m, row % push.m, i % pitch, sum);
+    for (; split < push.splits; ++split) sum += part_f4(first + split * count);
+    finish(batch, row % push.m, i % pitch, sum);
 }

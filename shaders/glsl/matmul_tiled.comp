@@ -61,6 +61,7 @@
     uint splits; \
     /* The terms of a split: a multiple of TILE_K. */ \
     uint terms; \
+    uint base_z; \
     WINDOW_FIELDS
 #include "product.glsl"
 
@@ -481,8 +482,7 @@ void write(const uint batch, const uint split, const uint m, const uint n, vec4 
     } else if (PARTIAL == 2) {
         leave(batch, split, m, n, sum);
     } else if (m < push.m && n < push.n) {
-        uint batches = gl_NumWorkGroups.z / push.splits;
-        y_write_f4(((split * batches + batch) * push.m + m) * ((push.n + 3) & ~3u) + n, sum);
+        y_write_f4(((batch * push.splits + split) * push.m + m) * ((push.n + 3) & ~3u) + n, sum);
     }
 }
 
@@ -508,8 +508,8 @@ const uint ROWS = TILE_M * ACROSS / LANES;
 
 void main() {
     uint lane = gl_LocalInvocationID.x;
-    uint batch = gl_WorkGroupID.z / push.splits;
-    uint split = gl_WorkGroupID.z % push.splits;
+    uint batch = WORKGROUP_Z / push.splits;
+    uint split = WORKGROUP_Z % push.splits;
     uint tile_m = gl_WorkGroupID.y * TILE_M;
     uint tile_n = gl_WorkGroupID.x * TILE_N;
     uint a_base = batch % push.period * push.a_batch;

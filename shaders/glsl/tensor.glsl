@@ -12,6 +12,9 @@
 // workgroups in each: what is beyond goes on in the next dimension, where workgroups are of one invocation. The last
 // workgroups may be beyond the end.
 //
+// WORKGROUP_Z: the number of a workgroup along z where those are batches, or batches and what shares the sums of one. Of more than devices take there are
+// several dispatches, each with the number of its first one as `push.base_z`.
+//
 // PUSH(binding) { ... } push; declares the push constants of a shader that is also compiled with REPLAYED, for dispatches that are recorded
 // once and run with other parameters: there they are in a buffer, whose binding comes after all others.
 
@@ -39,6 +42,8 @@ uint invocation_x() {
 uint invocation_y() {
     return gl_GlobalInvocationID.y + gl_WorkGroupID.z * gl_NumWorkGroups.y * gl_WorkGroupSize.y;
 }
+
+#define WORKGROUP_Z (push.base_z + gl_WorkGroupID.z)
 
 bool is_float(const uint type) { return type == F32 || type == F16; }
 

@@ -396,7 +396,7 @@ pipelines! {
     }, {
         m: u32, n: u32, pitch: u32, units: u32, splits: u32, split_units: u32, groups: u32, place_units: u32, in_y: i32, in_x: i32,
         out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
-        zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32,
+        zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32, base_z: u32,
     }, needs IntegerDotProduct, or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
 
     /// Codes of 8 bits that a table of 256 has for others. Buffers: codes, table, output.
@@ -429,6 +429,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        base_z: u32,
     }, replayed "attention_replayed";
 
     /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and a `group` of the heads of queries that have them
@@ -438,7 +439,7 @@ pipelines! {
         group: u32, tile: u32, output: Element, hidden_zeros: bool, groups: u32,
     }, {
         groups: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
-        mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32,
+        mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32, base_z: u32,
     }, replayed "attention_split_replayed";
 
     /// The same for many rows, a workgroup of 128 for `rows`: 4, 8, 16 or 32. `quads` count groups of four elements of a head.
@@ -448,6 +449,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        base_z: u32,
     }, replayed "attention_tiled_replayed";
 
     /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32 invocations for each of these and each of
@@ -458,6 +460,7 @@ pipelines! {
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        base_z: u32,
     }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, beside "attention_cooperative_replayed";
 
     /// The scores of causal attention alone.
@@ -559,7 +562,7 @@ pipelines! {
         rows: u32, shares: u32, partials: u32, quads: u32,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, base_z: u32,
     }, or "matmul_storage16" needs HalfStorage;
 
     /// The same of large matrices: a workgroup of `lanes` computes `tile_m` rows of `tile_n` columns of `terms` terms of the sums, `tile_k` at a
@@ -575,7 +578,7 @@ pipelines! {
         exact: bool, a_direct: bool, b_direct: bool, unguarded: bool,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
     }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage, or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
 
     /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie. Pictures are of one plane where
@@ -588,7 +591,7 @@ pipelines! {
         term_parts: u32, kernel_z: u32, stride_z: u32, dilation_z: u32, exact: bool, a_direct: bool,
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
         in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32, padding_z: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
@@ -603,7 +606,7 @@ pipelines! {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, channels: u32,
         in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32, strip: u32, tiles: u32,
-        in_z: i32, out_z: u32, padding_z: i32,
+        in_z: i32, out_z: u32, padding_z: i32, base_z: u32,
     }, needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// Adds up what [`MatmulTiled`] writes of each split: the last buffer.
@@ -624,7 +627,7 @@ pipelines! {
     }, {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32, b: f32,
-        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
+        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32, base_z: u32,
     };
 
     /// A convolution of each channel by itself. An invocation computes four neighbours in `rows` rows.
@@ -663,6 +666,7 @@ pipelines! {
     }, {
         m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, last: i32, c: f32, d: f32,
+        base_z: u32,
     }, needs HalfStorage;
 
     /// A transposed convolution over two or three dimensions. An invocation computes four neighbours in `rows` channels.
@@ -673,6 +677,7 @@ pipelines! {
         groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
         dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32, padding_z: i32, dilation_z: i32, a: f32, b: f32,
+        base_z: u32,
     };
 
     /// What adds up the products of a transposed convolution's weights and input elements, four outputs an invocation.

@@ -342,6 +342,16 @@ const fn position(list: &[u32], value: u32) -> Option<usize> {
     None
 }
 
+/// Whether two names are one.
+pub(crate) const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut index = 0;
+    while index < a.len() && index < b.len() && a[index] == b[index] {
+        index += 1;
+    }
+    index == a.len() && index == b.len()
+}
+
 const fn is_text(spirv: Declarations, at: Instruction, operand: usize, text: &str) -> bool {
     let text = text.as_bytes();
     let mut index = 0;
@@ -410,7 +420,7 @@ const fn is_number(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MODULES, Matmul, Pipeline, Pointwise};
+    use crate::{MODULES, Matmul, MatmulPush, Pipeline, Pointwise, PointwisePush, PushConstants};
 
     const MATMUL: Module = Matmul::MODULE;
 
@@ -439,6 +449,23 @@ mod tests {
         let bytes: usize = MODULES.iter().map(|module| module.spirv.len()).sum();
         assert!(MODULES.len() < 100, "{} modules", MODULES.len());
         assert!(bytes < 2_000_000, "{bytes} bytes");
+    }
+
+    /// A dispatch along z may be one of several, so that shaders look at neither the number of a workgroup there nor at how many there are: but where
+    /// what lies along y goes on.
+    #[test]
+    fn workgroups_along_z_are_counted_from_the_first() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/glsl");
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let source = std::fs::read_to_string(&path).unwrap();
+            let uses = source.matches("gl_WorkGroupID.z").count();
+            let expected = if path.ends_with("tensor.glsl") { 2 } else { 0 };
+            assert_eq!(uses, expected, "{}", path.display());
+            assert!(!source.contains("gl_NumWorkGroups.z"), "{}", path.display());
+        }
+        assert_eq!(<MatmulPush as PushConstants>::BASE_Z, Some(4 * 15));
+        assert_eq!(<PointwisePush as PushConstants>::BASE_Z, None);
     }
 
     #[test]

@@ -205,8 +205,23 @@ pub trait Pipeline {
 pub trait PushConstants {
     /// The fields.
     const FIELDS: &'static [Field];
+    /// Where among the bytes `base_z` lies, if the shader has it: the number of its first workgroup along z.
+    const BASE_Z: Option<usize> = place_of(Self::FIELDS, "base_z");
     /// The bytes.
     fn bytes(&self) -> Vec<u8>;
+}
+
+/// The first byte of the field of a name.
+const fn place_of(fields: &[Field], name: &str) -> Option<usize> {
+    let (mut place, mut index) = (0, 0);
+    while index < fields.len() {
+        if check::is_same(fields[index].name, name) {
+            return Some(place);
+        }
+        place += 4 * fields[index].count;
+        index += 1;
+    }
+    None
 }
 
 /// A field of push constants.

@@ -14,14 +14,14 @@ from common import EXACT, FIXTURES, Fixture, Manifest, Method, Tolerance, flatte
 
 import torch
 from executorch.exir import ExecutorchBackendConfig
-from op_cases import bounds, by_name, create, devices, further, gradients, index, lines, matrix, others, pointwise, quantized, reduce, remaining, scarce, shape, spatial, special, spectral
+from op_cases import bounds, by_name, create, devices, further, gradients, index, lines, many, matrix, others, pointwise, quantized, reduce, remaining, scarce, shape, spatial, special, spectral
 from op_cases.skipped import SKIPPED
 from op_cases.table import Case, module_of
 
 FOLDER = "ops"
 FAMILIES = {
     name: cases
-    for group in (pointwise, reduce, matrix, spatial, spectral, shape, index, create, quantized, gradients, special, scarce, further, remaining, by_name, bounds, others, lines, devices)
+    for group in (pointwise, reduce, matrix, spatial, spectral, shape, index, create, quantized, gradients, special, scarce, further, remaining, by_name, bounds, others, lines, devices, many)
     for name, cases in group.FAMILIES.items()
 }
 

@@ -38,7 +38,7 @@ fn outputs_are_pytorchs() {
     }
 }
 
-/// Devices take a limited number of workgroups in each dimension: here, two.
+/// Devices take a limited number of workgroups in each dimension: here, two. What lies along one goes on in the next, and batches in another dispatch.
 #[test]
 fn work_goes_on_in_the_next_dimension() {
     if device_is_there() {

@@ -2,6 +2,7 @@
 
 use crate::common::{Fixture, check, check_programs, fixture, open, programs};
 use crate::device::device_is_there;
+use std::sync::Arc;
 use torchlet::core::Backend;
 use torchlet::vulkan::{BACKEND_NAME, VulkanBackend};
 use torchlet::{Module, RunOn, Tensor};
@@ -30,6 +31,47 @@ fn gpus_give_pytorchs_numbers() {
         let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
         open(fixture, builder).map_err(|error| error.to_string())
     });
+}
+
+/// The families whose operators have batches along a dimension in which a device takes no more workgroups than here: three.
+const OF_BATCHES: &[&str] = &[
+    "attention",
+    "batches",
+    "convolution",
+    "linear",
+    "product",
+    "quantized_channel",
+    "transposed_convolution",
+    "transposed_of_many_channels",
+    "volumes",
+];
+
+#[test]
+fn batches_take_several_dispatches() {
+    if !device_is_there() {
+        return;
+    }
+    let mut programs = programs();
+    let is_of_batches = |fixture: &Fixture| {
+        fixture.file.strip_prefix("ops/").is_some_and(|file| {
+            OF_BATCHES.iter().any(|family| file.split('/').next() == Some(*family))
+        })
+    };
+    programs.retain(is_of_batches);
+    assert!(programs.len() > 200, "{} files", programs.len());
+    for fixture in &mut programs {
+        fixture.rtol = fixture.rtol.max(TOLERANCE);
+        fixture.atol = fixture.atol.max(TOLERANCE);
+    }
+    // As a small GPU, and as a large one, where sums are shared by workgroups that lie along this dimension, too.
+    for busy in [1 << 9, 1 << 16] {
+        let folded = VulkanBackend::builder().fold_workgroups_at(3).busy_invocations(busy);
+        let backend = Arc::new(folded.build());
+        check_programs(&programs, |fixture: &Fixture, _| {
+            let builder = Module::builder().threads(1).run_on(RunOn::Vulkan);
+            open(fixture, builder.backend(backend.clone())).map_err(|error| error.to_string())
+        });
+    }
 }
 
 /// GPUs compute with 32 bits what was exported for them with 64: what does not fit is the nearest that does when it comes in,

@@ -21,7 +21,7 @@ pub(crate) const NEEDED_BUFFERS: u32 = 7;
 pub struct DeviceLimits {
     /// Invocations of a workgroup; 256 are needed.
     pub invocations: u32,
-    /// Workgroups of a dispatch, in each dimension; work is folded over three of them.
+    /// Workgroups of a dispatch, in each dimension; more work is folded over them, or takes several dispatches.
     pub workgroups: [u32; 3],
     /// Bytes that a workgroup shares.
     pub shared_memory: u32,
@@ -51,7 +51,7 @@ impl DeviceLimits {
 pub(crate) struct Limits {
     /// Workgroups of a dispatch, in each dimension.
     pub(crate) workgroups: [u32; 3],
-    /// Workgroups along one dimension from which on work goes on in the next: as many as there can be, but in tests.
+    /// Workgroups along one dimension from which on work goes on in the next, or behind the last one in another dispatch: as many as there can be, but in tests.
     pub(crate) fold_at: [u32; 3],
     /// Bytes of a tensor.
     pub(crate) tensor: u64,

@@ -66,7 +66,7 @@ pub(crate) struct Options {
     pub(crate) stand_in: bool,
     /// The way that calls go wherever they have so many.
     pub(crate) way: Option<u8>,
-    /// The workgroups along a dimension from which on work goes on in the next.
+    /// The workgroups along a dimension from which on work goes on in the next, or in another dispatch.
     pub(crate) fold_at: Option<u32>,
     /// The storage buffers that a shader binds at most.
     pub(crate) buffers: Option<u32>,

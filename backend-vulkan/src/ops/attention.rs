@@ -445,6 +445,7 @@ fn attend(
                 v_strides,
                 mask_strides,
                 out_strides,
+                base_z: 0,
                 $($field: $value,)*
             }
         };

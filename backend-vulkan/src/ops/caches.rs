@@ -71,17 +71,16 @@ fn store(
     let accesses = [read(value.id), write(cache.id)];
     // One more group of four than there are, as the first may be begun elsewhere.
     let across = batch.saturating_add(3).div_ceil(4);
-    if out_batch % 4 == 0 || batches == 1 {
-        return e.dispatch(&pipeline, accesses, &push, [across, batches, 1], [64, 1, 1]);
-    }
-    // Batches share groups of four: one after the other, so that each group has one writer at a time.
-    for number in 0..batches {
+    // Where batches share groups of four, one after the other, so that each group has one writer at a time.
+    let at_once = if out_batch % 4 == 0 { e.limits().fold_at[1] as usize } else { 1 };
+    for first in (0..batches).step_by(at_once) {
         let push = OverwritePush {
-            start: u32_of(start * row + number * out_batch)?,
-            from: u32_of(number * batch)?,
+            start: u32_of(start * row + first * out_batch)?,
+            from: u32_of(first * batch)?,
             ..push
         };
-        e.dispatch(&pipeline, accesses, &push, [across, 1, 1], [64, 1, 1])?;
+        let down = at_once.min(batches - first);
+        e.dispatch(&pipeline, accesses, &push, [across, down, 1], [64, 1, 1])?;
     }
     Ok(())
 }

@@ -481,6 +481,7 @@ impl Shape {
             stride_z: z.stride,
             padding_z: z.padding,
             dilation_z: z.dilation,
+            base_z: 0,
         };
         let accesses = self.accesses(&weights);
         let positions = out_planes * self.out_size[0] * self.out_size[1].div_ceil(4);

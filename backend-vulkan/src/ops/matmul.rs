@@ -8,6 +8,7 @@
 use super::normed::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
 use super::window::{Depth, Window, checked_numel};
+use crate::device::MOST_GROUPS;
 use crate::encoder::{Encoder, u32_of};
 use crate::error::Error;
 use crate::stages::Epilogue;
@@ -299,6 +300,8 @@ const LEAST_TERMS: usize = 8;
 /// A workgroup for tiles across and down, with sums that are shared.
 pub(super) fn workgroup(across: usize, down: usize, shares: usize) -> [u32; 3] {
     match (shares, across > 1, down > 1) {
+        // More rows than devices take workgroups of.
+        (1, true, true) if down.div_ceil(4) > MOST_GROUPS => [1, 64, 1],
         (1, true, true) => [16, 4, 1],
         (1, _, false) => [64, 1, 1],
         (1, false, true) => [1, 64, 1],
@@ -324,6 +327,7 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
+    use torchlet_shaders::{MatmulPush, PushConstants};
 
     fn tensor(scalar_type: ScalarType, dynamic: bool, sizes: &[usize]) -> Value<'static> {
         Value::Tensor(Tensor {
@@ -396,6 +400,60 @@ mod tests {
         assert_eq!(factors([512, 8192, 2048], [true; 2]), [0, 0, 0], "terms may vary");
         assert_eq!(factors([4096, 4096, 4104], [false; 2]), [0, 0, 0], "part of a step");
         assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "rows begin anywhere");
+    }
+
+    /// More matrices than devices take along z are several dispatches of one pipeline, each with the number of its first.
+    #[test]
+    fn batches_are_dispatched_in_turns() {
+        let tensor = |sizes: [usize; 3]| tensor(ScalarType::Float, true, &sizes);
+        let graph = Graph {
+            values: vec![tensor([140_000, 2, 3]), tensor([140_000, 3, 2]), tensor([140_000, 2, 2])],
+            nodes: vec![Node::new(Operator::BMM, vec![0, 1, 2])],
+            inputs: vec![0, 1],
+            outputs: vec![2],
+            ..Graph::default()
+        };
+        let mut state = State::new(&graph, HashSet::new()).unwrap();
+        let planned = encode(&graph, &mut state, true).unwrap().0;
+        assert_eq!(planned.len(), 3);
+        for (batches, expected) in [
+            (140_000, vec![(0, 65_535), (65_535, 65_535), (131_070, 8930)]),
+            (65_536, vec![(0, 65_535), (65_535, 1)]),
+            (65_535, vec![(0, 65_535)]),
+            (1, vec![(0, 1)]),
+        ] {
+            for input in 0..2 {
+                state.tensors[input].as_mut().unwrap().sizes[0] = batches;
+            }
+            let steps = encode(&graph, &mut state, false).unwrap().0;
+            assert!(steps.iter().all(|step| step.key == planned[0].key));
+            let place = <MatmulPush as PushConstants>::BASE_Z.unwrap();
+            let found: Vec<(u32, u32)> = steps
+                .iter()
+                .map(|step| (*step.parameters[place..].first_chunk().unwrap(), step.groups[2]))
+                .map(|(first, count)| (u32::from_le_bytes(first), count))
+                .collect();
+            assert_eq!(found, expected, "{batches}");
+        }
+    }
+
+    /// More rows of few columns than there would be workgroups: a picture's places, say.
+    #[test]
+    fn many_rows_have_workgroups_for_more_of_them() {
+        for (rows, workgroup) in [(2_000_000, [16, 4, 1]), (8_294_400, [1, 64, 1])] {
+            let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);
+            let graph = Graph {
+                values: vec![tensor([rows, 3]), tensor([3, 8]), tensor([rows, 8])],
+                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
+                inputs: vec![0, 1],
+                outputs: vec![2],
+                ..Graph::default()
+            };
+            let mut state = State::new(&graph, HashSet::new()).unwrap();
+            state.limits.tensor = u64::MAX;
+            let (steps, _) = encode(&graph, &mut state, true).unwrap();
+            assert_eq!((steps.len(), steps[0].key.workgroup), (1, workgroup), "{rows}");
+        }
     }
 
     #[test]

@@ -251,7 +251,7 @@ impl Pair {
                 continue;
             }
             let tiles = rows_of_plane.div_ceil(y).saturating_mul(columns.div_ceil(x));
-            if tiles.max(self.batch).max(self.channels[1] / 8) > MOST_GROUPS {
+            if tiles.max(self.channels[1] / 8) > MOST_GROUPS {
                 continue;
             }
             for tile_m in [8, 16, 24, 32, 48, 64] {
@@ -422,6 +422,7 @@ fn together(
         last: (numel.saturating_sub(1) / 4) as i32,
         c: first.epilogue.a,
         d: first.epilogue.b,
+        base_z: 0,
     };
     let accesses = [
         read(bias.id),

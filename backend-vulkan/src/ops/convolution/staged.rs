@@ -100,9 +100,7 @@ impl Layer {
         let fits = (weights * tile_m / 8).div_ceil(LANES) <= MOST_WEIGHTS
             && places <= MOST_PLACES
             && bytes <= shared
-            && [across, down, self.batches.checked_mul(blocks.splits)?]
-                .iter()
-                .all(|it| *it <= MOST_GROUPS);
+            && across.max(down) <= MOST_GROUPS;
         fits.then_some(Counts { tiles, across, down, places })
     }
 
@@ -182,7 +180,7 @@ impl Shape {
         let parts = match splits {
             1 => None,
             _ => {
-                let tiles = counts.across * counts.down * layer.batches;
+                let tiles = (counts.across * counts.down).saturating_mul(layer.batches);
                 Some(splits::parts(e, &self.out, [tiles; 2], splits, [tile_m, TILE_N])?)
             }
         };
@@ -241,12 +239,14 @@ impl Shape {
             in_z: in_z as i32,
             out_z: u32_of(out_z)?,
             padding_z: z.padding,
+            base_z: 0,
         };
         // Any that is written, where these are not.
         let [sums, done] = parts.map_or([self.out.id; 2], |parts| parts.map(|part| part.id));
         let [input, weight, bias, residual, out] = self.accesses(&weights);
         let accesses = [bias, residual, out, weight, input, write(sums), write(done)];
-        let invocations = [counts.across * LANES, counts.down, layer.batches * splits];
+        let invocations =
+            [counts.across * LANES, counts.down, layer.batches.saturating_mul(splits)];
         let module = ConvolutionStaged::MODULE;
         e.dispatch_module(module, &pipeline, accesses, &push, invocations, [pipeline.lanes, 1, 1])
     }

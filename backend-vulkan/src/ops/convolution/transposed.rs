@@ -159,6 +159,7 @@ impl Shape {
             dilation_z: z.dilation,
             a: self.epilogue.a,
             b: self.epilogue.b,
+            base_z: 0,
         };
         let accesses = self.accesses(&weights);
         let down = self.out_channels.div_ceil(rows);

@@ -126,6 +126,7 @@ impl Product {
             b_pitch: u32_of(pitches.b)?,
             a_batch: u32_of(pitches.a_batch)?,
             b_batch: u32_of(pitches.b_batch)?,
+            base_z: 0,
         });
         let accesses = [
             read(bias.id),

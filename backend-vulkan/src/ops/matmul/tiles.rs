@@ -65,7 +65,7 @@ impl Product {
         match (splits, tiling.apart) {
             (1, _) => Ok(Parts { partial: 0, sums: None, counts: None }),
             (_, true) => {
-                let sizes = [splits, self.batches * self.m, self.n.next_multiple_of(4)];
+                let sizes = [self.batches, splits * self.m, self.n.next_multiple_of(4)];
                 let sums = e.temporary(Element::F32, &sizes)?;
                 Ok(Parts { partial: 1, sums: Some(sums), counts: None })
             }
@@ -147,6 +147,7 @@ impl Product {
                     b_batch: u32_of(pitches.b_batch)?,
                     splits: u32_of(splits)?,
                     terms: u32_of(terms)?,
+                    base_z: 0,
                     $($parameter)*
                 });
                 let module = tiling.module::<$pipeline>();

@@ -340,7 +340,8 @@ impl Product<'_> {
             1 => 0,
             _ => groups.into_iter().fold(rows * columns * size_of::<i32>(), usize::saturating_mul),
         };
-        let is_taken = groups.iter().zip(most).all(|(groups, most)| *groups <= most);
+        let [across, down, _] = most;
+        let is_taken = groups[0] <= across && groups[1] <= down;
         let varies = self.windows.is_none() && e.is_dynamic(self.out);
         is_taken && !varies && packed.max(parts) as u64 <= limits.tensor
     }
@@ -372,6 +373,7 @@ impl Product<'_> {
             low: 0.0,
             high: 0.0,
             pitch: 0,
+            base_z: 0,
         };
         let Some(windows) = &self.windows else { return Ok(none) };
         let i32_of = |size: usize| {
