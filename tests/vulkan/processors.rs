@@ -6,6 +6,7 @@ use std::sync::Arc;
 use torchlet::core::Backend;
 use torchlet::vulkan::{BACKEND_NAME, VulkanBackend};
 use torchlet::{Module, RunOn, Tensor};
+use torchlet_devtools::{Event, Location, Recorder};
 
 /// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not as exact.
 const TOLERANCE: f64 = 1e-3;
@@ -72,6 +73,43 @@ fn batches_take_several_dispatches() {
             open(fixture, builder.backend(backend.clone())).map_err(|error| error.to_string())
         });
     }
+}
+
+/// More batches than any device has to take: all of a program stays on the GPU, in as many dispatches as it takes.
+#[test]
+fn more_batches_than_devices_take_stay_there() {
+    if !device_is_there() {
+        return;
+    }
+    let mut count = 0;
+    for mut fixture in programs() {
+        if !fixture.file.starts_with("ops/many_batches/") {
+            continue;
+        }
+        (fixture.rtol, fixture.atol) = (fixture.rtol.max(TOLERANCE), fixture.atol.max(TOLERANCE));
+        let recorder = Arc::new(Recorder::new());
+        let backend = Arc::new(VulkanBackend::builder().fold_workgroups_at(65_535).build());
+        let builder = Module::builder().threads(1).run_on(RunOn::Vulkan).backend(backend);
+        let mut module = open(&fixture, builder.event_tracer(recorder.clone())).unwrap();
+        let delegates = module.plan().unwrap().methods[0].delegates.clone();
+        assert_eq!(delegates, ["VulkanBackend"], "{}", fixture.file);
+        let source = open(&fixture, Module::builder().run_on(RunOn::AsExported)).unwrap();
+        check(&mut module, &source, &fixture).unwrap();
+        let recording = recorder.recording();
+        let run = recording.executions().next().expect("a run");
+        let is_of_batches = |event: &&Event| {
+            let shaders = ["(matmul", "(attention", "(convolution"];
+            event.location == Location::Device
+                && shaders.iter().any(|shader| event.name.contains(shader))
+        };
+        let dispatches = run.events.iter().filter(is_of_batches).count();
+        // Channels by themselves lie along one dimension with pictures.
+        let by_themselves = ["depthwise", "/in_groups"].map(|name| fixture.file.contains(name));
+        let least = if by_themselves.contains(&true) { 1 } else { 2 };
+        assert!(dispatches >= least, "{}: {dispatches} dispatches", fixture.file);
+        count += 1;
+    }
+    assert!(count > 25, "{count} programs");
 }
 
 /// GPUs compute with 32 bits what was exported for them with 64: what does not fit is the nearest that does when it comes in,
