@@ -25,7 +25,7 @@ const LONGEST: usize = 1 << 13;
 const LONGEST_LINE: usize = 1 << 16;
 const LONGEST_ROW: usize = 1 << 22;
 /// From so many elements on, a workgroup goes along a row.
-const LEAST_OF_ROW: usize = 256;
+const LEAST_OF_ROW: usize = 1 << 10;
 /// The invocations of a workgroup, as many as it has shares.
 const SHARES: u32 = 128;
 
