@@ -205,7 +205,7 @@ fn extend(
 
 /// The sizes of a tensor with so many elements more, and those before it.
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
-    if pads.len() % 2 != 0 || pads.len() / 2 > input.rank() {
+    if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
     }
     let mut before = vec![0; input.rank()];

@@ -1,6 +1,6 @@
-//! Pooling over two dimensions.
+//! Pooling over two dimensions, and means over three.
 
-use super::window::{Window, checked_numel, pair};
+use super::window::{Window, checked_numel, pair, triple};
 use super::{Entry, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
@@ -14,6 +14,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::MAX_POOL2D_WITH_INDICES, max_pool),
     operator(Operator::ADAPTIVE_AVG_POOL1D, |e, args| adaptive(e, args, 1, MEAN)),
     operator(Operator::ADAPTIVE_AVG_POOL2D, |e, args| adaptive(e, args, 2, MEAN)),
+    operator(Operator::ADAPTIVE_AVG_POOL3D, adaptive_boxes),
     operator(Operator::ADAPTIVE_MAX_POOL2D, |e, args| adaptive(e, args, 2, Kind::Largest)),
     operator(Operator::AVG_POOL1D, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -81,23 +82,65 @@ fn adaptive(
     };
     let mut out_size = [0; 2];
     for ((out, wanted), size) in out_size.iter_mut().zip(wanted).zip(plane.size) {
-        // Places of edges are products of both.
-        *out = usize::try_from(wanted)
-            .ok()
-            .filter(|wanted| {
-                let edge = wanted.checked_add(1).and_then(|end| end.checked_mul(size.max(1)));
-                *wanted > 0 && edge.is_some_and(|edge| edge < 1 << 30)
-            })
-            .ok_or_else(|| Error::unsupported(format!("{wanted} windows over {size}")))?;
+        *out = as_many(wanted, size)?;
     }
-    if plane.size.contains(&0) {
+    check_size(plane.size)?;
+    emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
+}
+
+/// The mean of as many boxes as are asked for: of their planes, which have as many elements each, and of these.
+fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let input = e.tensor(e.arg(args, 0)?)?;
+    let wanted = triple(&e.ints(e.arg(args, 1)?)?)?;
+    checked_numel(&input.sizes)?;
+    let [.., z, y, x] = input.sizes[..] else {
+        return Err(Error::Invalid(format!("an input of shape {:?}", input.sizes)));
+    };
+    if !input.element.is_floating() {
+        return Err(Error::unsupported("pooling of integers"));
+    }
+    let [out_z, out_y, out_x] =
+        [as_many(wanted[0], z)?, as_many(wanted[1], y)?, as_many(wanted[2], x)?];
+    let out_plane = out_y * out_x;
+    as_many(out_plane as i64, out_plane)?;
+    check_size([y, x])?;
+    check_size([z, out_plane])?;
+    let mut sizes = input.sizes[..input.rank() - 3].to_vec();
+    sizes.extend([z, out_y, out_x]);
+    checked_numel(&sizes)?;
+    let planes = e.temporary(Element::F32, &sizes)?;
+    let depth = sizes.len() - 3;
+    if let Some(size) = sizes.get_mut(depth) {
+        *size = out_z;
+    }
+    checked_numel(&sizes)?;
+    let out = e.out(args)?;
+    let out = e.resize(out.id, &sizes)?;
+    let none = [Window::NONE; 2];
+    slide(e, [&input, &planes, &planes], [[y, x], [out_y, out_x]], none, MEAN, true)?;
+    let along = [[z, out_plane], [out_z, out_plane]];
+    slide(e, [&planes, &out, &out], along, none, MEAN, true)
+}
+
+/// A number of windows over a size. Places of their edges are products of both.
+fn as_many(wanted: i64, size: usize) -> Result<usize, Error> {
+    let fits = |wanted: &usize| {
+        let edge = wanted.checked_add(1).and_then(|end| end.checked_mul(size.max(1)));
+        *wanted > 0 && edge.is_some_and(|edge| edge < 1 << 30)
+    };
+    let number = usize::try_from(wanted).ok().filter(fits);
+    number.ok_or_else(|| Error::unsupported(format!("{wanted} windows over {size}")))
+}
+
+/// Refuses planes of nothing, and those of which one window may be too much.
+fn check_size(size: [usize; 2]) -> Result<(), Error> {
+    if size.contains(&0) {
         return Err(Error::invalid("windows of nothing"));
     }
-    if plane.size.iter().product::<usize>() > LARGEST_PLANE {
-        let size = plane.size;
+    if size.iter().product::<usize>() > LARGEST_PLANE {
         return Err(Error::unsupported(format!("windows that may be as large as {size:?}")));
     }
-    emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
+    Ok(())
 }
 
 /// The integers of an argument that may be left out or be nothing.
@@ -197,14 +240,14 @@ fn pool(
     emit(e, args, input, &plane, window, out_size, kind, false)
 }
 
-/// Emits the dispatch; what windows are does not count where they are adaptive.
+/// Gives the outputs their shapes and emits the dispatch.
 #[allow(clippy::too_many_arguments)]
 fn emit(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
     input: &Operand,
     plane: &Plane,
-    [y, x]: [Window; 2],
+    window: [Window; 2],
     out_size: [usize; 2],
     kind: Kind,
     adaptive: bool,
@@ -221,11 +264,24 @@ fn emit(
     };
     // Some exporters give indices that nobody reads no shape.
     let indices = indices.filter(|indices| indices.numel() == out.numel());
+    let indices = indices.unwrap_or_else(|| out.clone());
+    slide(e, [input, &out, &indices], [plane.size, out_size], window, kind, adaptive)
+}
+
+/// Emits the dispatch, over planes of one size to those of another; what windows are does not count where they are adaptive. Who wants no indices
+/// gives the output in their place.
+fn slide(
+    e: &mut Encoder<'_, '_>,
+    [input, out, indices]: [&Operand; 3],
+    [size, out_size]: [[usize; 2]; 2],
+    [y, x]: [Window; 2],
+    kind: Kind,
+    adaptive: bool,
+) -> Result<(), Error> {
     let (number, count_padding, divisor) = match kind {
-        Kind::Largest => (u32::from(indices.is_some()), false, 0),
+        Kind::Largest => (u32::from(indices.id != out.id), false, 0),
         Kind::Mean { count_padding, divisor } => (2, count_padding, divisor),
     };
-    let indices = indices.unwrap_or_else(|| out.clone());
     let pipeline = Pool {
         input: input.element,
         output: out.element,
@@ -234,7 +290,7 @@ fn emit(
         count_padding,
         adaptive,
     };
-    let [in_y, in_x] = plane.size;
+    let [in_y, in_x] = size;
     let push = PoolPush {
         numel: u32_of(out.numel())?,
         in_y: in_y as i32,
