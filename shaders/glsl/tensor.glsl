@@ -11,17 +11,8 @@
 // invocation_x(), invocation_y(): the number of an invocation of work along one dimension. Devices take a limited number of
 // workgroups in each: what is beyond goes on in the next dimension, where workgroups are of one invocation. The last
 // workgroups may be beyond the end.
-//
-// PUSH(binding) { ... } push; declares the push constants of a shader that is also compiled with REPLAYED, for dispatches that are recorded
-// once and run with other parameters: there they are in a buffer, whose binding comes after all others.
 
 #extension GL_EXT_control_flow_attributes : enable
-
-#ifdef REPLAYED
-#define PUSH(slot) layout(set = 0, binding = slot) readonly buffer Push
-#else
-#define PUSH(slot) layout(push_constant) uniform Push
-#endif
 
 const uint F32 = 0;
 const uint F16 = 1;
