@@ -1,6 +1,5 @@
 #version 450
 //! module attention_cooperative
-//! module attention_cooperative_replayed REPLAYED
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
@@ -29,7 +28,7 @@ layout(constant_id = 9) const uint VALUE_SIDES = 4;
 layout(constant_id = 10) const uint PARTS = 4;
 layout(constant_id = 11) const uint KEY_PARTS = 1;
 
-PUSH(5) {
+layout(push_constant) uniform Push {
     uint heads;
     uint heads_per_key; // heads of q that share one of k and v
     uint rows;

@@ -14,17 +14,8 @@
 //
 // WORKGROUP_Z: the number of a workgroup along z where those are batches, or batches and what shares the sums of one. Of more than devices take there are
 // several dispatches, each with the number of its first one as `push.base_z`.
-//
-// PUSH(binding) { ... } push; declares the push constants of a shader that is also compiled with REPLAYED, for dispatches that are recorded
-// once and run with other parameters: there they are in a buffer, whose binding comes after all others.
 
 #extension GL_EXT_control_flow_attributes : enable
-
-#ifdef REPLAYED
-#define PUSH(slot) layout(set = 0, binding = slot) readonly buffer Push
-#else
-#define PUSH(slot) layout(push_constant) uniform Push
-#endif
 
 const uint F32 = 0;
 const uint F16 = 1;

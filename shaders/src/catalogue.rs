@@ -13,14 +13,14 @@ const fn one(_: &[&str]) -> usize {
 /// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
 /// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs.
 /// Parameters that are in one more buffer, since they change from run to run, come after `and`. Modules that do the same better may come
-/// after `or`, the best first, with what they need; the name of the module that is made of this one to read all parameters from memory, after `replayed`,
-/// or that of one which was compiled so, after `beside`. The SPIR-V is compared with all that.
+/// after `or`, the best first, with what they need; the name of the module that is made of this one to read all parameters from memory, after `replayed`. The
+/// SPIR-V is compared with all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)? $(, beside $beside:literal)?;)*) => {
+    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,14 +57,7 @@ macro_rules! pipelines {
                     &[$(crate::Feature::$other_feature),+],
                 )),*];
                 const REPLAYED: Option<Module> = {
-                    let replayed: &[Module] = &[
-                        $(Self::MODULE.replayed($replayed),)?
-                        $(Module {
-                            spirv: include_bytes!(concat!("../spv/", $beside, ".spv")),
-                            moves: false,
-                            ..Self::MODULE.replayed($beside)
-                        },)?
-                    ];
+                    let replayed: &[Module] = &[$(Self::MODULE.replayed($replayed))?];
                     replayed.first().copied()
                 };
                 type Bindings<B> = [B; $bindings];
@@ -102,11 +95,6 @@ macro_rules! pipelines {
                         panic!("{}", point)
                     } else if let Some(point) = crate::check::first_mismatch($name::BETTER) {
                         panic!("{}", point)
-                    } else if let Some(replayed) = $name::REPLAYED
-                        && !replayed.moves
-                        && let Some(point) = crate::check::mismatch(&replayed)
-                    {
-                        panic!("{}", point)
                     };
             }
             const _: () = $name::AGREES_WITH_ITS_SHADER;
@@ -120,10 +108,6 @@ macro_rules! pipelines {
                 include_bytes!(concat!("../spv/", $other, ".spv")),
                 &[$(crate::Feature::$other_feature),+],
             ),)*
-            $(match $name::REPLAYED {
-                Some(replayed) => replayed,
-                None => panic!("{}", $beside),
-            },)?
         )*];
 
         /// Those that are made of others.
@@ -461,7 +445,7 @@ pipelines! {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
         base_z: u32,
-    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, beside "attention_cooperative_replayed";
+    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, replayed "attention_cooperative_replayed";
 
     /// The scores of causal attention alone.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
