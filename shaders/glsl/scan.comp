@@ -52,6 +52,9 @@ struct Line {
     float apart;
     int exponent;
     bool finite;
+    // The sum of what is not finite, or the product of that, of zeros, and of the signs of all else: which a part of a line whose numbers alone are too
+    // large or too small for 32 bits leaves as it is.
+    float beyond;
     int n; // of a place: less than zero before the first
     int best;
 };
@@ -59,9 +62,9 @@ struct Line {
 const float INFINITY = uintBitsToFloat(0x7f800000u);
 
 Line none() {
-    if (FINDS_PLACES) return Line(0.0, 0.0, 0, true, -1, 0);
-    if (FUNCTION == LOG_SUM) return Line(-INFINITY, 0.0, 0, true, 0, 0);
-    return FUNCTION == PROD ? Line(1.0, 1.0, 0, true, 1, 0) : Line(0.0, 0.0, 0, true, 0, 0);
+    if (FINDS_PLACES) return Line(0.0, 0.0, 0, true, 0.0, -1, 0);
+    if (FUNCTION == LOG_SUM) return Line(-INFINITY, 0.0, 0, true, 0.0, 0, 0);
+    return FUNCTION == PROD ? Line(1.0, 1.0, 0, true, 1.0, 1, 0) : Line(0.0, 0.0, 0, true, 0.0, 0, 0);
 }
 
 // As a sum of powers relative to the largest, which is between 1 and the number of these. Infinities are what the sum is then.
@@ -94,11 +97,16 @@ void take_f(inout Line line, const float v) {
         take_power(line, v);
         return;
     }
-    line.finite = line.finite && !isnan(v) && !isinf(v);
+    bool finite = !isnan(v) && !isinf(v);
+    line.finite = line.finite && finite;
     line.f = FUNCTION == SUM ? line.f + v : line.f * v;
     if (FUNCTION == SUM) {
         line.apart += v * LESS;
-    } else if (line.finite) {
+        line.beyond += finite ? 0.0 : v;
+        return;
+    }
+    line.beyond *= finite ? sign(v) : v;
+    if (line.finite) {
         int own;
         int both;
         line.apart = frexp(line.apart * frexp(v, own), both);
@@ -113,8 +121,9 @@ float result(const Line line) {
         if (!line.finite) return uintBitsToFloat(0x7fc00000u);
         return isinf(line.f) ? line.f : line.f + log(line.apart);
     }
+    if (!line.finite) return line.beyond;
     bool is_none = isnan(line.f) || isinf(line.f) || (FUNCTION == PROD && line.f == 0.0);
-    if (!is_none || !line.finite) return line.f;
+    if (!is_none) return line.f;
     return FUNCTION == SUM ? line.apart / LESS : scaled(line.apart, line.exponent);
 }
 
@@ -175,9 +184,11 @@ Line join(const Line a, const Line b) {
     } else if (FUNCTION == SUM) {
         both.f = a.f + b.f;
         both.apart = a.apart + b.apart;
+        both.beyond = a.beyond + b.beyond;
         both.n = a.n + b.n;
     } else {
         both.f = a.f * b.f;
+        both.beyond = a.beyond * b.beyond;
         both.n = a.n * b.n;
         if (both.finite) {
             int exponent;

@@ -208,6 +208,8 @@ pub(super) struct Axis<C> {
     align_corners: bool,
     /// Input pixels for each output pixel.
     scale: C,
+    /// For antialiasing: whether each pixel shows the one in its place alone.
+    kept: bool,
 }
 
 impl<C: Real> Axis<C> {
@@ -224,7 +226,12 @@ impl<C: Real> Axis<C> {
             Some(scale) if scale > 0.0 => C::real(1.0 / scale),
             _ => C::count(input) / C::count(output),
         };
-        Axis { method, input, output, align_corners, scale }
+        Axis { method, input, output, align_corners, scale, kept: false }
+    }
+
+    /// As many pixels as there are stay as they are, whatever is said of the scale. Gradients do not: so PyTorch has it.
+    fn keeping(self) -> Self {
+        Axis { kept: self.input == self.output, ..self }
     }
 
     /// The input's place that output pixel `at` shows.
@@ -281,6 +288,9 @@ impl<C: Real> Axis<C> {
 
     /// For antialiasing: the first pixel that counts, how many do, and the sum of their weights.
     fn covered(&self, filter: Filter, at: usize) -> (usize, usize, C) {
+        if self.kept {
+            return (at, 1, C::real(1.0));
+        }
         let reach = filter.reach::<C>();
         let support = if self.scale > C::real(1.0) { reach * self.scale } else { reach };
         let center = self.center(at);
@@ -301,6 +311,9 @@ impl<C: Real> Axis<C> {
     }
 
     fn weight(&self, filter: Filter, at: usize, position: usize) -> C {
+        if self.kept {
+            return C::real(1.0);
+        }
         let distance = (C::count(position) - self.center(at) + C::real(0.5)).abs();
         filter.weight(if self.scale > C::real(1.0) { distance / self.scale } else { distance })
     }
@@ -462,7 +475,8 @@ const ACROSS: usize = 32;
 fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let parallel = ctx.parallel();
-    let Call { from, to, axes: [y, x], input, out } = call::<C>(ctx, &antialiased_by(filter))?;
+    let Call { from, to, axes, input, out } = call::<C>(ctx, &antialiased_by(filter))?;
+    let [y, x] = axes.map(Axis::keeping);
     let data: &[T] = elements(input);
     let pixels = (from.sizes[3] / to.sizes[3] + 2).saturating_mul(from.sizes[4] / to.sizes[4] + 2);
     for_each_row(

@@ -101,7 +101,7 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     }
     let [out_z, out_y, out_x] =
         [as_many(wanted[0], z)?, as_many(wanted[1], y)?, as_many(wanted[2], x)?];
-    let out_plane = out_y * out_x;
+    let out_plane = out_y.checked_mul(out_x).ok_or_else(|| Error::unsupported("large planes"))?;
     as_many(out_plane as i64, out_plane)?;
     check_size([y, x])?;
     check_size([z, out_plane])?;

@@ -45,6 +45,12 @@ def long_rows() -> Iterator[Case]:
     yield case("cumsum_int", lambda x: torch.cumsum(row(x, 9001).to(i32), -1)[:, ::601], (torch.tensor([[1], [-2]], dtype=i32),))
     yield case("cumprod", lambda x: torch.cumprod(1 + row(x, 1999) * 1e-4, -1)[:, ::67], (step,), rtol=1e-4)
     yield case("cumprod_beyond", lambda x: torch.cumprod(torch.cat([x.expand(1, 600), (1 / x).expand(1, 600)], 1), -1)[:, ::100], (torch.full((1, 1), 2.0),))
+    # What is infinite stays so among numbers whose product or sum alone has no place in 32 bits.
+    for name, count in (("", 200), ("_row", 900)):
+        around = lambda x, i, y, n=count: torch.cat([x.expand(-1, n), i, y.expand(-1, n)], 1)
+        powers, infinite = torch.tensor([[2.0], [0.5]]), torch.tensor([[float("inf")], [-float("inf")]])
+        yield case(f"cumprod_infinite{name}", lambda x, i, around=around: torch.cumprod(around(x, i, 1 / x), -1)[:, ::67], (powers, infinite))
+        yield case(f"cumsum_infinite{name}", lambda x, i, around=around: torch.cumsum(around(x, i, -x), -1)[:, ::67], (torch.tensor([[3e38], [3e38]]), infinite))
     yield case("cummax", lambda x: tuple(y[:, ::601] for y in torch.cummax(row(x, 9001), -1)), (step,))
     yield case("cummin_int", lambda x: tuple(y[:, ::133] for y in torch.cummin(row(x, 1999).to(i32), -1)), (torch.tensor([[1], [-2]], dtype=i32),))
     yield case("logcumsumexp", lambda x: torch.logcumsumexp(row(x, 1999), -1)[:, ::67], (step,), atol=1e-3)

@@ -60,6 +60,9 @@ def antialiased() -> Iterator[Case]:
             yield case(f"{mode}_{name}", lambda x, s=size, m=mode, o=aligned: F.interpolate(x, size=s, mode=m, antialias=True, **o), (x,))
         scaled = lambda x, m=mode: F.interpolate(x, scale_factor=(0.4, 0.3), mode=m, antialias=True)
         yield from each(f"{mode}_scale", scaled, (f32, f64), lambda d: (values(d, 1, 2, 13, 14),))
+        # As many elements as there are stay what they are, and what is next to one that is no number.
+        kept = lambda x, m=mode: F.interpolate(x, scale_factor=(1.05, 1.1), mode=m, antialias=True)
+        yield case(f"{mode}_kept", kept, (values(f32, 1, 2, 13, 9).masked_fill(torch.arange(9) == 4, float("nan")),))
         yield case(f"{mode}_far", lambda x, m=mode: F.interpolate(x, size=(2, 2), mode=m, antialias=True), (values(f32, 1, 1, 70, 90),))
         yield case(f"{mode}_channels_last", lambda x, m=mode: F.interpolate(x, size=(5, 4), mode=m, antialias=True), (last(values(f32, 2, 3, 9, 8)),))
 
