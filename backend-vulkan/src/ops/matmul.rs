@@ -323,6 +323,7 @@ mod tests {
     use crate::encode::encode;
     use crate::rehearsal;
     use crate::state::State;
+    use crate::steps::Step;
     use std::collections::HashSet;
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
@@ -363,8 +364,8 @@ mod tests {
         }
     }
 
-    /// What the pipeline of a product of halves has for a constant of this name.
-    fn constant(sizes: [usize; 3], dynamic: [bool; 2], name: &str) -> u32 {
+    /// The tiles of a product of halves.
+    fn tiled(sizes: [usize; 3], dynamic: [bool; 2]) -> Step {
         let [m, n, k] = sizes;
         let tensor = |dynamic, sizes: [usize; 2]| tensor(ScalarType::Half, dynamic, &sizes);
         let graph = Graph {
@@ -382,17 +383,38 @@ mod tests {
         state.busy = DeviceKind::Discrete.busy_invocations();
         state.features = DeviceFeatures::multiplying_halves();
         state.limits.shared = 48 << 10;
-        let steps = encode(&graph, &mut state, true).unwrap().0;
-        let key = &steps[0].key;
-        assert_eq!(key.module.name, "matmul_cooperative");
+        let mut steps = encode(&graph, &mut state, true).unwrap().0;
+        assert_eq!(steps[0].key.module.name, "matmul_cooperative");
+        steps.swap_remove(0)
+    }
+
+    /// What its pipeline has for a constant of this name.
+    fn constant(step: &Step, name: &str) -> u32 {
+        let key = &step.key;
         let place = key.module.constants.iter().position(|field| field.name == name).unwrap();
         key.constants[place]
     }
 
     #[test]
+    fn splits_without_terms_bring_nothing() {
+        let mut without = 0;
+        for k in (384..4096).step_by(64) {
+            let step = tiled([197, 768, k], [false; 2]);
+            let (splits, of_step) = (step.groups[2] as usize, constant(&step, "tile_k"));
+            let terms = k.div_ceil(splits).next_multiple_of(of_step as usize);
+            if (splits - 1) * terms >= k {
+                without += 1;
+                assert_eq!(constant(&step, "a_direct"), 0, "{k}");
+            }
+        }
+        assert!(without > 0);
+    }
+
+    #[test]
     fn addresses_are_found_once_where_steps_are_whole() {
         let factors = |sizes, dynamic| {
-            ["a_direct", "b_direct", "unguarded"].map(|name| constant(sizes, dynamic, name))
+            let step = tiled(sizes, dynamic);
+            ["a_direct", "b_direct", "unguarded"].map(|name| constant(&step, name))
         };
         assert_eq!(factors([4096, 4096, 4096], [false; 2]), [1, 1, 1]);
         assert_eq!(factors([512, 8192, 2048], [false; 2]), [1, 1, 0], "not wide");

@@ -97,7 +97,9 @@ impl Product {
         let exact = tiling.matrices.is_some() && e.features().fill_subgroups_of_32();
         // Terms that vary from run to run take what is for any, so that all have one pipeline.
         let varies = [&self.a, &self.b].iter().all(|factor| e.is_dynamic(factor));
-        let whole = self.k.is_multiple_of(tiling.terms) && !varies;
+        // No split begins behind the last term.
+        let all_have = (splits - 1).saturating_mul(terms) < self.k;
+        let whole = self.k.is_multiple_of(tiling.terms) && all_have && !varies;
         let may_be_direct = whole && tiling.matrices == Some(Matrices::Halves);
         let a_direct = may_be_direct && (self.a_transposed || a_alignment == 8);
         let b_direct = may_be_direct && b_alignment == 8;
