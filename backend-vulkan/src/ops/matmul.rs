@@ -382,6 +382,7 @@ mod tests {
         let mut state = State::new(&graph, HashSet::new()).unwrap();
         state.busy = DeviceKind::Discrete.busy_invocations();
         state.features = DeviceFeatures::multiplying_halves();
+        state.features.subgroup_size = 32;
         state.limits.shared = 48 << 10;
         let mut steps = encode(&graph, &mut state, true).unwrap().0;
         assert_eq!(steps[0].key.module.name, "matmul_cooperative");
@@ -398,13 +399,15 @@ mod tests {
     #[test]
     fn splits_without_terms_bring_nothing() {
         let mut without = 0;
-        for k in (384..4096).step_by(64) {
-            let step = tiled([197, 768, k], [false; 2]);
+        let sides = [[64, 2016], [197, 768], [96, 1344]];
+        let ks = || (384..1024).step_by(64);
+        for ([m, n], k) in sides.into_iter().flat_map(|sides| ks().map(move |k| (sides, k))) {
+            let step = tiled([m, n, k], [false; 2]);
             let (splits, of_step) = (step.groups[2] as usize, constant(&step, "tile_k"));
             let terms = k.div_ceil(splits).next_multiple_of(of_step as usize);
             if (splits - 1) * terms >= k {
                 without += 1;
-                assert_eq!(constant(&step, "a_direct"), 0, "{k}");
+                assert_eq!(constant(&step, "a_direct"), 0, "{m}×{k} · {k}×{n}");
             }
         }
         assert!(without > 0);
