@@ -16,6 +16,7 @@ mod catalogue;
 mod check;
 mod features;
 pub mod functions;
+mod instructions;
 mod replayed;
 mod spirv;
 

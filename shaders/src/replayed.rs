@@ -3,22 +3,23 @@
 //! What the shader does stays what it is. The block lies the same way in both, and only the storage class of its variable, and of pointers
 //! into it, is another.
 
-use crate::spirv::{HEADER_WORDS, decoration, op};
+use crate::instructions::{HEADER, instructions, opcode};
+use crate::spirv::{decoration, op};
 
 const PUSH_CONSTANT: u32 = 9;
 const STORAGE_BUFFER: u32 = 12;
 
 /// The module, whose block of push constants is the buffer of this number.
 pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
-    let header = module.iter().take(HEADER_WORDS);
+    let header = module.iter().take(HEADER);
     let mut moved: Vec<u32> = header.copied().collect();
     let block = instructions(module).find_map(|instruction| match *instruction {
-        [word, _, variable, PUSH_CONSTANT] if number(word) == op::VARIABLE => Some(variable),
+        [word, _, variable, PUSH_CONSTANT] if opcode(word) == op::VARIABLE => Some(variable),
         _ => None,
     });
     let mut decorated = false;
     for instruction in instructions(module) {
-        let decorates = instruction.first().is_some_and(|word| number(*word) == op::DECORATE);
+        let decorates = instruction.first().is_some_and(|word| opcode(*word) == op::DECORATE);
         if let Some(block) = block
             && decorates
             && !decorated
@@ -30,30 +31,16 @@ pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
             decorated = true;
         }
         match *instruction {
-            [word, pointer, PUSH_CONSTANT, to] if number(word) == op::TYPE_POINTER => {
+            [word, pointer, PUSH_CONSTANT, to] if opcode(word) == op::TYPE_POINTER => {
                 moved.extend([word, pointer, STORAGE_BUFFER, to]);
             }
-            [word, pointer, variable, PUSH_CONSTANT] if number(word) == op::VARIABLE => {
+            [word, pointer, variable, PUSH_CONSTANT] if opcode(word) == op::VARIABLE => {
                 moved.extend([word, pointer, variable, STORAGE_BUFFER]);
             }
             _ => moved.extend_from_slice(instruction),
         }
     }
     moved
-}
-
-fn number(word: u32) -> u32 {
-    word & 0xffff
-}
-
-fn instructions(module: &[u32]) -> impl Iterator<Item = &[u32]> {
-    let mut rest = module.get(HEADER_WORDS..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let length = (*rest.first()? >> 16) as usize;
-        let (instruction, behind) = rest.split_at(length.clamp(1, rest.len()));
-        rest = behind;
-        Some(instruction)
-    })
 }
 
 #[cfg(test)]

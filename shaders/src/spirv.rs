@@ -2,7 +2,8 @@
 //!
 //! Everything of interest stands before the first function: names, decorations, types, constants, variables.
 
-pub(crate) const HEADER_WORDS: usize = 5;
+use crate::instructions::HEADER;
+
 const MAGIC: u32 = 0x0723_0203;
 
 /// Numbers of instructions.
@@ -72,11 +73,11 @@ impl Declarations {
     /// None where the bytes are no module.
     pub(crate) const fn new(spirv: &'static [u8]) -> Option<Self> {
         let (words, rest) = spirv.as_chunks::<4>();
-        if !rest.is_empty() || words.len() < HEADER_WORDS || u32::from_le_bytes(words[0]) != MAGIC {
+        if !rest.is_empty() || words.len() < HEADER || u32::from_le_bytes(words[0]) != MAGIC {
             return None;
         }
         let (mut names, mut decorations, mut types) = (0, 0, 0);
-        let mut at = HEADER_WORDS;
+        let mut at = HEADER;
         while at < words.len() {
             match opcode(words[at]) {
                 op::NAME | op::MEMBER_NAME if names == 0 => names = at,
@@ -115,7 +116,7 @@ impl Declarations {
             op::NAME | op::MEMBER_NAME => self.names,
             op::DECORATE | op::MEMBER_DECORATE => self.decorations,
             op::FIRST_TYPE..=op::VARIABLE => self.types,
-            _ => HEADER_WORDS,
+            _ => HEADER,
         };
         self.from(section, opcode)
     }

@@ -341,6 +341,12 @@ mod tests {
         })
     }
 
+    /// A graph of one product: its factors, and what it gives.
+    fn of_two(operator: Operator, values: Vec<Value<'static>>) -> Graph<'static> {
+        let nodes = vec![Node::new(operator, vec![0, 1, 2])];
+        Graph { values, nodes, inputs: vec![0, 1], outputs: vec![2], ..Graph::default() }
+    }
+
     /// A product of as many tiles as there are counts, whose sums are shared.
     #[test]
     fn products_of_any_number_of_tiles_are_shared() {
@@ -348,13 +354,7 @@ mod tests {
         let side = |tiles: usize| tiles * 64;
         for [across, down] in [[31, 33], [32, 32], [41, 25]] {
             let (m, n, k) = (side(down), side(across), 2048);
-            let graph = Graph {
-                values: vec![tensor([m, k]), tensor([k, n]), tensor([m, n])],
-                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-                inputs: vec![0, 1],
-                outputs: vec![2],
-                ..Graph::default()
-            };
+            let graph = of_two(Operator::MM, vec![tensor([m, k]), tensor([k, n]), tensor([m, n])]);
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             state.busy = 1 << 19;
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
@@ -368,17 +368,14 @@ mod tests {
     fn tiled(sizes: [usize; 3], dynamic: [bool; 2]) -> Step {
         let [m, n, k] = sizes;
         let tensor = |dynamic, sizes: [usize; 2]| tensor(ScalarType::Half, dynamic, &sizes);
-        let graph = Graph {
-            values: vec![
+        let graph = of_two(
+            Operator::MM,
+            vec![
                 tensor(dynamic[0], [m, k]),
                 tensor(dynamic[1], [k, n]),
                 tensor(dynamic[0], [m, n]),
             ],
-            nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-            inputs: vec![0, 1],
-            outputs: vec![2],
-            ..Graph::default()
-        };
+        );
         let mut state = State::new(&graph, HashSet::new()).unwrap();
         state.busy = DeviceKind::Discrete.busy_invocations();
         state.features = DeviceFeatures::multiplying_halves();
@@ -431,13 +428,10 @@ mod tests {
     #[test]
     fn batches_are_dispatched_in_turns() {
         let tensor = |sizes: [usize; 3]| tensor(ScalarType::Float, true, &sizes);
-        let graph = Graph {
-            values: vec![tensor([140_000, 2, 3]), tensor([140_000, 3, 2]), tensor([140_000, 2, 2])],
-            nodes: vec![Node::new(Operator::BMM, vec![0, 1, 2])],
-            inputs: vec![0, 1],
-            outputs: vec![2],
-            ..Graph::default()
-        };
+        let graph = of_two(
+            Operator::BMM,
+            vec![tensor([140_000, 2, 3]), tensor([140_000, 3, 2]), tensor([140_000, 2, 2])],
+        );
         let mut state = State::new(&graph, HashSet::new()).unwrap();
         let planned = encode(&graph, &mut state, true).unwrap().0;
         assert_eq!(planned.len(), 3);
@@ -467,13 +461,8 @@ mod tests {
     fn many_rows_have_workgroups_for_more_of_them() {
         for (rows, workgroup) in [(2_000_000, [16, 4, 1]), (8_294_400, [1, 64, 1])] {
             let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);
-            let graph = Graph {
-                values: vec![tensor([rows, 3]), tensor([3, 8]), tensor([rows, 8])],
-                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-                inputs: vec![0, 1],
-                outputs: vec![2],
-                ..Graph::default()
-            };
+            let graph =
+                of_two(Operator::MM, vec![tensor([rows, 3]), tensor([3, 8]), tensor([rows, 8])]);
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             state.limits.tensor = u64::MAX;
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
@@ -484,13 +473,10 @@ mod tests {
     #[test]
     fn rows_that_stay_many_have_no_pipelines_for_few() {
         let tensor = |sizes: [usize; 2]| tensor(ScalarType::Half, false, &sizes);
-        let graph = Graph {
-            values: vec![tensor([512, 2048]), tensor([2048, 2048]), tensor([512, 2048])],
-            nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-            inputs: vec![0, 1],
-            outputs: vec![2],
-            ..Graph::default()
-        };
+        let graph = of_two(
+            Operator::MM,
+            vec![tensor([512, 2048]), tensor([2048, 2048]), tensor([512, 2048])],
+        );
         let mut state = State::new(&graph, HashSet::new()).unwrap();
         encode(&graph, &mut state, true).unwrap();
         assert!(rehearsal::pipelines(&graph, &state, usize::MAX).is_empty());
@@ -501,17 +487,14 @@ mod tests {
     fn few_rows_of_what_may_be_many_have_no_tiles() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
         for kind in [DeviceKind::Discrete, DeviceKind::Cpu] {
-            let graph = Graph {
-                values: vec![
+            let graph = of_two(
+                Operator::MM,
+                vec![
                     tensor([512, 2048], true),
                     tensor([2048, 2048], false),
                     tensor([512, 2048], true),
                 ],
-                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-                inputs: vec![0, 1],
-                outputs: vec![2],
-                ..Graph::default()
-            };
+            );
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             state.busy = kind.busy_invocations();
             let (steps, _) = encode(&graph, &mut state, true).unwrap();
@@ -537,17 +520,10 @@ mod tests {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);
         for (busy, most, n) in [(1 << 16, 512, 8192), (1 << 16, 511, 2048), (1 << 20, 4096, 4096)] {
             let k = 4096;
-            let graph = Graph {
-                values: vec![
-                    tensor([most, k], true),
-                    tensor([k, n], false),
-                    tensor([most, n], true),
-                ],
-                nodes: vec![Node::new(Operator::MM, vec![0, 1, 2])],
-                inputs: vec![0, 1],
-                outputs: vec![2],
-                ..Graph::default()
-            };
+            let graph = of_two(
+                Operator::MM,
+                vec![tensor([most, k], true), tensor([k, n], false), tensor([most, n], true)],
+            );
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             state.busy = busy;
             state.features = DeviceFeatures::multiplying_halves();
@@ -577,13 +553,7 @@ mod tests {
         let tensor = |sizes: [usize; 3]| tensor(ScalarType::Half, true, &sizes);
         for most in [256, 384, 512] {
             let (weights, values) = (tensor([12, most, most]), tensor([12, most, 64]));
-            let graph = Graph {
-                values: vec![weights, values.clone(), values],
-                nodes: vec![Node::new(Operator::BMM, vec![0, 1, 2])],
-                inputs: vec![0, 1],
-                outputs: vec![2],
-                ..Graph::default()
-            };
+            let graph = of_two(Operator::BMM, vec![weights, values.clone(), values]);
             let mut state = State::new(&graph, HashSet::new()).unwrap();
             state.busy = DeviceKind::Discrete.busy_invocations();
             state.features = DeviceFeatures::multiplying_halves();

@@ -163,14 +163,24 @@ fn check_line(
     dim: usize,
     longest: usize,
 ) -> Result<(), Error> {
-    let bound = e.bound_sizes(tensor);
-    let length = bound.get(dim).copied().unwrap_or(1);
-    if length > longest {
-        return Err(Error::unsupported(format!(
-            "{length} elements in a row; {longest} are the most"
-        )));
+    let length = check_length(e, tensor, dim, longest)?;
+    check_looks(e.bound_sizes(tensor).iter().product(), length)
+}
+
+/// Refuses a tensor of which a dimension may be longer than this; else how long it may be.
+fn check_length(
+    e: &Encoder<'_, '_>,
+    tensor: &Operand,
+    dim: usize,
+    longest: usize,
+) -> Result<usize, Error> {
+    let length = e.bound_sizes(tensor).get(dim).copied().unwrap_or(1);
+    match length > longest {
+        true => {
+            Err(Error::unsupported(format!("{length} elements in a row; {longest} are the most")))
+        }
+        false => Ok(length),
     }
-    check_looks(bound.iter().product(), length)
 }
 
 /// Refuses so many outputs that look at so many elements each.

@@ -4,7 +4,7 @@ use super::create::apply_fill;
 use super::index::{take_each, values_and_places};
 use super::reduce::{keep_dim, reduced_sizes};
 use super::views::gather;
-use super::{Entry, check_line, operator};
+use super::{Entry, check_length, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -72,7 +72,7 @@ fn order(
         return Ok(());
     }
     // By bounds: where shapes vary, kernels stay the same.
-    let longest = e.bound_sizes(&input).get(dim).copied().unwrap_or(1);
+    let longest = check_length(e, &input, dim, LONGEST_OF_RUNS)?;
     if longest >= LEAST_OF_RUNS {
         merge(e, &input, &places, (dim, first), descending, longest)?;
         return take_each(e, &input, &places, dim, &values);
@@ -90,9 +90,6 @@ fn merge(
     descending: bool,
     longest: usize,
 ) -> Result<(), Error> {
-    if longest > LONGEST_OF_RUNS {
-        return Err(Error::unsupported(format!("{longest} elements in a row")));
-    }
     let count = input.size(dim);
     let inner = input.sizes.iter().skip(dim + 1).product();
     let (numel, run) = (u32_of(input.numel())?, u32_of(RUN)?);

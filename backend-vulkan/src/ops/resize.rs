@@ -138,13 +138,7 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     for (dim, from, to) in [(3, &input, &across), (2, &across, &out)] {
         let factor = e.optional_float(e.arg(args, dim + 1)?)?;
         let (in_size, out_size) = (from.size(dim), to.size(dim));
-        let scale = match factor {
-            _ if aligned && out_size > 1 => (in_size as f32 - 1.0) / (out_size as f32 - 1.0),
-            _ if aligned => 0.0,
-            // PyTorch steps by the inverse of a factor, not by the ratio of sizes.
-            Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
-            _ => in_size as f32 / out_size as f32,
-        };
+        let scale = step(in_size, out_size, aligned, factor);
         let push = ResamplePush {
             numel: u32_of(to.numel())?,
             in_size: u32_of(in_size)?,
@@ -156,6 +150,17 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
         e.dispatch_by_four(&pipeline, [read(from.id), write(to.id)], &push, to.numel())?;
     }
     Ok(())
+}
+
+/// How far the places lie apart that so many elements show of others.
+fn step(from: usize, to: usize, aligned: bool, factor: Option<f64>) -> f32 {
+    match factor {
+        _ if aligned && to > 1 => (from as f32 - 1.0) / (to as f32 - 1.0),
+        _ if aligned => 0.0,
+        // PyTorch steps by the inverse of a factor, not by the ratio of sizes.
+        Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
+        _ => from as f32 / to as f32,
+    }
 }
 
 /// `bilinear` is whether corners are aligned; nearest neighbour without.
@@ -184,16 +189,14 @@ fn upsample(
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), sizes[0], sizes[1]])?;
-    let scale = |axis: usize, from: usize| -> f32 {
+    let scale = |axis: usize, from: usize| {
         let to = sizes[axis];
-        match (bilinear, &factors) {
-            (Some(true), _) if to > 1 => (from as f32 - 1.0) / (to as f32 - 1.0),
-            (Some(true), _) => 0.0,
-            // With factors, PyTorch steps by their inverse, not by the ratio of sizes; nearest neighbours of what is
-            // twice as large are an exception.
-            (None, _) if to == 2 * from => 0.5,
-            (_, Some(factors)) if output_size.is_none() => (1.0 / factors[axis]) as f32,
-            _ => from as f32 / to as f32,
+        let given = factors.as_ref().filter(|_| output_size.is_none());
+        let factor = given.and_then(|it| it.get(axis)).copied();
+        match bilinear {
+            // Nearest neighbours of what is twice as large are an exception.
+            None if to == 2 * from => 0.5,
+            _ => step(from, to, bilinear == Some(true), factor),
         }
     };
     let push = UpsamplePush {

@@ -2,7 +2,7 @@
 
 use super::elementwise::apply_unary_with;
 use super::index::{take_each, values_and_places};
-use super::{Entry, check_line, operator};
+use super::{Entry, check_length, check_line, operator};
 use crate::encoder::{Encoder, read, u32_of, write};
 use crate::error::Error;
 use crate::tensors::Operand;
@@ -72,18 +72,14 @@ fn emit(
     let bound = e.bound_sizes(input);
     let (longest, is_row) = (bound.get(dim).copied().unwrap_or(1), dim + 1 >= input.rank());
     if is_row && longest >= LEAST_OF_ROW {
-        if longest > LONGEST_ROW {
-            return Err(Error::unsupported(format!("{longest} elements in a row")));
-        }
+        check_length(e, input, dim, LONGEST_ROW)?;
         return along_rows(e, pipeline, &push, input, out);
     }
     let by_line = inner.is_multiple_of(4) && !e.is_of_varying_shapes();
-    if !by_line {
-        check_line(e, input, dim, LONGEST)?;
-    } else if longest > LONGEST_LINE {
-        return Err(Error::unsupported(format!("{longest} elements in a line")));
-    }
-    let form = if by_line { scan::LINES } else { scan::EACH };
+    let form = match by_line {
+        true => check_length(e, input, dim, LONGEST_LINE).map(|_| scan::LINES)?,
+        false => check_line(e, input, dim, LONGEST).map(|()| scan::EACH)?,
+    };
     let pipeline = Scan { form, ..pipeline };
     let elements = if by_line { out.numel() / count.max(1) } else { out.numel() };
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, elements)

@@ -3,6 +3,8 @@
 //! A program of its own, behind the feature `shaders`, since the compiler that it links is C++ that takes minutes to build.
 
 mod compile;
+#[path = "../../../../shaders/src/instructions.rs"]
+mod instructions;
 mod modules;
 mod names;
 mod unused;

@@ -1,9 +1,8 @@
 //! Names in SPIR-V: those that are compared with declarations stay, the others, a tenth of all bytes, go.
 
+use super::instructions::{HEADER, instructions, opcode};
 use std::collections::HashSet;
 
-/// Words before the first instruction.
-pub(crate) const HEADER: usize = 5;
 const NAME: u32 = 5;
 const MEMBER_NAME: u32 = 6;
 const POINTER: u32 = 32;
@@ -45,22 +44,6 @@ pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
     };
     let header = module.iter().take(HEADER).copied();
     header.chain(instructions(module).filter(stays).flatten().copied()).collect()
-}
-
-/// The number of an instruction, by its first word.
-pub(crate) fn opcode(word: u32) -> u32 {
-    word & 0xffff
-}
-
-/// The instructions: the upper half of the first word of each says how many words it has.
-pub(crate) fn instructions(module: &[u32]) -> impl Iterator<Item = &[u32]> {
-    let mut rest = module.get(HEADER..).unwrap_or_default();
-    std::iter::from_fn(move || {
-        let length = (*rest.first()? >> 16) as usize;
-        let (instruction, behind) = rest.split_at(length.clamp(1, rest.len()));
-        rest = behind;
-        Some(instruction)
-    })
 }
 
 #[cfg(test)]

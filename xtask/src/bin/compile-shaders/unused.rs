@@ -2,7 +2,7 @@
 //!
 //! A word that could be an identifier counts as a use of it, whatever it is: so something unused may stay, and nothing that is used goes.
 
-use super::names::{HEADER, instructions, opcode};
+use super::instructions::{HEADER, instructions, opcode};
 use std::collections::{HashMap, HashSet};
 
 const NAME: u32 = 5;
