@@ -169,10 +169,11 @@ mod tests {
             value_sides: 4,
             parts: 2,
             key_parts: 2,
+            value_parts: 1,
         };
         let module = AttentionCooperative::MODULE;
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup: [64, 1, 1] };
-        assert_eq!(variant(&key), "64×1×1 invocations, parts 2, key_parts 2");
+        assert_eq!(variant(&key), "64×1×1 invocations, parts 2, key_parts 2, value_parts 1");
         // Behind constants of which there are several under one name.
         let fields = torchlet_shaders::Pointwise::MODULE.constants;
         let constants = (0..fields.iter().map(|field| field.count as u32).sum()).collect();

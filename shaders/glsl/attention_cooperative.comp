@@ -13,6 +13,8 @@
 // and brings some times 32 keys to shared memory at a time; the next ones are on their way meanwhile. Each of its units, a subgroup of 32 where
 // subgroups have so many, is for 16 rows and 32 of the keys: units that have the same rows add up what they found at the end.
 //
+// Long heads have sums that no subgroup has the registers for: then units share the elements of values, and each finds all weights of its rows.
+//
 // What the weights of a row are relative to stays as long as no score lies far above it: then scores are never looked at as rows, which would
 // take them through shared memory. Sums of weights are products with ones, so that they lie where the sums of values do.
 
@@ -21,12 +23,14 @@ layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint HAS_MASK = 0;
 layout(constant_id = 6) const uint CAUSAL = 0; // row i sees keys up to offset + i
 layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
-// Sixteens of elements of a head, of q and k and of v: at most 8. All strides of q, k and v are multiples of eight.
+// Sixteens of elements of a head, of q and k and of v: at most 16, and 8 for each of VALUE_PARTS. All strides of q, k and v are multiples of eight.
 layout(constant_id = 8) const uint SIDES = 4;
 layout(constant_id = 9) const uint VALUE_SIDES = 4;
-// Sixteens of rows, and units for each: 1, 2 or 4. The workgroup has 32 invocations for each unit. More than one for each: subgroups have 32.
+// Sixteens of rows, and units that share the keys of each and that share the elements of values: 1, 2 or 4. The workgroup has 32 invocations for
+// each unit. More than one for the same rows: subgroups have 32.
 layout(constant_id = 10) const uint PARTS = 4;
 layout(constant_id = 11) const uint KEY_PARTS = 1;
+layout(constant_id = 12) const uint VALUE_PARTS = 1;
 
 layout(push_constant) uniform Push {
     uint heads;
@@ -52,9 +56,14 @@ RUN_OUT(4, y, OUT)
 const uint SIDE = 16;
 const uint OWN_KEYS = 32;
 const uint KEYS = KEY_PARTS * OWN_KEYS;
-const uint UNITS = PARTS * KEY_PARTS;
+const uint UNITS = PARTS * KEY_PARTS * VALUE_PARTS;
 const uint LANES = UNITS * 32;
 const uint ROWS = PARTS * SIDE;
+// Units that have the same keys.
+const uint ABREAST = PARTS * VALUE_PARTS;
+const uint OWN_SIDES = VALUE_SIDES / VALUE_PARTS;
+// Queries of long heads leave no registers for keys and values on their way: values come while keys are multiplied, and keys while values are.
+const bool LATE_VALUES = SIDES > 8;
 const float INFINITY = uintBitsToFloat(0x7f800000);
 // Scores are powers of two.
 const float LOG2_E = 1.44269504;
@@ -71,8 +80,8 @@ const uint BROUGHT = KEYS * OCTETS / LANES;
 const uint VALUES_BROUGHT = KEYS * VALUE_OCTETS / LANES;
 const uint MOST_BROUGHT = 16;
 
-shared uvec4 queries[ROWS * PITCH];
-shared uvec4 key_tile[KEYS * PITCH];
+// Queries first, until they lie in registers, and keys in their place. Four sixteens of rows are more than the keys of one unit.
+shared uvec4 key_tile[(KEYS + PARTS / (4 * KEY_PARTS) * OWN_KEYS) * PITCH];
 shared uvec4 value_tile[KEYS * VALUE_PITCH];
 // Of each unit, in turns: its scores, 32 to a row; the weights, halves, and behind them what rows are relative to; sums.
 const uint OWN_PITCH = OWN_KEYS / 4 + 1;
@@ -136,11 +145,6 @@ void main() {
     uint k_base = batch * push.k_strides[0] + key_head * push.k_strides[1];
     uint v_base = batch * push.v_strides[0] + key_head * push.v_strides[1];
     uint mask_base = batch * push.mask_strides[0] + head * push.mask_strides[1];
-    // Rows behind the last are others, and not written.
-    for (uint at = lane; at < ROWS * OCTETS; at += LANES) {
-        uint row = min(first_row + at / OCTETS, row_count - 1);
-        queries[at / OCTETS * PITCH + at % OCTETS] = q.octets[(q_base + row * push.q_strides[2]) / 8 + at % OCTETS];
-    }
     uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
     MATRIX(float16_t, gl_MatrixUseB) ones = MATRIX(float16_t, gl_MatrixUseB)(1.0);
 
@@ -148,22 +152,29 @@ void main() {
     for (uint turn = 0; turn < UNITS; turn += gl_NumSubgroups) {
         uint unit = turn + gl_SubgroupID;
         bool works = unit < UNITS;
-        uint group = unit / PARTS;
-        // The first of its rows in the workgroup, and in shared memory.
+        uint group = unit / ABREAST;
+        // The first of its rows in the workgroup, among those of units with the same keys, and in shared memory; of its elements of values.
         uint own = unit % PARTS * SIDE;
+        uint abreast = unit % ABREAST * SIDE;
         uint area = unit * SIDE;
+        uint first_side = unit % ABREAST / PARTS * OWN_SIDES;
+        // Rows behind the last are others, and not written.
+        for (uint at = lane; at < ROWS * OCTETS; at += LANES) {
+            uint row = min(first_row + at / OCTETS, row_count - 1);
+            key_tile[at / OCTETS * PITCH + at % OCTETS] = q.octets[(q_base + row * push.q_strides[2]) / 8 + at % OCTETS];
+        }
         uvec4 next_keys[MOST_BROUGHT];
         uvec4 next_values[MOST_BROUGHT];
         BRING(k, next_keys, k_base, k_stride, 0, OCTETS, BROUGHT)
-        BRING(v, next_values, v_base, v_stride, 0, VALUE_OCTETS, VALUES_BROUGHT)
+        if (!LATE_VALUES) BRING(v, next_values, v_base, v_stride, 0, VALUE_OCTETS, VALUES_BROUGHT)
         barrier();
-        MATRIX(float16_t, gl_MatrixUseA) rows[8];
+        MATRIX(float16_t, gl_MatrixUseA) rows[16];
         MATRIX(float, gl_MatrixUseAccumulator) sums[8];
         if (works) {
             [[unroll]] for (uint d = 0; d < SIDES; ++d) {
-                coopMatLoad(rows[d], queries, own * PITCH + d * 2, PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(rows[d], key_tile, own * PITCH + d * 2, PITCH, gl_CooperativeMatrixLayoutRowMajor);
             }
-            [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) sums[d] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
+            [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) sums[d] = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
         }
         // Of each row, in all columns: the sum of its weights, and what they are relative to.
         MATRIX(float, gl_MatrixUseAccumulator) totals = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
@@ -178,104 +189,116 @@ void main() {
         uint first_quad = half_row % 2 * (OWN_KEYS / 8);
 
         for (uint base = 0; base < limit; base += KEYS) {
-            barrier();
+            if (!LATE_VALUES || base == 0) barrier();
             STORE(next_keys, key_tile, PITCH, OCTETS, BROUGHT)
-            STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
+            if (!LATE_VALUES) STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
             barrier();
-            if (base + KEYS < limit) {
+            if (LATE_VALUES) {
+                BRING(v, next_values, v_base, v_stride, base, VALUE_OCTETS, VALUES_BROUGHT)
+            } else if (base + KEYS < limit) {
                 BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
                 BRING(v, next_values, v_base, v_stride, base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
             }
             // Nothing of the tile is seen by the unit's rows, or by all of them.
             uint first = base + group * OWN_KEYS;
             uint first_own = first_row + own;
-            if (!works || first >= limit || CAUSAL != 0 && first > offset + first_own + SIDE - 1) continue;
+            bool sees = works && first < limit && (CAUSAL == 0 || first <= offset + first_own + SIDE - 1);
+            if (!LATE_VALUES && !sees) continue;
             bool all_seen = HAS_MASK == 0 && first + OWN_KEYS <= keys && (CAUSAL == 0 || first + OWN_KEYS - 1 <= offset + first_own);
-            MATRIX(float, gl_MatrixUseAccumulator) found[OWN_KEYS / SIDE];
-            SCORES
-            bool stays = all_seen && started;
-            if (stays) {
-                float above = -INFINITY;
-                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                    [[unroll]] for (uint i = 0; i < found[c].length(); ++i) {
-                        found[c][i] = fma(found[c][i], scale, -references[i]);
-                        above = max(above, found[c][i]);
-                    }
-                }
-                stays = subgroupAll(above <= MOST_ABOVE);
-                // Relative to nothing they are lost.
-                if (!stays) SCORES
-            }
-            if (stays) {
-                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                    [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
-                    // As a whole: elements of matrices of other types may lie with other invocations.
-                    MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
-                    coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                }
-                exchange();
-            } else {
-                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                    coopMatStore(found[c], own_rows, area * OWN_PITCH + c * SIDE / 4, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                }
-                exchange();
-                vec4 four[OWN_KEYS / 8];
-                if (looks) {
-                    float most = -INFINITY;
-                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) four[i] = own_score(area + row, first_quad + i) * scale;
-                    if (!all_seen) {
-                        uint own_row = first_own + row;
-                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
-                            [[unroll]] for (uint j = 0; j < 4; ++j) {
-                                uint key = first + (first_quad + i) * 4 + j;
-                                bool seen = key < keys && (CAUSAL == 0 || key <= offset + own_row);
-                                if (HAS_MASK != 0 && seen && own_row < row_count) {
-                                    uint at = mask_base + own_row * push.mask_strides[2] + key * push.mask_strides[3];
-                                    if (MASK == BOOL) seen = mask_i(at) != 0;
-                                    else four[i][j] += mask_f(at) * LOG2_E;
-                                }
-                                if (!seen) four[i][j] = -INFINITY;
-                            }
+            if (sees) {
+                MATRIX(float, gl_MatrixUseAccumulator) found[OWN_KEYS / SIDE];
+                SCORES
+                bool stays = all_seen && started;
+                if (stays) {
+                    float above = -INFINITY;
+                    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                        [[unroll]] for (uint i = 0; i < found[c].length(); ++i) {
+                            found[c][i] = fma(found[c][i], scale, -references[i]);
+                            above = max(above, found[c][i]);
                         }
                     }
-                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
-                        most = max(max(most, max(four[i].x, four[i].y)), max(four[i].z, four[i].w));
-                    }
-                    halves_of_rows[area * 2 + half_row] = most;
+                    stays = subgroupAll(above <= MOST_ABOVE);
+                    // Relative to nothing they are lost.
+                    if (!stays) SCORES
                 }
-                exchange();
-                if (looks) {
-                    uint pair = (area + row) * 2;
-                    reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
-                    // Nothing is visible so far: all weights are zero, whatever they are relative to.
-                    float finite = reference == -INFINITY ? 0.0 : reference;
-                    uvec2 words[OWN_KEYS / 8];
-                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
-                        vec4 weight = exp2(four[i] - finite);
-                        words[i] = uvec2(packHalf2x16(weight.xy), packHalf2x16(weight.zw));
+                if (stays) {
+                    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                        [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
+                        // As a whole: elements of matrices of other types may lie with other invocations.
+                        MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
+                        coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                     }
-                    uint place = (area + row) * OWN_PITCH + half_row % 2 * 2;
-                    [[unroll]] for (uint i = 0; i < 2; ++i) {
-                        own_rows[place + i] = uvec4(words[i * 2], words[i * 2 + 1]);
-                        own_rows[place + BEHIND + i] = uvec4(floatBitsToUint(reference));
+                    exchange();
+                } else {
+                    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                        coopMatStore(found[c], own_rows, area * OWN_PITCH + c * SIDE / 4, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                     }
+                    exchange();
+                    vec4 four[OWN_KEYS / 8];
+                    if (looks) {
+                        float most = -INFINITY;
+                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) four[i] = own_score(area + row, first_quad + i) * scale;
+                        if (!all_seen) {
+                            uint own_row = first_own + row;
+                            [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                                [[unroll]] for (uint j = 0; j < 4; ++j) {
+                                    uint key = first + (first_quad + i) * 4 + j;
+                                    bool seen = key < keys && (CAUSAL == 0 || key <= offset + own_row);
+                                    if (HAS_MASK != 0 && seen && own_row < row_count) {
+                                        uint at = mask_base + own_row * push.mask_strides[2] + key * push.mask_strides[3];
+                                        if (MASK == BOOL) seen = mask_i(at) != 0;
+                                        else four[i][j] += mask_f(at) * LOG2_E;
+                                    }
+                                    if (!seen) four[i][j] = -INFINITY;
+                                }
+                            }
+                        }
+                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                            most = max(max(most, max(four[i].x, four[i].y)), max(four[i].z, four[i].w));
+                        }
+                        halves_of_rows[area * 2 + half_row] = most;
+                    }
+                    exchange();
+                    if (looks) {
+                        uint pair = (area + row) * 2;
+                        reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
+                        // Nothing is visible so far: all weights are zero, whatever they are relative to.
+                        float finite = reference == -INFINITY ? 0.0 : reference;
+                        uvec2 words[OWN_KEYS / 8];
+                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                            vec4 weight = exp2(four[i] - finite);
+                            words[i] = uvec2(packHalf2x16(weight.xy), packHalf2x16(weight.zw));
+                        }
+                        uint place = (area + row) * OWN_PITCH + half_row % 2 * 2;
+                        [[unroll]] for (uint i = 0; i < 2; ++i) {
+                            own_rows[place + i] = uvec4(words[i * 2], words[i * 2 + 1]);
+                            own_rows[place + BEHIND + i] = uvec4(floatBitsToUint(reference));
+                        }
+                    }
+                    started = subgroupAll(!looks || reference > -INFINITY);
+                    exchange();
+                    MATRIX(float, gl_MatrixUseAccumulator) before = references;
+                    coopMatLoad(references, own_rows, area * OWN_PITCH + BEHIND, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                    [[unroll]] for (uint i = 0; i < before.length(); ++i) before[i] = changed(before[i], references[i]);
+                    [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) sums[d] *= before;
+                    totals *= before;
                 }
-                started = subgroupAll(!looks || reference > -INFINITY);
-                exchange();
-                MATRIX(float, gl_MatrixUseAccumulator) before = references;
-                coopMatLoad(references, own_rows, area * OWN_PITCH + BEHIND, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                [[unroll]] for (uint i = 0; i < before.length(); ++i) before[i] = changed(before[i], references[i]);
-                [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) sums[d] *= before;
-                totals *= before;
             }
-            [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                MATRIX(float16_t, gl_MatrixUseA) parts;
-                coopMatLoad(parts, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                totals = coopMatMulAdd(parts, ones, totals);
-                [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) {
-                    MATRIX(float16_t, gl_MatrixUseB) columns;
-                    coopMatLoad(columns, value_tile, (group * OWN_KEYS + c * SIDE) * VALUE_PITCH + d * 2, VALUE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                    sums[d] = coopMatMulAdd(parts, columns, sums[d]);
+            if (LATE_VALUES) {
+                STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
+                barrier();
+                if (base + KEYS < limit) BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
+            }
+            if (sees) {
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    MATRIX(float16_t, gl_MatrixUseA) parts;
+                    coopMatLoad(parts, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                    totals = coopMatMulAdd(parts, ones, totals);
+                    [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) {
+                        MATRIX(float16_t, gl_MatrixUseB) columns;
+                        coopMatLoad(columns, value_tile, (group * OWN_KEYS + c * SIDE) * VALUE_PITCH + (first_side + d) * 2, VALUE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                        sums[d] = coopMatMulAdd(parts, columns, sums[d]);
+                    }
                 }
             }
         }
@@ -289,7 +312,7 @@ void main() {
             MATRIX(float, gl_MatrixUseAccumulator) highest = references;
             MATRIX(float, gl_MatrixUseAccumulator) other;
             [[unroll]] for (uint g = 0; g < KEY_PARTS; ++g) {
-                coopMatLoad(other, own_rows, (g * ROWS + own) * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(other, own_rows, (g * ABREAST * SIDE + abreast) * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 [[unroll]] for (uint i = 0; i < other.length(); ++i) highest[i] = max(highest[i], other[i]);
             }
             [[unroll]] for (uint i = 0; i < factors.length(); ++i) factors[i] = changed(references[i], highest[i]);
@@ -299,29 +322,31 @@ void main() {
             barrier();
             totals = MATRIX(float, gl_MatrixUseAccumulator)(0.0);
             [[unroll]] for (uint g = 0; g < KEY_PARTS; ++g) {
-                coopMatLoad(other, own_rows, (g * ROWS + own) * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(other, own_rows, (g * ABREAST * SIDE + abreast) * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 totals += other;
             }
         }
         [[unroll]] for (uint i = 0; i < factors.length(); ++i) {
             factors[i] = HIDDEN_ZEROS != 0 && totals[i] == 0.0 ? 0.0 : factors[i] / totals[i];
         }
-        [[unroll]] for (uint d = 0; d < VALUE_SIDES; ++d) {
+        [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) {
             barrier();
             if (works) {
                 sums[d] *= factors;
                 coopMatStore(sums[d], own_rows, area * OWN_PITCH, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
             }
             barrier();
-            // Of the parts of this turn, quads of their rows.
+            // Of the parts of this turn, quads of their rows, in each part of the elements.
             uint parts = min(UNITS - turn, gl_NumSubgroups) / KEY_PARTS;
             for (uint at = lane; at < parts * SIDE * SIDE / 4; at += LANES) {
-                uint of_row = turn * SIDE + at / (SIDE / 4);
+                uint own_row = turn * SIDE + at / (SIDE / 4);
+                uint of_row = own_row % ROWS;
                 if (first_row + of_row >= row_count) continue;
-                vec4 sum = own_score(of_row, at % (SIDE / 4));
-                [[unroll]] for (uint g = 1; g < KEY_PARTS; ++g) sum += own_score(g * ROWS + of_row, at % (SIDE / 4));
+                vec4 sum = own_score(own_row, at % (SIDE / 4));
+                [[unroll]] for (uint g = 1; g < KEY_PARTS; ++g) sum += own_score(g * ABREAST * SIDE + own_row, at % (SIDE / 4));
+                uint side = own_row / ROWS * OWN_SIDES + d;
                 uint place = batch * push.out_strides[0] + head * push.out_strides[1] + (first_row + of_row) * push.out_strides[2]
-                    + d * SIDE + at % (SIDE / 4) * 4;
+                    + side * SIDE + at % (SIDE / 4) * 4;
                 y_write_f4(place, sum);
             }
         }

@@ -436,11 +436,12 @@ pipelines! {
         base_z: u32,
     }, replayed "attention_tiled_replayed";
 
-    /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32 invocations for each of these and each of
-    /// the `key_parts` that share the keys; heads have `sides` and `value_sides` sixteens of elements.
+    /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32 invocations for each of these, of the
+    /// `key_parts` that share the keys, and of the `value_parts` that share the elements of values; heads have `sides` and `value_sides`
+    /// sixteens of elements.
     AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
         mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool, sides: u32, value_sides: u32, parts: u32,
-        key_parts: u32,
+        key_parts: u32, value_parts: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
         q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],

@@ -281,18 +281,27 @@ fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
     16 * quads + 4 * rows * (keys / 4 + 1)
 }
 
-/// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of these so many that share the keys.
+/// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of these so many that share the keys, and the
+/// elements of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Units {
     /// Sixteens of rows.
     parts: usize,
-    /// Subgroups for each of these.
+    /// Subgroups of each of these that have keys of their own.
     key_parts: usize,
+    /// Subgroups of each of these and the same keys that have elements of their own.
+    value_parts: usize,
 }
 
 impl Units {
     /// Keys that each multiplies at a time.
     const KEYS: usize = 32;
+
+    /// Elements of queries that a subgroup has the registers for.
+    const MOST_DEPTH: usize = 256;
+
+    /// Elements of values whose sums it has the registers for.
+    const MOST_VALUES: usize = 128;
 
     /// How workgroups can be made up, the best first; none if this is for another kernel. By the depths of keys and values, how many heads, rows
     /// and keys there are, and of the device: the invocations of a subgroup, whether workgroups are filled with subgroups of 32, bytes of shared
@@ -303,30 +312,34 @@ impl Units {
         (subgroup, fills, shared, processors): (usize, bool, usize, usize),
     ) -> Vec<Self> {
         let device = (subgroup, fills, shared);
-        if depths.iter().any(|it| !(SIDE..=128).contains(it) || it % SIDE != 0)
+        if depths.iter().any(|it| !(SIDE..=Self::MOST_DEPTH).contains(it) || it % SIDE != 0)
             || subgroup < 32
             || rows < SIDE / 2
         {
             return Vec::new();
         }
-        let all = [2, 1, 4]
-            .into_iter()
-            .flat_map(|key_parts| [4, 2, 1].map(|parts| Units { parts, key_parts }));
-        let mut choices: Vec<Self> =
-            all.filter(|it| it.fits(depths, [rows, keys], device)).collect();
-        // On an NVIDIA H200, two that share the keys were best wherever they fit; four parts as long as every processor has a workgroup of them,
-        // and then two.
-        let fewer = |it: &Self| {
-            let workgroups = rows.div_ceil(SIDE * it.parts).saturating_mul(heads);
-            it.parts == 4 && workgroups < processors
+        // On an NVIDIA H200: where all processors have a workgroup and more, subgroups of it that share keys only add what joins them at the
+        // end; where they have one of many rows, or need not have one, these are worth it.
+        let workgroups = |parts: usize| rows.div_ceil(SIDE * parts).saturating_mul(heads);
+        let order = if workgroups(4) > processors {
+            [(4, 1), (2, 1), (1, 1), (4, 2), (2, 2), (1, 2), (2, 4), (1, 4)]
+        } else if workgroups(2) > processors {
+            [(4, 2), (4, 1), (2, 1), (2, 2), (1, 1), (1, 2), (2, 4), (1, 4)]
+        } else {
+            [(2, 2), (1, 2), (2, 1), (1, 1), (4, 2), (4, 1), (2, 4), (1, 4)]
         };
-        let alike =
-            |it: &Self| choices.first().is_some_and(|first| first.key_parts == it.key_parts);
-        let best = choices.iter().position(|it| !fewer(it) && alike(it)).unwrap_or(0);
-        if let Some(front) = choices.get_mut(..=best) {
-            front.rotate_right(1);
-        }
-        choices
+        let value_parts = depths[1].div_ceil(Self::MOST_VALUES);
+        let all = order.map(|(parts, key_parts)| Units { parts, key_parts, value_parts });
+        all.into_iter().filter(|it| it.fits(depths, [rows, keys], device)).collect()
+    }
+
+    fn subgroups(self) -> usize {
+        self.parts * self.key_parts * self.value_parts
+    }
+
+    /// Invocations, as many as if subgroups had 32.
+    fn lanes(self) -> usize {
+        32 * self.subgroups()
     }
 
     fn fits(
@@ -335,22 +348,25 @@ impl Units {
         [rows, keys]: [usize; 2],
         (subgroup, fills, shared): (usize, bool, usize),
     ) -> bool {
-        let Units { parts, key_parts } = self;
+        let Units { parts, key_parts, value_parts } = self;
         let [depth, value_depth] = depths;
         // What an invocation brings at a time grows with the depth.
         let least = if depth.max(value_depth) > 64 { 2 } else { 1 };
-        let of_rows = SIDE * parts * (depth + 8) * 2;
-        let of_keys = Self::KEYS * key_parts * (depth + value_depth + 16) * 2;
-        let own = SIDE * parts * key_parts * (9 * 16 + 2 * 4);
-        // All invocations bring as much, and all of a subgroup take part.
-        let even = depths.iter().all(|depth| (2 * depth / SIDE).is_multiple_of(parts))
-            && (32 * parts * key_parts).is_multiple_of(subgroup);
+        // Keys lie where queries did.
+        let of_keys = (SIDE * parts).max(Self::KEYS * key_parts) * (depth + 8) * 2;
+        let of_values = Self::KEYS * key_parts * (value_depth + 8) * 2;
+        let own = self.subgroups() * SIDE * (9 * 16 + 2 * 4);
+        // All invocations bring as much, all of a subgroup take part, and all have as many elements of values.
+        let even = depths.iter().all(|it| (2 * it / SIDE).is_multiple_of(parts * value_parts))
+            && self.lanes().is_multiple_of(subgroup)
+            && (value_depth / SIDE).is_multiple_of(value_parts);
         parts >= least
-            && parts * key_parts <= 8
+            && self.subgroups() <= 8
             && (parts == least || SIDE * parts < rows + SIDE * parts / 2)
-            && (key_parts == 1 || (fills && Self::KEYS * key_parts < keys + Self::KEYS))
+            && (key_parts == 1 || Self::KEYS * key_parts < keys + Self::KEYS)
+            && (fills || key_parts * value_parts == 1)
             && even
-            && of_rows + of_keys + own <= shared
+            && of_keys + of_values + own <= shared
     }
 }
 
@@ -495,7 +511,7 @@ fn attend(
     );
     let others = |first: &Kernel| kernels.iter().copied().filter(|it| it != first).collect();
     let kernel = e.choose(&out, question, first, others);
-    if let Kernel::Cooperative(Units { parts, key_parts }) = kernel {
+    if let Kernel::Cooperative(units) = kernel {
         let push = push!(AttentionCooperativePush, {
             heads: u32_of(heads)?,
             heads_per_key: u32_of(heads / key_heads)?,
@@ -509,11 +525,13 @@ fn attend(
             hidden_zeros,
             sides: u32_of(depth / SIDE)?,
             value_sides: u32_of(value_depth / SIDE)?,
-            parts: u32_of(parts)?,
-            key_parts: u32_of(key_parts)?,
+            parts: u32_of(units.parts)?,
+            key_parts: u32_of(units.key_parts)?,
+            value_parts: u32_of(units.value_parts)?,
         };
-        let lanes = 32 * parts * key_parts;
-        let invocations = [lanes, rows.div_ceil(SIDE * parts), batches.saturating_mul(heads)];
+        let lanes = units.lanes();
+        let workgroups = rows.div_ceil(SIDE * units.parts);
+        let invocations = [lanes, workgroups, batches.saturating_mul(heads)];
         return e.dispatch(&pipeline, accesses, &push, invocations, [u32_of(lanes)?, 1, 1]);
     }
     if let Kernel::Tiled(tile) = kernel {

@@ -259,6 +259,13 @@ def deep_heads() -> Iterator[Delegated]:
     # More heads share keys than a workgroup has of them.
     decode = (values(f32, 1, 6, 2, 132), values(f32, 1, 1, 67, 132), values(f32, 1, 1, 67, 12))
     yield case("deep_decode", CausalMask(2, 67), decode, **MASK_IN_PARTS)
+    # Subgroups that multiply matrices share the elements of values, or have all of them.
+    yield half(case("deep_256_shared", CausalMask(37, 70), qkv(37, 70, 256, 256, heads=2), **MASK_IN_PARTS))
+    yield half(case("deep_256_hidden", SomeHidden(35, 66), qkv(35, 66, 256, 256), **MASK_IN_PARTS))
+    mask = values(f32, 1, 1, 18, 33)
+    yield half(case("deep_160_mask", lambda q, k, v, m: fused(q, k, v, m), (*qkv(18, 33, 160, 160), mask)))
+    yield half(case("deep_192_to_128", lambda q, k, v: fused(q, k, v), qkv(50, 65, 192, 128)))
+    yield half(case("deep_64_to_192", lambda q, k, v: fused(q, k, v), qkv(33, 40, 64, 192)))
 
 
 def frequencies(length: int, size: int, repeated: bool = False) -> tuple[torch.Tensor, torch.Tensor]:

@@ -57,7 +57,12 @@ fn a_position_is_read_from_memory_however_many_rows_there_are() {
         (ScalarType::Half, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
         (ScalarType::Float, 64, DeviceFeatures::default(), "attention_tiled_replayed"),
         (ScalarType::Float, 128, DeviceFeatures::default(), "attention_tiled_replayed"),
-        (ScalarType::Half, 256, DeviceFeatures::multiplying_halves(), "attention_tiled_replayed"),
+        (
+            ScalarType::Half,
+            256,
+            DeviceFeatures::multiplying_halves(),
+            "attention_cooperative_replayed",
+        ),
         (ScalarType::Float, 260, DeviceFeatures::default(), "attention_replayed"),
     ];
     for (element, depth, mut features, shader) in cases {
@@ -86,7 +91,7 @@ fn a_position_is_read_from_memory_however_many_rows_there_are() {
 
 #[test]
 fn all_invocations_bring_as_much_and_all_take_part() {
-    let sixteens = || (1..=8).map(|sides| sides * SIDE);
+    let sixteens = || (1..=16).map(|sides| sides * SIDE);
     let depths = sixteens().flat_map(|keys| sixteens().map(move |values| [keys, values]));
     let mut found = 0;
     for depths in depths {
@@ -95,16 +100,18 @@ fn all_invocations_bring_as_much_and_all_take_part() {
                 for processors in [1, 100, usize::MAX] {
                     for keys in [1, 33, 1024] {
                         let device = (subgroup, subgroup == 32, shared, processors);
-                        for Units { parts, key_parts } in
-                            Units::all(depths, [96, 1024, keys], device)
-                        {
+                        for units in Units::all(depths, [96, 1024, keys], device) {
                             found += 1;
-                            let lanes = 32 * parts * key_parts;
+                            let (lanes, alone) =
+                                (units.lanes(), units.key_parts * units.value_parts == 1);
                             // The shader's groups of eight elements of the rows of keys and values.
-                            let brought = depths.map(|depth| 32 * key_parts * depth / 8);
+                            let brought = depths.map(|depth| 32 * units.key_parts * depth / 8);
                             assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
                             assert_eq!(lanes % subgroup, 0);
-                            assert!(key_parts == 1 || subgroup == 32, "their sums meet at the end");
+                            assert!(alone || subgroup == 32, "their sums meet at the end");
+                            let sides = depths[1] / SIDE;
+                            assert!(sides % units.value_parts == 0);
+                            assert!(sides / units.value_parts <= 8, "sums are in registers");
                         }
                     }
                 }
@@ -120,18 +127,29 @@ fn workgroups_have_fewer_rows_where_there_are_few() {
         let units = Units::all([depth; 2], sizes, (subgroup, subgroup == 32, 48 << 10, 128));
         units.first().map(|units| (units.parts, units.key_parts))
     };
-    assert_eq!(first(64, [96, 1024, 1024], 32), Some((4, 2)));
+    assert_eq!(first(64, [96, 1024, 1024], 32), Some((4, 1)), "more than one for a processor");
+    assert_eq!(first(64, [12, 512, 512], 32), Some((4, 2)), "two of fewer rows would be");
     assert_eq!(first(64, [12, 197, 197], 32), Some((2, 2)));
     assert_eq!(first(64, [12, 197, 32], 32), Some((2, 1)), "none to share");
     assert_eq!(first(64, [96, 16, 1024], 32), Some((1, 2)), "sixteen rows are one part");
-    assert_eq!(first(128, [1, 16, 1024], 32), Some((2, 1)), "no more memory is shared");
-    assert_eq!(first(80, [16, 1024, 1024], 32), Some((2, 2)), "five sixteens are not for four");
+    assert_eq!(first(128, [32, 256, 256], 32), Some((4, 1)), "no more memory is shared");
+    assert_eq!(first(80, [16, 1024, 1024], 32), Some((2, 1)), "five sixteens are not for four");
+    assert_eq!(first(256, [8, 512, 512], 32), Some((2, 1)));
     assert_eq!(first(64, [96, 1, 1024], 32), None);
     assert_eq!(first(72, [96, 1024, 1024], 32), None);
+    assert_eq!(first(272, [96, 1024, 1024], 32), None);
     assert_eq!(first(64, [12, 197, 197], 64), Some((2, 1)), "parts are done in turns");
+    assert_eq!(first(256, [8, 512, 512], 64), None, "no subgroup has the sums of all elements");
     assert_eq!(first(64, [12, 197, 197], 16), None);
     let all = Units::all([64; 2], [12, 197, 197], (32, true, 48 << 10, 128));
     assert_eq!(all.len(), 7, "others behind it: {all:?}");
+    let shared = |depths| {
+        let units = Units::all(depths, [8, 512, 512], (32, true, 48 << 10, 128));
+        units.first().map(|units| units.value_parts)
+    };
+    assert_eq!(shared([256, 128]), Some(1), "queries may be longer");
+    assert_eq!(shared([64, 256]), Some(2));
+    assert_eq!(shared([64, 144]), None, "nine sixteens are not for two");
 }
 
 #[test]
