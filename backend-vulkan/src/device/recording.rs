@@ -418,3 +418,59 @@ impl Drop for Recording {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::{Buffer, MemoryKind};
+    use super::super::context::tests::context;
+    use super::super::options::Options;
+    use super::*;
+    use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline as _, PushConstants};
+
+    #[test]
+    fn descriptors_stay_for_the_same_memory_alone() {
+        let Some(context) = context(&Options::default()) else { return };
+        let sources = [1u8, 2].map(|number| {
+            let mut source = Buffer::new(&context, 16, MemoryKind::Upload).unwrap();
+            source.mapped().fill(number);
+            source
+        });
+        let mut target = Buffer::new(&context, 16, MemoryKind::Download).unwrap();
+        let binding =
+            |buffer: &Buffer, written| Binding { buffer: buffer.raw, offset: 0, size: 16, written };
+        let key = |workgroup| {
+            let (input, output) = (Element::I32, Element::I32);
+            let pipeline = Gather { input, output, contiguous: true, by_four: false };
+            let constants = pipeline.constants();
+            PipelineKey { module: Gather::MODULE, constants, workgroup: [workgroup, 1, 1] }
+        };
+        let mut recording = Recording::new(&context).unwrap();
+        // Another length, another source, another pipeline.
+        for (source, numel, workgroup, stay) in [
+            (0, 1, 64, false),
+            (0, 4, 64, true),
+            (1, 4, 64, false),
+            (1, 3, 64, true),
+            (1, 4, 32, false),
+            (0, 4, 32, false),
+        ] {
+            let (sizes, strides) = ([1; MAX_DIMS], [0; MAX_DIMS]);
+            let push = GatherPush { numel, base: 0, rank: 0, sizes, strides };
+            let commands = [Command::Dispatch {
+                key: Cow::Owned(key(workgroup)),
+                bindings: vec![binding(&sources[source], false), binding(&target, true)],
+                push: Cow::Owned(push.bytes()),
+                groups: [1, 1, 1],
+            }];
+            assert_eq!(recording.binds(&commands), stay, "{source}, {numel}, {workgroup}");
+            target.mapped().fill(0);
+            recording.record(&commands, false).unwrap();
+            assert!(recording.binds(&commands));
+            recording.run().unwrap();
+            let written = target.mapped().get(..4 * numel as usize).unwrap();
+            assert!(written.iter().all(|byte| usize::from(*byte) == source + 1), "{written:?}");
+        }
+        recording.unbind();
+        assert!(!recording.binds(&[]));
+    }
+}
