@@ -3,13 +3,14 @@
 use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Command, Limits, PipelineKey};
 use crate::error::Error;
+use crate::ids::IdMap;
 use crate::memory_plan::Memory;
 use crate::prefetch;
 use crate::state::State;
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes, u32_of};
-use crate::trace::{Label, variant};
-use std::collections::{HashMap, HashSet};
+use crate::trace::{Label, Stopwatch, variant};
+use std::borrow::Cow;
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
@@ -22,7 +23,17 @@ const MOST_FETCHED: u64 = 1 << 18;
 const MOST_WRITTEN: u64 = 16384;
 
 /// Of tensors that are used where the host has them, that memory.
-type AtHost = HashMap<TensorId, Binding>;
+type AtHost = IdMap<TensorId, Binding>;
+
+/// How often an input or output is used: by steps, by the host, and by what moves it elsewhere.
+#[derive(Default)]
+struct Uses<'s> {
+    count: usize,
+    /// The last step that binds it, and its position.
+    last: Option<(usize, &'s Step)>,
+    /// Whether it is written to on the device.
+    written: bool,
+}
 
 /// What a command of the recording is for, by position.
 pub(crate) enum Purpose<'s> {
@@ -60,10 +71,12 @@ impl Compiled {
     }
 
     /// Records the steps, between the transfers of inputs and outputs.
-    pub(crate) fn record(&mut self, steps: &[Step]) -> Result<(), Error> {
-        let (mut commands, mut purposes) = (Vec::new(), Vec::new());
+    pub(crate) fn record(&mut self, steps: &[Step], watch: &mut Stopwatch) -> Result<(), Error> {
+        // Beside the steps, there are few.
+        let most = steps.len() + self.graph.inputs.len() + self.graph.outputs.len() + 8;
+        let (mut commands, mut purposes) = (Vec::with_capacity(most), Vec::with_capacity(most));
         self.replay.note_shapes(&self.graph, &self.state);
-        let (parameters, copy) = self.replay.place(steps, &self.context)?;
+        let (parameters, copy) = self.replay.place(steps, &self.context, &mut self.recording)?;
         if let Some(copy) = copy {
             purposes.push(Purpose::Parameters);
             commands.push(copy);
@@ -92,18 +105,16 @@ impl Compiled {
         };
         let mut ahead = ahead.into_iter().peekable();
         for (index, (step, parameters)) in steps.iter().zip(parameters).enumerate() {
-            let bindings: Result<Vec<Binding>, Error> = step
-                .accesses
-                .iter()
-                .map(|access| self.bound(&at_host, access.tensor, access.written))
-                .chain(parameters.map(Ok))
-                .collect();
+            let mut bindings = Vec::with_capacity(step.accesses.len() + 1);
+            for access in &step.accesses {
+                bindings.push(self.bound(&at_host, access.tensor, access.written)?);
+            }
+            bindings.extend(parameters);
             purposes.push(Purpose::Step(step));
-            let push = step.push().to_vec();
             commands.push(Command::Dispatch {
-                key: step.key.clone(),
-                bindings: bindings?,
-                push,
+                key: Cow::Borrowed(&step.key),
+                bindings,
+                push: Cow::Borrowed(step.push()),
                 groups: step.groups,
             });
             while let Some((_, id)) = ahead.next_if(|(beside, _)| *beside == index) {
@@ -135,10 +146,12 @@ impl Compiled {
             purposes.push(Purpose::Update(position));
             commands.push(transfer(limits, from, to, source.numel())?);
         }
+        self.recording.record(&commands, self.labels.is_some())?;
+        watch.lap("record");
         if self.labels.is_some() {
             self.labels = Some(purposes.iter().map(|purpose| self.label(purpose)).collect());
+            watch.lap("name commands");
         }
-        self.recording.record(&commands, self.labels.is_some())?;
         self.recorded = true;
         Ok(())
     }
@@ -157,29 +170,25 @@ impl Compiled {
     /// memory of the device, all inputs that no step changes, and outputs that one step alone writes; else inputs that one step alone reads, and
     /// both where they are so small that the device reads or writes them there sooner than it copies them.
     fn at_host(&self, steps: &[Step]) -> AtHost {
-        let mut uses: HashMap<TensorId, usize> = HashMap::new();
-        // Of each tensor, a step that binds it.
-        let mut users: HashMap<TensorId, &Step> = HashMap::new();
-        let mut written: HashSet<TensorId> = HashSet::new();
-        for step in steps {
-            let changes = step.accesses.iter().filter(|access| access.written);
-            written.extend(changes.map(|access| self.state.root(access.tensor)));
-            let mut roots: Vec<TensorId> =
-                step.accesses.iter().map(|access| self.state.root(access.tensor)).collect();
-            roots.sort_unstable();
-            roots.dedup();
-            for root in roots {
-                *uses.entry(root).or_default() += 1;
-                users.insert(root, step);
+        let ends = self.graph.inputs.iter().chain(&self.graph.outputs);
+        let mut uses: IdMap<TensorId, Uses<'_>> =
+            ends.clone().map(|id| (*id, Uses::default())).collect();
+        for (index, step) in steps.iter().enumerate() {
+            for access in &step.accesses {
+                let Some(uses) = uses.get_mut(&self.state.root(access.tensor)) else { continue };
+                uses.written |= access.written;
+                if uses.last.is_none_or(|(last, _)| last != index) {
+                    uses.last = Some((index, step));
+                    uses.count += 1;
+                }
             }
         }
-        for id in self.graph.inputs.iter().chain(&self.graph.outputs) {
-            *uses.entry(self.state.root(*id)).or_default() += 1;
-        }
-        for (from, to) in &self.updates {
-            *uses.entry(self.state.root(*from)).or_default() += 1;
-            *uses.entry(self.state.root(*to)).or_default() += 1;
-            written.insert(self.state.root(*to));
+        let moved = self.updates.iter().flat_map(|(from, to)| [(*from, false), (*to, true)]);
+        for (id, written) in ends.map(|id| (*id, false)).chain(moved) {
+            if let Some(uses) = uses.get_mut(&self.state.root(id)) {
+                uses.count += 1;
+                uses.written |= written;
+            }
         }
         // As what it is. What exceeds its bound is for others to refuse.
         let is_same = |id: TensorId, staging: &Staging| {
@@ -192,20 +201,21 @@ impl Compiled {
         // And by a step. What has elements of less than 32 bits may be written by atomic operations.
         let is_alone = |id: TensorId, staging: &Staging, most: u64| {
             let is_plain = matches!(staging.element, Element::F32 | Element::I32);
-            is_same(id, staging) && is_plain && uses.get(&id) == Some(&2) && staging.bytes <= most
+            let has_one = uses.get(&id).is_some_and(|uses| uses.count == 2);
+            is_same(id, staging) && is_plain && has_one && staging.bytes <= most
         };
         // The step, if all that it does with the tensor is this.
         let user = |id: TensorId, written: bool| {
-            let step = *users.get(&id)?;
+            let (_, step) = uses.get(&id)?.last?;
             let is_own = |tensor: TensorId| self.state.root(tensor) == id;
             let mut own = step.accesses.iter().filter(|access| is_own(access.tensor));
             own.all(|access| access.tensor == id && access.written == written).then_some(step)
         };
-        let mut found = HashMap::new();
+        let mut found = IdMap::default();
         for (id, staging) in self.graph.inputs.iter().zip(&self.inputs) {
             let Some(staging) = staging.filter(|it| is_same(*id, it)) else { continue };
             if self.input_staging.is_on_device() {
-                if !written.contains(id) {
+                if uses.get(id).is_some_and(|uses| !uses.written) {
                     found.insert(*id, staging.binding(self.input_staging.raw, false));
                 }
                 continue;
@@ -278,7 +288,7 @@ fn transfer(
     (from, from_element): (Binding, Element),
     (to, to_element): (Binding, Element),
     numel: usize,
-) -> Result<Command, Error> {
+) -> Result<Command<'static>, Error> {
     let (from, to) = (Binding { written: false, ..from }, Binding { written: true, ..to });
     if from_element == to_element {
         let size = padded_bytes(from_element, numel).min(from.size).min(to.size);
@@ -295,7 +305,12 @@ fn transfer(
     let groups = [u32_of(numel.div_ceil(4).div_ceil(64))?.max(1), 1, 1];
     // What cannot be folded is refused where it is recorded.
     let groups = limits.folded(groups, 0).unwrap_or(groups);
-    Ok(Command::Dispatch { key, bindings: vec![from, to], push: push.bytes(), groups })
+    Ok(Command::Dispatch {
+        key: Cow::Owned(key),
+        bindings: vec![from, to],
+        push: Cow::Owned(push.bytes()),
+        groups,
+    })
 }
 
 /// The pipeline that copies elements of one type as another.

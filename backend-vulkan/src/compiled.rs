@@ -275,8 +275,7 @@ impl Compiled {
             context: context.clone(),
         };
         compiled.find_updates()?;
-        compiled.record(&steps)?;
-        watch.lap("record");
+        compiled.record_in_room(steps, watch)?;
         context.pipelines.save();
         watch.lap("save pipelines");
         Ok(compiled)
@@ -345,6 +344,7 @@ impl Compiled {
         });
         let sizes = sizes.collect::<Result<_, Error>>()?;
         self.turn_to(RecordingKey { sizes, wanted: searched })?;
+        watch.lap("find recording");
         for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
             if let Some(staging) = self.inputs[position] {
@@ -399,10 +399,10 @@ impl Compiled {
         if !self.recorded {
             let (steps, reads) = encode(&self.graph, &mut self.state, false)?;
             self.replay.reads = Some(reads);
-            self.record_in_room(&steps)?;
+            watch.lap("encode");
+            self.record_in_room(steps, &mut watch)?;
             // Other shapes may need other variants of a shader, each the first time.
             self.context.pipelines.save();
-            watch.lap("record");
         }
         let varied = std::mem::take(&mut self.replay.varied);
         self.recording.submit()?;

@@ -244,7 +244,7 @@ impl<'c> ConstantWrites<'c> {
             let mut tasks = std::mem::take(&mut tasks);
             tasks.extend(writes(chunk, start, staging.mapped())?);
             run_tasks(parallel, tasks)?;
-            let copies: Vec<Command> = runs(chunk)
+            let copies: Vec<Command<'_>> = runs(chunk)
                 .map(|(first, size)| Command::Copy {
                     from: Binding {
                         buffer: staging.raw,

@@ -6,7 +6,7 @@ mod cells;
 mod parts;
 mod strided;
 
-pub(crate) use cells::Reads;
+pub(crate) use cells::{GraphReads, Reads};
 
 pub(crate) use crate::steps::{Access, read, write};
 pub(crate) use crate::tensors::{numel_of, u32_of};
@@ -15,12 +15,13 @@ use crate::choices::Choices;
 use crate::derived::{Derived, Source};
 use crate::device::{DeviceFeatures, Limits, MOST_INVOCATIONS, PipelineKey};
 use crate::error::Error;
+use crate::ids::IdMap;
 use crate::stages::Epilogue;
 use crate::state::{Contents, DeviceTensor, State, Storage};
 use crate::steps::Step;
 use crate::tensors::{Operand, TensorId};
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -31,8 +32,8 @@ pub(crate) struct Encoder<'e, 'p> {
     graph: &'e Graph<'p>,
     state: &'e mut State,
     steps: Vec<Step>,
-    /// Tensors that steps bind already.
-    bound: HashSet<TensorId>,
+    /// Whether steps bind a tensor already.
+    bound: Vec<bool>,
     node: usize,
     added: usize,
     chosen: usize,
@@ -46,7 +47,7 @@ pub(crate) struct Encoder<'e, 'p> {
     /// Who reads what, and what is overwritten when all is done.
     reads: Reads,
     /// The calls that read each value, and the values that calls write to, once somebody asks.
-    readers: OnceCell<HashMap<ValueId, Vec<usize>>>,
+    readers: OnceCell<IdMap<ValueId, Vec<usize>>>,
     written: OnceCell<Vec<ValueId>>,
     /// Whether there are tensors of varying shapes, once somebody asks.
     dynamic: OnceCell<bool>,
@@ -63,7 +64,10 @@ const MANY_TIMES: usize = 4;
 impl<'e, 'p> Encoder<'e, 'p> {
     /// Nothing is encoded yet.
     pub(crate) fn new(graph: &'e Graph<'p>, state: &'e mut State, planning: bool) -> Self {
-        Encoder { planning, ..Encoder::again(graph, state, Reads::of(graph)) }
+        let of_graph = || Arc::new(GraphReads::of(graph));
+        let reads = Reads::new(state.reads.get_or_insert_with(of_graph).clone());
+        let steps = Vec::with_capacity(graph.nodes.len());
+        Encoder { planning, steps, ..Encoder::again(graph, state, reads) }
     }
 
     /// Calls of a graph that was encoded before are encoded again.
@@ -72,7 +76,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             graph,
             state,
             steps: Vec::new(),
-            bound: HashSet::new(),
+            bound: Vec::new(),
             node: 0,
             added: 0,
             chosen: 0,
@@ -335,7 +339,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             .ok_or_else(|| Error::Invalid(format!("value {id} is not a tensor")))?;
         let numel = numel_of(sizes)?;
         // Memory is planned for the shape in which a tensor was used.
-        if tensor.sizes != sizes && self.bound.contains(&id) {
+        if tensor.sizes != sizes && self.bound.get(id) == Some(&true) {
             return Err(Error::invalid("a tensor changes its shape after it was used"));
         }
         if tensor.sizes.len() != sizes.len() && tensor.numel() != numel {
@@ -345,7 +349,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
             )));
         }
         if tensor.sizes.len() == sizes.len() {
-            tensor.sizes = sizes.to_vec();
+            tensor.sizes.clear();
+            tensor.sizes.extend_from_slice(sizes);
         }
         self.tensor(id)
     }
@@ -541,7 +546,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
             self.state.limits.check_tensor(name, self.state.tensor(access.tensor)?.bytes())?;
         }
         let key = PipelineKey { module, constants: pipeline.constants(), workgroup };
-        self.bound.extend(accesses.iter().map(|access| access.tensor));
+        for access in &accesses {
+            self.bound.resize(self.bound.len().max(access.tensor + 1), false);
+            if let Some(bound) = self.bound.get_mut(access.tensor) {
+                *bound = true;
+            }
+        }
         let step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
         step.in_turns(P::Push::BASE_Z, at_once, &mut self.steps)
     }

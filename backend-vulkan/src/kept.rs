@@ -4,13 +4,13 @@
 use crate::compiled::Compiled;
 use crate::device::Recording;
 use crate::error::Error;
+use crate::ids::IdMap;
 use crate::largest::Search;
 use crate::replay::Replay;
 use crate::state::{DeviceTensor, Storage};
 use crate::steps::Step;
 use crate::tensors::{TensorId, padded_bytes};
-use crate::trace::Label;
-use std::collections::HashMap;
+use crate::trace::{Label, Stopwatch};
 use torchlet_graph::graph::ValueId;
 
 /// Recordings that are kept beside the one in use.
@@ -34,7 +34,7 @@ pub(crate) struct Kept {
     labels: Option<Vec<Label>>,
     /// The sizes of each tensor, and where in another one it lies.
     tensors: Vec<Option<Known>>,
-    strided: HashMap<TensorId, Vec<usize>>,
+    strided: IdMap<TensorId, Vec<usize>>,
     integers: Vec<Option<i64>>,
     /// The integers of inputs that operators look at, where they were there.
     host: Vec<(ValueId, Option<Vec<i32>>)>,
@@ -74,11 +74,8 @@ impl Compiled {
                 })?;
                 self.snapshot(wanted.clone(), recording)
             }
-            // In the place of the one that was not in use for the longest time.
-            None if self.recorded => {
-                let oldest = self.kept.remove(0);
-                self.snapshot(wanted.clone(), oldest.recording)
-            }
+            // In the place of the one that was not in use for the longest time: much of it may stay as it is, above all descriptors.
+            None if self.recorded => self.kept.remove(0),
             None => {
                 self.set_inputs(&wanted);
                 return Ok(());
@@ -97,11 +94,17 @@ impl Compiled {
     }
 
     /// Records steps; without the recordings that are kept, if there is no memory for one more.
-    pub(crate) fn record_in_room(&mut self, steps: &[Step]) -> Result<(), Error> {
-        self.record(steps).or_else(|error| {
+    pub(crate) fn record_in_room(
+        &mut self,
+        steps: Vec<Step>,
+        watch: &mut Stopwatch,
+    ) -> Result<(), Error> {
+        self.record(&steps, watch).or_else(|error| {
             self.make_room(error)?;
-            self.record(steps)
-        })
+            self.record(&steps, watch)
+        })?;
+        self.replay.hold(steps);
+        Ok(())
     }
 
     /// Gives up what is kept, if that may help against an error; else gives that back.

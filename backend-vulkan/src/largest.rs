@@ -6,6 +6,7 @@ use crate::compiled::{Compiled, Staging};
 use crate::device::{Binding, Buffer, Command, MemoryKind, PipelineKey};
 use crate::error::Error;
 use crate::tensors::{TensorId, u32_of};
+use std::borrow::Cow;
 use torchlet_shaders::{Element, Largest, LargestPush, Pipeline, PushConstants};
 
 /// The invocations of a workgroup.
@@ -92,7 +93,7 @@ impl Compiled {
     pub(crate) fn record_search(
         &mut self,
         search: &Search,
-        commands: &mut Vec<Command>,
+        commands: &mut Vec<Command<'_>>,
         purposes: &mut Vec<Purpose<'_>>,
     ) -> Result<(), Error> {
         let Search { id, input, rows, count, parts, share, .. } = *search;
@@ -107,6 +108,7 @@ impl Compiled {
         let bytes = search.left();
         if self.left.as_ref().is_none_or(|(_, room)| *room < bytes) {
             // Whatever fails below: there is no memory then.
+            self.recording.unbind();
             self.left = None;
             self.kept.clear();
             self.left = Some((Buffer::new(&self.context, bytes, MemoryKind::Device)?, bytes));
@@ -131,7 +133,7 @@ impl Compiled {
         rows: usize,
         [count, share]: [usize; 2],
         parts: usize,
-    ) -> Result<Command, Error> {
+    ) -> Result<Command<'static>, Error> {
         let push =
             LargestPush { rows: u32_of(rows)?, count: u32_of(count)?, share: u32_of(share)? };
         let key = PipelineKey {
@@ -141,7 +143,12 @@ impl Compiled {
         };
         let groups = self.groups(parts, rows);
         let groups = groups.ok_or_else(|| Error::unsupported("a search of so many rows"))?;
-        Ok(Command::Dispatch { key, bindings: bindings.into(), push: push.bytes(), groups })
+        Ok(Command::Dispatch {
+            key: Cow::Owned(key),
+            bindings: bindings.into(),
+            push: Cow::Owned(push.bytes()),
+            groups,
+        })
     }
 
     /// What the last run found.

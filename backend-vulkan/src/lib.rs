@@ -25,6 +25,7 @@ mod device;
 mod encode;
 mod encoder;
 mod error;
+mod ids;
 mod kept;
 mod largest;
 mod matrices;

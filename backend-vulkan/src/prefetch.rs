@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::state::{State, Storage};
 use crate::steps::Step;
 use crate::tensors::{TensorId, u32_of};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
@@ -99,7 +100,7 @@ pub(crate) fn nothing(context: &Arc<Context>) -> Result<Buffer, Error> {
 
 impl Compiled {
     /// The dispatch that reads a tensor.
-    pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command, Error> {
+    pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command<'static>, Error> {
         let missing = || Error::invalid("a prefetch has nothing to write to");
         let nothing = self.nothing.as_ref().ok_or_else(missing)?.raw;
         let weights = self.binding(id, false)?;
@@ -111,9 +112,9 @@ impl Compiled {
         let groups = size.div_ceil(u64::from(WORKGROUP) * BYTES_EACH);
         let groups = u32_of(usize::try_from(groups).unwrap_or(usize::MAX))?;
         Ok(Command::Dispatch {
-            key: pipeline(),
+            key: Cow::Owned(pipeline()),
             bindings: vec![weights, nothing],
-            push: PrefetchPush { quads }.bytes(),
+            push: Cow::Owned(PrefetchPush { quads }.bytes()),
             groups: [groups, 1, 1],
         })
     }

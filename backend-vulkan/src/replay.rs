@@ -2,7 +2,7 @@
 //! again, and what changes in their dispatches is written to memory from which the shaders read it. The recording stays.
 
 use crate::ahead::Ahead;
-use crate::device::{Binding, Buffer, Command, Context, MemoryKind};
+use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
 use crate::encoder::Reads;
 use crate::error::Error;
 use crate::ops;
@@ -42,6 +42,8 @@ pub(crate) struct Replay {
     pub(crate) calls: Vec<usize>,
     /// Their steps as they were recorded, and where the parameters of each are, if the shader reads them from memory.
     steps: Vec<(Step, Option<usize>)>,
+    /// The same places of all steps that are being recorded.
+    places: Vec<Option<usize>>,
     /// The shapes of what these calls make, as they were recorded: others are for more calls than these.
     shapes: Vec<(TensorId, Vec<usize>)>,
     /// Who reads what, from when all was encoded.
@@ -63,6 +65,7 @@ impl Replay {
         Replay {
             calls,
             steps: Vec::new(),
+            places: Vec::new(),
             shapes: Vec::new(),
             reads: None,
             varied: false,
@@ -90,13 +93,16 @@ impl Replay {
         self.shapes.iter().all(same)
     }
 
-    /// Gives the parameters of steps places in memory: a binding for each step that reads them there, and the copy that comes first.
+    /// Gives the parameters of steps places in memory: a binding for each step that reads them there, and the copy that comes first. What was
+    /// recorded names the memory that there is.
     pub(crate) fn place(
         &mut self,
         steps: &[Step],
         context: &Arc<Context>,
-    ) -> Result<(Vec<Option<Binding>>, Option<Command>), Error> {
+        recording: &mut Recording,
+    ) -> Result<(Vec<Option<Binding>>, Option<Command<'static>>), Error> {
         (self.ahead, self.missed) = (None, 0);
+        self.numbers.clear();
         let mut end = 0u64;
         let mut places = Vec::with_capacity(steps.len());
         for step in steps {
@@ -109,17 +115,14 @@ impl Replay {
                 None
             });
         }
-        let varies =
-            |step: &&(&Step, Option<usize>)| self.calls.binary_search(&step.0.node).is_ok();
         let offsets = places.iter().map(|place| place.map(|(offset, _)| offset as usize));
-        let all: Vec<(&Step, Option<usize>)> = steps.iter().zip(offsets).collect();
-        self.steps =
-            all.iter().filter(varies).map(|(step, offset)| ((*step).clone(), *offset)).collect();
+        self.places = offsets.collect();
         if end == 0 {
             return Ok((vec![None; steps.len()], None));
         }
         if end > self.bytes {
             // Whatever fails below: there is no memory then.
+            recording.unbind();
             (self.memory, self.bytes) = (None, 0);
             let staging = Buffer::new(context, end, MemoryKind::Upload)?;
             self.memory = Some([staging, Buffer::new(context, end, MemoryKind::Device)?]);
@@ -129,7 +132,7 @@ impl Replay {
             return Err(Error::invalid("parameters have no memory"));
         };
         let mapped = staging.mapped();
-        for (step, offset) in &all {
+        for (step, offset) in steps.iter().zip(&self.places) {
             write(mapped, *offset, step.in_memory())?;
         }
         let binding = |buffer: &Buffer, offset, size, written| Binding {
@@ -146,6 +149,14 @@ impl Replay {
             .iter()
             .map(|place| place.map(|(offset, bytes)| binding(device, offset, bytes, false)));
         Ok((bound.collect(), Some(copy)))
+    }
+
+    /// Holds on to what may be another in the next run, of the steps that were recorded.
+    pub(crate) fn hold(&mut self, steps: Vec<Step>) {
+        let calls = &self.calls;
+        let placed = steps.into_iter().zip(self.places.drain(..));
+        self.steps.clear();
+        self.steps.extend(placed.filter(|(step, _)| calls.binary_search(&step.node).is_ok()));
     }
 
     /// Whether these are the same steps, but for their parameters.

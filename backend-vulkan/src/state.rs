@@ -5,11 +5,14 @@ use crate::bounds;
 use crate::choices::Choices;
 use crate::derived::Derived;
 use crate::device::{Context, DeviceFeatures, Limits, processors};
+use crate::encoder::GraphReads;
 use crate::error::Error;
+use crate::ids::IdMap;
 use crate::replay::varying_calls;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::transfer::to_device;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::lower::widen;
@@ -91,15 +94,15 @@ pub(crate) struct State {
     /// Tensors by value, then those that operators added.
     pub(crate) tensors: Vec<Option<DeviceTensor>>,
     /// How far neighbours are from each other in memory, of tensors that do not lie in the order of their dimensions.
-    pub(crate) strided: HashMap<TensorId, Vec<usize>>,
+    pub(crate) strided: IdMap<TensorId, Vec<usize>>,
     /// Symbolic integers by value.
     pub(crate) integers: Vec<Option<i64>>,
     /// Integers of inputs that operators look at on the host, by value.
-    pub(crate) host: HashMap<ValueId, Vec<i32>>,
+    pub(crate) host: IdMap<ValueId, Vec<i32>>,
     /// Tensors that operators added, by call and order.
-    pub(crate) added: HashMap<(usize, usize), TensorId>,
+    pub(crate) added: IdMap<(usize, usize), TensorId>,
     /// The sizes of workgroups that calls took when memory was planned, by call and order.
-    pub(crate) workgroups: HashMap<(usize, usize), [u32; 2]>,
+    pub(crate) workgroups: IdMap<(usize, usize), [u32; 2]>,
     /// Constants that operators derived.
     pub(crate) derived: HashMap<Derived, TensorId>,
     /// Whether the graph is of 16 bits only because the exporter made them of 32.
@@ -119,7 +122,9 @@ pub(crate) struct State {
     /// Tensors that calls take with other shapes than those that memory is planned for, each in the place of a step.
     pub(crate) reserved: Vec<(usize, TensorId)>,
     /// What calls leave to those who take it. Decided when memory is planned.
-    pub(crate) left: HashMap<ValueId, Left>,
+    pub(crate) left: IdMap<ValueId, Left>,
+    /// What the graph says of who reads what, once it was encoded.
+    pub(crate) reads: Option<Arc<GraphReads>>,
     /// Which ways calls go.
     pub(crate) choices: Choices,
 }
@@ -167,12 +172,12 @@ impl State {
             }
         }
         Ok(State {
-            host: HashMap::new(),
-            strided: HashMap::new(),
+            host: IdMap::default(),
+            strided: IdMap::default(),
             tensors,
             integers,
-            added: HashMap::new(),
-            workgroups: HashMap::new(),
+            added: IdMap::default(),
+            workgroups: IdMap::default(),
             derived: HashMap::new(),
             narrowed: widen::is_narrowed(graph),
             busy: 1 << 15,
@@ -182,7 +187,8 @@ impl State {
             changing,
             varying: Vec::new(),
             reserved: Vec::new(),
-            left: HashMap::new(),
+            left: IdMap::default(),
+            reads: None,
             choices: Choices::default(),
         })
     }

@@ -1,7 +1,7 @@
 //! Runs that differ in a position alone: what was recorded is run again.
 
 use crate::common::{check_case, fixture, open};
-use crate::device::{device_is_there, on_device};
+use crate::device::{Random, device_is_there, on_device};
 use std::sync::Arc;
 use torchlet::core::TestCase;
 use torchlet::vulkan::VulkanBackend;
@@ -115,6 +115,51 @@ fn chunks_of_a_prompt_record_once() {
                 logits(&mut fresh, first, other);
             }
             assert_eq!(logits(&mut fresh, first, count), found, "{file} from {first} on");
+        }
+    }
+}
+
+/// What is kept for one length serves another one in part: it must be as if there were nothing.
+#[test]
+fn lengths_in_any_order_are_as_in_a_new_program() {
+    if !device_is_there() {
+        return;
+    }
+    let lengths = [1, 2, 3, 5, 8, 13, 37, 41, 64];
+    for file in ["vulkan_4bit", "fp32"] {
+        let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
+        let logits = |module: &mut Module, first: usize, count: usize| {
+            let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
+            let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
+            let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
+            let outputs = module.forward([&tokens, &position]).unwrap();
+            outputs[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
+        };
+        // Each alone, and behind a prompt.
+        let expected: Vec<[Vec<f32>; 2]> = lengths
+            .iter()
+            .map(|count| {
+                let mut fresh = on_device().load(&path).unwrap();
+                let alone = logits(&mut fresh, 0, *count);
+                logits(&mut fresh, 0, 7);
+                [alone, logits(&mut fresh, 7, *count)]
+            })
+            .collect();
+        let backend = Arc::new(VulkanBackend::builder().build());
+        let mut module = on_device().backend(backend.clone()).load(&path).unwrap();
+        module.load_method("forward").unwrap();
+        let made = backend.pipelines();
+        let mut random = Random::new(11);
+        for turn in 0..60 {
+            let at = random.below(lengths.len());
+            let behind = random.below(2);
+            if behind == 1 {
+                logits(&mut module, 0, 7);
+            }
+            let found = logits(&mut module, 7 * behind, lengths[at]);
+            let what = format!("{file}, turn {turn}: {} tokens from {}", lengths[at], 7 * behind);
+            assert!(found == expected[at][behind], "{what}");
+            assert_eq!(backend.pipelines(), made, "{what}");
         }
     }
 }

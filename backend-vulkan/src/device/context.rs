@@ -389,12 +389,12 @@ impl Drop for Context {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::device::{Binding, Buffer, Command, DeviceLimits, Recording};
 
     /// A context of its own, where there is a device.
-    fn context(options: &Options) -> Option<Arc<Context>> {
+    pub(in super::super) fn context(options: &Options) -> Option<Arc<Context>> {
         let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
         match Context::open(options) {
             _ if wanted == "off" => None,

@@ -51,6 +51,7 @@ struct Shader {
 /// A pipeline.
 pub(crate) struct Pipeline {
     pub(crate) raw: vk::Pipeline,
+    key: PipelineKey,
     shader: Arc<Shader>,
 }
 
@@ -287,12 +288,17 @@ impl Pipeline {
             // What the driver does not remember, or cannot make so for another reason, is made of the module.
             let flags = vk::PipelineCreateFlags::FAIL_ON_PIPELINE_COMPILE_REQUIRED;
             if let Ok(raw) = make(stage, flags) {
-                return Ok((Pipeline { raw, shader }, true));
+                return Ok((Pipeline { raw, key: key.clone(), shader }, true));
             }
         }
         let made = make(stage.module(shader.module()?), vk::PipelineCreateFlags::empty());
         let raw = made.map_err(Error::of("vkCreateComputePipelines"))?;
-        Ok((Pipeline { raw, shader }, false))
+        Ok((Pipeline { raw, key: key.clone(), shader }, false))
+    }
+
+    /// Whether it is the one of this key.
+    pub(crate) fn is_of(&self, key: &PipelineKey) -> bool {
+        self.key == *key
     }
 
     pub(crate) fn layout(&self) -> vk::PipelineLayout {

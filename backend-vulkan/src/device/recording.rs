@@ -7,11 +7,12 @@ use super::queues::{Lane, Scope};
 use super::timestamps::Timestamps;
 use crate::error::Error;
 use ash::vk;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A range of a buffer that a command reads or writes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub(crate) buffer: vk::Buffer,
     pub(crate) offset: u64,
@@ -29,20 +30,26 @@ impl Binding {
 
 /// One step of a recording.
 #[derive(Debug, Clone)]
-pub(crate) enum Command {
+pub(crate) enum Command<'s> {
     /// Runs a shader over its bindings.
-    Dispatch { key: PipelineKey, bindings: Vec<Binding>, push: Vec<u8>, groups: [u32; 3] },
+    Dispatch {
+        key: Cow<'s, PipelineKey>,
+        bindings: Vec<Binding>,
+        push: Cow<'s, [u8]>,
+        groups: [u32; 3],
+    },
     /// Copies bytes; sizes are those of `from`.
     Copy { from: Binding, to: Binding },
 }
 
-impl Command {
-    fn bindings(&self) -> Vec<Binding> {
-        match self {
-            Command::Dispatch { bindings, .. } => bindings.clone(),
-            Command::Copy { from, to } => vec![*from, *to],
-        }
-    }
+/// The dispatches among commands: their pipelines and what these bind.
+fn dispatches<'c>(
+    commands: &'c [Command<'_>],
+) -> impl Iterator<Item = (&'c PipelineKey, &'c [Binding])> {
+    commands.iter().filter_map(|command| match command {
+        Command::Dispatch { key, bindings, .. } => Some((key.as_ref(), bindings.as_slice())),
+        Command::Copy { .. } => None,
+    })
 }
 
 /// Bytes of the largest tensor that a dispatch binds.
@@ -56,8 +63,12 @@ pub(crate) struct Recording {
     commands: vk::CommandBuffer,
     completion: Completion,
     descriptors: vk::DescriptorPool,
-    /// Pipelines that the command buffer refers to.
+    /// Pipelines that the command buffer refers to, and the descriptors of each dispatch.
     pipelines: Vec<Arc<Pipeline>>,
+    sets: Vec<vk::DescriptorSet>,
+    /// What the descriptors of all dispatches name, one behind another: shapes that take the same pipelines and the same memory leave them as
+    /// they are.
+    bound: Vec<Binding>,
     /// The times around each command, where it was recorded with them.
     timestamps: Option<Timestamps>,
     /// The queue that it is for.
@@ -84,6 +95,8 @@ impl Recording {
             completion: Completion::new(context, lane.clone())?,
             descriptors: vk::DescriptorPool::null(),
             pipelines: Vec::new(),
+            sets: Vec::new(),
+            bound: Vec::new(),
             timestamps: None,
             lane,
             context: context.clone(),
@@ -106,10 +119,9 @@ impl Recording {
 
     /// Records commands in place of what was recorded before; with the times around each if `timed`, where the device
     /// has a clock.
-    pub(crate) fn record(&mut self, commands: &[Command], timed: bool) -> Result<(), Error> {
+    pub(crate) fn record(&mut self, commands: &[Command<'_>], timed: bool) -> Result<(), Error> {
         self.wait()?;
         let device = self.context.raw.clone();
-        let mut pipelines = Vec::with_capacity(commands.len());
         for command in commands {
             if let Command::Dispatch { key, groups, bindings, .. } = command {
                 if self.lane.copies_only {
@@ -118,10 +130,11 @@ impl Recording {
                 let name = key.module.name;
                 self.context.limits.check_tensor(name, largest(bindings))?;
                 self.context.limits.check_workgroups(name, *groups)?;
-                pipelines.push(self.context.pipelines.get(key)?);
             }
         }
-        let sets = self.allocate_sets(&pipelines, commands)?;
+        if !self.binds(commands) {
+            self.bind(commands)?;
+        }
         // SAFETY: nothing recorded from this pool is pending: every submission is waited for.
         unsafe { device.reset_command_pool(self.pool, Default::default()) }
             .map_err(Error::of("vkResetCommandPool"))?;
@@ -141,9 +154,16 @@ impl Recording {
         // alone.)
         self.barrier();
         let mut pending: Vec<Binding> = Vec::new();
-        let mut dispatches = pipelines.iter().zip(&sets);
+        let mut dispatches = self.pipelines.iter().zip(&self.sets);
         for (index, command) in commands.iter().enumerate() {
-            let bindings = command.bindings();
+            let copied;
+            let bindings = match command {
+                Command::Dispatch { bindings, .. } => bindings.as_slice(),
+                Command::Copy { from, to } => {
+                    copied = [*from, *to];
+                    &copied
+                }
+            };
             let hazard = bindings.iter().any(|binding| {
                 pending.iter().any(|earlier| {
                     (binding.written || earlier.written) && binding.overlaps(earlier)
@@ -153,7 +173,7 @@ impl Recording {
                 self.barrier();
                 pending.clear();
             }
-            pending.extend(&bindings);
+            pending.extend(bindings);
             match command {
                 Command::Dispatch { push, groups, .. } => {
                     let Some((pipeline, set)) = dispatches.next() else { break };
@@ -218,9 +238,7 @@ impl Recording {
             );
             device.end_command_buffer(self.commands)
         }
-        .map_err(Error::of("vkEndCommandBuffer"))?;
-        self.pipelines = pipelines;
-        Ok(())
+        .map_err(Error::of("vkEndCommandBuffer"))
     }
 
     fn barrier(&self) {
@@ -240,10 +258,49 @@ impl Recording {
         }
     }
 
+    /// Whether the descriptors that there are name what these commands bind, for the same pipelines.
+    fn binds(&self, commands: &[Command<'_>]) -> bool {
+        let mut bound = self.bound.as_slice();
+        let mut pipelines = self.pipelines.iter();
+        let same = |(key, bindings): (&PipelineKey, &[Binding])| {
+            let Some((own, rest)) = bound.split_at_checked(bindings.len()) else { return false };
+            bound = rest;
+            own == bindings && pipelines.next().is_some_and(|pipeline| pipeline.is_of(key))
+        };
+        dispatches(commands).all(same)
+            && bound.is_empty()
+            && pipelines.next().is_none()
+            && self.sets.len() == self.pipelines.len()
+    }
+
+    /// Has the next commands that are recorded take descriptors of their own, as a buffer that these name is about to go: another one may get
+    /// its handle.
+    pub(crate) fn unbind(&mut self) {
+        self.bound.clear();
+        self.sets.clear();
+    }
+
+    /// Gets the pipelines of commands, and descriptors for them.
+    fn bind(&mut self, commands: &[Command<'_>]) -> Result<(), Error> {
+        self.unbind();
+        let mut earlier = std::mem::take(&mut self.pipelines).into_iter();
+        let mut pipelines = Vec::with_capacity(commands.len());
+        for (key, _) in dispatches(commands) {
+            // Mostly the same as before: it need not be looked for.
+            let same = earlier.next().filter(|pipeline| pipeline.is_of(key));
+            pipelines.push(same.map_or_else(|| self.context.pipelines.get(key), Ok)?);
+        }
+        self.sets = self.allocate_sets(&pipelines, commands)?;
+        self.pipelines = pipelines;
+        self.bound.extend(dispatches(commands).flat_map(|(_, bindings)| bindings));
+        Ok(())
+    }
+
+    /// A descriptor set for each dispatch, in the place of those that there were.
     fn allocate_sets(
         &mut self,
         pipelines: &[Arc<Pipeline>],
-        commands: &[Command],
+        commands: &[Command<'_>],
     ) -> Result<Vec<vk::DescriptorSet>, Error> {
         let device = &self.context.raw;
         // SAFETY: no submission that uses the old sets is pending; null is ignored.
@@ -252,16 +309,17 @@ impl Recording {
         if pipelines.is_empty() {
             return Ok(Vec::new());
         }
-        let dispatches = || {
-            commands.iter().filter_map(|command| match command {
-                Command::Dispatch { bindings, .. } => Some(bindings),
-                Command::Copy { .. } => None,
+        let infos: Vec<vk::DescriptorBufferInfo> = dispatches(commands)
+            .flat_map(|(_, bindings)| bindings)
+            .map(|binding| vk::DescriptorBufferInfo {
+                buffer: binding.buffer,
+                offset: binding.offset,
+                range: binding.size,
             })
-        };
-        let buffers: usize = dispatches().map(Vec::len).sum();
+            .collect();
         let sizes = [vk::DescriptorPoolSize {
             ty: vk::DescriptorType::STORAGE_BUFFER,
-            descriptor_count: buffers.max(1) as u32,
+            descriptor_count: infos.len().max(1) as u32,
         }];
         let create = vk::DescriptorPoolCreateInfo::default()
             .max_sets(pipelines.len() as u32)
@@ -276,29 +334,18 @@ impl Recording {
         // SAFETY: the pool has room for these sets.
         let sets = unsafe { device.allocate_descriptor_sets(&allocate) }
             .map_err(Error::of("vkAllocateDescriptorSets"))?;
-        let infos: Vec<Vec<vk::DescriptorBufferInfo>> = dispatches()
-            .map(|bindings| {
-                bindings
-                    .iter()
-                    .map(|binding| vk::DescriptorBufferInfo {
-                        buffer: binding.buffer,
-                        offset: binding.offset,
-                        range: binding.size,
-                    })
-                    .collect()
-            })
-            .collect();
-        let writes: Vec<_> = sets
-            .iter()
-            .zip(&infos)
-            .map(|(set, infos)| {
-                vk::WriteDescriptorSet::default()
-                    .dst_set(*set)
-                    .dst_binding(0)
-                    .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
-                    .buffer_info(infos)
-            })
-            .collect();
+        let mut rest = infos.as_slice();
+        let mut writes = Vec::with_capacity(sets.len());
+        for (set, (_, bindings)) in sets.iter().zip(dispatches(commands)) {
+            let Some((own, others)) = rest.split_at_checked(bindings.len()) else { break };
+            rest = others;
+            let write = vk::WriteDescriptorSet::default()
+                .dst_set(*set)
+                .dst_binding(0)
+                .descriptor_type(vk::DescriptorType::STORAGE_BUFFER)
+                .buffer_info(own);
+            writes.push(write);
+        }
         // SAFETY: consecutive bindings of one type may be written at once; ranges lie in their buffers.
         unsafe { device.update_descriptor_sets(&writes, &[]) };
         Ok(sets)
@@ -369,5 +416,61 @@ impl Drop for Recording {
             device.destroy_descriptor_pool(self.descriptors, None);
             device.destroy_command_pool(self.pool, None);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::buffer::{Buffer, MemoryKind};
+    use super::super::context::tests::context;
+    use super::super::options::Options;
+    use super::*;
+    use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline as _, PushConstants};
+
+    #[test]
+    fn descriptors_stay_for_the_same_memory_alone() {
+        let Some(context) = context(&Options::default()) else { return };
+        let sources = [1u8, 2].map(|number| {
+            let mut source = Buffer::new(&context, 16, MemoryKind::Upload).unwrap();
+            source.mapped().fill(number);
+            source
+        });
+        let mut target = Buffer::new(&context, 16, MemoryKind::Download).unwrap();
+        let binding =
+            |buffer: &Buffer, written| Binding { buffer: buffer.raw, offset: 0, size: 16, written };
+        let key = |workgroup| {
+            let (input, output) = (Element::I32, Element::I32);
+            let pipeline = Gather { input, output, contiguous: true, by_four: false };
+            let constants = pipeline.constants();
+            PipelineKey { module: Gather::MODULE, constants, workgroup: [workgroup, 1, 1] }
+        };
+        let mut recording = Recording::new(&context).unwrap();
+        // Another length, another source, another pipeline.
+        for (source, numel, workgroup, stay) in [
+            (0, 1, 64, false),
+            (0, 4, 64, true),
+            (1, 4, 64, false),
+            (1, 3, 64, true),
+            (1, 4, 32, false),
+            (0, 4, 32, false),
+        ] {
+            let (sizes, strides) = ([1; MAX_DIMS], [0; MAX_DIMS]);
+            let push = GatherPush { numel, base: 0, rank: 0, sizes, strides };
+            let commands = [Command::Dispatch {
+                key: Cow::Owned(key(workgroup)),
+                bindings: vec![binding(&sources[source], false), binding(&target, true)],
+                push: Cow::Owned(push.bytes()),
+                groups: [1, 1, 1],
+            }];
+            assert_eq!(recording.binds(&commands), stay, "{source}, {numel}, {workgroup}");
+            target.mapped().fill(0);
+            recording.record(&commands, false).unwrap();
+            assert!(recording.binds(&commands));
+            recording.run().unwrap();
+            let written = target.mapped().get(..4 * numel as usize).unwrap();
+            assert!(written.iter().all(|byte| usize::from(*byte) == source + 1), "{written:?}");
+        }
+        recording.unbind();
+        assert!(!recording.binds(&[]));
     }
 }

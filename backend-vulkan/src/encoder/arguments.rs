@@ -19,10 +19,15 @@ impl Encoder<'_, '_> {
 
     /// The last argument of a call: its output.
     pub(crate) fn out(&self, args: &[ValueId]) -> Result<Operand, Error> {
+        self.tensor(self.out_id(args)?)
+    }
+
+    /// The value of the output.
+    pub(crate) fn out_id(&self, args: &[ValueId]) -> Result<ValueId, Error> {
         let id = args.last().copied().ok_or_else(|| Error::invalid("the call has no arguments"))?;
         match self.value(id)? {
-            Value::List(items) if items.len() == 1 => self.tensor(items[0]),
-            _ => self.tensor(id),
+            Value::List(items) if items.len() == 1 => Ok(items[0]),
+            _ => Ok(id),
         }
     }
 

@@ -2,27 +2,45 @@
 
 use super::Encoder;
 use crate::error::Error;
+use crate::ids::IdSet;
 use crate::ops::copy_all;
 use crate::state::{Left, Storage};
 use crate::tensors::{Operand, TensorId};
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use torchlet_graph::graph::{Graph, ValueId};
 
 /// When the values of a graph are read, and which take new values when all is done.
 pub(crate) struct Reads {
+    graph: Arc<GraphReads>,
+    /// The values that use the memory of another. Calls may be encoded again.
+    joined: Vec<Joined>,
+    /// The latest of them of each tensor that they use the memory of.
+    latest: Vec<Option<usize>>,
+}
+
+/// A value that uses the memory of another from a call on.
+struct Joined {
+    from: usize,
+    /// The last call that reads it.
+    last: usize,
+    /// The one before that uses the same memory.
+    earlier: Option<usize>,
+}
+
+/// What of that the graph says, whatever the shapes.
+#[derive(Debug)]
+pub(crate) struct GraphReads {
     /// The last call that reads each value.
     last: Vec<usize>,
-    /// The values that use the memory of another, each from a call on, with the last call that reads them. Calls may be encoded again.
-    joined: HashMap<TensorId, Vec<(usize, usize)>>,
     /// What updates overwrite, and what they overwrite it with.
-    overwritten: HashSet<ValueId>,
-    news: HashSet<ValueId>,
+    overwritten: IdSet<ValueId>,
+    news: IdSet<ValueId>,
 }
 
 /// Behind all calls.
 const END: usize = usize::MAX;
 
-impl Reads {
+impl GraphReads {
     pub(super) fn of(graph: &Graph<'_>) -> Self {
         let mut last = vec![0; graph.values.len()];
         let mut read = |id: ValueId, at: usize| {
@@ -41,28 +59,48 @@ impl Reads {
         let news = graph.updates.iter().map(|(new, _)| *new);
         graph.outputs.iter().copied().chain(news.clone()).for_each(|id| read(id, END));
         let overwritten = graph.updates.iter().map(|(_, old)| *old).collect();
-        Reads { last, joined: HashMap::new(), overwritten, news: news.collect() }
+        GraphReads { last, overwritten, news: news.collect() }
+    }
+}
+
+impl Reads {
+    pub(super) fn new(graph: Arc<GraphReads>) -> Self {
+        Reads { graph, joined: Vec::new(), latest: Vec::new() }
     }
 
     /// A value uses the memory of another from this call on.
     pub(super) fn join(&mut self, id: TensorId, root: TensorId, call: usize) {
-        let entry = (call, self.last(id, call).unwrap_or(END));
-        let joined = self.joined.entry(root).or_default();
-        if !joined.contains(&entry) {
-            joined.push(entry);
+        let last = self.last(id, call).unwrap_or(END);
+        if self.joined_to(root).any(|it| (it.from, it.last) == (call, last)) {
+            return;
         }
+        self.latest.resize(self.latest.len().max(root + 1), None);
+        let Some(latest) = self.latest.get_mut(root) else { return };
+        let earlier = latest.replace(self.joined.len());
+        self.joined.push(Joined { from: call, last, earlier });
+    }
+
+    /// The values that use the memory of a tensor.
+    fn joined_to(&self, root: TensorId) -> impl Iterator<Item = &Joined> {
+        let latest = self.latest.get(root).copied().flatten();
+        let first = latest.and_then(|at| self.joined.get(at));
+        std::iter::successors(first, |it| self.joined.get(it.earlier?))
     }
 
     /// Whether a value is what an update overwrites another with.
     pub(super) fn becomes_new(&self, id: ValueId) -> bool {
-        self.news.contains(&id)
+        self.graph.news.contains(&id)
+    }
+
+    /// Whether a value is what an update overwrites.
+    fn overwrites(&self, id: ValueId) -> bool {
+        self.graph.overwritten.contains(&id)
     }
 
     /// The last call that reads what is in the memory of a value, as it is known before a call.
     fn last(&self, id: TensorId, call: usize) -> Option<usize> {
-        let joined = self.joined.get(&id).map(Vec::as_slice).unwrap_or_default();
-        let before = joined.iter().filter(|(from, _)| *from < call).map(|(_, last)| *last);
-        self.last.get(id).map(|last| before.fold(*last, usize::max))
+        let before = self.joined_to(id).filter(|it| it.from < call).map(|it| it.last);
+        self.graph.last.get(id).map(|last| before.fold(*last, usize::max))
     }
 }
 
@@ -116,7 +154,7 @@ impl Encoder<'_, '_> {
         let may_write = !self.state.is_part(old.id)
             && match self.state.tensor(root)?.storage {
                 Storage::Constant(_) => {
-                    self.state.changing.contains(&root) && self.reads.overwritten.contains(&root)
+                    self.state.changing.contains(&root) && self.reads.overwrites(root)
                 }
                 Storage::Planned | Storage::Alias(..) => true,
             };
@@ -140,6 +178,6 @@ impl Encoder<'_, '_> {
     /// memory of another that takes a new value, too.
     pub(crate) fn is_taken_over(&self, out: TensorId, input: TensorId) -> bool {
         let root = self.state.root(input);
-        self.reads.becomes_new(out) && self.reads.overwritten.contains(&root)
+        self.reads.becomes_new(out) && self.reads.overwrites(root)
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Encoder;
 use crate::error::Error;
+use crate::ids::IdMap;
 use crate::tensors::{Operand, strides};
-use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
@@ -136,8 +136,8 @@ impl<'e> Encoder<'e, '_> {
 }
 
 /// The calls that read each value, in order, those that were fused among them.
-fn readers_of(graph: &Graph<'_>) -> HashMap<ValueId, Vec<usize>> {
-    let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+fn readers_of(graph: &Graph<'_>) -> IdMap<ValueId, Vec<usize>> {
+    let mut readers: IdMap<ValueId, Vec<usize>> = IdMap::default();
     for (place, node) in graph.nodes.iter().enumerate() {
         let inputs = node.args.split_last().map_or(&[][..], |(_, inputs)| inputs);
         let parts = node.parts.iter().flat_map(|part| &part.args);

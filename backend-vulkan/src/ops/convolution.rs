@@ -196,7 +196,7 @@ fn convolution(
     sizes.push(all_channels);
     sizes.extend(&out_size[3 - lines..]);
     checked_numel(&sizes)?;
-    let out = e.resize(e.out(args)?.id, &sizes)?;
+    let out = e.resize(e.out_id(args)?, &sizes)?;
     if !out.element.is_floating() {
         return Err(Error::unsupported("a convolution of integers"));
     }

@@ -73,7 +73,7 @@ fn multiply(
     }
     let a_rank = a.rank();
     let sizes = if a_rank == 3 { vec![batches, m, n] } else { vec![m, n] };
-    let out = e.resize(e.out(args)?.id, &sizes)?;
+    let out = e.resize(e.out_id(args)?, &sizes)?;
     let mut matmul = Product::new(a, b, out, [m, n, k]);
     matmul.batches = batches;
     matmul.bound = match e.bound_sizes(&matmul.out)[..] {
@@ -125,7 +125,7 @@ pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weig
     let m = checked_numel(outer)?;
     let mut sizes = outer.to_vec();
     sizes.push(n);
-    let out = e.resize(e.out(args)?.id, &sizes)?;
+    let out = e.resize(e.out_id(args)?, &sizes)?;
     Weighted::of_numbers(input, weight, bias, out, [m, n, k])
 }
 

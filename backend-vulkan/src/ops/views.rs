@@ -240,11 +240,10 @@ pub(super) const OPERATORS: &[Entry] = &[
 /// The output is the input's elements in another shape: it shares the memory, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
-    let out = e.out(args)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
         return Err(Error::Invalid(format!("{:?} cannot be viewed as {sizes:?}", input.sizes)));
     }
-    let out = e.resize(out.id, sizes)?;
+    let out = e.resize(e.out_id(args)?, sizes)?;
     if input.element == out.element && !e.is_taken_over(out.id, input.id) {
         e.alias(out.id, input.id)?;
         return e.keep_strides(&out, &input);

@@ -3,7 +3,7 @@
 use super::bandwidth::bandwidth;
 use super::generate::peak_memory;
 use super::options::{BenchLlmArguments, LanguageOptions, TokenOptions};
-use super::parts::{self, Parts};
+use super::parts::{self, Of, Parts};
 use super::runner;
 use crate::failure::Failure;
 use crate::terminal::{bytes, duration, progress};
@@ -103,7 +103,10 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     let mut parts_of = arguments.parts.then(|| Parts::open(&language)).transpose()?;
     for prompt in &prompts {
         let Some(parts_of) = &mut parts_of else { break };
-        parts::print(prompt.len(), &parts_of.of(prompt, arguments.tokens)?, arguments.json);
+        let json = arguments.json;
+        parts::print(Of::Prompt, prompt.len(), &parts_of.of_prompt(prompt)?, json);
+        let of_token = parts_of.of_token(prompt, arguments.tokens)?;
+        parts::print(Of::Token, prompt.len(), &of_token, json);
     }
     Ok(())
 }

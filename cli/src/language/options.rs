@@ -319,7 +319,7 @@ pub(crate) struct BenchLlmArguments {
     /// Measure, too, how fast as many threads read memory
     #[arg(long)]
     pub(crate) bandwidth: bool,
-    /// Show where the time of a token goes, behind all else: being told of each part takes time itself, on GPUs about 1 µs each
+    /// Show where the time of a prompt of a new length and of a token goes, behind all else: being told of each part takes time itself, on GPUs about 1 µs each
     #[arg(long)]
     pub(crate) parts: bool,
     /// Print one JSON object a line for each length

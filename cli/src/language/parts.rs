@@ -1,4 +1,4 @@
-//! Where the time of a token goes, for `torchlet bench-llm --parts`.
+//! Where the time of a prompt and of a token goes, for `torchlet bench-llm --parts`.
 
 use super::options::LanguageOptions;
 use super::runner_told;
@@ -10,16 +10,19 @@ use std::time::Duration;
 use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 use torchlet::{ProfileKind, Profiler};
 
+/// Lengths that are run before a prompt: as many as GPUs keep recordings of, and one in use.
+const OTHERS: usize = 4;
+
 /// A model that tells where its time goes.
 pub(super) struct Parts {
     profiler: Arc<Profiler>,
     runner: torchlet::llm::Runner,
 }
 
-/// A part of a token's time.
+/// A part of the time of a prompt or a token.
 pub(super) struct Part {
     pub(super) name: String,
-    /// How often a token takes it.
+    /// How often it takes it.
     pub(super) calls: f64,
     pub(super) time: Duration,
 }
@@ -31,8 +34,21 @@ impl Parts {
         Ok(Parts { profiler, runner })
     }
 
-    /// The parts of one of so many tokens behind a prompt, the longest first. Of a delegate, its own parts count in place of the whole.
-    pub(super) fn of(&mut self, prompt: &[u32], tokens: usize) -> Result<Vec<Part>, Failure> {
+    /// The parts of a prompt of another length than the last ones had, the longest first: nothing of what was prepared for these serves it.
+    pub(super) fn of_prompt(&mut self, prompt: &[u32]) -> Result<Vec<Part>, Failure> {
+        let others = (2..).filter(|length| *length != prompt.len()).take(OTHERS);
+        for length in others {
+            self.runner.reset()?;
+            self.runner.prefill_tokens(&vec![1; length])?;
+        }
+        self.runner.reset()?;
+        self.profiler.clear();
+        self.runner.prefill_tokens(prompt)?;
+        Ok(self.parts(1))
+    }
+
+    /// The parts of one of so many tokens behind a prompt, the longest first.
+    pub(super) fn of_token(&mut self, prompt: &[u32], tokens: usize) -> Result<Vec<Part>, Failure> {
         self.runner.reset()?;
         self.runner.prefill_tokens(prompt)?;
         self.profiler.clear();
@@ -44,7 +60,11 @@ impl Parts {
         };
         // The token that is fed takes a run, the last one that is chosen does not.
         let made = self.runner.generate_tokens(&[1], &config, |_| ())?.stats.generated_tokens;
-        let runs = made.max(1);
+        Ok(self.parts(made.max(1)))
+    }
+
+    /// What was measured, as parts of one of so many runs. Of a delegate, its own parts count in place of the whole.
+    fn parts(&self, runs: usize) -> Vec<Part> {
         let mut sums: BTreeMap<String, (u64, Duration)> = BTreeMap::new();
         for entry in self.profiler.entries() {
             if matches!(entry.kind, ProfileKind::Operator | ProfileKind::DelegatePart) {
@@ -60,14 +80,25 @@ impl Parts {
         };
         let mut parts: Vec<Part> = sums.into_iter().map(each).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.time));
-        Ok(parts)
+        parts
     }
 }
 
+/// What parts are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Prompt,
+    Token,
+}
+
 /// Writes parts as lines, or as one JSON object.
-pub(super) fn print(prompt_tokens: usize, parts: &[Part], json: bool) {
+pub(super) fn print(of: Of, prompt_tokens: usize, parts: &[Part], json: bool) {
+    let (title, key) = match of {
+        Of::Prompt => ("a prompt of another length than those before, ", "prompt_parts"),
+        Of::Token => ("a token behind a prompt of ", "parts"),
+    };
     if !json {
-        anstream::println!("a token behind a prompt of {prompt_tokens}:");
+        anstream::println!("{title}{prompt_tokens}:");
         for part in parts {
             let time = duration(part.time);
             anstream::println!("  {time:>10}  {:>6.1}×  {}", part.calls, part.name);
@@ -82,5 +113,5 @@ pub(super) fn print(prompt_tokens: usize, parts: &[Part], json: bool) {
         })
     };
     let parts: serde_json::Value = parts.iter().map(each).collect();
-    println!("{}", serde_json::json!({ "prompt_tokens": prompt_tokens, "parts": parts }));
+    println!("{}", serde_json::json!({ "prompt_tokens": prompt_tokens, key: parts }));
 }

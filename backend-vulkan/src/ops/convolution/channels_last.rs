@@ -48,7 +48,7 @@ fn depthwise(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (out_y, out_x) = (y.count(height, false)?, x.count(width, false)?);
     let sizes = [batch, out_y, out_x, channels];
     checked_numel(&sizes)?;
-    let out = e.resize(e.out(args)?.id, &sizes)?;
+    let out = e.resize(e.out_id(args)?, &sizes)?;
     if !out.element.is_floating() {
         return Err(misfit());
     }
