@@ -301,7 +301,8 @@ mod tests {
     #[test]
     fn sorts_by_memory_and_start() {
         let mut seed = 9u64;
-        let mut extents: std::vec::Vec<Extent> = (0..700)
+        // More than the largest gap; under Miri, no more than that takes.
+        let mut extents: std::vec::Vec<Extent> = (0..if cfg!(miri) { 320 } else { 700 })
             .map(|_| {
                 seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1);
                 Extent {

@@ -115,7 +115,8 @@ fn shapes_and_overlaps() {
         method.then(Instruction::Move(from, to));
         method.outputs = vec![to];
         let file = Program::of(method);
-        for len in 0..=4 {
+        // Miri loads a program in seconds: nothing, what ends where the other begins, and all are enough there.
+        for len in (0..=4).step_by(if cfg!(miri) { 2 } else { 1 }) {
             let expected: Vec<f32> = (0..len).map(|number| number as f32 + 2.0).collect();
             assert_eq!(run(&file, &[4, len]).unwrap(), [expected], "{len} at {place}");
         }

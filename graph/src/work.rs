@@ -32,9 +32,19 @@ enum Family {
     /// Twice the weights for each place that they are laid at.
     Convolution,
     /// Two products, of queries with keys, and of what comes of that with values.
-    Attention,
+    Attention(Keys),
     /// A few operations for each element that is read.
     Other,
+}
+
+/// Where attention has its keys. Queries and what comes of them have their rows along the same dimension, and their heads along the other one in
+/// the middle.
+#[derive(Clone, Copy)]
+struct Keys {
+    /// The argument.
+    argument: usize,
+    /// The dimension that they follow each other in.
+    along: usize,
 }
 
 /// What a function such as `exp` takes.
@@ -79,10 +89,12 @@ fn family(operator: Operator) -> Family {
         | Operator::ET_VK_Q8TA_CONV2D_IM2COL
         | Operator::ET_VK_Q8TA_CONV2D_PW
         | Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED => Family::Convolution,
-        Operator::ATTENTION
-        | Operator::ET_VK_SDPA
-        | Operator::LLAMA_CUSTOM_SDPA
-        | Operator::SDPA_WITH_KV_CACHE => Family::Attention,
+        Operator::ATTENTION | Operator::ET_VK_SDPA => {
+            Family::Attention(Keys { argument: 1, along: 2 })
+        }
+        Operator::LLAMA_CUSTOM_SDPA => Family::Attention(Keys { argument: 1, along: 1 }),
+        // The keys of this run are written to the cache, and looked up there.
+        Operator::SDPA_WITH_KV_CACHE => Family::Attention(Keys { argument: 3, along: 1 }),
         Operator::EMBEDDING
         | Operator::ET_VK_EMBEDDING_Q4GSW
         | Operator::GATHER
@@ -179,13 +191,13 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
             (2.0 * made * row as f64, read + written)
         }
         Family::Convolution => (convolution(graph, node, inputs, made), read + written),
-        Family::Attention => {
-            let of = |at: usize| graph.tensor(*inputs.get(at)?);
-            let operations = match (of(0), of(1)) {
-                (Some(queries), Some(keys)) => attention(queries, keys),
-                _ => made,
-            };
-            (operations, read + written)
+        Family::Attention(keys) => {
+            let of = |at: usize| graph.tensor(*node.args.get(at)?);
+            let queries = of(0).map_or(0.0, count);
+            let sizes = of(keys.argument).map(|keys| keys.sizes.as_slice());
+            let keys = sizes.and_then(|sizes| sizes.get(keys.along)).copied().unwrap_or(1);
+            // Each row of each head is multiplied with every key, and what comes of that with every value, which may be wider or narrower.
+            (2.0 * (queries + made) * keys as f64, read + written)
         }
         Family::Other => (FEW * all(graph, inputs, count).max(made), read + written),
     };
@@ -209,15 +221,6 @@ fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) ->
     }
     let out = node.args.last().and_then(|id| graph.tensor(*id));
     2.0 * made * most / channels(out)
-}
-
-/// Queries and keys have their width last; the other dimensions of the keys are the sequence, or repeat over those of the queries.
-fn attention(queries: &Tensor<'_>, keys: &Tensor<'_>) -> f64 {
-    let rank = keys.sizes.len();
-    let dims = keys.sizes.get(rank.saturating_sub(3)..rank.saturating_sub(1)).unwrap_or_default();
-    // Heads are fewer than what they look at, or it makes no difference for which a call is large.
-    let length = dims.iter().max().copied().unwrap_or(1);
-    4.0 * count(queries) * length as f64
 }
 
 fn count(tensor: &Tensor<'_>) -> f64 {
@@ -290,6 +293,42 @@ mod tests {
             out o",
         );
         assert_eq!(found, [2.0 * 2.0 * 2.0 * 4.0 * 6.0 * 8.0]);
+    }
+
+    /// Twelve heads of four rows look at six keys, of eight numbers each.
+    #[test]
+    fn attention_takes_what_its_keys_and_not_its_heads_say() {
+        // Values are twice as wide.
+        let each = 2.0 * 12.0 * 4.0 * 6.0;
+        let found = operations(
+            "in q f32[1,12,4,8]
+            in k f32[1,12,6,8]
+            in v f32[1,12,6,16]
+            a f32[1,12,4,16] = et_vk.sdpa.default(q, k, v, none, none)
+            b f32[1,12,4,16] = torchlet.attention(q, k, v, none, none, none)
+            out a b",
+        );
+        assert_eq!(found, [each * 8.0 + each * 16.0; 2]);
+        // Rows before heads, and grouped heads.
+        let cached = operations(
+            "in q f32[1,4,12,8]
+            in k f32[1,6,3,8]
+            in v f32[1,6,3,8]
+            o f32[1,4,12,8] = llama.custom_sdpa.default(q, k, v, 2, none, 0.0, true, none)
+            out o",
+        );
+        assert_eq!(cached, [2.0 * each * 8.0]);
+        // What is looked at is the cache, however few keys are new.
+        let written = operations(
+            "in q f32[1,4,12,8]
+            in k f32[1,4,3,8]
+            in v f32[1,4,3,8]
+            in kc f32[1,6,3,8]
+            in vc f32[1,6,3,8]
+            o f32[1,4,12,8] = sdpa_with_kv_cache.default(q, k, v, kc, vc, 2, 4, none, 0.0, true, none)
+            out o",
+        );
+        assert_eq!(written, [2.0 * each * 8.0]);
     }
 
     #[test]

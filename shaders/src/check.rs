@@ -21,7 +21,7 @@ const STORAGE_BUFFER: u32 = 12;
 
 /// The first point in which a declaration is not what the SPIR-V says.
 pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
-    let Some(spirv) = Declarations::new(module.spirv) else {
+    let Some(spirv) = &Declarations::new(module.spirv) else {
         return Some("the file is not SPIR-V");
     };
     let checks = [
@@ -54,7 +54,7 @@ pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
     None
 }
 
-const fn entry_point(spirv: Declarations) -> Option<&'static str> {
+const fn entry_point(spirv: &Declarations) -> Option<&'static str> {
     let Some(entry) = spirv.first(op::ENTRY_POINT) else {
         return Some("there is no entry point");
     };
@@ -68,7 +68,7 @@ const fn entry_point(spirv: Declarations) -> Option<&'static str> {
 }
 
 /// Every capability is one that Vulkan 1.1 has, or that a feature gives which the module needs.
-const fn capabilities(spirv: Declarations, module: &Module) -> Option<&'static str> {
+const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     let mut found = spirv.first(op::CAPABILITY);
     while let Some(instruction) = found {
         let capability = spirv.operand(instruction, 0);
@@ -87,7 +87,7 @@ const fn capabilities(spirv: Declarations, module: &Module) -> Option<&'static s
 }
 
 /// Storage buffers in set 0, with all numbers from 0 on; several blocks may be views of one.
-const fn bindings(spirv: Declarations, module: &Module) -> Option<&'static str> {
+const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.bindings > u32::BITS as usize {
         return Some("there are too many buffers to check");
     }
@@ -119,10 +119,10 @@ const fn bindings(spirv: Declarations, module: &Module) -> Option<&'static str> 
 }
 
 /// The workgroup's size is constants 0 to 2: by a built-in vector, or by an execution mode in newer versions.
-const fn workgroup_size(spirv: Declarations) -> Option<&'static str> {
-    let mode = spirv.find(op::EXECUTION_MODE_ID, 1, MODE_LOCAL_SIZE_ID);
+const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
+    let mode = spirv.first_with(op::EXECUTION_MODE_ID, &[(1, MODE_LOCAL_SIZE_ID)]);
     let vector = match spirv.decorated(decoration::BUILT_IN, BUILT_IN_WORKGROUP_SIZE) {
-        Some(vector) => spirv.find(op::SPEC_CONSTANT_COMPOSITE, 1, vector),
+        Some(vector) => spirv.object(op::SPEC_CONSTANT_COMPOSITE, vector),
         None => None,
     };
     let Some(size) = (if mode.is_some() { mode } else { vector }) else {
@@ -139,14 +139,15 @@ const fn workgroup_size(spirv: Declarations) -> Option<&'static str> {
     None
 }
 
-const fn constants(spirv: Declarations, module: &Module) -> Option<&'static str> {
+const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     // The objects by number, 0 for none, and the range in which they lie.
     let mut objects = [0; MOST_CONSTANTS];
     let (mut count, mut least, mut most) = (0, u32::MAX, 0);
-    let mut found = spirv.first(op::DECORATE);
+    let decorations = [(1, decoration::SPEC_ID)];
+    let mut found = spirv.first_with(op::DECORATE, &decorations);
     while let Some(instruction) = found {
         let id = spirv.operand(instruction, 2);
-        if spirv.operand(instruction, 1) == decoration::SPEC_ID && id >= WORKGROUP_CONSTANTS {
+        if id >= WORKGROUP_CONSTANTS {
             let number = (id - WORKGROUP_CONSTANTS) as usize;
             if number >= MOST_CONSTANTS || constant_at(module, number).is_none() {
                 return Some("the shader has a specialisation constant that the declaration lacks");
@@ -160,7 +161,7 @@ const fn constants(spirv: Declarations, module: &Module) -> Option<&'static str>
             most = if object > most { object } else { most };
             count += 1;
         }
-        found = spirv.next(instruction, op::DECORATE);
+        found = spirv.next_with(instruction, op::DECORATE, &decorations);
     }
     // No two have the same number, as `spirv-val` checks.
     if constant_at(module, count).is_some() {
@@ -200,23 +201,23 @@ const fn constant_at(
     None
 }
 
-const fn is_word(spirv: Declarations, constant: u32) -> bool {
-    if let Some(instruction) = spirv.find(op::SPEC_CONSTANT, 1, constant) {
-        let integer = spirv.find(op::TYPE_INT, 0, spirv.operand(instruction, 0));
+const fn is_word(spirv: &Declarations, constant: u32) -> bool {
+    if let Some(instruction) = spirv.object(op::SPEC_CONSTANT, constant) {
+        let integer = spirv.object(op::TYPE_INT, spirv.operand(instruction, 0));
         return matches!(integer, Some(integer) if spirv.operand(integer, 1) == 32);
     }
-    spirv.find(op::SPEC_CONSTANT_TRUE, 1, constant).is_some()
-        || spirv.find(op::SPEC_CONSTANT_FALSE, 1, constant).is_some()
+    spirv.object(op::SPEC_CONSTANT_TRUE, constant).is_some()
+        || spirv.object(op::SPEC_CONSTANT_FALSE, constant).is_some()
 }
 
 /// The block of push constants, and that of the parameters in memory.
-const fn parameters(spirv: Declarations, module: &Module) -> Option<&'static str> {
+const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.in_memory > module.push.len() {
         return Some("more parameters are in memory than there are");
     }
     let pushed = module.push.len() - module.in_memory;
     let (first, rest) = module.push.split_at(pushed);
-    match (spirv.find(op::VARIABLE, 2, PUSH_CONSTANT), first.is_empty()) {
+    match (spirv.first_with(op::VARIABLE, &[(2, PUSH_CONSTANT)]), first.is_empty()) {
         (None, true) => {}
         (None, false) => return Some("the shader has no push constants"),
         (Some(_), true) if module.in_memory > 0 => {
@@ -240,15 +241,15 @@ const fn parameters(spirv: Declarations, module: &Module) -> Option<&'static str
 
 /// A block whose members are these fields: types, offsets, names.
 const fn members(
-    spirv: Declarations,
+    spirv: &Declarations,
     variable: Instruction,
     fields: &[Field],
 ) -> Option<&'static str> {
-    let Some(pointer) = spirv.find(op::TYPE_POINTER, 0, spirv.operand(variable, 0)) else {
+    let Some(pointer) = spirv.object(op::TYPE_POINTER, spirv.operand(variable, 0)) else {
         return Some("the parameters have no type");
     };
     let structure = spirv.operand(pointer, 2);
-    let Some(block) = spirv.find(op::TYPE_STRUCT, 0, structure) else {
+    let Some(block) = spirv.object(op::TYPE_STRUCT, structure) else {
         return Some("the parameters are no structure");
     };
     if spirv.operands(block) - 1 != fields.len() {
@@ -285,7 +286,7 @@ const fn members(
 }
 
 /// The last of the buffers.
-const fn last_buffer(spirv: Declarations, module: &Module) -> Option<Instruction> {
+const fn last_buffer(spirv: &Declarations, module: &Module) -> Option<Instruction> {
     let mut found = spirv.first(op::VARIABLE);
     while let Some(instruction) = found {
         let binding = spirv.decoration(spirv.operand(instruction, 1), decoration::BINDING);
@@ -299,11 +300,11 @@ const fn last_buffer(spirv: Declarations, module: &Module) -> Option<Instruction
     None
 }
 
-const fn has_type(spirv: Declarations, declared: u32, field: &Field) -> bool {
-    let Some(array) = spirv.find(op::TYPE_ARRAY, 0, declared) else {
+const fn has_type(spirv: &Declarations, declared: u32, field: &Field) -> bool {
+    let Some(array) = spirv.object(op::TYPE_ARRAY, declared) else {
         return field.count == 1 && is_scalar(spirv, declared, field.scalar);
     };
-    let length = match spirv.find(op::CONSTANT, 1, spirv.operand(array, 2)) {
+    let length = match spirv.object(op::CONSTANT, spirv.operand(array, 2)) {
         Some(constant) => spirv.operand(constant, 2) as usize,
         None => 0,
     };
@@ -312,16 +313,16 @@ const fn has_type(spirv: Declarations, declared: u32, field: &Field) -> bool {
         && is_scalar(spirv, spirv.operand(array, 1), field.scalar)
 }
 
-const fn is_scalar(spirv: Declarations, declared: u32, scalar: Scalar) -> bool {
+const fn is_scalar(spirv: &Declarations, declared: u32, scalar: Scalar) -> bool {
     let signed = match scalar {
         Scalar::F32 => {
-            let float = spirv.find(op::TYPE_FLOAT, 0, declared);
+            let float = spirv.object(op::TYPE_FLOAT, declared);
             return matches!(float, Some(float) if spirv.operand(float, 1) == 32);
         }
         Scalar::U32 => 0,
         Scalar::I32 => 1,
     };
-    let integer = spirv.find(op::TYPE_INT, 0, declared);
+    let integer = spirv.object(op::TYPE_INT, declared);
     matches!(integer, Some(integer)
         if spirv.operand(integer, 1) == 32 && spirv.operand(integer, 2) == signed)
 }
@@ -352,7 +353,7 @@ pub(crate) const fn is_same(a: &str, b: &str) -> bool {
     index == a.len() && index == b.len()
 }
 
-const fn is_text(spirv: Declarations, at: Instruction, operand: usize, text: &str) -> bool {
+const fn is_text(spirv: &Declarations, at: Instruction, operand: usize, text: &str) -> bool {
     let text = text.as_bytes();
     let mut index = 0;
     while index < text.len() {
@@ -367,7 +368,7 @@ const fn is_text(spirv: Declarations, at: Instruction, operand: usize, text: &st
 /// Whether a name in the shader, in capitals, is this one or shortens words of it: `OUT_ALIGNED` is `output_aligned`. With an
 /// index, that follows: `TYPE_2` is `types[2]`.
 const fn abbreviates(
-    spirv: Declarations,
+    spirv: &Declarations,
     at: Instruction,
     operand: usize,
     name: &str,
@@ -397,7 +398,7 @@ const fn abbreviates(
 
 /// Whether the rest of a text, from a byte on, is this number.
 const fn is_number(
-    spirv: Declarations,
+    spirv: &Declarations,
     at: Instruction,
     operand: usize,
     begin: usize,

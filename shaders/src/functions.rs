@@ -8,7 +8,8 @@ macro_rules! numbers {
         #[allow(missing_docs, reason = "the names say it")]
         pub mod $module {
             const SOURCES: &[&str] = &[$(include_str!(concat!("../glsl/", $source))),*];
-            $(pub const $name: u32 = super::number(SOURCES, stringify!($name));)*
+            const NAMES: super::Names = super::Names::of(SOURCES);
+            $(pub const $name: u32 = super::number(SOURCES, &NAMES, stringify!($name));)*
         }
     };
 }
@@ -114,27 +115,58 @@ numbers! {
     linear_backward, ["linear_backward.comp"]: OF_MATRIX, OF_INPUT;
 }
 
-/// The number that the first of the sources which has it gives a name: `const uint NAME = 7;`.
-const fn number(sources: &[&str], name: &str) -> u32 {
-    let mut source = 0;
-    while source < sources.len() {
-        if let Some(number) = declared(sources[source].as_bytes(), name.as_bytes()) {
-            return number;
-        }
-        source += 1;
-    }
-    panic!("no source of the shader declares this function")
+/// More names than the sources of any module declare.
+const MOST_NAMES: usize = 128;
+
+/// Where the names begin that sources declare, by source and byte: looked for once and not for each name, since this runs in the compiler, which
+/// takes longer for a text of some kilobytes than for the rest of this crate.
+struct Names {
+    places: [(usize, usize); MOST_NAMES],
+    count: usize,
 }
 
-const fn declared(source: &[u8], name: &[u8]) -> Option<u32> {
-    let mut at = 0;
-    while at < source.len() {
-        let name_at = after(source, at, b"\nconst uint ");
-        let digits = after(source, after(source, name_at, name), b" = ");
+impl Names {
+    const fn of(sources: &[&str]) -> Self {
+        let mut names = Names { places: [(0, 0); MOST_NAMES], count: 0 };
+        let mut index = 0;
+        while index < sources.len() {
+            let source = sources[index].as_bytes();
+            let mut at = 0;
+            while at < source.len() {
+                // Asked first, as a call takes much longer, and few bytes end a line.
+                if source[at] == b'\n' {
+                    let name = after(source, at, b"\nconst uint ");
+                    if name < source.len() {
+                        names.places[names.count] = (index, name);
+                        names.count += 1;
+                    }
+                }
+                at += 1;
+            }
+            index += 1;
+        }
+        names
+    }
+}
+
+/// The number that the first of the sources which has it gives a name: `const uint NAME = 7;`.
+const fn number(sources: &[&str], names: &Names, name: &str) -> u32 {
+    match declared(sources, names, name) {
+        Some(number) => number,
+        None => panic!("no source of the shader declares this function"),
+    }
+}
+
+const fn declared(sources: &[&str], names: &Names, name: &str) -> Option<u32> {
+    let mut index = 0;
+    while index < names.count {
+        let (source, at) = names.places[index];
+        let source = sources[source].as_bytes();
+        let digits = after(source, after(source, at, name.as_bytes()), b" = ");
         if digits < source.len() {
             return leading(source, digits);
         }
-        at += 1;
+        index += 1;
     }
     None
 }
@@ -170,20 +202,27 @@ mod tests {
 
     #[test]
     fn numbers_are_those_of_the_sources() {
-        let source = b"//\nconst uint A = 7;\nconst uint AB = 12;\nlayout(x) const uint C = 3;\n";
-        assert_eq!(declared(source, b"A"), Some(7));
-        assert_eq!(declared(source, b"AB"), Some(12));
+        let sources: &[&str] = &[
+            "//\nconst uint A = 7;\nconst uint AB = 12;\nlayout(x) const uint C = 3;\n",
+            "\nconst uint A = 8;\nconst uint D = 9;",
+        ];
+        let declared = |name| declared(sources, &Names::of(sources), name);
+        assert_eq!(declared("A"), Some(7));
+        assert_eq!(declared("AB"), Some(12));
+        assert_eq!(declared("D"), Some(9));
         // A specialisation constant is none.
-        assert_eq!(declared(source, b"C"), None);
-        assert_eq!(declared(source, b"B"), None);
+        assert_eq!(declared("C"), None);
+        assert_eq!(declared("B"), None);
         assert_eq!([unary::TANH, binary::POW, pointwise::NUMBER, reduce::PROD], [11, 6, 255, 10]);
     }
 
     /// The two shaders take turns for the same operators.
     #[test]
     fn rows_are_numbered_alike() {
-        let row = &[include_str!("../glsl/row.comp")];
-        let of_row = ["SOFTMAX", "LOG_SOFTMAX", "LAYER", "RMS"].map(|name| number(row, name));
+        let row: &[&str] = &[include_str!("../glsl/row.comp")];
+        let names = Names::of(row);
+        let of_row =
+            ["SOFTMAX", "LOG_SOFTMAX", "LAYER", "RMS"].map(|name| number(row, &names, name));
         let all = [normalize::SOFTMAX, normalize::LOG_SOFTMAX, normalize::LAYER, normalize::RMS];
         assert_eq!(of_row, all);
     }

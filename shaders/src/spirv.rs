@@ -20,6 +20,7 @@ pub(crate) mod op {
     pub(crate) const TYPE_ARRAY: u32 = 28;
     pub(crate) const TYPE_STRUCT: u32 = 30;
     pub(crate) const TYPE_POINTER: u32 = 32;
+    pub(crate) const FIRST_CONSTANT: u32 = 41;
     pub(crate) const CONSTANT: u32 = 43;
     pub(crate) const FUNCTION: u32 = 54;
     pub(crate) const VARIABLE: u32 = 59;
@@ -43,19 +44,36 @@ pub(crate) mod decoration {
     pub(crate) const OFFSET: u32 = 35;
 }
 
-/// The number of an instruction, in the lower half of its first word.
-const fn opcode(word: [u8; 4]) -> u32 {
-    u32::from_le_bytes(word) & 0xffff
+/// More objects than any module declares.
+const MOST_OBJECTS: usize = 8192;
+
+/// A word of a module. Not a function, as little is here that is used for each declaration: a call takes the compiler many times as long as
+/// what it does.
+macro_rules! number {
+    ($word:expr) => {{
+        let word: [u8; 4] = $word;
+        word[0] as u32 | (word[1] as u32) << 8 | (word[2] as u32) << 16 | (word[3] as u32) << 24
+    }};
 }
 
 /// The words of an instruction, itself included, in the upper half of its first word: at least one.
-const fn length(word: [u8; 4]) -> usize {
-    let length = (u32::from_le_bytes(word) >> 16) as usize;
-    if length == 0 { 1 } else { length }
+macro_rules! length {
+    ($word:expr) => {{
+        let word: [u8; 4] = $word;
+        let length = word[2] as usize | (word[3] as usize) << 8;
+        if length == 0 { 1 } else { length }
+    }};
+}
+
+/// The number of an instruction, in the lower half of its first word.
+macro_rules! opcode {
+    ($word:expr) => {{
+        let word: [u8; 4] = $word;
+        word[0] as u32 | (word[1] as u32) << 8
+    }};
 }
 
 /// The declarations of a module. They come in sections, so that few have to be looked at: this runs in the compiler.
-#[derive(Clone, Copy)]
 pub(crate) struct Declarations {
     words: &'static [[u8; 4]],
     /// Where names, decorations, and types with constants and variables begin, and where the last end.
@@ -63,6 +81,8 @@ pub(crate) struct Declarations {
     decorations: usize,
     types: usize,
     end: usize,
+    /// Where the types, constants and variables are declared that have these numbers; 0 for others.
+    objects: [u32; MOST_OBJECTS],
 }
 
 /// An instruction, by the index of its first word.
@@ -73,60 +93,102 @@ impl Declarations {
     /// None where the bytes are no module.
     pub(crate) const fn new(spirv: &'static [u8]) -> Option<Self> {
         let (words, rest) = spirv.as_chunks::<4>();
-        if !rest.is_empty() || words.len() < HEADER || u32::from_le_bytes(words[0]) != MAGIC {
+        if !rest.is_empty() || words.len() < HEADER || number!(words[0]) != MAGIC {
             return None;
         }
         let (mut names, mut decorations, mut types) = (0, 0, 0);
+        let mut objects = [0; MOST_OBJECTS];
         let mut at = HEADER;
         while at < words.len() {
-            match opcode(words[at]) {
+            let opcode = opcode!(words[at]);
+            match opcode {
                 op::NAME | op::MEMBER_NAME if names == 0 => names = at,
                 op::DECORATE | op::MEMBER_DECORATE if decorations == 0 => decorations = at,
                 op::FIRST_TYPE..=op::LAST_TYPE if types == 0 => types = at,
                 op::FUNCTION => break,
                 _ => {}
             }
-            at += length(words[at]);
+            // The number of what is declared: types have it first, and what has a type has it behind that.
+            let place = match opcode {
+                op::FIRST_TYPE..=op::LAST_TYPE => at + 1,
+                op::FIRST_CONSTANT..=op::VARIABLE => at + 2,
+                _ => words.len(),
+            };
+            if place < words.len() {
+                let object = number!(words[place]) as usize;
+                if object < MOST_OBJECTS {
+                    objects[object] = at as u32;
+                }
+            }
+            at += length!(words[at]);
         }
         let end = if at < words.len() { at } else { words.len() };
         types = if types == 0 { end } else { types };
         decorations = if decorations == 0 { types } else { decorations };
         names = if names == 0 { decorations } else { names };
-        Some(Declarations { words, names, decorations, types, end })
+        Some(Declarations { words, names, decorations, types, end, objects })
     }
 
     /// An operand, from 0 on; 0, which nothing of interest is, where there are fewer.
-    pub(crate) const fn operand(self, instruction: Instruction, index: usize) -> u32 {
+    pub(crate) const fn operand(&self, instruction: Instruction, index: usize) -> u32 {
         let at = instruction.0 + 1 + index;
-        if index < self.operands(instruction) && at < self.words.len() {
-            u32::from_le_bytes(self.words[at])
+        if 1 + index < length!(self.words[instruction.0]) && at < self.words.len() {
+            number!(self.words[at])
         } else {
             0
         }
     }
 
     /// How many operands there are.
-    pub(crate) const fn operands(self, instruction: Instruction) -> usize {
-        length(self.words[instruction.0]) - 1
+    pub(crate) const fn operands(&self, instruction: Instruction) -> usize {
+        length!(self.words[instruction.0]) - 1
     }
 
     /// The first declaration with this number.
-    pub(crate) const fn first(self, opcode: u32) -> Option<Instruction> {
-        let section = match opcode {
+    pub(crate) const fn first(&self, opcode: u32) -> Option<Instruction> {
+        self.from(self.section(opcode), opcode, &[])
+    }
+
+    /// The next declaration with this number.
+    pub(crate) const fn next(&self, after: Instruction, opcode: u32) -> Option<Instruction> {
+        self.next_with(after, opcode, &[])
+    }
+
+    /// The first declaration with this number that has these operands at these places.
+    pub(crate) const fn first_with(
+        &self,
+        opcode: u32,
+        operands: &[(usize, u32)],
+    ) -> Option<Instruction> {
+        self.from(self.section(opcode), opcode, operands)
+    }
+
+    /// The next of them.
+    pub(crate) const fn next_with(
+        &self,
+        after: Instruction,
+        opcode: u32,
+        operands: &[(usize, u32)],
+    ) -> Option<Instruction> {
+        self.from(after.0 + length!(self.words[after.0]), opcode, operands)
+    }
+
+    /// Where declarations with this number can begin.
+    const fn section(&self, opcode: u32) -> usize {
+        match opcode {
             op::NAME | op::MEMBER_NAME => self.names,
             op::DECORATE | op::MEMBER_DECORATE => self.decorations,
             op::FIRST_TYPE..=op::VARIABLE => self.types,
             _ => HEADER,
-        };
-        self.from(section, opcode)
+        }
     }
 
-    /// The next declaration with this number.
-    pub(crate) const fn next(self, after: Instruction, opcode: u32) -> Option<Instruction> {
-        self.from(after.0 + length(self.words[after.0]), opcode)
-    }
-
-    const fn from(self, begin: usize, wanted: u32) -> Option<Instruction> {
+    const fn from(
+        &self,
+        begin: usize,
+        wanted: u32,
+        operands: &[(usize, u32)],
+    ) -> Option<Instruction> {
         let end = match wanted {
             op::NAME | op::MEMBER_NAME => self.decorations,
             op::DECORATE | op::MEMBER_DECORATE => self.types,
@@ -136,80 +198,73 @@ impl Declarations {
         let mut at = begin;
         while at < end {
             let word = self.words[at];
-            if word[0] as u32 | (word[1] as u32) << 8 == wanted {
-                return Some(Instruction(at));
+            if opcode!(word) == wanted {
+                let mut operand = 0;
+                while operand < operands.len() {
+                    let (index, value) = operands[operand];
+                    let place = at + 1 + index;
+                    let there = 1 + index < length!(word) && place < self.words.len();
+                    if !there || number!(self.words[place]) != value {
+                        break;
+                    }
+                    operand += 1;
+                }
+                if operand == operands.len() {
+                    return Some(Instruction(at));
+                }
             }
-            let length = word[2] as usize | (word[3] as usize) << 8;
-            at += if length == 0 { 1 } else { length };
+            at += length!(word);
         }
         None
     }
 
-    /// The declaration with this number whose operand is this.
-    pub(crate) const fn find(self, opcode: u32, index: usize, value: u32) -> Option<Instruction> {
-        let mut found = self.first(opcode);
-        while let Some(instruction) = found {
-            if self.operand(instruction, index) == value {
-                return found;
-            }
-            found = self.next(instruction, opcode);
+    /// The declaration of a type, a constant or a variable, if it is of this kind.
+    pub(crate) const fn object(&self, opcode: u32, object: u32) -> Option<Instruction> {
+        if object as usize >= MOST_OBJECTS {
+            return None;
         }
-        None
+        let at = self.objects[object as usize] as usize;
+        if at > 0 && opcode!(self.words[at]) == opcode { Some(Instruction(at)) } else { None }
     }
 
     /// What a decoration says of an object.
-    pub(crate) const fn decoration(self, object: u32, decoration: u32) -> Option<u32> {
-        let mut found = self.first(op::DECORATE);
-        while let Some(instruction) = found {
-            if self.operand(instruction, 0) == object && self.operand(instruction, 1) == decoration
-            {
-                return Some(self.operand(instruction, 2));
-            }
-            found = self.next(instruction, op::DECORATE);
+    pub(crate) const fn decoration(&self, object: u32, decoration: u32) -> Option<u32> {
+        match self.first_with(op::DECORATE, &[(1, decoration), (0, object)]) {
+            Some(instruction) => Some(self.operand(instruction, 2)),
+            None => None,
         }
-        None
     }
 
     /// The object of which a decoration says this.
-    pub(crate) const fn decorated(self, decoration: u32, value: u32) -> Option<u32> {
-        let mut found = self.first(op::DECORATE);
-        while let Some(instruction) = found {
-            if self.operand(instruction, 1) == decoration && self.operand(instruction, 2) == value {
-                return Some(self.operand(instruction, 0));
-            }
-            found = self.next(instruction, op::DECORATE);
+    pub(crate) const fn decorated(&self, decoration: u32, value: u32) -> Option<u32> {
+        match self.first_with(op::DECORATE, &[(1, decoration), (2, value)]) {
+            Some(instruction) => Some(self.operand(instruction, 0)),
+            None => None,
         }
-        None
     }
 
     /// What a decoration says of a member of a structure.
     pub(crate) const fn member_decoration(
-        self,
+        &self,
         structure: u32,
         member: u32,
         decoration: u32,
     ) -> Option<u32> {
-        let mut found = self.first(op::MEMBER_DECORATE);
-        while let Some(instruction) = found {
-            if self.operand(instruction, 0) == structure
-                && self.operand(instruction, 1) == member
-                && self.operand(instruction, 2) == decoration
-            {
-                return Some(self.operand(instruction, 3));
-            }
-            found = self.next(instruction, op::MEMBER_DECORATE);
+        let operands = [(2, decoration), (1, member), (0, structure)];
+        match self.first_with(op::MEMBER_DECORATE, &operands) {
+            Some(instruction) => Some(self.operand(instruction, 3)),
+            None => None,
         }
-        None
     }
 
     /// A byte of the text that begins with an operand; 0 at its end.
     pub(crate) const fn text_byte(
-        self,
+        &self,
         instruction: Instruction,
         operand: usize,
         byte: usize,
     ) -> u8 {
         let word = self.operand(instruction, operand + byte / 4);
-        word.to_le_bytes()[byte % 4]
+        (word >> (8 * (byte % 4))) as u8
     }
 }

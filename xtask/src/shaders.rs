@@ -1,13 +1,13 @@
 //! Compiles the compute shaders, and checks what is checked in.
 
-use crate::process::{self, command, root};
+use crate::process::{self, EVERYTHING, cargo, command, root, target_dir};
 use crate::tools;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Compare with what is checked in instead of writing, and validate all modules with spirv-val
+    /// Compare with what is checked in instead of writing, and validate all modules, made ones too, with spirv-val
     #[arg(long)]
     check: bool,
     /// Sources in shaders/glsl or modules of theirs, without extension; all if none is named
@@ -48,14 +48,14 @@ fn compile(options: &Options) -> Result<()> {
 /// What `spirv-val` says of a capability that is newer than it.
 const UNKNOWN: &str = "Invalid capability operand";
 
-/// Validates the modules with `spirv-val`, each for the oldest Vulkan that takes its version of SPIR-V. The answer says why nothing was
-/// validated, if so. A module whose capabilities are newer than the validator, as those of Linux distributions can be, is named, and is compared with
-/// its source alone.
+/// Validates the modules with `spirv-val`, those too that are made of others when programs are loaded: each for the oldest Vulkan that takes
+/// its version of SPIR-V. The answer says why nothing was validated, if so. A module whose capabilities are newer than the validator, as those
+/// of Linux distributions can be, is named; if it is checked in, it is compared with its source alone.
 fn validate() -> Result<Option<String>> {
     if let Err(error) = tools::spirv_val() {
         return Ok(Some(error.to_string()));
     }
-    let modules = modules()?;
+    let modules = [modules(&root().join("shaders/spv"))?, modules(&replayed()?)?].concat();
     let mut newer = Vec::new();
     for module in &modules {
         let target = vulkan_of(module)?;
@@ -78,13 +78,32 @@ fn validate() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// The modules that are checked in.
-fn modules() -> Result<Vec<PathBuf>> {
-    let folder = root().join("shaders/spv");
-    let files = std::fs::read_dir(&folder)
+/// Writes the modules that are made of others when programs are loaded, and gives their folder. An example does so, and not the compiler of
+/// shaders: `torchlet-shaders` does not compile where its declarations and the modules differ.
+fn replayed() -> Result<PathBuf> {
+    let folder = target_dir().join("shaders/replayed");
+    // What another run left there would be validated, too.
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    std::fs::create_dir_all(&folder)?;
+    process::run(cargo(
+        &[&["build", "--quiet", "--example", "replayed"][..], EVERYTHING].concat(),
+    ))?;
+    let program = format!("debug/examples/replayed{}", std::env::consts::EXE_SUFFIX);
+    let mut write = command(&target_dir().join(program).to_string_lossy(), &[]);
+    write.arg(&folder);
+    process::run(write)?;
+    Ok(folder)
+}
+
+/// The modules in a folder: there are some.
+fn modules(folder: &Path) -> Result<Vec<PathBuf>> {
+    let files = std::fs::read_dir(folder)
         .with_context(|| format!("cannot read {}", folder.display()))?
         .map(|entry| entry.map(|entry| entry.path()));
     let mut files: Vec<PathBuf> = files.collect::<std::io::Result<_>>()?;
+    ensure!(!files.is_empty(), "no modules in {}", folder.display());
     files.sort();
     Ok(files)
 }

@@ -236,7 +236,7 @@ fn compare(name: &str, own: u64, limit: Option<u64>) -> Option<String> {
 
 /// Builds the image for a chip, runs it, and gives what it prints.
 fn count(chip: &Chip, peer: Option<&Path>) -> Result<Vec<String>> {
-    let out = target_dir().join("kernel-counts");
+    let out = target_dir().join("boards");
     let mut build = cargo(&["build", "--quiet", "--release", "--locked", "--target", chip.target]);
     build.arg("--target-dir").arg(&out).current_dir(root().join("boards/kernel-counts"));
     build.env("RUSTFLAGS", chip.rust).env_remove("PEER");
