@@ -34,6 +34,7 @@ const DIVISION: &[&str] = &[
     "teams",
     "parts",
     "key_parts",
+    "value_parts",
     "term_parts",
 ];
 

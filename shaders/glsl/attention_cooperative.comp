@@ -62,8 +62,6 @@ const uint ROWS = PARTS * SIDE;
 // Units that have the same keys.
 const uint ABREAST = PARTS * VALUE_PARTS;
 const uint OWN_SIDES = VALUE_SIDES / VALUE_PARTS;
-// Queries of long heads leave no registers for keys and values on their way: values come while keys are multiplied, and keys while values are.
-const bool LATE_VALUES = SIDES > 8;
 const float INFINITY = uintBitsToFloat(0x7f800000);
 // Scores are powers of two.
 const float LOG2_E = 1.44269504;
@@ -166,7 +164,7 @@ void main() {
         uvec4 next_keys[MOST_BROUGHT];
         uvec4 next_values[MOST_BROUGHT];
         BRING(k, next_keys, k_base, k_stride, 0, OCTETS, BROUGHT)
-        if (!LATE_VALUES) BRING(v, next_values, v_base, v_stride, 0, VALUE_OCTETS, VALUES_BROUGHT)
+        BRING(v, next_values, v_base, v_stride, 0, VALUE_OCTETS, VALUES_BROUGHT)
         barrier();
         MATRIX(float16_t, gl_MatrixUseA) rows[16];
         MATRIX(float, gl_MatrixUseAccumulator) sums[8];
@@ -189,116 +187,104 @@ void main() {
         uint first_quad = half_row % 2 * (OWN_KEYS / 8);
 
         for (uint base = 0; base < limit; base += KEYS) {
-            if (!LATE_VALUES || base == 0) barrier();
-            STORE(next_keys, key_tile, PITCH, OCTETS, BROUGHT)
-            if (!LATE_VALUES) STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
             barrier();
-            if (LATE_VALUES) {
-                BRING(v, next_values, v_base, v_stride, base, VALUE_OCTETS, VALUES_BROUGHT)
-            } else if (base + KEYS < limit) {
+            STORE(next_keys, key_tile, PITCH, OCTETS, BROUGHT)
+            STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
+            barrier();
+            if (base + KEYS < limit) {
                 BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
                 BRING(v, next_values, v_base, v_stride, base + KEYS, VALUE_OCTETS, VALUES_BROUGHT)
             }
             // Nothing of the tile is seen by the unit's rows, or by all of them.
             uint first = base + group * OWN_KEYS;
             uint first_own = first_row + own;
-            bool sees = works && first < limit && (CAUSAL == 0 || first <= offset + first_own + SIDE - 1);
-            if (!LATE_VALUES && !sees) continue;
+            if (!works || first >= limit || CAUSAL != 0 && first > offset + first_own + SIDE - 1) continue;
             bool all_seen = HAS_MASK == 0 && first + OWN_KEYS <= keys && (CAUSAL == 0 || first + OWN_KEYS - 1 <= offset + first_own);
-            if (sees) {
-                MATRIX(float, gl_MatrixUseAccumulator) found[OWN_KEYS / SIDE];
-                SCORES
-                bool stays = all_seen && started;
-                if (stays) {
-                    float above = -INFINITY;
-                    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                        [[unroll]] for (uint i = 0; i < found[c].length(); ++i) {
-                            found[c][i] = fma(found[c][i], scale, -references[i]);
-                            above = max(above, found[c][i]);
-                        }
+            MATRIX(float, gl_MatrixUseAccumulator) found[OWN_KEYS / SIDE];
+            SCORES
+            bool stays = all_seen && started;
+            if (stays) {
+                float above = -INFINITY;
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    [[unroll]] for (uint i = 0; i < found[c].length(); ++i) {
+                        found[c][i] = fma(found[c][i], scale, -references[i]);
+                        above = max(above, found[c][i]);
                     }
-                    stays = subgroupAll(above <= MOST_ABOVE);
-                    // Relative to nothing they are lost.
-                    if (!stays) SCORES
                 }
-                if (stays) {
-                    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                        [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
-                        // As a whole: elements of matrices of other types may lie with other invocations.
-                        MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
-                        coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                    }
-                    exchange();
-                } else {
-                    [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                        coopMatStore(found[c], own_rows, area * OWN_PITCH + c * SIDE / 4, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                    }
-                    exchange();
-                    vec4 four[OWN_KEYS / 8];
-                    if (looks) {
-                        float most = -INFINITY;
-                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) four[i] = own_score(area + row, first_quad + i) * scale;
-                        if (!all_seen) {
-                            uint own_row = first_own + row;
-                            [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
-                                [[unroll]] for (uint j = 0; j < 4; ++j) {
-                                    uint key = first + (first_quad + i) * 4 + j;
-                                    bool seen = key < keys && (CAUSAL == 0 || key <= offset + own_row);
-                                    if (HAS_MASK != 0 && seen && own_row < row_count) {
-                                        uint at = mask_base + own_row * push.mask_strides[2] + key * push.mask_strides[3];
-                                        if (MASK == BOOL) seen = mask_i(at) != 0;
-                                        else four[i][j] += mask_f(at) * LOG2_E;
-                                    }
-                                    if (!seen) four[i][j] = -INFINITY;
+                stays = subgroupAll(above <= MOST_ABOVE);
+                // Relative to nothing they are lost.
+                if (!stays) SCORES
+            }
+            if (stays) {
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
+                    // As a whole: elements of matrices of other types may lie with other invocations.
+                    MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
+                    coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                }
+                exchange();
+            } else {
+                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                    coopMatStore(found[c], own_rows, area * OWN_PITCH + c * SIDE / 4, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                }
+                exchange();
+                vec4 four[OWN_KEYS / 8];
+                if (looks) {
+                    float most = -INFINITY;
+                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) four[i] = own_score(area + row, first_quad + i) * scale;
+                    if (!all_seen) {
+                        uint own_row = first_own + row;
+                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                            [[unroll]] for (uint j = 0; j < 4; ++j) {
+                                uint key = first + (first_quad + i) * 4 + j;
+                                bool seen = key < keys && (CAUSAL == 0 || key <= offset + own_row);
+                                if (HAS_MASK != 0 && seen && own_row < row_count) {
+                                    uint at = mask_base + own_row * push.mask_strides[2] + key * push.mask_strides[3];
+                                    if (MASK == BOOL) seen = mask_i(at) != 0;
+                                    else four[i][j] += mask_f(at) * LOG2_E;
                                 }
+                                if (!seen) four[i][j] = -INFINITY;
                             }
                         }
-                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
-                            most = max(max(most, max(four[i].x, four[i].y)), max(four[i].z, four[i].w));
-                        }
-                        halves_of_rows[area * 2 + half_row] = most;
                     }
-                    exchange();
-                    if (looks) {
-                        uint pair = (area + row) * 2;
-                        reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
-                        // Nothing is visible so far: all weights are zero, whatever they are relative to.
-                        float finite = reference == -INFINITY ? 0.0 : reference;
-                        uvec2 words[OWN_KEYS / 8];
-                        [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
-                            vec4 weight = exp2(four[i] - finite);
-                            words[i] = uvec2(packHalf2x16(weight.xy), packHalf2x16(weight.zw));
-                        }
-                        uint place = (area + row) * OWN_PITCH + half_row % 2 * 2;
-                        [[unroll]] for (uint i = 0; i < 2; ++i) {
-                            own_rows[place + i] = uvec4(words[i * 2], words[i * 2 + 1]);
-                            own_rows[place + BEHIND + i] = uvec4(floatBitsToUint(reference));
-                        }
+                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                        most = max(max(most, max(four[i].x, four[i].y)), max(four[i].z, four[i].w));
                     }
-                    started = subgroupAll(!looks || reference > -INFINITY);
-                    exchange();
-                    MATRIX(float, gl_MatrixUseAccumulator) before = references;
-                    coopMatLoad(references, own_rows, area * OWN_PITCH + BEHIND, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                    [[unroll]] for (uint i = 0; i < before.length(); ++i) before[i] = changed(before[i], references[i]);
-                    [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) sums[d] *= before;
-                    totals *= before;
+                    halves_of_rows[area * 2 + half_row] = most;
                 }
-            }
-            if (LATE_VALUES) {
-                STORE(next_values, value_tile, VALUE_PITCH, VALUE_OCTETS, VALUES_BROUGHT)
-                barrier();
-                if (base + KEYS < limit) BRING(k, next_keys, k_base, k_stride, base + KEYS, OCTETS, BROUGHT)
-            }
-            if (sees) {
-                [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
-                    MATRIX(float16_t, gl_MatrixUseA) parts;
-                    coopMatLoad(parts, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                    totals = coopMatMulAdd(parts, ones, totals);
-                    [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) {
-                        MATRIX(float16_t, gl_MatrixUseB) columns;
-                        coopMatLoad(columns, value_tile, (group * OWN_KEYS + c * SIDE) * VALUE_PITCH + (first_side + d) * 2, VALUE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
-                        sums[d] = coopMatMulAdd(parts, columns, sums[d]);
+                exchange();
+                if (looks) {
+                    uint pair = (area + row) * 2;
+                    reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
+                    // Nothing is visible so far: all weights are zero, whatever they are relative to.
+                    float finite = reference == -INFINITY ? 0.0 : reference;
+                    uvec2 words[OWN_KEYS / 8];
+                    [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {
+                        vec4 weight = exp2(four[i] - finite);
+                        words[i] = uvec2(packHalf2x16(weight.xy), packHalf2x16(weight.zw));
                     }
+                    uint place = (area + row) * OWN_PITCH + half_row % 2 * 2;
+                    [[unroll]] for (uint i = 0; i < 2; ++i) {
+                        own_rows[place + i] = uvec4(words[i * 2], words[i * 2 + 1]);
+                        own_rows[place + BEHIND + i] = uvec4(floatBitsToUint(reference));
+                    }
+                }
+                started = subgroupAll(!looks || reference > -INFINITY);
+                exchange();
+                MATRIX(float, gl_MatrixUseAccumulator) before = references;
+                coopMatLoad(references, own_rows, area * OWN_PITCH + BEHIND, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint i = 0; i < before.length(); ++i) before[i] = changed(before[i], references[i]);
+                [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) sums[d] *= before;
+                totals *= before;
+            }
+            [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
+                MATRIX(float16_t, gl_MatrixUseA) parts;
+                coopMatLoad(parts, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                totals = coopMatMulAdd(parts, ones, totals);
+                [[unroll]] for (uint d = 0; d < OWN_SIDES; ++d) {
+                    MATRIX(float16_t, gl_MatrixUseB) columns;
+                    coopMatLoad(columns, value_tile, (group * OWN_KEYS + c * SIDE) * VALUE_PITCH + (first_side + d) * 2, VALUE_PITCH, gl_CooperativeMatrixLayoutRowMajor);
+                    sums[d] = coopMatMulAdd(parts, columns, sums[d]);
                 }
             }
         }
