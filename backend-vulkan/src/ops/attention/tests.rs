@@ -110,7 +110,7 @@ fn all_invocations_bring_as_much_and_all_take_part() {
                             assert_eq!(lanes % subgroup, 0);
                             assert!(alone || subgroup == 32, "their sums meet at the end");
                             let sides = depths[1] / SIDE;
-                            assert!(sides % units.value_parts == 0);
+                            assert!(sides.is_multiple_of(units.value_parts));
                             assert!(sides / units.value_parts <= 8, "sums are in registers");
                         }
                     }
