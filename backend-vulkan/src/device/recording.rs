@@ -438,11 +438,22 @@ mod tests {
         let mut target = Buffer::new(&context, 16, MemoryKind::Download).unwrap();
         let binding =
             |buffer: &Buffer, written| Binding { buffer: buffer.raw, offset: 0, size: 16, written };
+        let written = binding(&target, true);
         let key = |workgroup| {
             let (input, output) = (Element::I32, Element::I32);
             let pipeline = Gather { input, output, contiguous: true, by_four: false };
             let constants = pipeline.constants();
             PipelineKey { module: Gather::MODULE, constants, workgroup: [workgroup, 1, 1] }
+        };
+        let commands = |source: usize, numel, workgroup| {
+            let (sizes, strides) = ([1; MAX_DIMS], [0; MAX_DIMS]);
+            let push = GatherPush { numel, base: 0, rank: 0, sizes, strides };
+            [Command::Dispatch {
+                key: Cow::Owned(key(workgroup)),
+                bindings: vec![binding(&sources[source], false), written],
+                push: Cow::Owned(push.bytes()),
+                groups: [1, 1, 1],
+            }]
         };
         let mut recording = Recording::new(&context).unwrap();
         // Another length, another source, another pipeline.
@@ -454,14 +465,7 @@ mod tests {
             (1, 4, 32, false),
             (0, 4, 32, false),
         ] {
-            let (sizes, strides) = ([1; MAX_DIMS], [0; MAX_DIMS]);
-            let push = GatherPush { numel, base: 0, rank: 0, sizes, strides };
-            let commands = [Command::Dispatch {
-                key: Cow::Owned(key(workgroup)),
-                bindings: vec![binding(&sources[source], false), binding(&target, true)],
-                push: Cow::Owned(push.bytes()),
-                groups: [1, 1, 1],
-            }];
+            let commands = commands(source, numel, workgroup);
             assert_eq!(recording.binds(&commands), stay, "{source}, {numel}, {workgroup}");
             target.mapped().fill(0);
             recording.record(&commands, false).unwrap();
@@ -470,7 +474,9 @@ mod tests {
             let written = target.mapped().get(..4 * numel as usize).unwrap();
             assert!(written.iter().all(|byte| usize::from(*byte) == source + 1), "{written:?}");
         }
+        // The last ones again, and then nothing.
+        assert!(recording.binds(&commands(0, 4, 32)));
         recording.unbind();
-        assert!(!recording.binds(&[]));
+        assert!(!recording.binds(&commands(0, 4, 32)));
     }
 }
