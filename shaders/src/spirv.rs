@@ -116,9 +116,8 @@ impl Declarations {
             };
             if place < words.len() {
                 let object = number!(words[place]) as usize;
-                if object < MOST_OBJECTS {
-                    objects[object] = at as u32;
-                }
+                assert!(object < MOST_OBJECTS, "a module declares more objects than MOST_OBJECTS");
+                objects[object] = at as u32;
             }
             at += length!(words[at]);
         }
