@@ -10,6 +10,22 @@ use torchlet::{Module, ProfileKind, Profiler, Tensor};
 /// A step of a language model with a cache, whose cases are positions.
 pub(crate) const DECODER: &str = "vulkan/program/decoder.bpte";
 
+/// What a model of `llm/model` makes of so many tokens at a place: its logits, of the last token or of all.
+fn logits(module: &mut Module, first: usize, count: usize) -> Vec<f32> {
+    let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
+    let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
+    let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
+    let outputs = module.forward([&tokens, &position]).unwrap();
+    outputs[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
+}
+
+/// How often delegates did what has this name.
+fn calls(profiler: &Profiler, name: &str) -> u64 {
+    let entries = profiler.entries();
+    let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
+    parts.filter(|entry| entry.name == name).map(|entry| entry.count).sum()
+}
+
 #[test]
 fn another_position_records_nothing() {
     if !device_is_there() {
@@ -28,15 +44,8 @@ fn another_position_records_nothing() {
     for case in &cases[1..] {
         check_case(&mut module, "forward", case, &fixture).unwrap();
     }
-    let calls = |name: &str| {
-        let entries = profiler.entries();
-        let named = entries
-            .iter()
-            .filter(|entry| entry.kind == ProfileKind::DelegatePart && entry.name == name);
-        named.map(|entry| entry.count).sum::<u64>()
-    };
-    assert_eq!(calls("update"), cases.len() as u64 - 1);
-    assert_eq!(calls("record"), 0);
+    assert_eq!(calls(&profiler, "update"), cases.len() as u64 - 1);
+    assert_eq!(calls(&profiler, "record"), 0);
 }
 
 /// A prompt, tokens, another prompt: what was recorded for each number of tokens serves again, also behind others than these.
@@ -46,13 +55,6 @@ fn shapes_that_were_run_before_record_nothing() {
         return;
     }
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/llm/model/vulkan_4bit.pte");
-    let logits = |module: &mut Module, first: usize, count: usize| {
-        let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
-        let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
-        let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
-        let outputs = module.forward([&tokens, &position]).unwrap();
-        outputs[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
-    };
     let mut alone = on_device().load(path).unwrap();
     let expected: Vec<Vec<f32>> = (0..80).map(|at| logits(&mut alone, at, 1)).collect();
     let profiler = Arc::new(Profiler::new());
@@ -70,12 +72,9 @@ fn shapes_that_were_run_before_record_nothing() {
             assert!(near, "{count} tokens before {first}: {found}, {expected}");
         }
     }
-    let entries = profiler.entries();
-    let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
-    let recorded: u64 = parts.filter(|it| it.name == "record").map(|it| it.count).sum();
     // Four are there with the one in use: 2, 1, 3 and 4 in the place of that for the most tokens, then 8, which takes the place of one of these, and those
     // of three, in turns.
-    assert_eq!(recorded, 4 + 1 + 3);
+    assert_eq!(calls(&profiler, "record"), 4 + 1 + 3);
 }
 
 /// A long prompt comes in chunks as long as one another: only the first one is recorded, wherever the others are.
@@ -86,27 +85,19 @@ fn chunks_of_a_prompt_record_once() {
     }
     for (file, count) in [("vulkan_4bit", 24), ("vulkan_4bit", 5), ("fp32", 24), ("8da4w", 24)] {
         let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
-        let logits = |module: &mut Module, first: usize, count: usize| {
-            let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
-            let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
-            let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
-            let outputs = module.forward([&tokens, &position]).unwrap();
-            let logits = outputs[0].tensor().unwrap().as_slice::<f32>().unwrap();
-            logits[logits.len().saturating_sub(64)..].to_vec()
+        // Of the last token.
+        let last = |module: &mut Module, first: usize, count: usize| {
+            let mut all = logits(module, first, count);
+            all.split_off(all.len().saturating_sub(64))
         };
         let profiler = Arc::new(Profiler::new());
         let mut module = on_device().event_tracer(profiler.clone()).load(&path).unwrap();
-        let recorded = |profiler: &Profiler| {
-            let entries = profiler.entries();
-            let parts = entries.iter().filter(|entry| entry.kind == ProfileKind::DelegatePart);
-            parts.filter(|it| it.name == "record").map(|it| it.count).sum::<u64>()
-        };
         // Other positions than those that memory was planned for, and not in equal steps.
         let places = [0, 1, 3, 2, 4].map(|chunk| chunk * count);
-        let mut found = vec![logits(&mut module, places[0], count)];
+        let mut found = vec![last(&mut module, places[0], count)];
         profiler.clear();
-        found.extend(places[1..].iter().map(|first| logits(&mut module, *first, count)));
-        assert_eq!(recorded(&profiler), 0, "{file}, chunks of {count}");
+        found.extend(places[1..].iter().map(|first| last(&mut module, *first, count)));
+        assert_eq!(calls(&profiler, "record"), 0, "{file}, chunks of {count}");
         // As if each chunk were recorded anew: behind another length at each place.
         let mut fresh = on_device().load(&path).unwrap();
         for (first, found) in places.into_iter().zip(found) {
@@ -114,7 +105,7 @@ fn chunks_of_a_prompt_record_once() {
                 // Gives up what is kept. What is written at these places is written again.
                 logits(&mut fresh, first, other);
             }
-            assert_eq!(logits(&mut fresh, first, count), found, "{file} from {first} on");
+            assert_eq!(last(&mut fresh, first, count), found, "{file} from {first} on");
         }
     }
 }
@@ -128,13 +119,6 @@ fn lengths_in_any_order_are_as_in_a_new_program() {
     let lengths = [1, 2, 3, 5, 8, 13, 37, 41, 64];
     for file in ["vulkan_4bit", "fp32"] {
         let path = format!("{}/llm/model/{file}.pte", env!("CARGO_MANIFEST_DIR"));
-        let logits = |module: &mut Module, first: usize, count: usize| {
-            let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
-            let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
-            let position = Tensor::from_vec(&[1], vec![first as i64]).unwrap();
-            let outputs = module.forward([&tokens, &position]).unwrap();
-            outputs[0].tensor().unwrap().as_slice::<f32>().unwrap().to_vec()
-        };
         // Each alone, and behind a prompt.
         let expected: Vec<[Vec<f32>; 2]> = lengths
             .iter()

@@ -25,8 +25,8 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
-    /// The kernels that there are for heads of these sizes, the one first that is known to be good. `heads` is how many there are in all
-    /// batches, at most, and so is `rows`.
+    /// The kernels that there are for heads of these sizes, the one first that is known to be good: `sizes` are how many heads there are in all
+    /// batches, rows and keys, each at most.
     pub(super) fn all(
         e: &Encoder<'_, '_>,
         [q, k, v]: [&Operand; 3],
