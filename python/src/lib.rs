@@ -56,7 +56,9 @@ fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     })
 }
 
-#[pymodule]
+/// Objects are immutable or behind a mutex, and tensors are copied as [`memory`] says, so a
+/// free-threaded interpreter may stay without its GIL.
+#[pymodule(gil_used = false)]
 fn _torchlet(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<module::Module>()?;

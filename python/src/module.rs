@@ -73,12 +73,7 @@ impl State {
     }
 
     /// Copies values into the inputs of a loaded method.
-    fn set_inputs(
-        &mut self,
-        py: Python<'_>,
-        method: &str,
-        values: &[Value],
-    ) -> Result<(), Failure> {
+    fn set_inputs(&mut self, method: &str, values: &[Value]) -> Result<(), Failure> {
         let taken = self.inputs.get(method).map_or(&[][..], Vec::as_slice);
         let (expected, found) = (taken.len(), values.len());
         if found > expected {
@@ -95,7 +90,7 @@ impl State {
         }
         let mut loaded = self.module.method(method)?;
         for (index, taken) in taken.iter().enumerate() {
-            set_input(py, &mut loaded, index, taken.as_ref(), values.get(index))?;
+            set_input(&mut loaded, index, taken.as_ref(), values.get(index))?;
         }
         Ok(())
     }
@@ -121,7 +116,7 @@ impl State {
         for (index, kept) in kept.iter_mut().enumerate() {
             let output = loaded.output(index)?;
             let written = match (&*kept, &output) {
-                (Value::Tensor(kept), ValueRef::Tensor(tensor)) => kept.overwrite(py, tensor),
+                (Value::Tensor(kept), ValueRef::Tensor(tensor)) => kept.overwrite(tensor),
                 _ => false,
             };
             if !written {
@@ -134,7 +129,6 @@ impl State {
 
 /// Copies a value into an input, of a tensor of this type and layout, if it takes one.
 fn set_input(
-    py: Python<'_>,
     method: &mut Method<'_>,
     index: usize,
     taken: Option<&TensorInfo>,
@@ -143,16 +137,20 @@ fn set_input(
     let value = match value.unwrap_or(&Value::None) {
         Value::Tensor(tensor) => {
             let info = tensor.info();
-            let lies_otherwise = taken.is_some_and(|taken| {
-                taken.rank() == info.rank()
-                    && !same_layout(&info.sizes, &info.dim_order, &taken.dim_order)
+            let lies_alike = taken.is_some_and(|taken| {
+                taken.scalar_type == info.scalar_type
+                    && taken.rank() == info.rank()
+                    && same_layout(&info.sizes, &info.dim_order, &taken.dim_order)
             });
-            if !lies_otherwise {
-                return Ok(tensor.with(py, |tensor: TensorRef<'_>| {
-                    method.set_input_ref(index, &ValueRef::Tensor(tensor))
-                })??);
+            if lies_alike {
+                let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
+                method.resize_input(index, &shape)?;
+                if tensor.read(method.input_mut(index)?.bytes_mut()) {
+                    return Ok(());
+                }
             }
-            tensor.facade(py)?.into()
+            // Its layout is converted; another type or shape is refused.
+            tensor.facade()?.into()
         }
         Value::None => torchlet::Value::None,
         Value::Scalar(scalar) => (*scalar).into(),
@@ -321,7 +319,7 @@ impl Module {
         let mut guard = self.lock(py)?;
         let state: &mut State = &mut guard;
         py.detach(|| state.load(method))?;
-        let set = state.set_inputs(py, method, &values);
+        let set = state.set_inputs(method, &values);
         drop(guard);
         Ok(set?)
     }
@@ -361,7 +359,7 @@ impl Module {
         let state: &mut State = &mut guard;
         let mut run = || {
             py.detach(|| state.load(method))?;
-            state.set_inputs(py, method, &values)?;
+            state.set_inputs(method, &values)?;
             py.detach(|| state.module.method(method)?.run())?;
             state.outputs(py, method, reuse)
         };
@@ -400,7 +398,7 @@ impl Module {
                 tensor.get_type()
             )));
         };
-        let tensor = tensor.facade(py)?;
+        let tensor = tensor.facade()?;
         self.with(py, |state| Ok(state.module.method(method)?.write_state(value, &tensor)?))
     }
 

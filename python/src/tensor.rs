@@ -51,7 +51,7 @@ impl Tensor {
                 // Formats of buffers lack types that DLPack has.
                 (Err(_), Some(_)) => {}
                 (buffer, _) => {
-                    let (info, memory) = buffer?.adopt(py)?;
+                    let (info, memory) = buffer?.adopt()?;
                     return Ok(Some(Tensor { info, memory }));
                 }
             }
@@ -67,18 +67,14 @@ impl Tensor {
         let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
             invalid(format!("`__dlpack__` of {} gave no capsule", object.get_type()))
         })?;
-        let (info, memory) = memory::import_capsule(capsule)?.adopt(py)?;
+        let (info, memory) = memory::import_capsule(capsule)?.adopt()?;
         Ok(Some(Tensor { info, memory }))
     }
 
-    /// Lends the tensor to the runtime. `read` must not run Python code.
-    pub(crate) fn with<R>(
-        &self,
-        py: Python<'_>,
-        read: impl FnOnce(TensorRef<'_>) -> R,
-    ) -> Result<R, Failure> {
-        let read = self.memory.with(py, |bytes| TensorRef::new(self.info.clone(), bytes).map(read));
-        read.ok_or_else(|| Failure::invalid("a tensor has other bytes than its shape".into()))
+    /// Copies the elements to memory of the same layout; `false`, and nothing is copied, if it has
+    /// another size.
+    pub(crate) fn read(&self, target: &mut [u8]) -> bool {
+        self.memory.read(target)
     }
 
     pub(crate) fn info(&self) -> &TensorInfo {
@@ -86,8 +82,8 @@ impl Tensor {
     }
 
     /// Takes over the elements of another tensor of the same layout; `false` if it is another, or the memory is not ours.
-    pub(crate) fn overwrite(&self, py: Python<'_>, tensor: &TensorRef<'_>) -> bool {
-        self.info == *tensor.info() && self.memory.write(py, tensor.bytes())
+    pub(crate) fn overwrite(&self, tensor: &TensorRef<'_>) -> bool {
+        self.info == *tensor.info() && self.memory.write(tensor.bytes())
     }
 
     pub(crate) fn again(&self) -> Self {
@@ -186,14 +182,8 @@ impl Tensor {
 
     /// How far the elements are from expected ones: `(largest distance, elements out of tolerance)`.
     #[pyo3(signature = (expected, rtol = 1e-5, atol = 1e-8))]
-    fn compare(
-        &self,
-        py: Python<'_>,
-        expected: &Tensor,
-        rtol: f64,
-        atol: f64,
-    ) -> PyResult<(f64, usize)> {
-        let compared = self.facade(py)?.compare(&expected.facade(py)?, rtol, atol);
+    fn compare(&self, expected: &Tensor, rtol: f64, atol: f64) -> PyResult<(f64, usize)> {
+        let compared = self.facade()?.compare(&expected.facade()?, rtol, atol);
         let compared = compared.map_err(Failure::from)?;
         Ok((compared.max_abs, compared.mismatches))
     }
@@ -217,7 +207,7 @@ impl Tensor {
         }
         let versioned = max_version.is_some_and(|(major, _)| major >= 1);
         if copy == Some(true) {
-            let copied = self.memory.with(py, Memory::copy_of);
+            let copied = self.memory.duplicate();
             let copied = copied.ok_or_else(|| Failure::out_of_memory(self.memory.len()))?;
             return memory::export_capsule(py, &self.info, &copied, versioned);
         }
@@ -286,7 +276,7 @@ impl Tensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        Ok(self.facade(py)?.to_string())
+        Ok(self.facade()?.to_string())
     }
 }
 
@@ -295,14 +285,22 @@ const CPU: (i32, i32) = (1, 0);
 
 impl Tensor {
     /// The tensor as the facade has it, a copy.
-    pub(crate) fn facade(&self, py: Python<'_>) -> Result<torchlet::Tensor, Failure> {
-        let copied = self.with(py, |tensor| torchlet::Tensor::try_from(&tensor))?;
-        Ok(copied?)
+    pub(crate) fn facade(&self) -> Result<torchlet::Tensor, Failure> {
+        let mut bytes = Vec::new();
+        let len = self.memory.len();
+        bytes.try_reserve_exact(len).map_err(|_| Failure::out_of_memory(len))?;
+        bytes.resize(len, 0);
+        self.memory.read(&mut bytes);
+        let tensor = TensorRef::new(self.info.clone(), &bytes);
+        let tensor = tensor.ok_or_else(|| {
+            Failure::invalid("a tensor has other bytes than its shape".into())
+        })?;
+        Ok(torchlet::Tensor::try_from(&tensor)?)
     }
 
     /// The elements in row-major order as Python's numbers.
     fn numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let tensor = self.facade(py)?;
+        let tensor = self.facade()?;
         let fail = |error| PyErr::from(Failure::Runtime(error));
         Ok(match self.info.scalar_type {
             ScalarType::Bool => tensor.to_bools().map_err(fail)?.into_pyobject(py)?.into_any(),

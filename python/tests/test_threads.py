@@ -2,6 +2,8 @@
 
 import gc
 import os
+import sys
+import sysconfig
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -144,3 +146,34 @@ def test_forks_let_go_of_modules(image: Any) -> None:
         assert complaints.read() == b""
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert module(image)[0].argmax() == 2
+
+
+def test_memory_that_others_write_to_is_copied() -> None:
+    """NumPy adds without the GIL: a copy meanwhile has values from before and after, and no others."""
+    array = numpy.zeros(1 << 20, "float32")
+    tensor = torchlet.Tensor(array)
+    done = threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            numpy.add(array, 1, out=array)
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        for _ in range(20):
+            before = float(array.min())
+            copied = numpy.from_dlpack(tensor, copy=True)
+            after = float(array.max()) + 1
+            assert copied.min() >= before and copied.max() <= after
+    finally:
+        done.set()
+        counting.join()
+
+
+@pytest.mark.skipif(
+    not sysconfig.get_config_var("Py_GIL_DISABLED"),
+    reason="the interpreter is not free-threaded",
+)
+def test_a_free_threaded_interpreter_stays_so() -> None:
+    assert not sys._is_gil_enabled()

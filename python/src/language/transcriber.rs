@@ -64,7 +64,7 @@ impl Transcriber {
             Some(rate) => {
                 let tensor = Tensor::from_object(sound)?
                     .ok_or_else(|| invalid(format!("{} are no samples", sound.get_type())))?;
-                let samples = tensor.facade(py)?.to_type(ScalarType::Float);
+                let samples = tensor.facade()?.to_type(ScalarType::Float);
                 let samples = samples.and_then(|tensor| tensor.to_vec::<f32>());
                 llm::Sound::new(rate, samples.map_err(Failure::from)?)
             }

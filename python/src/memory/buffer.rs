@@ -13,7 +13,7 @@ use torchlet::core::{ScalarType, TensorInfo};
 /// A view of a buffer, released when this is dropped.
 pub(super) struct Imported(Box<ffi::Py_buffer>);
 
-// SAFETY: the view is only released, which takes the interpreter's lock, whatever the thread.
+// SAFETY: the view is only released, by a thread that is attached to the interpreter then.
 unsafe impl Send for Imported {}
 // SAFETY: as above.
 unsafe impl Sync for Imported {}
@@ -27,7 +27,7 @@ impl Drop for Imported {
 
 /// Whether an object has a buffer.
 pub(crate) fn is_buffer(object: &Bound<'_, PyAny>) -> bool {
-    // SAFETY: the object is alive and the lock is held.
+    // SAFETY: the object is alive, and this thread is attached to the interpreter.
     unsafe { ffi::PyObject_CheckBuffer(object.as_ptr()) != 0 }
 }
 
@@ -81,7 +81,7 @@ fn format_of(scalar_type: ScalarType) -> Option<&'static CStr> {
 /// The tensor in an object's buffer.
 pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     let mut view = Box::new(ffi::Py_buffer::new());
-    // SAFETY: the object is alive, the lock is held, and the view is a place to write to.
+    // SAFETY: the object is alive, this thread is attached, and the view is a place to write to.
     if unsafe { ffi::PyObject_GetBuffer(object.as_ptr(), &mut *view, ffi::PyBUF_FULL_RO) } != 0 {
         return Err(PyErr::fetch(object.py()));
     }

@@ -1,8 +1,12 @@
 //! The memory of tensors: this package's own, or that of others, lent through DLPack or the buffer protocol.
 //!
-//! All `unsafe` code of the package is in this module. What it relies on: whoever lends memory says truly where it is and how
-//! long it lasts (only native code can make the objects that say so), and nobody writes to it while this package reads. Python
-//! code could do that from another thread, so that memory is read with the interpreter's lock held, and for one copy at a time.
+//! All `unsafe` code of the package is in this module. It relies on one thing: whoever lends memory
+//! says truly where it is and how long it lasts. Only native code can make the objects that say so.
+//!
+//! Other threads may write to a tensor at any time: NumPy and PyTorch do so without the GIL, and a
+//! free-threaded interpreter has none. So this package makes no references to the memory of a
+//! tensor. It copies bytes in and out by raw pointers, one copy of a tensor at a time. A copy during
+//! which somebody else writes has old and new bytes, as a copy by NumPy has.
 
 mod buffer;
 mod capsule;
@@ -16,7 +20,7 @@ pub(crate) use strided::Foreign;
 use pyo3::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Own memory starts at multiples of this: of a cache line, as vector instructions like it.
 const ALIGN: usize = 64;
@@ -27,6 +31,8 @@ pub(crate) struct Memory {
     len: usize,
     writable: bool,
     owner: Owner,
+    /// Held during a copy, so that no two threads of this package write and read at once.
+    copying: Mutex<()>,
 }
 
 /// What keeps memory alive.
@@ -40,18 +46,23 @@ enum Owner {
 }
 
 // SAFETY: the bytes are at the same place for every thread, and owners can be dropped by any: heap memory, DLPack's deleters by
-// their contract, and buffers, which take the interpreter's lock for it. Access is as `with` and `write` say.
+// their contract, and buffers, which attach to the interpreter for it. Bytes are copied with `copying` held.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
+    /// Memory of others.
+    fn lent(start: NonNull<u8>, len: usize, writable: bool, owner: Owner) -> Self {
+        Memory { start, len, writable, owner, copying: Mutex::new(()) }
+    }
+
     /// So many bytes of zeros; `None` if there is no memory.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len.max(1), ALIGN).ok()?;
         // SAFETY: the layout's size is not zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Memory { start, len, writable: true, owner: Owner::Heap(layout) })
+        Some(Memory::lent(start, len, true, Owner::Heap(layout)))
     }
 
     /// A copy of bytes; `None` if there is no memory.
@@ -76,20 +87,41 @@ impl Memory {
         self.start.as_ptr()
     }
 
-    /// Reads the bytes. `read` must not run Python code, and has none to run: it is not given the interpreter.
-    pub(crate) fn with<R>(&self, _: Python<'_>, read: impl FnOnce(&[u8]) -> R) -> R {
-        // SAFETY: the owner keeps `len` bytes at `start` alive. The token says that the interpreter's lock is held, so that no Python
-        // code writes to them meanwhile.
-        read(unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) })
+    /// Waits until no other thread copies.
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.copying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies the bytes; `false`, and nothing is copied, if the target has another length.
+    pub(crate) fn read(&self, target: &mut [u8]) -> bool {
+        if target.len() != self.len {
+            return false;
+        }
+        let _copying = self.lock();
+        // SAFETY: the owner keeps `len` bytes at `start` alive, and the target has as many. No other
+        // thread of this package writes, since `copying` is held. `copy_from` allows for a target
+        // that overlaps.
+        unsafe { NonNull::from(target).cast::<u8>().copy_from(self.start, self.len) };
+        true
+    }
+
+    /// A copy of all bytes; `None` if there is no memory.
+    pub(crate) fn duplicate(&self) -> Option<Arc<Self>> {
+        let memory = Memory::zeroed(self.len)?;
+        let _copying = self.lock();
+        // SAFETY: as in `read`; the target was allocated a moment ago, and nobody else knows it.
+        unsafe { memory.start.copy_from_nonoverlapping(self.start, self.len) };
+        Some(Arc::new(memory))
     }
 
     /// Writes the bytes of this package's own memory; `false`, and nothing is written, if it is another's, or of another length.
-    pub(crate) fn write(&self, _: Python<'_>, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&self, bytes: &[u8]) -> bool {
         if !matches!(self.owner, Owner::Heap(_)) || bytes.len() != self.len {
             return false;
         }
-        // SAFETY: `len` bytes at `start` are ours. References to them exist in `with` alone, with the lock held that is held here,
-        // too; `copy` allows for bytes of this very memory.
+        let _copying = self.lock();
+        // SAFETY: `len` bytes at `start` are ours, and no reference to them exists. No other thread
+        // of this package copies, since `copying` is held. `copy_from` allows for an overlap.
         unsafe { self.start.copy_from(NonNull::from(bytes).cast(), bytes.len()) };
         true
     }

@@ -22,7 +22,7 @@ pub(crate) struct Foreign {
 
 impl Foreign {
     /// Takes it over: as it lies, if its elements lie without gaps, else in a copy.
-    pub(crate) fn adopt(self, py: Python<'_>) -> PyResult<(TensorInfo, Arc<Memory>)> {
+    pub(crate) fn adopt(self) -> PyResult<(TensorInfo, Arc<Memory>)> {
         let too_large = || invalid(format!("a tensor of shape {:?} is too large", self.sizes));
         let sizes: Option<Vec<i32>> =
             self.sizes.iter().map(|&size| i32::try_from(size).ok()).collect();
@@ -39,12 +39,12 @@ impl Foreign {
                 Some(order) => info.dim_order = order,
                 None => {
                     let size = self.scalar_type.size();
-                    let memory = gather(py, start, &self.sizes, strides, size)?;
+                    let memory = gather(start, &self.sizes, strides, size)?;
                     return Ok((info, Arc::new(memory)));
                 }
             }
         }
-        let memory = Memory { start, len, writable: self.writable, owner: self.owner };
+        let memory = Memory::lent(start, len, self.writable, self.owner);
         Ok((info, Arc::new(memory)))
     }
 }
@@ -70,7 +70,6 @@ fn dense_order(sizes: &Sizes, strides: &[i64]) -> Option<DimOrder> {
 
 /// Copies elements of any strides to row-major order.
 fn gather(
-    _: Python<'_>,
     start: NonNull<u8>,
     sizes: &[i64],
     strides: &[i64],
@@ -94,8 +93,7 @@ fn gather(
     let mut offset = 0i64;
     for element in 0..count {
         // SAFETY: whoever lent the tensor said that elements of these sizes and strides are there; the offset is one of an index
-        // within the sizes, and no more than `reach`. The target has `count` elements of `size` bytes. The lock is held, so that no
-        // Python code writes meanwhile.
+        // within the sizes, and no more than `reach`. The target has `count` elements of `size` bytes, and nobody else knows it.
         unsafe {
             let from = start.as_ptr().offset(offset as isize);
             memory.start.as_ptr().add(element * size).copy_from_nonoverlapping(from, size);
