@@ -404,12 +404,16 @@ impl Compiled {
             // Other shapes may need other variants of a shader, each the first time.
             self.context.pipelines.save();
         }
+        let parallel = invoke.parallel();
+        if parallel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
         let varied = std::mem::take(&mut self.replay.varied);
         self.recording.submit()?;
         if varied {
             self.look_ahead();
         }
-        self.recording.wait()?;
+        self.recording.wait_unless(&|| parallel.is_cancelled())?;
         watch.lap("submit and wait");
         let mut found = None;
         for (arg, position) in (layout.first_output..).zip(layout.outputs) {

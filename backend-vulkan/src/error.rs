@@ -20,6 +20,8 @@ pub(crate) enum Error {
     OutOfMemory(String),
     /// The device did not finish in time; what it does is not known.
     Hung(Duration),
+    /// The run was cancelled; the device may still be at work.
+    Cancelled,
     /// An argument of the delegate's call does not fit.
     Argument(KernelError),
 }
@@ -66,6 +68,7 @@ impl std::fmt::Display for Error {
             Error::Vulkan(call, result) => write!(f, "{call}: {result:?}"),
             Error::OutOfMemory(what) => write!(f, "out of device memory: {what}"),
             Error::Hung(time) => write!(f, "the device did not finish within {time:?}"),
+            Error::Cancelled => f.write_str("the run was cancelled"),
             Error::Argument(error) => error.fmt(f),
         }
     }
@@ -106,7 +109,7 @@ impl From<Error> for DelegateError {
             Error::Unsupported(_) => DelegateError::Unsupported(message),
             Error::OutOfMemory(_) => DelegateError::OutOfMemory(message),
             Error::Vulkan(..) if out_of_memory => DelegateError::OutOfMemory(message),
-            Error::Vulkan(..) | Error::Hung(_) => DelegateError::Device(message),
+            Error::Vulkan(..) | Error::Hung(_) | Error::Cancelled => DelegateError::Device(message),
             Error::Argument(error) => DelegateError::Argument(error),
         }
     }

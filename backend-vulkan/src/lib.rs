@@ -348,7 +348,8 @@ impl Backend for VulkanBackend {
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
-        let compiled = Compiled::new(build, graph, cells, &mut watch);
+        let compiled =
+            device.finish_cancelled().and_then(|()| Compiled::new(build, graph, cells, &mut watch));
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
@@ -377,10 +378,27 @@ struct VulkanDelegate {
     contexts: Contexts,
 }
 
+impl VulkanDelegate {
+    /// Works with the graph once the device is done with the runs that were cancelled.
+    fn with_idle<T>(
+        &mut self,
+        work: impl FnOnce(&mut Compiled) -> Result<T, Error>,
+    ) -> Result<T, DelegateError> {
+        let result = self.device.finish_cancelled().and_then(|()| work(&mut self.compiled));
+        forget_lost(&self.contexts, &self.device, result)
+    }
+}
+
+impl Drop for VulkanDelegate {
+    fn drop(&mut self) {
+        // If this fails, the device is lost or abandoned, and so is the memory.
+        let _ = self.device.finish_cancelled();
+    }
+}
+
 impl Delegate for VulkanDelegate {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
-        let result = self.compiled.run(call, None).map(drop);
-        forget_lost(&self.contexts, &self.device, result)
+        self.with_idle(|compiled| compiled.run(call, None).map(drop))
     }
 
     fn execute_argmax(
@@ -389,13 +407,11 @@ impl Delegate for VulkanDelegate {
         arg: usize,
         indices: &mut [i32],
     ) -> Result<Option<usize>, DelegateError> {
-        let result = self.compiled.run(call, Some(Wanted { arg, indices }));
-        forget_lost(&self.contexts, &self.device, result)
+        self.with_idle(|compiled| compiled.run(call, Some(Wanted { arg, indices })))
     }
 
     fn reset(&mut self) -> Result<(), DelegateError> {
-        let result = self.compiled.reset();
-        forget_lost(&self.contexts, &self.device, result)
+        self.with_idle(Compiled::reset)
     }
 
     fn state(&self, number: usize) -> Option<DelegateState<'_>> {
@@ -404,12 +420,12 @@ impl Delegate for VulkanDelegate {
     }
 
     fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
-        let result = self.compiled.read_cell(number, target);
+        let result = self.device.finish_cancelled();
+        let result = result.and_then(|()| self.compiled.read_cell(number, target));
         forget_lost(&self.contexts, &self.device, result)
     }
 
     fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
-        let result = self.compiled.write_cell(number, source);
-        forget_lost(&self.contexts, &self.device, result)
+        self.with_idle(|compiled| compiled.write_cell(number, source))
     }
 }

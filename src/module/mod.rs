@@ -70,9 +70,14 @@ pub struct Module {
 pub struct Canceller(Arc<AtomicBool>);
 
 impl Canceller {
-    /// Ends the run in progress, if there is one, before its next instruction, and all that follow, with an
-    /// [error](torchlet_core::error::InstructionError::Cancelled), until [`resume`](Self::resume). What delegates compute is one
-    /// instruction. State may be partly written then: [reset](Module::reset) the method if that matters.
+    /// Ends the run in progress, if there is one, and all that follow, with an
+    /// [error](torchlet_core::error::InstructionError::Cancelled), until [`resume`](Self::resume).
+    /// State may be partly written then: [reset](Module::reset) the method if that matters.
+    ///
+    /// The run ends within milliseconds: kernels and the CPU engine leave out work that they have
+    /// not begun, and a run on a GPU is not waited for. The GPU itself goes on to the end of what
+    /// was submitted, and the next run waits for that. What is computed in one piece, such as the
+    /// order of a single row that is sorted, is finished first.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

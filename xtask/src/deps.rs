@@ -1,11 +1,11 @@
 //! Hygiene of the dependencies that needs no network: licences, sources, duplicates.
 //!
-//! `deny.toml` says the same for `cargo deny`, which also fetches security advisories; it is run as well where
-//! it is installed. `--advisories` looks through a copy of their database, for all lock files of the repository.
+//! `deny.toml` says the same for `cargo deny`, which is run as well. `--advisories` looks through a copy of their database, for all lock files of the repository.
 
 mod advisories;
 
-use crate::process::{self, cargo, output, succeeds};
+use crate::fixtures;
+use crate::process::{self, cargo, command, output, succeeds};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -81,16 +81,37 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     faults.extend(duplicates(&metadata, &names));
     println!("{} packages, {} faults", packages.len(), faults.len());
-    if succeeds("cargo", &["deny", "--version"]) {
-        // The root is a package, whose dependencies are not all.
-        let deny = ["deny", "--offline", "--workspace", "check", "licenses", "sources", "bans"];
-        process::run(cargo(&deny))?;
-    } else if options.advisories.is_none() {
-        println!(
-            "advisories are not checked: that takes --advisories, or `cargo deny --workspace check`"
-        );
+    cargo_deny()?;
+    if options.advisories.is_none() {
+        println!("advisories are not checked here: `cargo deny --workspace check` fetches them");
     }
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+}
+
+/// Packages outside the workspace that users build, beside it.
+const OTHERS: &[&str] = &["python/Cargo.toml", "web/Cargo.toml"];
+
+/// Runs `cargo deny`, which is installed if it is missing, over all that users build.
+fn cargo_deny() -> Result<()> {
+    let installed = succeeds("cargo", &["deny", "--version"]);
+    let program = if installed { PathBuf::from("cargo-deny") } else { install_cargo_deny()? };
+    let program = program.to_string_lossy();
+    let checks = ["check", "licenses", "sources", "bans"];
+    // The root is a package: without `--workspace`, the dependencies of the others do not count.
+    process::run(command(&program, &[&["--workspace"][..], &checks].concat()))?;
+    for manifest in OTHERS {
+        let given = ["--manifest-path", manifest, "--config", "deny.toml"];
+        process::run(command(&program, &[&given[..], &checks].concat()))?;
+    }
+    Ok(())
+}
+
+/// Installs `cargo deny` as a program under the target folder, and gives its path.
+fn install_cargo_deny() -> Result<PathBuf> {
+    let requirements = process::root().join("xtask/src/deps/requirements.txt");
+    let python = fixtures::python(None, "deps", &requirements)
+        .context("`cargo deny` is missing: `cargo install --locked cargo-deny`")?;
+    Ok(PathBuf::from(python).with_file_name("cargo-deny"))
 }
 
 /// Versions of one name among what the shipped packages link.

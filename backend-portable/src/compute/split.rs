@@ -100,7 +100,8 @@ impl Iterator for Indices<'_> {
 /// `slot_len` elements.
 ///
 /// As many threads take part as there are threads, jobs, and workspaces in `workspace`. With less
-/// than one slot of workspace everything runs on this thread and gets what there is.
+/// than one slot of workspace everything runs on this thread and gets what there is. Jobs that have
+/// not begun when the run is [cancelled](Parallel::is_cancelled) are left out.
 pub fn for_each_job<W: Send>(
     parallel: &dyn Parallel,
     jobs: usize,
@@ -128,6 +129,9 @@ pub fn for_each_job<W: Send>(
                 // does not overflow.
                 let workspace = unsafe { parts.part(slot * slot_len, slot_len) };
                 for index in (Indices { left: &left, own, done: 0 }) {
+                    if is_cancelled(parallel) {
+                        return;
+                    }
                     job(index, workspace);
                 }
             });
@@ -135,10 +139,20 @@ pub fn for_each_job<W: Send>(
         }
     }
     // Also where the processor has no atomic addition: there is one thread then.
-    let _ = (parallel, slot_len);
+    let _ = slot_len;
     for index in 0..jobs {
+        if is_cancelled(parallel) {
+            return;
+        }
         job(index, workspace);
     }
+}
+
+/// Whether the run was [cancelled](Parallel::is_cancelled). Firmware cancels between instructions:
+/// asking more often would take flash.
+#[inline]
+pub(crate) fn is_cancelled(parallel: &dyn Parallel) -> bool {
+    cfg!(feature = "std") && parallel.is_cancelled()
 }
 
 /// Calls `task(index, chunk)` once for each chunk of `chunk_len` elements; the last may be shorter.
@@ -358,14 +372,33 @@ pub(crate) fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
     tiles.div_ceil(counts.min_by_key(load).unwrap_or(fewest)).max(1)
 }
 
+/// The most grains of a chunk: some milliseconds of work, after which a kernel looks whether the
+/// run was cancelled.
+const MAX_GRAINS: usize = 128;
+
 /// A chunk length for `len` elements of which one thread should get at least `grain`: about four
-/// chunks for each thread, so that dealing them out evens the load.
+/// chunks for each thread, so that dealing them out evens the load, and at most [`MAX_GRAINS`].
 pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> usize {
-    let threads = parallel.threads();
+    chunk_of_work(parallel, len, 1, grain)
+}
+
+/// As [`chunk_len`], for elements (rows, say) of which each is so much work; `grain` is the work
+/// that is worth a thread.
+pub(crate) fn chunk_of_work(
+    parallel: &dyn Parallel,
+    len: usize,
+    work: usize,
+    grain: usize,
+) -> usize {
+    let (threads, work) = (parallel.threads(), work.max(1));
+    let most = match cfg!(feature = "std") {
+        true => (grain.saturating_mul(MAX_GRAINS) / work).max(1),
+        false => usize::MAX,
+    };
     if threads <= 1 {
-        return len.max(1);
+        return len.min(most).max(1);
     }
-    len.div_ceil(threads.saturating_mul(4)).max(grain).max(1)
+    len.div_ceil(threads.saturating_mul(4)).min(most).max(grain / work).max(1)
 }
 
 #[cfg(test)]

@@ -242,7 +242,8 @@ impl<'p> Plan<'p> {
         self.calls.len()
     }
 
-    /// Runs all calls, in memory that [fits](Memory::fit). Takes the time of each where that is asked for.
+    /// Runs all calls, in memory that [fits](Memory::fit), until the run is
+    /// [cancelled](Parallel::is_cancelled). Takes the time of each where that is asked for.
     ///
     /// # Errors
     /// An argument is shorter than the region was planned for, or memory.
@@ -257,6 +258,9 @@ impl<'p> Plan<'p> {
         let constants = &self.constants;
         let context = Context { tier: self.tier, parallel };
         for call in &self.calls {
+            if parallel.is_cancelled() {
+                break;
+            }
             let shared = memory.shared.as_mut_slice();
             let (out, others) = match &call.writes {
                 Place::Shared(range) => {

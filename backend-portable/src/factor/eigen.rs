@@ -54,6 +54,7 @@ fn put(tensor: &mut TensorMut, at: isize, value: Complex<f64>) {
 }
 
 fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let n = shape.rows;
@@ -66,8 +67,8 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
     let (solved, vector) = rest.split_at_mut_checked(n).unwrap_or_default();
     let mut values_out = ctx.out(1)?;
     let mut vectors_out = if wants_vectors { Some(ctx.out(2)?) } else { None };
-    let mut matrix = Matrix { cols: n, data };
-    let mut basis = Matrix { cols: n, data: vectors };
+    let mut matrix = Matrix { cols: n, data, parallel };
+    let mut basis = Matrix { cols: n, data: vectors, parallel };
     for index in 0..shape.filled() {
         read(&input, index, n, matrix.data);
         if matrix.data.iter().any(|value| !value.is_finite()) {
@@ -86,6 +87,9 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
         let Some(out) = &mut vectors_out else { continue };
         let (first, (row_step, col_step)) = (start(out.info(), index, 2), steps(out.info()));
         for (k, value) in values.iter().enumerate() {
+            if matrix.is_cancelled() {
+                break;
+            }
             // The second of a pair is the first with other signs.
             let is_second = value[1] < 0.0;
             if !is_second {
@@ -111,6 +115,9 @@ fn balance(matrix: &mut Matrix, scales: &mut [f64]) {
     scales.fill(1.0);
     // Few rounds are ever needed: each makes the matrix smaller by a twentieth at least.
     for _ in 0..1000 {
+        if matrix.is_cancelled() {
+            break;
+        }
         let mut is_done = true;
         for (i, scale) in scales.iter_mut().enumerate() {
             let others = || (0..n).filter(|other| *other != i);
@@ -191,6 +198,9 @@ impl<const N: usize> Reflection<N> {
 fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
     let n = matrix.cols;
     for k in 0..n.saturating_sub(2) {
+        if matrix.is_cancelled() {
+            break;
+        }
         // One row after the other joins that of the subdiagonal.
         for row in k + 2..n {
             if matrix.at(row, k) == 0.0 {
@@ -230,6 +240,9 @@ fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]
     let mut end = matrix.cols;
     let mut count = 0;
     while let Some(last) = end.checked_sub(1) {
+        if matrix.is_cancelled() {
+            break;
+        }
         let first = block(matrix, last);
         if last - first > 1 {
             if count == STEPS {

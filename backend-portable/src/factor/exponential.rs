@@ -1,10 +1,11 @@
 //! The exponential function of matrices.
 
 use super::{Shape, numbers, read, resize, write};
+use crate::compute::split::is_cancelled;
 use crate::scratch;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
-use torchlet_core::{Invoke, Kernel, KernelError, Plan};
+use torchlet_core::{Invoke, Kernel, KernelError, Parallel, Plan};
 
 kernels! { EXPONENTIAL:
     /// `aten::linalg_matrix_exp.out(self, out)`
@@ -32,6 +33,7 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
     if numel == 0 {
         return Ok(());
     }
+    let parallel = ctx.parallel();
     for index in 0..shape.count {
         read(&input, index, n, matrix);
         let norm = matrix
@@ -62,14 +64,14 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
             (*sum, *term) = (one, one);
         }
         for k in 1..=TERMS {
-            multiply(term, matrix, product, n);
+            multiply(parallel, term, matrix, product, n);
             for ((term, product), sum) in term.iter_mut().zip(&*product).zip(sum.iter_mut()) {
                 *term = product / f64::from(k);
                 *sum += *term;
             }
         }
         for _ in 0..halvings {
-            multiply(sum, sum, product, n);
+            multiply(parallel, sum, sum, product, n);
             sum.copy_from_slice(product);
             // Neither changes any more.
             if sum.iter().all(|value| *value == 0.0) || sum.iter().any(|value| value.is_nan()) {
@@ -81,9 +83,12 @@ fn exponential(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-fn multiply(a: &[f64], b: &[f64], out: &mut [f64], n: usize) {
+fn multiply(parallel: &dyn Parallel, a: &[f64], b: &[f64], out: &mut [f64], n: usize) {
     let n = n.max(1);
     for (row, out) in a.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+        if is_cancelled(parallel) {
+            return;
+        }
         out.fill(0.0);
         for (factor, b) in row.iter().zip(b.chunks_exact(n)) {
             for (out, b) in out.iter_mut().zip(b) {

@@ -114,6 +114,9 @@ fn exchange(matrix: &mut Matrix, a: usize, b: usize) {
 fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (n, mut singular, mut k) = (matrix.cols, 0, 0);
     while k < n {
+        if matrix.is_cancelled() {
+            break;
+        }
         let Some(Choice { with, rows }) = choose(matrix, k) else {
             if singular == 0 {
                 singular = k + 1;
@@ -183,6 +186,7 @@ fn eliminate_two(matrix: &mut Matrix, k: usize) {
 }
 
 fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let n = shape.rows;
@@ -193,7 +197,7 @@ fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
         info.bytes_mut().fill(0);
         return Ok(());
     }
-    let mut matrix = Matrix { cols: n, data };
+    let mut matrix = Matrix { cols: n, data, parallel };
     for index in 0..shape.count {
         read(&input, index, n, matrix.data);
         for row in 0..n {
@@ -231,6 +235,7 @@ fn gather(sought: &mut Matrix, of: usize, first: usize, factor: impl Fn(usize) -
 }
 
 fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let (factors, pivots, b) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 2)?);
     let n = shape.rows;
@@ -241,8 +246,8 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let solved = out.info().clone();
     let batch = batch_of(&solved);
     let count = Shape::of(out.info(), 4)?.filled();
-    let matrix = Matrix { cols: n, data };
-    let mut sought = Matrix { cols: right.cols, data: sought };
+    let matrix = Matrix { cols: n, data, parallel };
+    let mut sought = Matrix { cols: right.cols, data: sought, parallel };
     let step = pivots.strides().last().map_or(1, |stride| *stride as isize);
     for index in 0..count {
         read_in(&factors, batch, index, n, matrix.data);
@@ -269,6 +274,9 @@ fn pivot(places: &[f64], k: usize) -> (usize, bool) {
 fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), KernelError> {
     let (n, mut k) = (matrix.cols, 0);
     while k < n {
+        if matrix.is_cancelled() {
+            break;
+        }
         let (with, is_double) = pivot(places, k);
         if !is_double {
             sought.swap_rows(k, with);
@@ -302,6 +310,9 @@ fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), K
 fn backward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) {
     let mut left = matrix.cols;
     while let Some(k) = left.checked_sub(1) {
+        if matrix.is_cancelled() {
+            break;
+        }
         let (with, is_double) = pivot(places, k);
         gather(sought, k, k + 1, |row| matrix.at(row, k));
         left = k;

@@ -245,6 +245,9 @@ impl Triangle {
         };
         let from_below = self.upper != self.transposed;
         for col in 0..right.cols {
+            if right.is_cancelled() {
+                break;
+            }
             for step in 0..n {
                 let row = if from_below { n - 1 - step } else { step };
                 let known = if from_below { row + 1..n } else { 0..row };
@@ -280,6 +283,7 @@ fn each_solution(
     copies: Option<usize>,
     solve: impl Fn(&Matrix, &mut Matrix),
 ) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let (b, a) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (shape, right) = (Shape::square(ctx, 1)?, Shape::of(b.info(), 0)?);
     let memory = scratch::take::<f64>(ctx, shape.numel + right.numel)?;
@@ -292,8 +296,8 @@ fn each_solution(
     let written = matrices.as_ref().zip(copies);
     let written = written.map(|(it, place)| Shape::of(it.info(), place)).transpose()?;
     let count = written.map_or(count, |written| count.max(written.filled()));
-    let matrix = Matrix { cols: shape.cols, data };
-    let mut sought = Matrix { cols: right.cols, data: sought };
+    let matrix = Matrix { cols: shape.cols, data, parallel };
+    let mut sought = Matrix { cols: right.cols, data: sought, parallel };
     for index in 0..count {
         read_in(&a, batch, index, shape.cols, matrix.data);
         if let Some(matrices) = &mut matrices {
@@ -307,13 +311,16 @@ fn each_solution(
 }
 
 fn cholesky_inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let (shape, upper) = (Shape::square(ctx, 0)?, ctx.bool(1)?);
     let memory = scratch::take::<f64>(ctx, 2 * shape.numel)?;
     let (data, sought) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let mut out = ctx.out(2)?;
-    let (matrix, mut sought) =
-        (Matrix { cols: shape.cols, data }, Matrix { cols: shape.cols, data: sought });
+    let (matrix, mut sought) = (
+        Matrix { cols: shape.cols, data, parallel },
+        Matrix { cols: shape.cols, data: sought, parallel },
+    );
     for index in 0..shape.filled() {
         read(&input, index, shape.cols, matrix.data);
         sought.identity();
@@ -341,6 +348,7 @@ fn read_pivots(
 }
 
 fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let (factors, pivots, b) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 2)?);
     let (left, adjoint) = (ctx.bool(3)?, ctx.bool(4)?);
@@ -352,10 +360,10 @@ fn lu_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let batch = batch_of(&solved);
     let count = Shape::of(out.info(), 5)?.filled();
     let n = shape.rows;
-    let matrix = Matrix { cols: n, data };
+    let matrix = Matrix { cols: n, data, parallel };
     // From the right, it is the transposed equation.
     let columns = if left { right.cols } else { right.rows };
-    let mut sought = Matrix { cols: columns, data: sought };
+    let mut sought = Matrix { cols: columns, data: sought, parallel };
     for index in 0..count {
         read_in(&factors, batch, index, n, matrix.data);
         read_pivots(&pivots, batch, index, n, places)?;
@@ -412,6 +420,7 @@ fn each_parts(
     [rows_wanted, factors_wanted]: [bool; 2],
     make: Factors,
 ) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let Shape { rows, cols, numel, .. } = shape;
@@ -426,7 +435,7 @@ fn each_parts(
     let pivots = pivots.get_mut(..least).unwrap_or_default();
     let (mut exchanged, mut lower, mut upper) =
         (ctx.out(first)?, ctx.out(first + 1)?, ctx.out(first + 2)?);
-    let mut matrix = Matrix { cols, data };
+    let mut matrix = Matrix { cols, data, parallel };
     for index in 0..if has_results { shape.count } else { 0 } {
         read(&input, index, cols, matrix.data);
         make(index, &mut matrix, pivots)?;
@@ -435,21 +444,28 @@ fn each_parts(
             for (row, pivot) in pivots.iter().enumerate() {
                 order.swap(row, *pivot as usize - 1);
             }
-            let mut made =
-                Matrix { cols: rows, data: part.get_mut(..rows * rows).unwrap_or_default() };
+            let mut made = Matrix {
+                cols: rows,
+                data: part.get_mut(..rows * rows).unwrap_or_default(),
+                parallel,
+            };
             made.data.fill(0.0);
             order.iter().enumerate().for_each(|(col, row)| made.set(*row as usize, col, 1.0));
             write(&mut exchanged, index, rows, made.data);
         }
         if factors_wanted && least > 0 {
-            let mut made =
-                Matrix { cols: least, data: part.get_mut(..rows * least).unwrap_or_default() };
+            let mut made = Matrix {
+                cols: least,
+                data: part.get_mut(..rows * least).unwrap_or_default(),
+                parallel,
+            };
             made.identity();
             for row in 0..rows {
                 (0..row.min(least)).for_each(|col| made.set(row, col, matrix.at(row, col)));
             }
             write(&mut lower, index, least, made.data);
-            let mut made = Matrix { cols, data: part.get_mut(..least * cols).unwrap_or_default() };
+            let mut made =
+                Matrix { cols, data: part.get_mut(..least * cols).unwrap_or_default(), parallel };
             made.data.fill(0.0);
             for row in 0..least {
                 (row..cols).for_each(|col| made.set(row, col, matrix.at(row, col)));
@@ -461,16 +477,20 @@ fn each_parts(
 }
 
 fn geqrf(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let Shape { rows, cols, numel, .. } = shape;
     let memory = scratch::take::<f64>(ctx, numel + rows.min(cols))?;
     let (data, lengths) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (mut out, mut tau) = (ctx.out(1)?, ctx.out(2)?);
-    let mut matrix = Matrix { cols, data };
+    let mut matrix = Matrix { cols, data, parallel };
     for index in 0..shape.filled() {
         read(&input, index, cols, matrix.data);
         for (k, length) in lengths.iter_mut().enumerate() {
+            if matrix.is_cancelled() {
+                break;
+            }
             let below: f64 = (k + 1..rows).map(|row| matrix.at(row, k) * matrix.at(row, k)).sum();
             let first = matrix.at(k, k);
             *length = 0.0;
@@ -504,6 +524,7 @@ fn along(directions: &Matrix, k: usize, column: impl Fn(usize) -> f64) -> f64 {
 }
 
 fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let (input, tau) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let shape = Shape::of(input.info(), 0)?;
     let Shape { rows, cols, numel, .. } = shape;
@@ -512,12 +533,16 @@ fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (made, lengths) = rest.split_at_mut_checked(numel).unwrap_or_default();
     let mut out = ctx.out(2)?;
-    let (matrix, mut made) = (Matrix { cols, data }, Matrix { cols, data: made });
+    let (matrix, mut made) =
+        (Matrix { cols, data, parallel }, Matrix { cols, data: made, parallel });
     for index in 0..shape.filled() {
         read(&input, index, cols, matrix.data);
         read_vector(&tau, index, lengths);
         made.identity();
         for (k, length) in lengths.iter().enumerate().rev() {
+            if matrix.is_cancelled() {
+                break;
+            }
             for col in 0..cols {
                 let dot = along(&matrix, k, |row| made.at(row, col)) * length;
                 made.set(k, col, made.at(k, col) - dot);
@@ -532,6 +557,7 @@ fn householder_product(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let (input, tau, other) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let (shape, right) = (Shape::of(input.info(), 0)?, Shape::of(other.info(), 2)?);
     let lengths_there = tau.info().size(tau.rank().saturating_sub(1));
@@ -543,8 +569,9 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut out = ctx.out(5)?;
     // What comes from the right is the transposed from the left: columns are reflected in any case.
     let cols = if on_left { right.cols } else { right.rows };
-    let matrix = Matrix { cols: shape.cols, data };
-    let (given, mut made) = (Matrix { cols: right.cols, data: given }, Matrix { cols, data: made });
+    let matrix = Matrix { cols: shape.cols, data, parallel };
+    let (given, mut made) =
+        (Matrix { cols: right.cols, data: given, parallel }, Matrix { cols, data: made, parallel });
     for index in 0..right.filled() {
         read(&input, index, shape.cols, matrix.data);
         read_vector(&tau, index, lengths);
@@ -557,6 +584,9 @@ fn ormqr(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         let count = lengths.len();
         for step in 0..count {
+            if matrix.is_cancelled() {
+                break;
+            }
             // The last one comes first, but for what is transposed.
             let k = if on_left == transposed { step } else { count - 1 - step };
             let length = lengths.get(k).copied().unwrap_or(0.0);

@@ -104,6 +104,11 @@ fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelEr
 pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (rows, cols, mut singular) = (matrix.rows(), matrix.cols, 0);
     for (k, pivot) in pivots.iter_mut().enumerate() {
+        if matrix.is_cancelled() {
+            // Whatever the matrix has, a pivot names a row.
+            *pivot = (k + 1) as f64;
+            continue;
+        }
         let mut best = k;
         for row in k + 1..rows {
             if matrix.at(row, k).abs() > matrix.at(best, k).abs() {
@@ -144,6 +149,9 @@ pub(super) fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matri
         }
     }
     for col in 0..right.cols {
+        if right.is_cancelled() {
+            break;
+        }
         for row in 0..n {
             let known: f64 = (0..row).map(|k| factors.at(row, k) * right.at(k, col)).sum();
             right.set(row, col, right.at(row, col) - known);
@@ -168,6 +176,7 @@ fn factor_all(
     each: Each,
     info: Option<(usize, usize)>,
 ) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let count = shape.numel + shape.rows.min(shape.cols);
@@ -179,7 +188,7 @@ fn factor_all(
     let checks = info.map(|(_, check)| ctx.bool(check)).transpose()?.unwrap_or(false);
     let (mut factors, mut places) = (ctx.out(out)?, ctx.out(out + 1)?);
     let mut infos = info.map(|(info, _)| ctx.out(info)).transpose()?;
-    let mut matrix = Matrix { cols: shape.cols, data };
+    let mut matrix = Matrix { cols: shape.cols, data, parallel };
     for index in 0..shape.count {
         read(&input, index, shape.cols, matrix.data);
         if transposed {
@@ -242,6 +251,7 @@ fn slogdet(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let checks = ctx.bool(1)?;
@@ -249,8 +259,10 @@ fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (right, pivots) = rest.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (mut out, mut infos) = (ctx.out(2)?, ctx.out(3)?);
-    let (mut matrix, mut right) =
-        (Matrix { cols: shape.cols, data }, Matrix { cols: shape.cols, data: right });
+    let (mut matrix, mut right) = (
+        Matrix { cols: shape.cols, data, parallel },
+        Matrix { cols: shape.cols, data: right, parallel },
+    );
     for index in 0..shape.count {
         read(&input, index, shape.cols, matrix.data);
         let singular = factor(&mut matrix, pivots);
@@ -266,6 +278,7 @@ fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let b = ctx.tensor(1)?;
     let shape = Shape::square(ctx, 0)?;
     let columns = columns(&ctx.info(0)?, b.info(), &shape)?;
@@ -274,7 +287,7 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<f64>(ctx, count + shape.numel + shape.rows)?;
     let (right, memory) = memory.split_at_mut_checked(count).unwrap_or_default();
     let mut out = ctx.out(4)?;
-    let mut right = Matrix { cols: columns, data: right };
+    let mut right = Matrix { cols: columns, data: right, parallel };
     factor_all(
         ctx,
         5,

@@ -24,12 +24,13 @@ pub use pseudo::*;
 pub use symmetric::*;
 pub use triangular::*;
 
+use crate::compute::split::is_cancelled;
 use crate::number::{load, store, unsupported};
 use crate::scratch;
 use torchlet_core::layout::Sizes;
 use torchlet_core::rules::broadcast;
 use torchlet_core::{
-    Arguments, KernelError, Prepare, ScalarType, TensorInfo, TensorMut, TensorRef,
+    Arguments, KernelError, Parallel, Prepare, ScalarType, TensorInfo, TensorMut, TensorRef,
 };
 
 /// The matrices of a tensor.
@@ -231,10 +232,10 @@ fn put(tensor: &mut TensorMut, at: isize, value: f64) {
 }
 
 /// A square or other matrix, row by row.
-#[derive(Debug)]
 struct Matrix<'a> {
     cols: usize,
     data: &'a mut [f64],
+    parallel: &'a dyn Parallel,
 }
 
 impl Matrix<'_> {
@@ -248,6 +249,12 @@ impl Matrix<'_> {
         if let Some(place) = self.data.get_mut(row * self.cols + col) {
             *place = value;
         }
+    }
+
+    /// Whether the run was cancelled, so that results do not count any more. Factorizations ask
+    /// in their outermost loops.
+    fn is_cancelled(&self) -> bool {
+        is_cancelled(self.parallel)
     }
 
     fn rows(&self) -> usize {

@@ -35,6 +35,7 @@ fn factors(args: &Arguments, shape: &Shape) -> Result<(Option<usize>, usize), Ke
 }
 
 fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let (q_cols, r_rows) = factors(ctx, &shape)?;
@@ -45,13 +46,17 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (r, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (vectors, q) = rest.split_at_mut_checked(rows * least).unwrap_or_default();
     let (mut q_out, mut r_out) = (ctx.out(2)?, ctx.out(3)?);
-    let (mut r, mut q) = (Matrix { cols, data: r }, Matrix { cols: q_cols, data: q });
+    let (mut r, mut q) =
+        (Matrix { cols, data: r, parallel }, Matrix { cols: q_cols, data: q, parallel });
     if q_out.numel() == 0 && r_out.numel() == 0 {
         return Ok(());
     }
     for index in 0..count {
         read(&input, index, cols, r.data);
         for (k, vector) in vectors.chunks_exact_mut(rows.max(1)).enumerate() {
+            if r.is_cancelled() {
+                break;
+            }
             find_reflection(&mut r, k, vector);
             reflect(&mut r, k, vector);
             for row in k + 1..rows {
@@ -63,6 +68,9 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
             // The product of the reflections, from the last on, so that columns which are not wanted are not needed.
             q.identity();
             for (k, vector) in vectors.chunks_exact(rows.max(1)).enumerate().rev() {
+                if q.is_cancelled() {
+                    break;
+                }
                 reflect(&mut q, k, vector);
             }
             write(&mut q_out, index, q_cols, q.data);

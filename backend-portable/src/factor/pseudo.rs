@@ -75,6 +75,7 @@ fn mirror(matrix: &mut Matrix) {
 }
 
 fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let Shape { rows, cols, numel, .. } = shape;
@@ -90,10 +91,12 @@ fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
         ScalarType::Float => f64::from(f32::EPSILON),
         _ => f64::EPSILON,
     };
-    let mut matrix = Matrix { cols, data };
-    let (mut left, mut right) =
-        (Matrix { cols: short, data: left }, Matrix { cols: short, data: right });
-    let mut made = Matrix { cols: long, data: made };
+    let mut matrix = Matrix { cols, data, parallel };
+    let (mut left, mut right) = (
+        Matrix { cols: short, data: left, parallel },
+        Matrix { cols: short, data: right, parallel },
+    );
+    let mut made = Matrix { cols: long, data: made, parallel };
     for index in 0..shape.filled() {
         read(&input, index, cols, matrix.data);
         if is_symmetric {
@@ -118,6 +121,9 @@ fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
         // The short side by the long one.
         made.data.fill(if has_nan { f64::NAN } else { 0.0 });
         for (k, square) in squares.iter().enumerate() {
+            if made.is_cancelled() {
+                break;
+            }
             if libm::sqrt(*square) > least {
                 for row in 0..short {
                     let factor = right.at(row, k) / square;
@@ -137,6 +143,7 @@ fn pinv(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn sqrth(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let Shape { cols, numel, .. } = shape;
@@ -144,8 +151,9 @@ fn sqrth(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(numel).unwrap_or_default();
     let (vectors, made) = rest.split_at_mut_checked(numel).unwrap_or_default();
     let mut out = ctx.out(1)?;
-    let mut matrix = Matrix { cols, data };
-    let (mut vectors, mut made) = (Matrix { cols, data: vectors }, Matrix { cols, data: made });
+    let mut matrix = Matrix { cols, data, parallel };
+    let (mut vectors, mut made) =
+        (Matrix { cols, data: vectors, parallel }, Matrix { cols, data: made, parallel });
     for index in 0..shape.filled() {
         read(&input, index, cols, matrix.data);
         mirror(&mut matrix);
@@ -153,6 +161,9 @@ fn sqrth(ctx: &mut Invoke) -> Result<(), KernelError> {
         diagonalize(&mut matrix, &mut vectors);
         made.data.fill(0.0);
         for k in 0..cols {
+            if matrix.is_cancelled() {
+                break;
+            }
             let value = matrix.at(k, k);
             let root = if value < 0.0 { 0.0 } else { libm::sqrt(value) };
             for row in 0..cols {
@@ -168,6 +179,7 @@ fn sqrth(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let Shape { rows, cols, numel, .. } = shape;
@@ -178,8 +190,10 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (right, rest) = rest.split_at_mut_checked(square).unwrap_or_default();
     let (stretch, lengths) = rest.split_at_mut_checked(square).unwrap_or_default();
     let (mut u_out, mut h_out) = (ctx.out(1)?, ctx.out(2)?);
-    let (mut left, mut made) = (Matrix { cols, data: left }, Matrix { cols, data: made });
-    let (mut right, mut stretch) = (Matrix { cols, data: right }, Matrix { cols, data: stretch });
+    let (mut left, mut made) =
+        (Matrix { cols, data: left, parallel }, Matrix { cols, data: made, parallel });
+    let (mut right, mut stretch) =
+        (Matrix { cols, data: right, parallel }, Matrix { cols, data: stretch, parallel });
     for index in 0..shape.filled() {
         read(&input, index, cols, left.data);
         if left.data.iter().any(|value| !value.is_finite()) {
@@ -190,6 +204,9 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
         complete(&mut left, lengths);
         // Singular vectors on the left times those on the right, and these with their values times themselves.
         for row in 0..rows {
+            if made.is_cancelled() {
+                break;
+            }
             for col in 0..cols {
                 let value = (0..cols).map(|k| left.at(row, k) * right.at(col, k)).sum();
                 made.set(row, col, value);

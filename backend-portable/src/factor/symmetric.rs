@@ -101,6 +101,7 @@ fn order(values: &mut [f64], descending: bool, columns: &mut [&mut Matrix]) {
 }
 
 fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let upper = match ctx.optional_string(1)?.unwrap_or("L") {
@@ -117,7 +118,8 @@ fn eigh(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (data, rest) = memory.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (vectors, values) = rest.split_at_mut_checked(shape.numel).unwrap_or_default();
     let (mut values_out, mut vectors_out) = (ctx.out(3)?, ctx.out(4)?);
-    let (mut matrix, mut vectors) = (Matrix { cols: n, data }, Matrix { cols: n, data: vectors });
+    let (mut matrix, mut vectors) =
+        (Matrix { cols: n, data, parallel }, Matrix { cols: n, data: vectors, parallel });
     for index in 0..shape.count {
         read(&input, index, n, matrix.data);
         for row in 0..n {
@@ -147,6 +149,9 @@ pub(super) fn diagonalize(matrix: &mut Matrix, vectors: &mut Matrix) {
     for _ in 0..ROUNDS {
         let mut turned = false;
         for p in 0..n {
+            if matrix.is_cancelled() {
+                return;
+            }
             for q in p + 1..n {
                 let product = matrix.at(p, q);
                 let size = libm::sqrt(matrix.at(p, p).abs()) * libm::sqrt(matrix.at(q, q).abs());
@@ -183,6 +188,7 @@ fn left_shape(shape: &Shape, full: bool, wants_vectors: bool) -> (usize, usize) 
 }
 
 fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::of(input.info(), 0)?;
     let (full, wants_vectors) = (ctx.bool(1)?, ctx.bool(2)?);
@@ -195,11 +201,11 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (left, rest) = rest.split_at_mut_checked(long * left_cols).unwrap_or_default();
     let (right, values) = rest.split_at_mut_checked(short * short).unwrap_or_default();
     let (mut u_out, mut s_out, mut v_out) = (ctx.out(4)?, ctx.out(5)?, ctx.out(6)?);
-    let mut left = Matrix { cols: left_cols, data: left };
+    let mut left = Matrix { cols: left_cols, data: left, parallel };
     if u_out.numel() == 0 && s_out.numel() == 0 && v_out.numel() == 0 {
         return Ok(());
     }
-    let mut right = Matrix { cols: short, data: right };
+    let mut right = Matrix { cols: short, data: right, parallel };
     for index in 0..shape.count {
         read(&input, index, shape.cols, data);
         // The first columns of `left` are the matrix, so that it is high.
@@ -244,6 +250,9 @@ pub(super) fn make_orthogonal(left: &mut Matrix, right: &mut Matrix, count: usiz
     for _ in 0..ROUNDS {
         let mut turned = false;
         for p in 0..count {
+            if left.is_cancelled() {
+                return;
+            }
             for q in p + 1..count {
                 let dot = |a: usize, b: usize| -> f64 {
                     (0..rows).map(|row| left.at(row, a) * left.at(row, b)).sum()
@@ -274,6 +283,9 @@ pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
     let smallest = values.first().map_or(0.0, |largest| largest * f64::EPSILON * rows as f64);
     let mut next = 0;
     for col in 0..left.cols {
+        if left.is_cancelled() {
+            return;
+        }
         match values.get(col) {
             Some(&length) if length > smallest => {
                 for row in 0..rows {

@@ -40,12 +40,13 @@ kernels! { TRIANGULAR:
 }
 
 fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let input = ctx.tensor(0)?;
     let shape = Shape::square(ctx, 0)?;
     let (upper, checks) = (ctx.bool(1)?, ctx.bool(2)?);
     let data = scratch::take::<f64>(ctx, shape.numel)?;
     let (mut out, mut infos) = (ctx.out(3)?, ctx.out(4)?);
-    let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
+    let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data, parallel });
     for index in 0..shape.count {
         read(&input, index, n, matrix.data);
         if upper {
@@ -72,6 +73,9 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
 /// Makes the lower triangle that of Cholesky's factor; gives the number of the first row where that failed, or 0.
 fn factor(matrix: &mut Matrix) -> usize {
     for row in 0..matrix.cols {
+        if matrix.is_cancelled() {
+            break;
+        }
         for col in 0..=row {
             let known: f64 = (0..col).map(|k| matrix.at(row, k) * matrix.at(col, k)).sum();
             let rest = matrix.at(row, col) - known;
@@ -91,6 +95,7 @@ fn factor(matrix: &mut Matrix) -> usize {
 }
 
 fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
+    let parallel = ctx.parallel();
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let (shape, right) = (Shape::square(ctx, 0)?, Shape::of(b.info(), 1)?);
     let (upper, left, unit) = (ctx.bool(2)?, ctx.bool(3)?, ctx.bool(4)?);
@@ -100,8 +105,8 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
     let solved = out.info().clone();
     let batch = batch_of(&solved);
     let count = Shape::of(out.info(), 5)?.filled();
-    let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data });
-    let mut sought = Matrix { cols: right.cols, data: sought };
+    let (n, mut matrix) = (shape.rows, Matrix { cols: shape.cols, data, parallel });
+    let mut sought = Matrix { cols: right.cols, data: sought, parallel };
     for index in 0..count {
         read_in(&a, batch, index, n, matrix.data);
         read_in(&b, batch, index, right.cols, sought.data);
@@ -111,6 +116,9 @@ fn solve_triangular(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         let from_below = upper == left;
         for line in 0..if left { right.cols } else { right.rows } {
+            if matrix.is_cancelled() {
+                break;
+            }
             let place = |k: usize| if left { (k, line) } else { (line, k) };
             for step in 0..n {
                 let row = if from_below { n - 1 - step } else { step };

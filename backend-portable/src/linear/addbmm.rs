@@ -2,7 +2,7 @@
 
 use super::operators::check_addend;
 use super::{Ring, plain};
-use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::table::kernels;
 use crate::walk::Steps;
@@ -63,7 +63,7 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Ok(());
     }
     let work = columns.saturating_mul(k).saturating_mul(batch).max(1);
-    let rows = chunk_len(ctx.parallel(), info.size(0), (plain::GRAIN / work).max(1));
+    let rows = chunk_of_work(ctx.parallel(), info.size(0), work, plain::GRAIN);
     for_each_chunk_mut(ctx.parallel(), out.into_bytes(), rows * row, &|chunk, out: &mut [u8]| {
         let (mut sums, mut values) = ([C::default(); plain::BLOCK], [C::default(); plain::BLOCK]);
         for (i, out) in out.chunks_exact_mut(row).enumerate() {

@@ -1,7 +1,7 @@
 //! Products in a plain loop: any element type, any order of elements, no memory.
 
 use super::{Place, Products, Ring};
-use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::number::{load, store};
 use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, TensorRef};
 
@@ -122,8 +122,8 @@ pub(super) fn compute<C: Ring>(
         if (c.col == 1 || n == 1) && (c.row == n || m == 1) {
             let Some(out) = out.get_mut(c.start * size..(c.start + m * n) * size) else { continue };
             let row = n * size;
-            let grain = (GRAIN / n.saturating_mul(product.k).max(1)).max(1);
-            let rows = chunk_len(parallel, m, grain);
+            let work = n.saturating_mul(product.k);
+            let rows = chunk_of_work(parallel, m, work, GRAIN);
             for_each_chunk_mut(parallel, out, rows.saturating_mul(row), &|chunk, out| {
                 job.rows(chunk * rows, out);
             });

@@ -3,7 +3,7 @@
 use super::Place;
 use super::operators::misfit;
 use super::plain::GRAIN;
-use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use crate::shape::contiguous;
 use crate::table::kernels;
 use torchlet_core::Param::{Out, Tensor};
@@ -39,7 +39,7 @@ fn run<T: Element + Into<i32>>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (codes, weights) = (a.data::<T>()?, b.data::<i8>()?);
     let out = ctx.out(2)?.into_data::<i32>()?;
     let (k, n) = (product.k, product.n.max(1));
-    let rows = chunk_len(ctx.parallel(), product.m, GRAIN / k.saturating_mul(n).max(1) + 1);
+    let rows = chunk_of_work(ctx.parallel(), product.m, k.saturating_mul(n), GRAIN);
     for_each_chunk_mut(ctx.parallel(), out, rows * n, &|chunk, out: &mut [i32]| {
         for (row, out) in out.chunks_mut(n).enumerate() {
             let first = (chunk * rows + row) * a_place.row;

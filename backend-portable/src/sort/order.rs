@@ -1,6 +1,7 @@
 //! Sorted values, the first few of them, and what order says of them: sort, topk, kthvalue, median, mode, running extremes.
 
 use super::keys::{Entry, fill, is_wide};
+use crate::compute::split::is_cancelled;
 use crate::number::unsupported;
 use crate::reduce::expect_type;
 use crate::scratch;
@@ -195,6 +196,7 @@ fn each_line<E: Entry>(
     if len == 0 {
         return Ok(());
     }
+    let parallel = ctx.parallel();
     let entries = scratch::take::<E>(ctx, len)?;
     let (mut values, mut indices) = (ctx.out(call.out)?, ctx.out(call.out + 1)?);
     let mut sizes: Sizes = input.sizes.clone();
@@ -210,6 +212,9 @@ fn each_line<E: Entry>(
     let inner = walk.inner_steps();
     walk.for_each_run(0, walk.numel(), &mut |_, at, lines| {
         for line in 0..lines {
+            if is_cancelled(parallel) {
+                return;
+            }
             let at: [isize; 3] =
                 core::array::from_fn(|i| at[i].wrapping_add(inner[i].wrapping_mul(line as isize)));
             fill(&input, at[0], along, descending, entries);

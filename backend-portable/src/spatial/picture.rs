@@ -1,6 +1,6 @@
 //! A tensor as batch, channels and three spatial dimensions.
 
-use crate::compute::split::{chunk_len, for_each_chunk_mut};
+use crate::compute::split::{chunk_of_work, for_each_chunk_mut};
 use torchlet_core::{Parallel, TensorInfo};
 
 /// Dimensions of a [`Picture`]: batch, channels, depth, height, width.
@@ -94,8 +94,8 @@ pub(super) fn for_each_row(
     if row == 0 || out.is_empty() {
         return;
     }
-    let grain = (GRAIN / to.sizes[inner].saturating_mul(cost).max(1)).max(1);
-    let rows = chunk_len(parallel, out.len() / row, grain);
+    let work = to.sizes[inner].saturating_mul(cost);
+    let rows = chunk_of_work(parallel, out.len() / row, work, GRAIN);
     for_each_chunk_mut(parallel, out, rows.saturating_mul(row), &|chunk, out| {
         for (index, out) in out.chunks_exact_mut(row).enumerate() {
             let mut at = [0; DIMS];

@@ -8,7 +8,7 @@
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use crate::compute::pool::{Fold, PoolWindow};
 use crate::compute::simd::Tier;
-use crate::compute::split::{Parts, chunk_len, for_each_chunk_mut, for_each_job};
+use crate::compute::split::{Parts, chunk_of_work, for_each_chunk_mut, for_each_job};
 use crate::linear::Ring;
 use crate::number::{load, store};
 use crate::paths::{self, Paths};
@@ -293,8 +293,8 @@ impl Pooling<'_> {
         }
         let taps = self.from.sizes[SPACE..].iter().product::<usize>()
             / to.sizes[SPACE..].iter().product::<usize>().max(1);
-        let grain = (GRAIN / row.saturating_mul(taps.max(1))).max(1);
-        let share = chunk_len(parallel, values.len() / row, grain);
+        let work = row.saturating_mul(taps);
+        let share = chunk_of_work(parallel, values.len() / row, work, GRAIN);
         for_each_chunk_mut(parallel, values, row.saturating_mul(share), &|job, rows| {
             for (i, pixel) in rows.chunks_exact_mut(channels).enumerate() {
                 let mut at = [0; DIMS];
@@ -363,7 +363,7 @@ impl Pooling<'_> {
         let indices = Parts::new(indices.unwrap_or_default());
         let taps =
             (self.from.sizes.iter().product::<usize>() / to.sizes.iter().product::<usize>()).max(1);
-        let share = chunk_len(parallel, rows, (GRAIN / (row * taps)).max(1));
+        let share = chunk_of_work(parallel, rows, row.saturating_mul(taps), GRAIN);
         let most = self.block_len(inner);
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
             let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// The longest that a run is polled for before its thread sleeps. On an NVIDIA H200, waking up takes 0.2 ms.
 const POLLING: Duration = Duration::from_millis(2);
 
+/// How long a thread sleeps until it looks again whether the run was cancelled.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(5);
+
 /// What tells that a recording's submission is done. One submission at a time.
 pub(crate) struct Completion {
     kind: Kind,
@@ -78,21 +81,35 @@ impl Completion {
         Ok(())
     }
 
+    /// Submits nothing: it is done once all is done that was submitted to this queue before.
+    pub(super) fn submit_last(&mut self) -> Result<(), Error> {
+        self.submit_info(vk::SubmitInfo::default())
+    }
+
     /// Waits until what was submitted is done, if anything was.
     pub(crate) fn wait(&mut self) -> Result<(), Error> {
+        self.wait_unless(&|| false)
+    }
+
+    /// As [`wait`](Self::wait), until the run is cancelled: then the submission stays pending, and
+    /// must be [waited for](Context::finish_cancelled) before the host or another submission
+    /// touches its memory.
+    pub(crate) fn wait_unless(&mut self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         let Some(start) = self.pending else { return Ok(()) };
+        let deadline = self.context.timeout;
         let expected = polling(self.last_run);
         let polls = !expected.is_zero() && self.context.polls();
         let polling = if polls { expected } else { Duration::ZERO };
-        let nanoseconds = nanoseconds(self.context.timeout);
         let result = match &self.kind {
             Kind::Fence(fence) => {
                 let fences = [*fence];
                 // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
                 poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
                 // SAFETY: the fence belongs to this device.
-                let waited =
-                    unsafe { self.context.raw.wait_for_fences(&fences, true, nanoseconds) };
+                let waited = wait_in_turns(deadline, is_cancelled, |time| unsafe {
+                    self.context.raw.wait_for_fences(&fences, true, time)
+                });
+                let Some(waited) = waited else { return self.leave() };
                 self.context.waited("vkWaitForFences", waited).and_then(|()| {
                     // SAFETY: the fence is signalled, so no submission uses it.
                     unsafe { self.context.raw.reset_fences(&fences) }
@@ -109,13 +126,42 @@ impl Completion {
                     value.map_or(true, |value| value >= *last)
                 });
                 // SAFETY: as above.
-                let waited = unsafe { functions.wait_semaphores(&wait, nanoseconds) };
+                let waited = wait_in_turns(deadline, is_cancelled, |time| unsafe {
+                    functions.wait_semaphores(&wait, time)
+                });
+                let Some(waited) = waited else { return self.leave() };
                 self.context.waited("vkWaitSemaphores", waited)
             }
         };
         self.last_run = Some(start.elapsed());
         self.pending = None;
         result
+    }
+
+    /// Leaves a submission to the device, since its run was cancelled.
+    fn leave(&self) -> Result<(), Error> {
+        self.context.note_cancelled();
+        Err(Error::Cancelled)
+    }
+}
+
+/// Waits in short turns until a submission is done or the time is over; `None` if the run is
+/// cancelled before. `wait` waits for so many nanoseconds at most.
+fn wait_in_turns(
+    most: Duration,
+    is_cancelled: &dyn Fn() -> bool,
+    wait: impl Fn(u64) -> Result<(), vk::Result>,
+) -> Option<Result<(), vk::Result>> {
+    let start = Instant::now();
+    loop {
+        let left = most.saturating_sub(start.elapsed());
+        let waited = wait(nanoseconds(left.min(CANCEL_INTERVAL)));
+        if waited != Err(vk::Result::TIMEOUT) || left.is_zero() {
+            return Some(waited);
+        }
+        if is_cancelled() {
+            return None;
+        }
     }
 }
 

@@ -367,6 +367,12 @@ impl Recording {
         self.completion.wait()
     }
 
+    /// As [`wait`](Self::wait), until the run is cancelled: then the submission stays pending, and
+    /// must be [waited for](Context::finish_cancelled) before its memory is touched.
+    pub(crate) fn wait_unless(&mut self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
+        self.completion.wait_unless(is_cancelled)
+    }
+
     /// The times before the first command and after each, as the last run took them; `None` where it was recorded
     /// without them.
     pub(crate) fn times(&self) -> Result<Option<Vec<u64>>, Error> {

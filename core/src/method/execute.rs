@@ -7,10 +7,11 @@ use crate::call::{DelegateCall, Invoke, Prepare, move_value, view};
 use crate::dtype::ScalarType;
 use crate::error::{DelegateError, ExecuteError, InstructionError, KernelError};
 use crate::machine::Machine;
+use crate::parallel::{Cancellable, Parallel};
 use crate::tracer::{Event, EventKind, EventTracer, OutputValue, traced};
 use crate::uses::{Uses, has};
 use crate::value::Value;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicBool, Ordering};
 
 /// Whether a step was taken, or the method is at its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +21,34 @@ pub enum Progress {
     Stepped,
     /// There was none left. The next step starts over.
     Ended,
+}
+
+/// The threads that the calls of a method use, and the flag that cancels its runs.
+struct RunThreads<'m> {
+    parallel: &'m dyn Parallel,
+    cancel: Option<&'m AtomicBool>,
+}
+
+impl RunThreads<'_> {
+    /// Makes a call with these threads. A call that left out work, because the run was cancelled,
+    /// is an error whatever it returned.
+    ///
+    /// Without the standard library, kernels are not asked to stop: runs are cancelled between
+    /// instructions, and images do not grow.
+    #[inline]
+    fn lend<T>(
+        &self,
+        call: impl FnOnce(&dyn Parallel) -> Result<T, InstructionError>,
+    ) -> Result<T, InstructionError> {
+        match self.cancel {
+            Some(cancel) if cfg!(feature = "std") => {
+                let threads = Cancellable::new(self.parallel, cancel);
+                let result = call(&threads);
+                if threads.is_incomplete() { Err(InstructionError::Cancelled) } else { result }
+            }
+            _ => call(self.parallel),
+        }
+    }
 }
 
 impl<'m> Method<'m> {
@@ -56,8 +85,7 @@ impl<'m> Method<'m> {
         match *current {
             Instruction::Kernel(ref call) => {
                 let name = call.kernel.name;
-                self.kernel(call, instruction)
-                    .map_err(|error| fail(name, InstructionError::Kernel(error)))?;
+                self.kernel(call, instruction).map_err(|source| fail(name, source))?;
             }
             Instruction::Delegate { delegate, args } if has(Uses::DELEGATES) => {
                 self.delegate(delegate, args, instruction, |delegate, call| delegate.execute(call))
@@ -98,10 +126,18 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    fn kernel(&mut self, call: &KernelCall<'m>, instruction: usize) -> Result<(), KernelError> {
+    fn kernel(
+        &mut self,
+        call: &KernelCall<'m>,
+        instruction: usize,
+    ) -> Result<(), InstructionError> {
         let tracer = self.options.listener();
         let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
-        let result = traced(tracer, &event, || self.invoke(call));
+        let options = &self.options;
+        let threads = RunThreads { parallel: options.parallel, cancel: options.cancel };
+        let result = traced(tracer, &event, || {
+            threads.lend(|parallel| self.invoke(call, parallel).map_err(InstructionError::Kernel))
+        });
         if let Some(tracer) = tracer
             && result.is_ok()
             && tracer.wants_outputs()
@@ -111,14 +147,18 @@ impl<'m> Method<'m> {
         result
     }
 
-    fn invoke(&mut self, call: &KernelCall<'m>) -> Result<(), KernelError> {
+    fn invoke(
+        &mut self,
+        call: &KernelCall<'m>,
+        parallel: &dyn Parallel,
+    ) -> Result<(), KernelError> {
         let (mut invoke, mut scratch) = (call.invoke, call.scratch);
         let packed = match call.packed {
             Packed::Ready(packed) if has(Uses::PACKING) => Some(packed),
             _ => None,
         };
         if has(Uses::VARIABLE) && call.dynamic {
-            let threads = self.options.parallel.threads();
+            let threads = parallel.threads();
             let arguments = Arguments::new(&mut self.values, call.args, call.kernel.params);
             let plan =
                 (call.kernel.prepare)(&mut Prepare::new(arguments, true, threads, Machine::Here))?;
@@ -133,7 +173,7 @@ impl<'m> Method<'m> {
             scratch = if plan.scratch_optional { 0 } else { needed };
             invoke = plan.invoke;
         }
-        let resources = self.resources(scratch, packed);
+        let resources = self.resources(scratch, packed, parallel);
         let (args, known) = (call.args, call.known);
         invoke(&mut Invoke::new(&mut self.values, args, call.kernel, known, resources)?)
     }
@@ -197,27 +237,31 @@ impl<'m> Method<'m> {
         run: impl FnOnce(&mut dyn Delegate, &mut DelegateCall<'_, '_>) -> Result<T, DelegateError>,
     ) -> Result<T, InstructionError> {
         let tracer = self.options.listener();
-        let resources = self.resources(0, None);
-        let Some(Some(delegate)) = self.delegates.get_mut(index) else {
-            return Err(InstructionError::Kernel(KernelError::access(0)));
-        };
-        let delegate = delegate.get_mut();
-        let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);
-        let result = match tracer {
-            None => run(delegate, &mut call),
-            Some(tracer) => {
-                let name = self.meta.delegate_backend(index).unwrap_or("");
-                let event = Event { kind: EventKind::Delegate, name, instruction };
-                let token = tracer.begin(&event);
-                let result = run(delegate, &mut call);
-                tracer.end(&event, token);
-                if result.is_ok() && tracer.wants_outputs() {
-                    self.trace_arguments(args, tracer, &event);
+        let options = &self.options;
+        let threads = RunThreads { parallel: options.parallel, cancel: options.cancel };
+        threads.lend(|parallel| {
+            let resources = self.resources(0, None, parallel);
+            let Some(Some(delegate)) = self.delegates.get_mut(index) else {
+                return Err(InstructionError::Kernel(KernelError::access(0)));
+            };
+            let delegate = delegate.get_mut();
+            let mut call = DelegateCall::new(&mut self.values, args, resources, tracer);
+            let result = match tracer {
+                None => run(delegate, &mut call),
+                Some(tracer) => {
+                    let name = self.meta.delegate_backend(index).unwrap_or("");
+                    let event = Event { kind: EventKind::Delegate, name, instruction };
+                    let token = tracer.begin(&event);
+                    let result = run(delegate, &mut call);
+                    tracer.end(&event, token);
+                    if result.is_ok() && tracer.wants_outputs() {
+                        self.trace_arguments(args, tracer, &event);
+                    }
+                    result
                 }
-                result
-            }
-        };
-        result.map_err(InstructionError::Delegate)
+            };
+            result.map_err(InstructionError::Delegate)
+        })
     }
 
     /// The truth value of a jump's condition: a bool, or a bool tensor, all of whose elements count.

@@ -11,6 +11,7 @@ use crate::memory::region::Region;
 use crate::memory::slot::Data;
 use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
+use crate::parallel::Parallel;
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
@@ -263,7 +264,7 @@ impl<'m> Method<'m> {
     ) -> Result<(), Fault> {
         let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN)?;
-        let resources = self.resources(call.scratch, None);
+        let resources = self.resources(call.scratch, None, self.options.parallel);
         let (args, kernel) = (call.args, call.kernel);
         // What is shared is looked for again if it is not known: a pack function may read inputs that are bound by now.
         let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
@@ -278,12 +279,9 @@ impl<'m> Method<'m> {
         &self,
         scratch_needed: usize,
         packed: Option<Region<'m>>,
-    ) -> Resources<'c, 'm>
-    where
-        'm: 'c,
-    {
-        let (scratch, parallel) = (self.scratch, self.options.parallel);
-        Resources { scratch, scratch_needed, packed, parallel }
+        parallel: &'c dyn Parallel,
+    ) -> Resources<'c, 'm> {
+        Resources { scratch: self.scratch, scratch_needed, packed, parallel }
     }
 
     /// Forgets everything that runs left behind: planned memory is zeroed and state gets its initial data again,

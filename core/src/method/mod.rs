@@ -68,7 +68,8 @@ pub struct LoadOptions<'m> {
     pub backend_options: &'m [RuntimeOption<'m>],
     /// What the program may ask for.
     pub limits: Limits,
-    /// A run ends with an error, between two instructions, while this is true: another thread sets it to cancel.
+    /// Cancels runs while it is true: another thread sets it. A run ends before its next
+    /// instruction; with the standard library also inside one, within milliseconds.
     pub cancel: Option<&'m AtomicBool>,
     /// What the method is prepared for.
     pub machine: Machine,

@@ -4,7 +4,7 @@ use super::moves::{channels_last_order, copy};
 use super::{argument, output};
 use crate::compute::gemm::ShapeMismatch;
 use crate::compute::simd::{Simd, Vectorized};
-use crate::compute::split::{Outcome, chunk_len, for_each_chunk_mut};
+use crate::compute::split::{Outcome, chunk_of_work, for_each_chunk_mut};
 use crate::engine::builder::{Builder, Refusal};
 use crate::engine::plan::{Io, Step};
 use crate::engine::view::dense_strides;
@@ -176,7 +176,7 @@ impl Step for Bilinear {
         let input = input.get(self.at..).ok_or(ShapeMismatch)?;
         let row = self.columns.len() * self.inner;
         let outcome = Outcome::default();
-        let part = chunk_len(context.parallel, out.len() / row.max(1), GRAIN.div_ceil(row.max(1)));
+        let part = chunk_of_work(context.parallel, out.len() / row.max(1), row, GRAIN);
         for_each_chunk_mut(context.parallel, out, part.saturating_mul(row), &|index, out| {
             for (at, out) in out.chunks_exact_mut(row).enumerate() {
                 let done = self.row(index * part + at, input).map(|between| {
