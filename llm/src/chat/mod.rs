@@ -3,6 +3,8 @@
 mod arguments;
 mod clock;
 mod fields;
+#[cfg(test)]
+mod growth;
 mod json;
 mod limits;
 mod python;
@@ -14,7 +16,7 @@ use crate::tools::{Tool, ToolCall};
 use limits::{Fuel, MAX_TEMPLATE, with_stack};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
-use minijinja::{Environment, ErrorKind, Value, context};
+use minijinja::{Environment, Value, context};
 use source::PAID;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -119,18 +121,20 @@ impl ChatTemplate {
         environment.add_filter("format", python::format);
         environment.add_filter("batch", python::batch);
         environment.add_filter("slice", python::slice);
+        environment.add_filter("map", python::map);
+        environment.add_filter("sum", python::sum);
         environment.add_filter(PAID, python::paid);
         environment.add_test("sequence", python::is_sequence);
         // Jinja has none of these, which put lists into others.
         environment.remove_filter("zip");
         environment.remove_filter("chain");
+        // It writes all that there is, as often as it is asked to.
+        environment.remove_global("debug");
         environment.set_formatter(|out, state, value| {
             let text = python::text(value)?;
             minijinja::escape_formatter(out, state, &text)
         });
-        environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-        });
+        environment.add_function("raise_exception", python::raise_exception);
         environment.add_function("strftime_now", |format: &str| {
             // Three characters become a date of ten, at most.
             limits::pay_for_bytes(format.len().saturating_mul(8))?;
