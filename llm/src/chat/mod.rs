@@ -47,24 +47,24 @@ impl Message {
     /// As templates have it: what there is none of is not there.
     fn to_value(&self) -> Result<Value, Error> {
         let Message { role, content, tool_calls, tool_call_id, others } = self;
-        let mut value = serde_json::json!({"role": role, "content": content});
+        let mut value = serde_json::Map::new();
+        value.insert("role".into(), role.as_str().into());
+        value.insert("content".into(), content.as_str().into());
         if !tool_calls.is_empty() {
             let calls: Result<Vec<_>, _> = tool_calls.iter().map(ToolCall::to_value).collect();
-            value["tool_calls"] = calls?.into();
+            value.insert("tool_calls".into(), calls?.into());
         }
         if let Some(id) = tool_call_id {
-            value["tool_call_id"] = id.as_str().into();
+            value.insert("tool_call_id".into(), id.as_str().into());
         }
         for (name, json) in others {
             let fail = |error| Error::Template {
                 message: format!("the message's '{name}' is not JSON: {error}"),
             };
             let other: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
-            if value.get(name).is_none() {
-                value[name] = other;
-            }
+            value.entry(name).or_insert(other);
         }
-        Ok(template_value(&value))
+        Ok(template_value(&value.into()))
     }
 }
 
