@@ -44,6 +44,21 @@ impl Message {
         Message { role, content, tool_calls: Vec::new(), tool_call_id: None, others: Vec::new() }
     }
 
+    /// Visits all texts of the message, which may be changed: also those in JSON.
+    pub(crate) fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
+        let Message { role, content, tool_calls, tool_call_id, others } = self;
+        [role, content].into_iter().chain(tool_call_id).for_each(&mut *visit);
+        for ToolCall { id, name, arguments } in tool_calls {
+            [id, name].into_iter().for_each(&mut *visit);
+            each_text_of_json(arguments, visit)?;
+        }
+        for (name, json) in others {
+            visit(name);
+            each_text_of_json(json, visit)?;
+        }
+        Ok(())
+    }
+
     /// As templates have it: what there is none of is not there.
     fn to_value(&self) -> Result<Value, Error> {
         let Message { role, content, tool_calls, tool_call_id, others } = self;
@@ -276,6 +291,38 @@ impl ChatTemplate {
                 .map_err(fail)
         })
     }
+}
+
+/// Visits all texts of a value in JSON, which is written anew if one of them changes.
+fn each_text_of_json(json: &mut String, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
+    fn each(value: &mut serde_json::Value, visit: &mut dyn FnMut(&mut String)) {
+        match value {
+            serde_json::Value::String(text) => visit(text),
+            serde_json::Value::Array(items) => items.iter_mut().for_each(|item| each(item, visit)),
+            serde_json::Value::Object(fields) => {
+                let all = std::mem::take(fields).into_iter().map(|(mut name, mut value)| {
+                    visit(&mut name);
+                    each(&mut value, visit);
+                    (name, value)
+                });
+                *fields = all.collect();
+            }
+            _ => {}
+        }
+    }
+    let fail =
+        |error| Error::Template { message: format!("a message has what is no JSON: {error}") };
+    let mut value: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
+    let mut is_changed = false;
+    each(&mut value, &mut |text: &mut String| {
+        let before = text.clone();
+        visit(text);
+        is_changed |= *text != before;
+    });
+    if is_changed {
+        *json = value.to_string();
+    }
+    Ok(())
 }
 
 /// A `tokenizer_config.json`.
