@@ -26,6 +26,17 @@ pub enum Error {
         /// What is wrong.
         source: ProgramError,
     },
+    /// A file is of another format than it should be.
+    OtherFormat {
+        /// Its path, if it came from one.
+        path: Option<PathBuf>,
+        /// What it should be.
+        expected: &'static str,
+        /// What it is.
+        found: &'static str,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// The program cannot be compiled for what it is to run on.
     Compile {
         /// Why not.
@@ -226,6 +237,7 @@ impl Error {
         match self {
             Error::File { .. } => code::ACCESS_FAILED,
             Error::Format { source, .. } => source.code(),
+            Error::OtherFormat { .. } => code::INVALID_PROGRAM,
             Error::Compile { source } => match source {
                 torchlet_graph::Error::Program(source) => source.code(),
                 torchlet_graph::Error::Unsupported(_) => code::NOT_SUPPORTED,
@@ -298,6 +310,13 @@ impl fmt::Display for Error {
                 write!(f, "'{}': {source}", path.display())
             }
             Error::Format { path: None, source } => source.fmt(f),
+            Error::OtherFormat { path, expected, found, remedy } => {
+                match path {
+                    Some(path) => write!(f, "'{}' is {found}", path.display())?,
+                    None => write!(f, "the bytes are those of {found}")?,
+                }
+                write!(f, "; expected {expected}: {remedy}")
+            }
             Error::NoSuchMethod { method, available } => {
                 write!(f, "the program has no method '{method}'; it has {}", available.join(", "))
             }

@@ -2,6 +2,7 @@
 
 use crate::buffer::Buffer;
 use crate::error::Error;
+use crate::foreign::{self, Foreign};
 #[cfg(unix)]
 use crate::threads::each_part;
 use memmap2::Mmap;
@@ -91,8 +92,8 @@ impl DataLoader for Stored {
 }
 
 /// What a file is opened as.
-#[derive(Clone, Copy)]
-enum Role {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
     Program,
     Data,
 }
@@ -104,19 +105,28 @@ pub(crate) enum FileBytes {
 }
 
 impl FileBytes {
-    /// The file at a path, of at most so many bytes.
+    /// The contents of the regular file at a path, of at most `limit` bytes.
     pub(crate) fn open(
         path: &Path,
         access: FileAccess,
         limit: u64,
         parallel: &dyn Parallel,
     ) -> Result<Self, Error> {
+        let file = torchlet_cache::open_regular(path);
+        let file = file.map_err(|source| Error::File { path: path.into(), source })?;
+        Self::of(file, path, access, limit, parallel)
+    }
+
+    /// The contents of an open file of at most `limit` bytes. `path` is for errors.
+    pub(crate) fn of(
+        mut file: File,
+        path: &Path,
+        access: FileAccess,
+        limit: u64,
+        parallel: &dyn Parallel,
+    ) -> Result<Self, Error> {
         let fail = |source: io::Error| Error::File { path: path.into(), source };
-        let mut file = File::open(path).map_err(fail)?;
         let metadata = file.metadata().map_err(fail)?;
-        if metadata.is_dir() {
-            return Err(fail(io::ErrorKind::IsADirectory.into()));
-        }
         check_size(metadata.len(), Some(path), limit)?;
         if access == FileAccess::Read {
             let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
@@ -208,6 +218,22 @@ impl Contents {
         match self.bytes() {
             Ok(bytes) => DataMap::from_bytes(bytes),
             Err(stored) => DataMap::load(stored, None),
+        }
+    }
+
+    /// The error of a file that cannot be opened as what it should be: says what it is, where that is known.
+    fn explain(&self, role: Role, source: &Source, error: ProgramError) -> Error {
+        let path = source.path().map(Path::to_path_buf);
+        let bytes = self.bytes().unwrap_or_else(|stored| stored.front.bytes());
+        let is_malformed = matches!(error, ProgramError::Malformed(_));
+        let found = is_malformed.then(|| foreign::recognize(bytes, role)).flatten();
+        let expected = match role {
+            Role::Program => "a program of ExecuTorch (.pte, .bpte)",
+            Role::Data => "external weights of ExecuTorch (.ptd)",
+        };
+        match found {
+            Some(Foreign { found, remedy }) => Error::OtherFormat { path, expected, found, remedy },
+            None => Error::Format { path, source: error },
         }
     }
 
@@ -305,14 +331,15 @@ impl OpenProgram {
             program: open(program, Role::Program)?,
             data: data.iter().map(|source| open(source, Role::Data)).collect::<Result<_, _>>()?,
         };
-        let wrap = |source: &Source, error: ProgramError| Error::Format {
-            path: source.path().map(Path::to_path_buf),
-            source: error,
-        };
         let cell = OpenFiles::try_new(files, |files| {
-            let (inner, bundled) = files.program.program().map_err(|error| wrap(program, error))?;
+            let (inner, bundled) = files
+                .program
+                .program()
+                .map_err(|error| files.program.explain(Role::Program, program, error))?;
             let maps = files.data.iter().zip(data);
-            let maps = maps.map(|(file, source)| file.data().map_err(|error| wrap(source, error)));
+            let maps = maps.map(|(file, source)| {
+                file.data().map_err(|error| file.explain(Role::Data, source, error))
+            });
             let data = maps.collect::<Result<_, Error>>()?;
             Ok::<_, Error>(Views { program: inner, bundled, data })
         })?;

@@ -113,6 +113,8 @@ mod error;
 #[cfg(feature = "std")]
 mod files;
 pub mod firmware;
+#[cfg(feature = "std")]
+mod foreign;
 #[cfg(feature = "llm")]
 mod language;
 #[cfg(feature = "std")]

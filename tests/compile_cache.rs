@@ -123,6 +123,117 @@ mod tests {
         assert_eq!(open(&program, None), (Origin::Compiled, 3));
     }
 
+    /// The second file must not get what was compiled from the first: strangers can make such pairs, with any contents.
+    #[test]
+    fn files_that_collide_in_a_fast_hash_have_entries_of_their_own() {
+        let folder = Folder::new("collision");
+        let bytes = std::fs::read(crate::common::folder().join(PROGRAM)).unwrap();
+        let mut program = BundledProgram::from_bytes(&bytes).unwrap().program().unwrap().to_vec();
+        // XXH3 sums up words of blocks of 1 KiB. Where the high half of a word equals that of its secret, a word adds only itself.
+        program.resize(program.len().next_multiple_of(1024), 0);
+        for (index, words) in [[1, 0], [0, 1]].into_iter().enumerate() {
+            let mut tail = [0; 2048];
+            tail[..8].copy_from_slice(&[words[0], 0, 0, 0, 0x23, 0xa4, 0x4b, 0xbe]);
+            tail[64..72].copy_from_slice(&[words[1], 0, 0, 0, 0xf7, 0x21, 0xad, 0x1c]);
+            let builder = Module::builder().run_on(RunOn::Cpu).compile_cache(&folder.0);
+            let module = builder.from_bytes([&program[..], &tail].concat()).unwrap();
+            assert_eq!(*module.origin(), Origin::Compiled);
+            assert_eq!(folder.files().len(), index + 1);
+        }
+    }
+
+    #[test]
+    fn an_entry_under_the_name_of_another_is_not_taken() {
+        let folder = Folder::new("renamed");
+        let other = "vulkan/program/cache.bpte";
+        let [first, second] = [PROGRAM, other].map(|file| {
+            let cache = folder.0.join(file.replace('/', "-"));
+            run(file, &cache);
+            std::fs::read_dir(&cache).unwrap().next().unwrap().unwrap().path()
+        });
+        std::fs::copy(&first, &second).unwrap();
+        assert_eq!(*run(other, second.parent().unwrap()).origin(), Origin::Compiled);
+        assert_eq!(*run(other, second.parent().unwrap()).origin(), Origin::Cached);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn entries_that_others_can_write_are_not_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = Folder::new("permissions");
+        run(PROGRAM, &folder.0);
+        let path = folder.file();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
+        // Others cannot write the new one.
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Cached);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_sockets_in_the_place_of_entries_are_replaced() {
+        use std::os::unix::fs::symlink;
+        use std::os::unix::net::UnixListener;
+        let folder = Folder::new("links");
+        run(PROGRAM, &folder.0);
+        let path = folder.file();
+        let [aside, around] = ["aside", "around"].map(|name| folder.0.join(name));
+        let place: [&dyn Fn(); 4] = [
+            &|| {
+                std::fs::copy(&path, &aside).unwrap();
+                std::fs::remove_file(&path).unwrap();
+                symlink(&aside, &path).unwrap();
+            },
+            &|| {
+                std::fs::remove_file(&path).unwrap();
+                symlink(&path, &path).unwrap();
+            },
+            &|| {
+                std::fs::remove_file(&path).unwrap();
+                // Paths of sockets are short.
+                drop(UnixListener::bind(&around).unwrap());
+                std::fs::rename(&around, &path).unwrap();
+            },
+            &|| {
+                std::fs::remove_file(&path).unwrap();
+                symlink(&around, &path).unwrap();
+            },
+        ];
+        for (index, place) in place.iter().enumerate() {
+            place();
+            assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled, "{index}");
+            assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Cached, "{index}");
+        }
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_an_entry_is_done_without() {
+        let folder = Folder::new("folders");
+        run(PROGRAM, &folder.0);
+        let path = folder.file();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
+        assert_eq!(folder.file(), path);
+    }
+
+    /// Opening a pipe waits for somebody who writes to it.
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_in_the_place_of_an_entry_or_a_program_does_not_hang() {
+        let folder = Folder::new("pipe");
+        run(PROGRAM, &folder.0);
+        let path = folder.file();
+        std::fs::remove_file(&path).unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+        assert!(made.success());
+        let error = Module::load(&path).unwrap_err().to_string();
+        assert!(error.contains("a pipe"), "{error}");
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Compiled);
+        assert_eq!(*run(PROGRAM, &folder.0).origin(), Origin::Cached);
+    }
+
     #[test]
     fn a_folder_that_cannot_be_written_is_done_without() {
         let folder = Folder::new("unwritable");

@@ -21,7 +21,13 @@ const DAMAGES: usize = 60;
 const BLOB: usize = 1200;
 
 /// Where fixtures are.
-const FOLDERS: [&str; 3] = ["tests/fixtures", "devtools/tests/dumps", "llm/tests/tokenizers"];
+const FOLDERS: [&str; 5] = [
+    "tests/fixtures",
+    "devtools/tests/dumps",
+    "llm/tests/tokenizers",
+    "llm/tests/templates",
+    "llm/tests/schemas",
+];
 
 /// The fixtures of the target's kind that are small, from one end of the list to the other.
 fn seeds(target: &Target) -> Vec<PathBuf> {
@@ -59,13 +65,12 @@ fn try_target(name: &str) {
     }
 }
 
-/// Tokenizers have no structure to keep: bytes are changed, left out and repeated.
-#[test]
+/// Tokenizers and texts have no structure to keep: bytes are changed, left out and repeated.
 #[cfg(feature = "llm")]
-fn tokenizers() {
-    let target = TARGETS.iter().find(|target| target.name == "tokenizer").unwrap();
+fn try_without_structure(name: &str, least: usize) {
+    let target = TARGETS.iter().find(|target| target.name == name).unwrap();
     let seeds = seeds(target);
-    assert!(seeds.len() >= 5, "{seeds:?}");
+    assert!(seeds.len() >= least, "{seeds:?}");
     for (seed, path) in (1..).zip(seeds) {
         let original = std::fs::read(&path).unwrap();
         let mut random = torchlet_fuzz::mutate::Random::new(seed);
@@ -84,7 +89,54 @@ fn tokenizers() {
             }
             (target.run)(&bytes);
         }
+        (target.run)(&original);
     }
+}
+
+/// Parts of a text change their places, are there twice, or take the place of others: most of what
+/// comes of it can still be read.
+#[cfg(feature = "llm")]
+fn try_parts_of_texts(name: &str) {
+    let target = TARGETS.iter().find(|target| target.name == name).unwrap();
+    let numbers = ["0", "-1", "99999999999", "1e308", "''", "[]", "{}"];
+    for (seed, path) in (1..).zip(seeds(target)) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let parts: Vec<&str> = text.split_inclusive([' ', ',', '\n', '|']).collect();
+        let mut random = torchlet_fuzz::mutate::Random::new(seed);
+        for _ in 0..ROUNDS {
+            let mut changed = parts.clone();
+            for _ in 0..=random.below(3) {
+                let (from, to) = (random.below(changed.len()), random.below(changed.len()));
+                match random.below(4) {
+                    0 => changed.swap(from, to),
+                    1 => changed.insert(to, changed[from]),
+                    2 => changed[to] = numbers[random.below(numbers.len())],
+                    _ => drop(changed.remove(from)),
+                }
+            }
+            (target.run)(changed.concat().as_bytes());
+        }
+    }
+}
+
+#[test]
+#[cfg(feature = "llm")]
+fn tokenizers() {
+    try_without_structure("tokenizer", 5);
+}
+
+#[test]
+#[cfg(feature = "llm")]
+fn templates() {
+    try_without_structure("template", 2);
+    try_parts_of_texts("template");
+}
+
+#[test]
+#[cfg(feature = "grammar")]
+fn schemas() {
+    try_without_structure("schema", 2);
+    try_parts_of_texts("schema");
 }
 
 #[test]

@@ -150,7 +150,8 @@ fn files_that_are_no_programs_are_named() {
     assert!(text.to_string().contains("README.md"), "{text}");
     assert_eq!(text.code(), 0x23);
     let data = Module::builder().data(fixture(ADD)).load(fixture(ADD)).unwrap_err();
-    assert!(matches!(data, Error::Format { path: Some(_), .. }), "{data}");
+    assert!(matches!(data, Error::OtherFormat { path: Some(_), .. }), "{data}");
+    assert_eq!(data.code(), 0x23);
     for len in 0..100 {
         assert!(Module::from_bytes(vec![0; len]).is_err());
     }
@@ -251,6 +252,32 @@ fn memory_is_limited_and_reported() {
     let error = limited(report.total() - 1).load_method("forward").unwrap_err();
     assert!(matches!(error, Error::MemoryLimit { needed, .. } if needed == report.total()));
     assert_eq!(error.code(), 0x21);
+}
+
+/// A program may return one tensor thousands of times.
+#[test]
+#[cfg_attr(miri, ignore = "takes long")]
+fn copies_of_outputs_count_against_the_limit() {
+    let source = open(ADD);
+    let program = source.program();
+    let mut program = torchlet::graph::method::Program::read(&program).unwrap();
+    let output = program.methods[0].outputs[0];
+    program.methods[0].outputs = vec![output; 5000];
+    let bytes = program.write().unwrap().to_bytes();
+    let inputs =
+        vec![Value::from(tensor(&[0.0; 15])); source.method_meta("forward").unwrap().input_count()];
+    let run = |limit: u64| {
+        let builder = builder().run_on(RunOn::AsExported).memory_limit(limit);
+        let mut module = builder.from_bytes(bytes.clone()).unwrap();
+        let mut method = module.method("forward").unwrap();
+        let loaded = method.memory_bytes();
+        (method.execute(&inputs).map(|outputs| outputs.len()), loaded)
+    };
+    // Each output has 60 bytes.
+    let loaded = run(1 << 30).1;
+    assert_eq!(run(loaded + 60 * 5000).0.unwrap(), 5000);
+    let error = run(loaded + 60 * 5000 - 1).0.unwrap_err();
+    assert!(matches!(error, Error::MemoryLimit { .. }), "{error}");
 }
 
 #[test]

@@ -516,6 +516,7 @@ fn execute(method: &mut Method<'_>, inputs: &[ValueRef<'_>]) -> Result<Vec<Value
         }
         result => {
             result?;
+            method.check_output_copies()?;
             let outputs = (0..method.output_count()).map(|index| method.output_value(index));
             Ok(outputs.collect::<Result<_, _>>()?)
         }

@@ -214,7 +214,7 @@ pub(crate) struct ModelOptions {
     /// Where compiled programs are kept, or `off` [default: the user's cache folder, or $TORCHLET_COMPILE_CACHE]
     #[arg(long, value_name = "DIR")]
     pub(crate) compile_cache: Option<PathBuf>,
-    /// The most memory that a method may take, in MiB
+    /// The most memory that a method may take, in MiB: with copies of its outputs, and with its inputs, where files decide their size
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
     /// The most backward jumps of a run: a program with a loop that goes on for longer fails there. Less is for programs that are not trusted
@@ -433,12 +433,13 @@ pub(crate) struct VerifyArguments {
     /// Bundled programs
     #[arg(required = true, value_name = "FILE.bpte")]
     pub(crate) files: Vec<PathBuf>,
-    /// Tolerance in relation to the expected value
-    #[arg(long, value_name = "R", default_value_t = 1e-5)]
-    pub(crate) rtol: f64,
-    /// Absolute tolerance
-    #[arg(long, value_name = "A", default_value_t = 1e-8)]
-    pub(crate) atol: f64,
+    /// Tolerance in relation to the expected value [default: 1e-5 for float32, 5e-3 for float16, 3e-2 for bfloat16, 1e-7 for float64,
+    /// and 0 for integers]
+    #[arg(long, value_name = "R")]
+    pub(crate) rtol: Option<f64>,
+    /// Absolute tolerance [default: that of --rtol, times the largest value of the expected output]
+    #[arg(long, value_name = "A")]
+    pub(crate) atol: Option<f64>,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
     /// Print one JSON object a line for each file

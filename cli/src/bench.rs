@@ -1,6 +1,7 @@
 //! `torchlet bench`.
 
 use crate::arguments::{Backend, BenchArguments, InputOptions};
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::terminal::{FAINT, TITLE, bytes, paint, progress};
 use crate::{cases, model, summary};
@@ -22,10 +23,10 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     let start = Instant::now();
     let mut module = builder.load(&arguments.model)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    module.load_method(&name)?;
+    let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
     let load = start.elapsed();
 
-    let mut values = inputs(&module, &name, &arguments.inputs)?;
+    let mut values = inputs(&module, &name, &arguments.inputs, &mut budget)?;
     let threads = module.threads();
     let mut method = module.method(&name)?;
     let rounds = arguments.warmup.saturating_add(arguments.iterations);
@@ -107,7 +108,8 @@ fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> 
     let builder = model::builder(&arguments.model_options)?.event_tracer(profiler.clone());
     let mut module = builder.load(&arguments.model)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    let mut values = inputs(&module, &name, &arguments.inputs)?;
+    let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
+    let mut values = inputs(&module, &name, &arguments.inputs, &mut budget)?;
     let mut method = module.method(&name)?;
     count(&mut values, arguments.count, 0)?;
     for _ in 0..arguments.warmup {
@@ -144,6 +146,7 @@ pub(crate) fn inputs(
     module: &Module,
     method: &str,
     options: &InputOptions,
+    budget: &mut Budget,
 ) -> Result<Vec<Value>, Failure> {
     let nothing_given = options.input.is_empty() && options.image.is_none() && !options.ones;
     let has_case = cases::suites(module)?
@@ -158,9 +161,9 @@ pub(crate) fn inputs(
             random: Some(0),
             ones: false,
         };
-        return crate::inputs::gather(module, method, &random);
+        return crate::inputs::gather(module, method, &random, budget);
     }
-    crate::inputs::gather(module, method, options)
+    crate::inputs::gather(module, method, options, budget)
 }
 
 /// The smallest time that so many percent of the times do not exceed.

@@ -1,6 +1,7 @@
 //! `torchlet bundle`.
 
 use crate::arguments::BundleArguments;
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::lower::write;
 use crate::terminal::{FAINT, NAME, bytes, count, paint};
@@ -16,10 +17,11 @@ pub(crate) fn bundle(arguments: &BundleArguments) -> Result<(), Failure> {
     let fail = |error: graph::Error| Failure::new(format!("no bundle can be made: {error}"));
     let mut module = model::open(&arguments.model, &arguments.model_options)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    let given = inputs::gather(&module, &name, &arguments.inputs)?;
+    let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
+    let given = inputs::gather(&module, &name, &arguments.inputs, &mut budget)?;
     let expected = match arguments.expect.as_slice() {
         [] => module.execute(&name, &given[..])?,
-        files => read(files, module.method_meta(&name)?.output_count())?,
+        files => read(files, module.method_meta(&name)?.output_count(), &mut budget)?,
     };
     let mut bundle = Bundle::default();
     if let Some(cases) = module.bundled() {
@@ -51,11 +53,16 @@ fn program(module: &Module, path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// The outputs that files say are expected.
-fn read(files: &[std::path::PathBuf], outputs: usize) -> Result<Vec<Value>, Failure> {
+fn read(
+    files: &[std::path::PathBuf],
+    outputs: usize,
+    budget: &mut Budget,
+) -> Result<Vec<Value>, Failure> {
     let mut values = Vec::new();
     for path in files {
         let is_archive = path.extension().is_some_and(|extension| extension == "npz");
-        let tensors = if is_archive { npy::read_archive(path)? } else { vec![npy::read(path)?] };
+        let tensors =
+            if is_archive { npy::read_archive(path, budget)? } else { vec![npy::read(path)?] };
         values.extend(tensors.into_iter().map(Value::from));
     }
     if values.len() != outputs {

@@ -1,5 +1,6 @@
 //! Test cases of bundled programs, as values.
 
+use crate::budget::Budget;
 use crate::failure::Failure;
 use torchlet::core::{ProgramError, TestCase, ValueRef};
 use torchlet::{Module, Tensor, Value};
@@ -32,21 +33,37 @@ pub(crate) fn suites(module: &Module) -> Result<Vec<Suite<'_>>, Failure> {
     Ok(suites)
 }
 
-fn value(value: Result<ValueRef<'_>, ProgramError>) -> Result<Value, Failure> {
-    Ok(match value.map_err(malformed)? {
-        ValueRef::Scalar(scalar) => scalar.into(),
-        ValueRef::String(text) => text.into(),
-        ValueRef::Tensor(tensor) => Tensor::try_from(&tensor)?.into(),
-        _ => Value::None,
-    })
+/// Copies values of a test case. Many of them may have the same bytes of the file.
+fn copies<'c>(
+    values: impl Iterator<Item = Result<ValueRef<'c>, ProgramError>>,
+    budget: &mut Budget,
+) -> Result<Vec<Value>, Failure> {
+    let copy = |value: Result<ValueRef<'_>, ProgramError>| {
+        Ok(match value.map_err(malformed)? {
+            ValueRef::Scalar(scalar) => scalar.into(),
+            ValueRef::String(text) => {
+                budget.take(text.len(), "a string of the test case")?;
+                text.into()
+            }
+            ValueRef::Tensor(tensor) => {
+                budget.take(tensor.bytes().len(), "a tensor of the test case")?;
+                Tensor::try_from(&tensor)?.into()
+            }
+            _ => Value::None,
+        })
+    };
+    values.map(copy).collect()
 }
 
 /// The inputs of a test case.
-pub(crate) fn inputs(case: &TestCase<'_>) -> Result<Vec<Value>, Failure> {
-    case.inputs().map_err(malformed)?.map(value).collect()
+pub(crate) fn inputs(case: &TestCase<'_>, budget: &mut Budget) -> Result<Vec<Value>, Failure> {
+    copies(case.inputs().map_err(malformed)?, budget)
 }
 
 /// The outputs that a test case expects.
-pub(crate) fn expected_outputs(case: &TestCase<'_>) -> Result<Vec<Value>, Failure> {
-    case.expected_outputs().map_err(malformed)?.map(value).collect()
+pub(crate) fn expected_outputs(
+    case: &TestCase<'_>,
+    budget: &mut Budget,
+) -> Result<Vec<Value>, Failure> {
+    copies(case.expected_outputs().map_err(malformed)?, budget)
 }

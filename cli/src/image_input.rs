@@ -52,6 +52,14 @@ pub(crate) fn read(
     decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
 }
 
+/// Bytes that an image for an input needs at most at one time: scaled, with elements of 16 bits, then as `f32`, interleaved and by
+/// channel, then as the input has it.
+pub(crate) fn needed(info: &TensorInfo) -> usize {
+    const SCALED: usize = 4 * size_of::<u16>();
+    let (floats, numel) = (2 * size_of::<f32>(), info.numel());
+    numel.saturating_mul(SCALED + floats).saturating_add(info.nbytes())
+}
+
 /// The channels, height and width of an input. Refuses what is subtracted from values and what divides them, if it does not fit.
 pub(crate) fn check(
     info: &TensorInfo,

@@ -1,6 +1,7 @@
 //! The inputs of a run: from files, images, a bundled test case, or made up.
 
 use crate::arguments::InputOptions;
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::terminal::{WARN, paint};
 use crate::{cases, image_input, npy};
@@ -12,11 +13,12 @@ fn shape_of(meta: &TensorMeta<'_>) -> Vec<usize> {
     (0..meta.info.rank()).map(|dim| meta.info.size(dim)).collect()
 }
 
-/// All inputs of a method.
+/// All inputs of a method. What files decide the size of counts against the budget.
 pub(crate) fn gather(
     module: &Module,
     method: &str,
     options: &InputOptions,
+    budget: &mut Budget,
 ) -> Result<Vec<Value>, Failure> {
     let meta = module.method_meta(method)?;
     let malformed = |error| Failure::new(format!("method '{method}': {error}"));
@@ -35,6 +37,8 @@ pub(crate) fn gather(
             )));
         };
         if let ValueMeta::Tensor(meta) = &slots[position] {
+            budget
+                .take(image_input::needed(&meta.info), format!("the image for input {position}"))?;
             let image = image_input::read(path, &meta.info, &options.mean, &options.std)?;
             values[position] = Some(image.into());
         }
@@ -42,7 +46,7 @@ pub(crate) fn gather(
     let mut free: Vec<usize> = (0..slots.len()).filter(|index| values[*index].is_none()).collect();
     free.reverse();
     for path in &options.input {
-        for tensor in read_file(path, free.last().map(|index| &slots[*index]))? {
+        for tensor in read_file(path, free.last().map(|index| &slots[*index]), budget)? {
             let Some(index) = free.pop() else {
                 let count = slots.len();
                 return Err(Failure::new(format!(
@@ -63,14 +67,14 @@ pub(crate) fn gather(
             if suite.method == method
                 && let Some(case) = suite.cases.first()
             {
-                return cases::inputs(case);
+                return cases::inputs(case, budget);
             }
         }
     }
     let mut missing = Vec::new();
     for (index, (value, slot)) in values.iter_mut().zip(&slots).enumerate() {
         if value.is_none() {
-            *value = made_up(slot, index, fill)?;
+            *value = made_up(slot, index, fill, budget)?;
         }
         if value.is_none() {
             missing.push(format!("{index} ({})", describe(slot)));
@@ -101,11 +105,15 @@ pub(crate) fn describe(slot: &ValueMeta<'_>) -> String {
     }
 }
 
-fn read_file(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Vec<Tensor>, Failure> {
+fn read_file(
+    path: &Path,
+    slot: Option<&ValueMeta<'_>>,
+    budget: &mut Budget,
+) -> Result<Vec<Tensor>, Failure> {
     let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or("");
     match extension.to_ascii_lowercase().as_str() {
         "npy" => Ok(vec![npy::read(path)?]),
-        "npz" => npy::read_archive(path),
+        "npz" => npy::read_archive(path, budget),
         "bin" | "raw" => Ok(vec![read_bare(path, slot)?]),
         "png" | "jpg" | "jpeg" => Err(Failure::new(format!(
             "'{}' is an image; give it with --image instead of --input",
@@ -184,12 +192,14 @@ fn made_up(
     slot: &ValueMeta<'_>,
     index: usize,
     fill: Option<Fill>,
+    budget: &mut Budget,
 ) -> Result<Option<Value>, Failure> {
     Ok(match (slot, fill) {
         (ValueMeta::None, _) => Some(Value::None),
         (ValueMeta::String(text), _) => Some((*text).into()),
         (ValueMeta::Scalar(scalar), Some(_)) => Some((*scalar).into()),
         (ValueMeta::Tensor(meta), Some(fill)) => {
+            budget.take(meta.info.nbytes(), format!("input {index} ({})", describe(slot)))?;
             let (scalar_type, shape) = (meta.info.scalar_type, shape_of(meta));
             let tensor = match fill {
                 Fill::Ones => Tensor::ones(scalar_type, &shape)?,
@@ -213,4 +223,36 @@ fn random(scalar_type: ScalarType, shape: &[usize], seed: u64) -> Result<Tensor,
         _ => 0..2,
     };
     Tensor::randint(scalar_type, shape, range, seed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use torchlet::graph::method::Program;
+
+    /// A program that takes one tensor thousands of times.
+    #[test]
+    fn made_up_inputs_end_with_the_budget() {
+        let file = "/../tests/fixtures/digits/digits.pte";
+        let file = format!("{}{file}", env!("CARGO_MANIFEST_DIR"));
+        let open = || Module::builder().run_on(torchlet::RunOn::AsExported);
+        let source = open().load(file).unwrap();
+        let program = source.program();
+        let mut program = Program::read(&program).unwrap();
+        let input = program.methods[0].inputs[0];
+        program.methods[0].inputs = vec![input; 5000];
+        let module = open().from_bytes(program.write().unwrap().to_bytes()).unwrap();
+        let options = InputOptions {
+            input: Vec::new(),
+            image: None,
+            mean: Vec::new(),
+            std: Vec::new(),
+            random: Some(0),
+            ones: false,
+        };
+        // Each has 256 bytes.
+        let error = gather(&module, "forward", &options, &mut Budget::new(1)).unwrap_err();
+        assert!(error.to_string().contains("input 4096"), "{error}");
+        assert_eq!(gather(&module, "forward", &options, &mut Budget::new(2)).unwrap().len(), 5000);
+    }
 }

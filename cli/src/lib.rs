@@ -9,6 +9,7 @@
 
 mod arguments;
 mod bench;
+mod budget;
 mod bundle;
 mod cases;
 mod containers;
@@ -34,9 +35,11 @@ mod terminal;
 mod verify;
 
 use arguments::{Arguments, Command};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// What the command ends with when its arguments make no sense.
 const USAGE: u8 = 2;
@@ -49,6 +52,10 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
+            if let Some(failure) = command_is_a_file(&error) {
+                report(&failure);
+                return USAGE;
+            }
             let status = if error.use_stderr() { USAGE } else { 0 };
             // Nobody is there to be told that nobody reads it.
             let _ = error.print();
@@ -82,8 +89,10 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             Ok(())
         }
         Command::Completions { shell } => {
-            let mut command = Arguments::command();
-            clap_complete::generate(*shell, &mut command, "torchlet", &mut std::io::stdout());
+            let (mut command, mut script) = (Arguments::command(), Vec::new());
+            clap_complete::generate(*shell, &mut command, "torchlet", &mut script);
+            // As others print: what becomes of errors is decided in one place.
+            print!("{}", String::from_utf8_lossy(&script));
             Ok(())
         }
     };
@@ -94,6 +103,25 @@ pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
             FAILED
         }
     }
+}
+
+/// The error of a program's file in the place of a command: `torchlet model.pte`.
+fn command_is_a_file(error: &clap::Error) -> Option<Failure> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {
+        return None;
+    };
+    let path = Path::new(word);
+    let is_program =
+        path.extension().is_some_and(|ending| ["pte", "bpte"].map(OsStr::new).contains(&ending));
+    (is_program || path.is_file()).then(|| {
+        Failure::new(format!(
+            "'{word}' is a file, and a command is needed first: `torchlet run {word}` runs a program, `torchlet inspect {word}` \
+             shows what it consists of"
+        ))
+    })
 }
 
 /// Says what went wrong, and the way out.

@@ -1,6 +1,7 @@
 //! Opening programs with the options of the command line.
 
 use crate::arguments::{Backend, ModelOptions};
+use crate::budget::Budget;
 use crate::failure::Failure;
 use std::path::{Path, PathBuf};
 #[cfg(feature = "vulkan")]
@@ -154,6 +155,15 @@ fn vulkan_backend(options: &ModelOptions) -> torchlet::vulkan::VulkanBackend {
 /// Opens a program.
 pub(crate) fn open(path: &Path, options: &ModelOptions) -> Result<Module, Failure> {
     Ok(builder(options)?.load(path)?)
+}
+
+/// Loads a method, and gives what it leaves of the memory limit for inputs.
+pub(crate) fn budget(
+    module: &mut Module,
+    method: &str,
+    options: &ModelOptions,
+) -> Result<Budget, Failure> {
+    Ok(Budget::beside(&module.method(method)?, options.memory_limit))
 }
 
 /// The method to run: the one that was asked for, else `forward`, else the only one.

@@ -1,5 +1,6 @@
 //! NumPy's files: `.npy` holds one array, `.npz` is an archive of several.
 
+use crate::budget::Budget;
 use crate::failure::Failure;
 use std::io::Read;
 use std::path::Path;
@@ -100,21 +101,28 @@ pub(crate) fn read(path: &Path) -> Result<Tensor, Failure> {
 }
 
 /// Reads all arrays of a `.npz` file, in its order.
-pub(crate) fn read_archive(path: &Path) -> Result<Vec<Tensor>, Failure> {
-    Ok(read_named(path)?.into_iter().map(|(_, tensor)| tensor).collect())
+pub(crate) fn read_archive(path: &Path, budget: &mut Budget) -> Result<Vec<Tensor>, Failure> {
+    Ok(read_named(path, budget)?.into_iter().map(|(_, tensor)| tensor).collect())
 }
 
-/// The same, with their names.
-pub(crate) fn read_named(path: &Path) -> Result<Vec<(String, Tensor)>, Failure> {
+/// The same, with their names. Archives can be compressed, so that a small file has large arrays.
+pub(crate) fn read_named(
+    path: &Path,
+    budget: &mut Budget,
+) -> Result<Vec<(String, Tensor)>, Failure> {
     let file = std::fs::File::open(path).map_err(|error| in_file(path, error))?;
     let mut archive = zip::ZipArchive::new(file).map_err(|error| in_file(path, error))?;
     let mut tensors = Vec::new();
     for index in 0..archive.len() {
-        let mut entry = archive.by_index(index).map_err(|error| in_file(path, error))?;
-        let mut bytes = Vec::new();
-        entry.read_to_end(&mut bytes).map_err(|error| in_file(path, error))?;
+        let entry = archive.by_index(index).map_err(|error| in_file(path, error))?;
         let name = entry.name().map_err(|error| in_file(path, error))?;
         let name = name.trim_end_matches(".npy").to_owned();
+        let size = usize::try_from(entry.size()).unwrap_or(usize::MAX);
+        budget.take(size, format!("'{}': array '{name}'", path.display()))?;
+        let mut bytes = Vec::new();
+        // What the archive says of the size can be wrong.
+        let read = entry.take(size as u64).read_to_end(&mut bytes);
+        read.map_err(|error| in_file(path, error))?;
         tensors.push((name, parse(&bytes).map_err(|what| in_file(path, what))?));
     }
     Ok(tensors)

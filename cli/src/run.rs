@@ -30,7 +30,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
         }
     };
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    let values = inputs::gather(&module, &name, &arguments.inputs)?;
+    let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
+    let values = inputs::gather(&module, &name, &arguments.inputs, &mut budget)?;
     let mut method = module.method(&name)?;
 
     let bar = progress(arguments.iterations.into(), "running");
@@ -74,13 +75,16 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Tensors of more elements are shortened on a terminal; `--out` has all of them.
+const SHOWN: usize = 100;
+
 fn show_output(index: usize, output: &Value) {
     let kind = match output {
         Value::Tensor(tensor) => tensor.info().to_string(),
         other => other.kind().into(),
     };
     anstream::println!("{} {}", paint(TITLE, format!("output {index}")), paint(NAME, kind));
-    anstream::println!("{output}");
+    anstream::println!("{output:.SHOWN$}");
 }
 
 fn read_labels(path: &Path) -> Result<Vec<String>, Failure> {
@@ -101,6 +105,23 @@ fn probabilities(scores: &[f64]) -> Vec<f64> {
     powers.iter().map(|power| power / sum).collect()
 }
 
+/// A probability in percent, seven characters wide; small ones are not zero.
+fn percent(probability: f64) -> String {
+    match 100.0 * probability {
+        percent if percent > 0.0 && percent < 0.005 => " <0.01%".into(),
+        percent => format!("{percent:6.2}%"),
+    }
+}
+
+/// A score with four decimals, or four digits behind the first where that says more.
+fn digits(score: f64) -> String {
+    let size = score.abs();
+    if size != 0.0 && (size < 1e-3 || size > 1e8) {
+        return format!("{score:.4e}");
+    }
+    format!("{score:.4}")
+}
+
 /// The largest scores of each row, best first, with their classes' names.
 fn show_top(scores: &Tensor, top: usize, labels: &[String]) -> Result<(), Failure> {
     let classes = scores.shape().last().copied().unwrap_or(0);
@@ -118,9 +139,9 @@ fn show_top(scores: &Tensor, top: usize, labels: &[String]) -> Result<(), Failur
         anstream::println!("{}", paint(TITLE, title));
         for class in order.into_iter().take(top) {
             let label = labels.get(class).map_or(String::new(), |label| format!("  {label}"));
-            let chance = 100.0 * chances[class];
-            let score = paint(FAINT, format!("score {:.4}", row[class]));
-            anstream::println!("{chance:6.2}%  {class:>4}{}  {score}", paint(NAME, label));
+            let chance = percent(chances[class]);
+            let score = paint(FAINT, format!("score {}", digits(row[class])));
+            anstream::println!("{chance}  {class:>4}{}  {score}", paint(NAME, label));
         }
     }
     Ok(())
@@ -163,6 +184,15 @@ fn show_times(times: &mut [Duration]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_scores_are_not_zero() {
+        assert_eq!(
+            [0.0, 3.2e-5, -1.5, 12345.0].map(digits),
+            ["0.0000", "3.2000e-5", "-1.5000", "12345.0000"]
+        );
+        assert_eq!([0.0, 3.2e-5, 0.9977].map(percent), ["  0.00%", " <0.01%", " 99.77%"]);
+    }
 
     #[test]
     fn scores_become_probabilities_once() {

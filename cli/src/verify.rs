@@ -1,13 +1,14 @@
 //! `torchlet verify`.
 
 use crate::arguments::{ModelOptions, VerifyArguments};
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::terminal::{BAD, FAINT, GOOD, WARN, count, paint, progress};
 use crate::{cases, model};
 use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use torchlet::{Tensor, Value};
+use torchlet::{ScalarType, Tensor, Value};
 
 /// How far all outputs of a file were from the expected ones.
 #[derive(Debug, Default)]
@@ -15,14 +16,55 @@ struct Distance {
     cases: usize,
     max_abs: f64,
     max_rel: f64,
+    /// The largest tolerances that outputs were compared with.
+    tolerance: Tolerance,
     /// The first difference out of tolerance.
     difference: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct Tolerance {
     rtol: f64,
     atol: f64,
+}
+
+/// Tolerances that were asked for; an output's own where they were not.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Asked {
+    rtol: Option<f64>,
+    atol: Option<f64>,
+}
+
+impl Asked {
+    /// The tolerance of an output. Sums of many terms are off by a share of the terms, not of their sum: elements near zero have the
+    /// tolerance of the largest.
+    fn tolerance(self, expected: &Tensor) -> Tolerance {
+        /// What small elements of tensors of zeros may be off by.
+        const LEAST: f64 = 1e-8;
+        let share = match expected.scalar_type() {
+            ScalarType::Double | ScalarType::ComplexDouble => 1e-7,
+            ScalarType::Float | ScalarType::ComplexFloat => 1e-5,
+            ScalarType::Half | ScalarType::ComplexHalf => 5e-3,
+            ScalarType::BFloat16 => 3e-2,
+            _ => 0.0,
+        };
+        let largest = || {
+            let values = expected.to_f64_vec().unwrap_or_default();
+            let sizes = values.into_iter().filter(|value| value.is_finite()).map(f64::abs);
+            sizes.fold(0.0, f64::max)
+        };
+        let default = || if share > 0.0 { (share * largest()).max(LEAST) } else { 0.0 };
+        Tolerance { rtol: self.rtol.unwrap_or(share), atol: self.atol.unwrap_or_else(default) }
+    }
+}
+
+impl std::fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Tolerance { rtol: 0.0, atol: 0.0 } => f.write_str("no tolerance"),
+            Tolerance { rtol, atol } => write!(f, "rtol {rtol:.0e}, atol {atol:.1e}"),
+        }
+    }
 }
 
 /// What became of a file.
@@ -34,7 +76,7 @@ enum Outcome {
 
 /// Runs the test cases of bundled programs. Gives the status that the process ends with.
 pub(crate) fn verify(arguments: &VerifyArguments) -> u8 {
-    let tolerance = Tolerance { rtol: arguments.rtol, atol: arguments.atol };
+    let tolerance = Asked { rtol: arguments.rtol, atol: arguments.atol };
     let bar = progress(arguments.files.len() as u64, "verifying");
     let (mut passed, mut failed, mut errors) = (0, 0, 0);
     for file in &arguments.files {
@@ -71,7 +113,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> u8 {
     }
 }
 
-fn outcome(file: &Path, options: &ModelOptions, tolerance: Tolerance) -> Outcome {
+fn outcome(file: &Path, options: &ModelOptions, tolerance: Asked) -> Outcome {
     // A bug that one file meets shall not keep the others from being verified.
     let result = catch_unwind(AssertUnwindSafe(|| verify_file(file, options, tolerance)));
     match result {
@@ -82,11 +124,7 @@ fn outcome(file: &Path, options: &ModelOptions, tolerance: Tolerance) -> Outcome
     }
 }
 
-fn verify_file(
-    file: &Path,
-    options: &ModelOptions,
-    tolerance: Tolerance,
-) -> Result<Distance, Failure> {
+fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<Distance, Failure> {
     let module = model::open(file, options)?;
     let suites = cases::suites(&module)?;
     if suites.iter().all(|suite| suite.cases.is_empty()) {
@@ -100,15 +138,17 @@ fn verify_file(
         // gives alone, so that others must not have left state that it shares with them.
         let mut runner = module.share();
         let mut method = runner.method(suite.method)?;
+        let memory_limit = options.memory_limit;
         for (number, case) in suite.cases.iter().enumerate() {
             let place = |what: String| {
                 let method = suite.method;
                 format!("method '{method}', case {number}: {what}")
             };
+            let mut budget = Budget::beside(&method, memory_limit);
             let outputs = method
-                .execute(&cases::inputs(case)?)
+                .execute(&cases::inputs(case, &mut budget)?)
                 .map_err(|error| Failure::new(place(Failure::from(error).to_string())))?;
-            let expected = cases::expected_outputs(case)?;
+            let expected = cases::expected_outputs(case, &mut budget)?;
             distance.cases += 1;
             if outputs.len() != expected.len() {
                 let (expected, found) = (expected.len(), outputs.len());
@@ -130,7 +170,7 @@ impl Distance {
     }
 
     /// Takes note of the distance; says what differs, if something is out of tolerance.
-    fn compare(&mut self, found: &Value, expected: &Value, tolerance: Tolerance) -> Option<String> {
+    fn compare(&mut self, found: &Value, expected: &Value, asked: Asked) -> Option<String> {
         let number = |value: &Value| match value {
             Value::Int(value) => Tensor::scalar(*value).ok(),
             Value::Float(value) => Tensor::scalar(*value).ok(),
@@ -144,6 +184,9 @@ impl Distance {
         let (Some(found_tensor), Some(expected_tensor)) = (number(found), number(expected)) else {
             return (found != expected).then(|| format!("{expected} is expected, found {found}"));
         };
+        let tolerance = asked.tolerance(&expected_tensor);
+        self.tolerance.rtol = self.tolerance.rtol.max(tolerance.rtol);
+        self.tolerance.atol = self.tolerance.atol.max(tolerance.atol);
         let comparison =
             match found_tensor.compare(&expected_tensor, tolerance.rtol, tolerance.atol) {
                 Ok(comparison) => comparison,
@@ -160,7 +203,8 @@ impl Distance {
             elements.get(first).map_or("?".into(), f64::to_string)
         };
         Some(format!(
-            "{} of {} elements differ; element {first} is {}, expected {}",
+            "{} of {} elements differ; element {first} is {}, expected {} ({tolerance}); \
+             --rtol and --atol set other tolerances",
             comparison.mismatches,
             found_tensor.numel(),
             element(&found_tensor),
@@ -180,6 +224,8 @@ fn as_json(file: &Path, outcome: &Outcome) -> serde_json::Value {
                 "cases": distance.cases,
                 "max_abs": distance.max_abs,
                 "max_rel": distance.max_rel,
+                "rtol": distance.tolerance.rtol,
+                "atol": distance.tolerance.atol,
                 "error": distance.difference,
             })
         }
@@ -189,6 +235,8 @@ fn as_json(file: &Path, outcome: &Outcome) -> serde_json::Value {
             "cases": 0,
             "max_abs": null,
             "max_rel": null,
+            "rtol": null,
+            "atol": null,
             "error": error,
         }),
     }
@@ -201,7 +249,7 @@ fn as_text(file: &Path, outcome: &Outcome) -> String {
             let cases = count(distance.cases, "case");
             let far = match distance.max_abs {
                 0.0 => format!("{cases}, exact"),
-                far => format!("{cases}, off by at most {far:.1e}"),
+                far => format!("{cases}, off by at most {far:.1e} ({})", distance.tolerance),
             };
             match &distance.difference {
                 None => format!("{} {file}  {}", paint(GOOD, "pass "), paint(FAINT, far)),
@@ -216,7 +264,37 @@ fn as_text(file: &Path, outcome: &Outcome) -> String {
 mod tests {
     use super::*;
 
-    const TOLERANCE: Tolerance = Tolerance { rtol: 0.0, atol: 0.1 };
+    const TOLERANCE: Asked = Asked { rtol: Some(0.0), atol: Some(0.1) };
+
+    /// What PyTorch itself is off by, from one processor to another: a sum that cancels is off by a share of its terms.
+    #[test]
+    fn elements_near_zero_have_the_tolerance_of_the_largest() {
+        let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());
+        let (found, expected) = (tensor(&[10.0, 2e-6]), tensor(&[10.00001, 1e-6]));
+        let mut distance = Distance::default();
+        assert_eq!(distance.compare(&found, &expected, Asked::default()), None);
+        assert!((distance.tolerance.atol - 1e-4).abs() < 1e-8 && distance.tolerance.rtol == 1e-5);
+        let strict = Asked { atol: Some(1e-8), ..Asked::default() };
+        let differs = distance.compare(&found, &expected, strict).unwrap();
+        assert!(differs.contains("rtol 1e-5, atol 1.0e-8"), "{differs}");
+        assert!(distance.compare(&tensor(&[10.0, 1e-3]), &expected, Asked::default()).is_some());
+    }
+
+    #[test]
+    fn tolerances_are_those_of_the_type() {
+        let of = |scalar_type| {
+            let tensor = Tensor::ones(scalar_type, &[2]).unwrap();
+            Asked::default().tolerance(&tensor)
+        };
+        assert_eq!(of(ScalarType::Long), Tolerance::default());
+        assert_eq!(of(ScalarType::Bool), Tolerance::default());
+        let types = [ScalarType::Double, ScalarType::Float, ScalarType::Half, ScalarType::BFloat16];
+        let rtols = types.map(|scalar_type| of(scalar_type).rtol);
+        assert!(rtols.is_sorted() && rtols[0] > 0.0, "{rtols:?}");
+        // Whatever the type, tensors of zeros have some tolerance.
+        let zeros = Tensor::zeros(ScalarType::Float, &[2]).unwrap();
+        assert_eq!(Asked::default().tolerance(&zeros).atol, 1e-8);
+    }
 
     #[test]
     fn values_of_all_kinds_are_compared() {

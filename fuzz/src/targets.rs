@@ -29,6 +29,10 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sound", run: sound, endings: &["flac", "mp3", "wav"] },
     #[cfg(feature = "llm")]
     Target { name: "tokenizer", run: tokenizer, endings: &["model", "bin", "tiktoken"] },
+    #[cfg(feature = "llm")]
+    Target { name: "template", run: template, endings: &["jinja"] },
+    #[cfg(feature = "grammar")]
+    Target { name: "schema", run: schema, endings: &["schema"] },
 ];
 
 /// How much of anything that a file can hold many of is looked at.
@@ -227,6 +231,55 @@ pub fn tokenizer(bytes: &[u8]) {
         }
     }
     let _ = tokenizer.decode(&[0, 1, 2, 3, 1000, u32::MAX]);
+}
+
+/// Reads a chat template and renders a conversation with it.
+#[cfg(feature = "llm")]
+pub fn template(bytes: &[u8]) {
+    use torchlet::llm::{ChatTemplate, Message, Tool, ToolCall};
+    const TOOL: &str = r#"{"type": "function", "function": {"name": "Add", "parameters": {"type": "object", "properties": {"a": {"type": "integer", "enum": [1, 2]}}}}}"#;
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(template) = ChatTemplate::new(&text, Some("<s>"), Some("</s>")) else { return };
+    let tool = Tool::from_json(TOOL).expect("a function");
+    let call = ToolCall { id: "1".into(), name: "Add".into(), arguments: "{\"a\": 1}".into() };
+    let messages = [
+        Message::new("system", " Be brief. "),
+        Message::new("user", "one\ntwo <|three|>"),
+        Message { tool_calls: vec![call], ..Message::new("assistant", "") },
+        Message { tool_call_id: Some("1".into()), ..Message::new("tool", "3") },
+    ];
+    let _ = template.render(&messages, true);
+    let _ = template.render_with_tools(&messages, &[tool], false);
+}
+
+/// Reads a JSON schema and generates some tokens of a text that fits it.
+#[cfg(feature = "grammar")]
+pub fn schema(bytes: &[u8]) {
+    use std::cell::RefCell;
+    use torchlet::llm::{GenerationConfig, Grammar, Overrides, Runner, Sampling, Tokenizer};
+    const MODEL: &[u8] = include_bytes!("../../llm/model/8da4w.pte");
+    const TOKENIZER: &[u8] = include_bytes!("../../llm/model/tokenizer.json");
+    thread_local! {
+        static RUNNER: RefCell<Runner> = RefCell::new({
+            let module = Module::builder().threads(1).from_static(MODEL).expect("a program");
+            let tokenizer = Tokenizer::from_bytes(TOKENIZER).expect("a tokenizer");
+            Runner::new(module, tokenizer, &Overrides::default()).expect("a language model")
+        });
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let Ok(grammar) = Grammar::json_schema(&text) else { return };
+    let seed = bytes.iter().fold(0u64, |sum, byte| sum.wrapping_mul(31) + u64::from(*byte));
+    let sampling = Sampling { temperature: 1.5, seed: Some(seed), ..Sampling::default() };
+    let config = GenerationConfig {
+        grammar: Some(grammar),
+        max_new_tokens: Some(12),
+        sampling,
+        ..GenerationConfig::default()
+    };
+    RUNNER.with_borrow_mut(|runner| {
+        runner.reset().expect("caches can be reset");
+        let _ = runner.generate("a", &config, |_| ());
+    });
 }
 
 /// Tries a file, and files that are made from it by ever more mutations, with a return to the file after every eighth.

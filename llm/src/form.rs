@@ -22,9 +22,16 @@ impl Form {
         Form { constraint: Some(constraint) }
     }
 
-    /// Leaves the logits of those tokens that may come next; `ends` end the text.
-    pub(crate) fn mask(&mut self, logits: &mut [f32], ends: &[u32]) -> Result<(), Error> {
-        self.constraint.as_mut().map_or(Ok(()), |constraint| constraint.mask(logits, ends))
+    /// Leaves the logits of those tokens that may come next; `ends` end the text. Whether it did:
+    /// it stops if `is_left` says that they are not wanted any more.
+    pub(crate) fn mask(
+        &mut self,
+        logits: &mut [f32],
+        ends: &[u32],
+        is_left: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let constraint = self.constraint.as_mut();
+        constraint.map_or(Ok(true), |constraint| constraint.mask(logits, ends, is_left))
     }
 
     /// Goes on behind a token; whether anything may follow it.
@@ -45,8 +52,13 @@ impl Form {
         true
     }
 
-    pub(crate) fn mask(&mut self, _: &mut [f32], _: &[u32]) -> Result<(), Error> {
-        Ok(())
+    pub(crate) fn mask(
+        &mut self,
+        _: &mut [f32],
+        _: &[u32],
+        _: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        Ok(true)
     }
 
     pub(crate) fn accept(&mut self, _: u32) -> Result<bool, Error> {

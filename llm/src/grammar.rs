@@ -3,6 +3,7 @@
 mod alternatives;
 mod cost;
 mod parts;
+mod worker;
 
 use crate::error::Error;
 use crate::tokenizer::Tokenizer;
@@ -11,6 +12,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::Value;
 use std::sync::Arc;
+use worker::{Gate, LEVELS, Worker};
 
 /// Longer schemas are refused: what is made of one is some tens of times as long.
 const MAX_SCHEMA: usize = 1 << 20;
@@ -18,6 +20,10 @@ const MAX_SCHEMA: usize = 1 << 20;
 const SPACE: &str = r"\x20|\n\x20{0,32}";
 /// Where a schema has settings for the crate.
 const OPTIONS: &str = "x-guidance";
+/// Symbols in the rules of a compiled grammar, which are up to a kilobyte each.
+const MAX_GRAMMAR: usize = 200_000;
+/// States of the lexer of a compiled grammar, which are 1 to 2 kB each. It adds states as text is generated.
+const MAX_STATES: usize = 100_000;
 /// Characters of what the crate says that are told: it may have the whole schema in it.
 const MAX_MESSAGE: usize = 1000;
 /// How the crate marks what is not text.
@@ -36,9 +42,10 @@ impl Grammar {
     /// or `enum`). As long as a schema leaves open how long a text is, so does this: a generation may end before the text does.
     ///
     /// # Errors
-    /// It is malformed, has more than 1 MiB, settings of the crate that reads it (`x-guidance`), or a `oneOf` of too many alternatives; or it would
-    /// become too large, where what has to hold at once is put together: alternatives within `allOf`, `$ref` beside others, patterns of one text,
-    /// `multipleOf`, `patternProperties`.
+    /// It is malformed, has more than 1 MiB, more than 4,000 levels (those of the schema and of each that is referred to, together), settings of
+    /// the crate that reads it (`x-guidance`), or a `oneOf` of too many alternatives; or compiling it would take too long: objects with thousands of
+    /// properties, or hundreds with `minProperties` or `maxProperties`; alternatives and values within `allOf`, `$ref` beside others, patterns of
+    /// one text, `multipleOf`, `patternProperties`.
     pub fn json_schema(schema: &str) -> Result<Self, Error> {
         let fail = |message: String| Err(Error::Grammar { message });
         if schema.len() > MAX_SCHEMA {
@@ -49,10 +56,15 @@ impl Grammar {
             Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
                 fail(format!("'{OPTIONS}' is not supported"))
             }
-            Ok(value @ Value::Object(_)) if cost::of(&value) > cost::MOST => fail(
-                "the schema becomes too large: what has to hold at once ('allOf', '$ref' beside others, patterns of one text, 'multipleOf', 'patternProperties') is put together"
-                    .into(),
-            ),
+            Ok(value @ Value::Object(_)) if cost::levels(&value) > LEVELS => fail(format!(
+                "the schema has {} levels with those of what it refers to, more than {LEVELS}",
+                cost::levels(&value)
+            )),
+            Ok(value @ Value::Object(_)) if cost::of(&value) > cost::MOST => fail(format!(
+                "the schema becomes too large (more than {} units): its properties, values and patterns are many, or what has to hold at once \
+                 ('allOf', '$ref' beside others, 'minProperties', patterns of one text, 'multipleOf', 'patternProperties') is put together",
+                cost::MOST
+            )),
             Ok(mut value @ Value::Object(_)) => match alternatives::separate(&mut value) {
                 Ok(true) => Ok(Grammar { schema: value.to_string() }),
                 Ok(false) => Ok(Grammar { schema: schema.into() }),
@@ -74,7 +86,8 @@ impl Grammar {
 
 /// A tokenizer's tokens, as grammars look at them.
 pub(crate) struct Vocabulary {
-    parsers: ParserFactory,
+    parsers: Arc<ParserFactory>,
+    gate: Gate,
     /// What stands for all tokens that end a text: none of the tokenizer's.
     end: u32,
 }
@@ -93,40 +106,60 @@ impl Vocabulary {
         let trie = TokTrie::from(&TokRxInfo::new(end + 1, end), &words);
         let tokens: TokEnv = Arc::new(ApproximateTokEnv::new(trie));
         let mut parsers = ParserFactory::new_simple(&tokens).map_err(|error| refuse(&error))?;
-        parsers.quiet().limits_mut().verbose_errors = false;
-        Ok(Vocabulary { parsers, end })
+        let limits = parsers.quiet().limits_mut();
+        limits.verbose_errors = false;
+        (limits.max_grammar_size, limits.max_lexer_states) = (MAX_GRAMMAR, MAX_STATES);
+        Ok(Vocabulary { parsers: Arc::new(parsers), gate: Gate::default(), end })
     }
 
-    /// What follows a grammar from its beginning.
-    pub(crate) fn constraint(&self, grammar: &Grammar) -> Result<Constraint, Error> {
-        let options = JsonCompileOptions {
-            whitespace_pattern: Some(SPACE.into()),
-            ..JsonCompileOptions::default()
-        };
-        let mut schema = serde_json::from_str(&grammar.schema).map_err(|error| refuse(&error))?;
-        options.apply_to(&mut schema);
-        let init = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(schema));
-        let made = llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            self.parsers.create_parser_from_init_default(init)
-        }));
-        let matcher = Matcher::new(made);
-        match matcher.get_error() {
-            Some(message) => Err(Error::Grammar { message: readable(&message) }),
-            None => Ok(Constraint { matcher, end: self.end }),
-        }
+    /// What follows a grammar from its beginning; nothing if `is_left` says that it is not wanted
+    /// any more.
+    pub(crate) fn constraint(
+        &self,
+        grammar: &Grammar,
+        is_left: &dyn Fn() -> bool,
+    ) -> Result<Option<Constraint>, Error> {
+        let (parsers, schema) = (self.parsers.clone(), grammar.schema.clone());
+        let worker = Worker::start(&self.gate, is_left, move || compile(&parsers, &schema))?;
+        Ok(worker.map(|worker| Constraint { worker, end: self.end }))
+    }
+}
+
+fn compile(parsers: &ParserFactory, schema: &str) -> Result<Matcher, Error> {
+    let options = JsonCompileOptions {
+        whitespace_pattern: Some(SPACE.into()),
+        ..JsonCompileOptions::default()
+    };
+    let mut schema = serde_json::from_str(schema).map_err(|error| refuse(&error))?;
+    options.apply_to(&mut schema);
+    let init = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(schema));
+    let made = llguidance::panic_utils::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        parsers.create_parser_from_init_default(init)
+    }));
+    let matcher = Matcher::new(made);
+    match matcher.get_error() {
+        Some(message) => Err(Error::Grammar { message: readable(&message) }),
+        None => Ok(matcher),
     }
 }
 
 /// A grammar, and how much of a text it has seen.
 pub(crate) struct Constraint {
-    matcher: Matcher,
+    worker: Worker,
     end: u32,
 }
 
 impl Constraint {
-    /// Leaves the logits of those tokens that may come next, of which `ends` end the text.
-    pub(crate) fn mask(&mut self, logits: &mut [f32], ends: &[u32]) -> Result<(), Error> {
-        let allowed = self.matcher.compute_mask().map_err(|error| refuse(&error))?;
+    /// Leaves the logits of those tokens that may come next, of which `ends` end the text. Whether
+    /// it did: it stops if `is_left` says that they are not wanted any more.
+    pub(crate) fn mask(
+        &mut self,
+        logits: &mut [f32],
+        ends: &[u32],
+        is_left: &dyn Fn() -> bool,
+    ) -> Result<bool, Error> {
+        let mask = |matcher: &mut Matcher| matcher.compute_mask().map_err(|error| refuse(&error));
+        let Some(allowed) = self.worker.ask(is_left, mask)? else { return Ok(false) };
         let may_end = allowed.is_allowed(self.end);
         let ends: Vec<(u32, f32)> =
             ends.iter().filter_map(|&token| Some((token, *logits.get(token as usize)?))).collect();
@@ -138,26 +171,40 @@ impl Constraint {
         for (token, logit) in ends {
             logits[token as usize] = if may_end { logit } else { f32::NEG_INFINITY };
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Goes on behind a token that was chosen; whether anything may follow it.
     pub(crate) fn accept(&mut self, token: u32) -> Result<bool, Error> {
-        self.matcher.consume_token(token).map_err(|error| refuse(&error))?;
-        Ok(!self.matcher.is_stopped())
+        self.ask(move |matcher| {
+            matcher.consume_token(token).map_err(|error| refuse(&error))?;
+            Ok(!matcher.is_stopped())
+        })
     }
 
     /// Whether what was accepted may end there.
     pub(crate) fn fits(&mut self) -> bool {
-        self.matcher.is_accepting().unwrap_or(false)
+        self.ask(|matcher| Ok(matcher.is_accepting().unwrap_or(false))).unwrap_or(false)
     }
 
     /// Begins again, and goes through a text, which need not end where one of its tokens did.
     pub(crate) fn follow(&mut self, text: &str) -> Result<(), Error> {
-        let tokens = self.matcher.tok_env().map_err(|error| refuse(&error))?;
-        let tokens = tokens.tok_trie().greedy_tokenize(text.as_bytes());
-        self.matcher.reset().map_err(|error| refuse(&error))?;
-        self.matcher.consume_tokens(&tokens).map_err(|error| refuse(&error))
+        let text = text.to_owned();
+        self.ask(move |matcher| {
+            let tokens = matcher.tok_env().map_err(|error| refuse(&error))?;
+            let tokens = tokens.tok_trie().greedy_tokenize(text.as_bytes());
+            matcher.reset().map_err(|error| refuse(&error))?;
+            matcher.consume_tokens(&tokens).map_err(|error| refuse(&error))
+        })
+    }
+
+    /// Does what takes little time: a token is a few bytes, a text not more than was generated.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Matcher) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let asked = self.worker.ask(&|| false, work)?;
+        asked.ok_or_else(|| refuse(&"the generation was stopped"))
     }
 }
 

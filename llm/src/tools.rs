@@ -81,8 +81,10 @@ impl Tool {
 
     /// A schema of a call, which lies at `place` in another one.
     fn schema(&self, place: &str) -> Value {
-        let mut parameters = match self.definition()["function"]["parameters"].take() {
-            Value::Object(parameters) => parameters,
+        let mut definition = self.definition();
+        let parameters = definition.pointer_mut("/function/parameters").map(Value::take);
+        let mut parameters = match parameters {
+            Some(Value::Object(parameters)) => parameters,
             _ => Map::new(),
         };
         parameters.entry("type").or_insert_with(|| "object".into());

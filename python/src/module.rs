@@ -105,11 +105,13 @@ impl State {
         if !reuse {
             return py.detach(|| {
                 let loaded = self.module.method(method)?;
+                loaded.check_output_copies()?;
                 let count = loaded.output_count();
                 (0..count).map(|index| Value::copy_of(&loaded.output(index)?)).collect()
             });
         }
         let loaded = self.module.method(method)?;
+        loaded.check_output_copies()?;
         let count = loaded.output_count();
         let kept = self.kept.entry(method.into()).or_default();
         kept.resize_with(count, || Value::None);

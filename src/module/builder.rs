@@ -141,9 +141,9 @@ impl ModuleBuilder {
         self
     }
 
-    /// The most bytes that a method may take in memory when it is loaded, [4 GiB](DEFAULT_MEMORY_LIMIT) unless set
-    /// otherwise. A malicious file can ask for any amount; one that asks for more than this is refused
-    /// before anything is reserved. Weights are used where they lie in the file and do not count, packed ones do.
+    /// The most bytes that a method may take in memory, [4 GiB](DEFAULT_MEMORY_LIMIT) unless set otherwise. A malicious file can
+    /// ask for any amount; one that asks for more than this is refused before anything is reserved. Weights are used where they lie in
+    /// the file and do not count, packed ones do. Copies of outputs count as well, when they are made.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self

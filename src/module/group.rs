@@ -69,7 +69,9 @@ impl Member {
 
 /// The memory that methods say they need when they are prepared.
 struct Memory {
-    /// Bytes of the two.
+    /// Bytes that count against the limit.
+    total: u64,
+    /// Bytes of planned and scratch memory.
     shared: u64,
     allocations: [Allocation<'static>; 2],
     scratch: MutBorrow<Buffer>,
@@ -293,9 +295,9 @@ impl Ground {
         }
         let shared =
             planned.iter().fold(scratch as u64, |sum, size| sum.saturating_add(*size as u64));
+        let total = total.saturating_add(shared);
         for member in &self.members {
-            let Member { request, .. } = member;
-            member.environment().check_memory(&request.name, total.saturating_add(shared))?;
+            member.environment().check_memory(&member.request.name, total)?;
         }
         let own = prepared.iter().zip(entries);
         let own = own.map(|(prepared, entry)| OwnMemory::allocate(prepared, &entry.signature));
@@ -303,6 +305,7 @@ impl Ground {
         let allocations =
             [("planned memory", shared - scratch as u64), ("scratch memory", scratch as u64)];
         Ok(Memory {
+            total,
             shared,
             allocations: allocations.map(|(allocator, bytes)| Allocation { allocator, bytes }),
             scratch: MutBorrow::new(Buffer::zeroed(scratch)?),
@@ -331,6 +334,18 @@ impl Group {
         let ground = Ground::new(requests)?;
         let loaded = Loaded::try_new(ground, |ground| ground.build(&entries))?;
         Ok(Group { entries, loaded })
+    }
+
+    /// Bytes of all memory of the methods.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.loaded.borrow_owner().memory.get().map_or(0, |memory| memory.total)
+    }
+
+    /// Fails if copies of so many bytes, beside the memory of the methods, exceed the limit of a method.
+    pub(super) fn check_copies(&self, index: usize, bytes: u64) -> Result<(), Error> {
+        let Some(member) = self.loaded.borrow_owner().members.get(index) else { return Ok(()) };
+        let needed = self.memory_bytes().saturating_add(bytes);
+        member.environment().check_memory(&member.request.name, needed)
     }
 
     /// Bytes of planned and scratch memory, which the methods use in turn.

@@ -133,6 +133,11 @@ impl<'a> Method<'a> {
         &self.group.entry(self.index).name
     }
 
+    /// Bytes of memory that the method takes, with the methods that share it: what the [limit](crate::ModuleBuilder::memory_limit) counts.
+    pub fn memory_bytes(&self) -> u64 {
+        self.group.memory_bytes()
+    }
+
     /// Number of inputs.
     pub fn input_count(&self) -> usize {
         self.signature().inputs.len()
@@ -170,9 +175,11 @@ impl<'a> Method<'a> {
     /// and copies the outputs.
     ///
     /// # Errors
-    /// An input is missing or does not fit, or the method failed while running.
+    /// An input is missing or does not fit, the method failed while running, or the copies and the memory of the method exceed
+    /// the [limit](crate::ModuleBuilder::memory_limit).
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, Error> {
         self.execute_in_place(inputs)?;
+        self.check_output_copies()?;
         (0..self.output_count()).map(|index| self.output_value(index)).collect()
     }
 
@@ -189,6 +196,22 @@ impl<'a> Method<'a> {
             }
         }
         self.run()
+    }
+
+    /// Fails if copies of all outputs, as the last run left them, and the memory of the method exceed the
+    /// [limit](crate::ModuleBuilder::memory_limit): a program may return one tensor many times. [`execute`](Self::execute) asks
+    /// this itself; callers that copy outputs one by one ask before.
+    ///
+    /// # Errors
+    /// The limit is exceeded, or an output has no memory.
+    pub fn check_output_copies(&self) -> Result<(), Error> {
+        let mut bytes = 0u64;
+        for index in 0..self.output_count() {
+            if let ValueRef::Tensor(tensor) = self.output(index)? {
+                bytes = bytes.saturating_add(tensor.bytes().len() as u64);
+            }
+        }
+        self.group.check_copies(self.index, bytes)
     }
 
     /// The index of the value that an output is, among the method's values.

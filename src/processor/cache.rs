@@ -1,37 +1,37 @@
-//! Compiled programs, kept from one run to the next.
+//! Cache of compiled programs.
 //!
-//! A file's name is a hash of all that its contents follow from: the program and its external data, what it was compiled for, the kernels
-//! that there were, and torchlet's version. In it is what is new, such as weights that are packed for the machine; data that lies in the
-//! program's own files is referred to. It says which build of the application wrote it, and ends where its header says, with the checksum
-//! that the header has: a file of which anything is amiss counts as none. It is replaced as a whole, by renaming.
+//! The key of an entry is a BLAKE3 hash of everything that its contents follow from: the program and its external data, the target, the
+//! registered kernels, and torchlet's version. The hash must be cryptographic: programs come from strangers, and whoever can make two files
+//! with one key decides with the first what the second computes.
 //!
-//! The hash is fast and no obstacle to people: whoever can write to the folder, or makes files that collide on purpose, decides what is
-//! computed. What they cannot do is break memory: what is in the cache is checked as any file is.
+//! An entry holds what is new, such as packed weights, and refers to data in the program's own files by offset and length. Its header has
+//! the key, so that an entry under another name is not taken; which build of the application wrote it; and the length and a checksum
+//! of the rest. The checksum is against damage alone. An entry with any mistake counts as missing. `torchlet-cache` decides which
+//! files may be read at all, and replaces them as a whole.
 
 use crate::files::{FileAccess, FileBytes};
 use crate::threads::{PART, map_parts};
 use std::borrow::Cow;
-use std::fs::File;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
 use torchlet_core::{DataLoader, Parallel, Registry};
 use torchlet_graph::{Package, Report};
 use twox_hash::XxHash3_128;
 
 const MAGIC: &[u8; 8] = b"TORCHLCC";
-/// Magic, build, bytes behind the header, their checksum.
-const HEADER: usize = 8 + 16 + 8 + 16;
+/// Magic, key, build, bytes behind the header, their checksum.
+const HEADER: usize = 8 + blake3::OUT_LEN + 16 + 8 + 16;
 /// At what multiples data starts in the file.
 const ALIGN: usize = 64;
 /// Says of a piece that it is in the file itself.
 const OWN: u64 = u64::MAX;
 
-/// The place of a compiled program in a folder.
+/// The entry of a compiled program in the folder of a cache.
 pub(super) struct CacheFile {
     path: PathBuf,
+    key: blake3::Hash,
 }
 
 /// The parts of a cached program, on their way to its file.
@@ -43,7 +43,7 @@ struct Layout<'p> {
 }
 
 impl CacheFile {
-    /// The file of a program that is compiled from these files for a target. `None` if threads leave work undone.
+    /// The entry of a program that is compiled from these files for a target. `None` if threads leave work undone.
     pub(super) fn new(
         folder: &Path,
         files: &[&[u8]],
@@ -51,18 +51,11 @@ impl CacheFile {
         registry: &Registry<'_>,
         parallel: &dyn Parallel,
     ) -> Option<Self> {
-        let mut hash = XxHash3_128::new();
         let backends = registry.backends().map(|backend| backend.name());
         let names = registry.kernels().map(|kernel| kernel.name).chain(backends);
-        for text in [env!("CARGO_PKG_VERSION"), target].into_iter().chain(names) {
-            hash.write(text.as_bytes());
-            hash.write(&[0]);
-        }
-        for file in files {
-            hash.write(&(file.len() as u64).to_le_bytes());
-            hash.write(&Checksum::of(file, parallel)?.to_le_bytes());
-        }
-        Some(CacheFile { path: folder.join(format!("{:032x}.compiled", hash.finish_128())) })
+        let texts = [env!("CARGO_PKG_VERSION"), target].into_iter().chain(names);
+        let key = key(&texts.collect::<Vec<_>>(), files, parallel)?;
+        Some(CacheFile { path: folder.join(format!("{}.compiled", key.to_hex())), key })
     }
 
     /// What is in the file, if it is there and all of it is right.
@@ -72,9 +65,10 @@ impl CacheFile {
         limit: u64,
         parallel: &dyn Parallel,
     ) -> Option<FileBytes> {
-        let file = FileBytes::open(&self.path, access, limit, parallel).ok()?;
+        let file = torchlet_cache::open(&self.path).ok()?;
+        let file = FileBytes::of(file, &self.path, access, limit, parallel).ok()?;
         let (header, contents) = file.bytes().split_at_checked(HEADER)?;
-        let expected = Self::header(contents.len() as u64, Checksum::of(contents, parallel)?);
+        let expected = self.header(contents.len() as u64, Checksum::of(contents, parallel)?);
         (header == expected).then_some(file)
     }
 
@@ -86,14 +80,7 @@ impl CacheFile {
         report: &Report,
     ) -> io::Result<()> {
         let layout = Layout::of(package, files, report);
-        if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        // Each writer of each process has a file of its own.
-        static WRITERS: AtomicU64 = AtomicU64::new(0);
-        let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
-        let part = self.path.with_extension(format!("{}-{writer}.part", std::process::id()));
-        let written = File::create(&part).and_then(|file| {
+        torchlet_cache::replace(&self.path, |file| {
             let mut file = BufWriter::new(file);
             let (mut len, mut checksum) = (0, Checksum::default());
             file.write_all(&[0; HEADER])?;
@@ -103,25 +90,41 @@ impl CacheFile {
                 file.write_all(bytes)
             })?;
             file.seek(SeekFrom::Start(0))?;
-            file.write_all(&Self::header(len, checksum.finish()))?;
-            file.flush()?;
-            std::fs::rename(&part, &self.path)
-        });
-        if written.is_err() {
-            // What is left of it is of no use; that it cannot be removed changes nothing.
-            let _ = std::fs::remove_file(&part);
-        }
-        written
+            file.write_all(&self.header(len, checksum.finish()))?;
+            file.flush()
+        })
     }
 
-    fn header(len: u64, checksum: u128) -> [u8; HEADER] {
+    fn header(&self, len: u64, checksum: u128) -> [u8; HEADER] {
         let mut header = [0; HEADER];
-        let parts: [&[u8]; 4] =
-            [MAGIC, &build().to_le_bytes(), &len.to_le_bytes(), &checksum.to_le_bytes()];
+        let [build, checksum] = [build(), checksum].map(u128::to_le_bytes);
+        let parts: [&[u8]; 5] = [MAGIC, self.key.as_bytes(), &build, &len.to_le_bytes(), &checksum];
         let bytes = parts.into_iter().flatten();
         header.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
         header
     }
+}
+
+/// The key of a program that is compiled from `files` in a situation that `texts` describe. Two situations or sets of files have one
+/// key only if BLAKE3 has a collision: every text and file has its length in front, so that none runs into the next, and the length of a
+/// file tells how many hashes of parts follow. `None` if threads leave work undone.
+fn key(texts: &[&str], files: &[&[u8]], parallel: &dyn Parallel) -> Option<blake3::Hash> {
+    let mut hash = blake3::Hasher::new();
+    let number = |hash: &mut blake3::Hasher, number: usize| {
+        hash.update(&(number as u64).to_le_bytes());
+    };
+    number(&mut hash, texts.len());
+    for text in texts {
+        number(&mut hash, text.len());
+        hash.update(text.as_bytes());
+    }
+    for file in files {
+        number(&mut hash, file.len());
+        for part in map_parts(parallel, file, &blake3::hash)? {
+            hash.update(part.as_bytes());
+        }
+    }
+    Some(hash.finalize())
 }
 
 /// The checksum of a file: a hash of those of its parts, so that threads can share them.
@@ -275,6 +278,50 @@ impl<'p> Index<'p> {
 mod tests {
     use super::*;
     use torchlet_core::Serial;
+
+    /// Two files with one XXH3 hash: where the high half of a word equals that of the secret, a word adds only itself to the sum, so that
+    /// two such words can move a number from one to the other.
+    fn colliding_files() -> [Vec<u8>; 2] {
+        [[1, 0], [0, 1]].map(|[first, second]| {
+            let mut file = vec![0; 1024];
+            file[..8].copy_from_slice(&[first, 0, 0, 0, 0x23, 0xa4, 0x4b, 0xbe]);
+            file[64..72].copy_from_slice(&[second, 0, 0, 0, 0xf7, 0x21, 0xad, 0x1c]);
+            file
+        })
+    }
+
+    #[test]
+    fn files_that_collide_in_a_fast_hash_have_two_keys() {
+        let [a, b] = colliding_files();
+        assert_ne!(a, b);
+        assert_eq!(Checksum::of(&a, &Serial), Checksum::of(&b, &Serial));
+        assert_ne!(key(&[], &[&a], &Serial), key(&[], &[&b], &Serial));
+    }
+
+    #[test]
+    fn keys_tell_everything_apart() {
+        let long = vec![0; PART + 1];
+        let keys = [
+            key(&[], &[], &Serial),
+            key(&[""], &[], &Serial),
+            key(&["", ""], &[], &Serial),
+            key(&["ab", "c"], &[], &Serial),
+            key(&["a", "bc"], &[], &Serial),
+            key(&["a"], &[b"bc"], &Serial),
+            key(&[], &[b"ab", b"c"], &Serial),
+            key(&[], &[b"a", b"bc"], &Serial),
+            key(&[], &[b"abc"], &Serial),
+            key(&[], &[&long], &Serial),
+            key(&[], &[&long[..PART], &long[PART..]], &Serial),
+            key(&[], &[&long[PART..], &long[..PART]], &Serial),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            assert!(
+                one.is_some() && keys.iter().skip(index + 1).all(|other| other != one),
+                "{index}"
+            );
+        }
+    }
 
     #[test]
     fn checksums_of_streams_are_those_of_files() {

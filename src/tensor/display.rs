@@ -34,13 +34,12 @@ impl Style {
         sizes.retain(|size| size.is_finite() && *size != 0.0);
         let largest = sizes.iter().copied().fold(0.0, f64::max);
         let smallest = sizes.iter().copied().fold(f64::INFINITY, f64::min);
-        if sizes.iter().all(|size| size.fract() == 0.0) {
-            return if largest >= 1e8 { Style::Scientific } else { Style::Whole };
-        }
-        if largest / smallest > 1000.0 || largest >= 1e8 || smallest < 1e-4 {
-            Style::Scientific
-        } else {
-            Style::Fixed
+        let is_wide = largest / smallest > 1000.0 || largest > 1e8;
+        match sizes.iter().all(|size| size.fract() == 0.0) {
+            _ if is_wide => Style::Scientific,
+            true => Style::Whole,
+            false if smallest < 1e-4 => Style::Scientific,
+            false => Style::Fixed,
         }
     }
 
@@ -158,7 +157,7 @@ impl Printer<'_> {
 
 impl fmt::Display for Tensor {
     /// As PyTorch prints it: `tensor([[1., 2.], [3., 4.]])`, with the type where it is not the usual one of such
-    /// values, and shortened if it is large.
+    /// values, and shortened if it has more than 1,000 elements, or more than the precision that was asked for: `{:.100}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(numbers) = self.numbers("printing") else {
             return write!(
@@ -176,7 +175,7 @@ impl fmt::Display for Tensor {
             }
         } else {
             // As PyTorch does it, by what is shown alone: the others could be any number.
-            let shortened = self.numel() > THRESHOLD;
+            let shortened = self.numel() > f.precision().unwrap_or(THRESHOLD);
             let mut printer =
                 Printer { shape: self.shape(), texts: HashMap::new(), width: 0, shortened };
             let mut places = Vec::new();
@@ -214,6 +213,10 @@ mod tests {
         assert_eq!(whole.to_string(), "tensor([ 1., -2., nan], dtype=float64)");
         let small = Tensor::from_slice(&[2], &[1e-5f32, 1.5]).unwrap();
         assert_eq!(small.to_string(), "tensor([1.0000e-05, 1.5000e+00])");
+        let wide = Tensor::from_slice(&[2], &[1.0f32, 2000.0]).unwrap();
+        assert_eq!(wide.to_string(), "tensor([1.0000e+00, 2.0000e+03])");
+        let wide = Tensor::from_slice(&[2], &[1e8f32, 5e7]).unwrap();
+        assert_eq!(wide.to_string(), "tensor([100000000.,  50000000.])");
         let ints = Tensor::from_slice(&[2, 1, 2], &[1i64, -20, 3, 4]).unwrap();
         assert_eq!(ints.to_string(), "tensor([[[  1, -20]],\n\n        [[  3,   4]]])");
         assert_eq!(Tensor::scalar(2.5f32).unwrap().to_string(), "tensor(2.5000)");
@@ -229,6 +232,9 @@ mod tests {
         assert_eq!(large.to_string(), "tensor([0., 0., 0., ..., 0., 0., 0.])");
         let cube = Tensor::zeros(ScalarType::Byte, &[100, 100, 100]).unwrap();
         assert_eq!(cube.to_string().matches("...").count(), 1 + 6 * (1 + 6));
+        let ten = Tensor::zeros(ScalarType::Float, &[10]).unwrap();
+        assert_eq!(format!("{ten:.9}"), "tensor([0., 0., 0., ..., 0., 0., 0.])");
+        assert!(!format!("{ten:.10}").contains("..."));
         // What is left out does not count.
         let mut numbers = vec![0.5f32; 2000];
         numbers[1000] = -1e9;

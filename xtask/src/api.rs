@@ -19,6 +19,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub(crate) const LIBRARIES: &[&str] = &[
     "torchlet",
     "torchlet-build",
+    "torchlet-cache",
     "torchlet-core",
     "torchlet-devtools",
     "torchlet-graph",

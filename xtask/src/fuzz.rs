@@ -16,18 +16,19 @@ const TARGETS: &[(&str, &[&str])] = &[
     ("training", &["safetensors"]),
     ("sound", &["flac", "mp3", "wav"]),
     ("tokenizer", &["model", "bin", "tiktoken"]),
+    ("template", &["jinja"]),
+    ("schema", &["schema"]),
 ];
 
 /// Where these are.
-const FOLDERS: [&str; 4] =
-    ["tests/fixtures", "devtools/tests", "llm/tests/sounds", "llm/tests/tokenizers"];
+const FOLDERS: [&str; 3] = ["tests/fixtures", "devtools/tests", "llm/tests"];
 
 /// Larger fixtures would only slow the search down.
 const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training, sound or tokenizer; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training, sound, tokenizer, template or schema; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]

@@ -1,11 +1,11 @@
 //! The files in which pipelines, and what was measured, are remembered between runs.
 //!
-//! What is in the file of pipelines goes to the driver, which trusts it. So a file says which device and driver it is of, and its
-//! checksum must be right; a file of which anything is amiss counts as none. It is replaced as a whole, by
-//! renaming: other processes see the old one or the new one. What was measured is of certain shaders: with others, it is measured again.
+//! The driver trusts the file of pipelines. `torchlet-cache` therefore reads no file that another user could have written, and replaces
+//! files as a whole. A file also says which device and driver it is of, and has a checksum against damage; a file with any mistake
+//! counts as missing. What was measured holds for certain shaders: with others, it is measured again.
 
 use ash::vk;
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use torchlet_shaders::MODULES;
@@ -116,10 +116,9 @@ impl CacheFile {
 
     /// The data, if there is a file and all of it is right.
     pub(crate) fn read(&self) -> Option<Vec<u8>> {
-        if std::fs::metadata(&self.path).ok()?.len() > LARGEST {
-            return None;
-        }
-        let mut file = std::fs::read(&self.path).ok()?;
+        let mut file = Vec::new();
+        let mut reader = torchlet_cache::open(&self.path).ok()?.take(LARGEST + 1);
+        reader.read_to_end(&mut file).ok().filter(|len| *len as u64 <= LARGEST)?;
         let data = file.get(HEADER..)?;
         if file.get(..HEADER) != Some(&self.header(data)) || !self.may_hold(data) {
             return None;
@@ -133,20 +132,10 @@ impl CacheFile {
         if !self.may_hold(data) || data.len() as u64 > LARGEST - HEADER as u64 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
-        if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        // Threads of one process have names of their own, too: each holds the lock of its device's pipelines only.
-        let thread = std::thread::current().id();
-        let name = format!("{}-{thread:?}.part", std::process::id());
-        let part = self.path.with_extension(name.replace(['(', ')'], ""));
-        let written = std::fs::write(&part, [self.header(data).as_slice(), data].concat())
-            .and_then(|()| std::fs::rename(&part, &self.path));
-        if written.is_err() {
-            // What is left of it is of no use; that it cannot be removed changes nothing.
-            let _ = std::fs::remove_file(&part);
-        }
-        written
+        torchlet_cache::replace(&self.path, |file| {
+            file.write_all(&self.header(data))?;
+            file.write_all(data)
+        })
     }
 
     fn header(&self, data: &[u8]) -> Vec<u8> {

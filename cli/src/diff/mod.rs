@@ -7,6 +7,7 @@ mod table;
 mod tests;
 
 use crate::arguments::{Backend, DiffArguments, ModelOptions, Way};
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::{bench, model, report};
 use expose::{Exposed, Origin};
@@ -56,11 +57,12 @@ fn compare(arguments: &DiffArguments) -> Result<bool, Failure> {
     let plain = builder(arguments, Way::Kernels)?.run_on(RunOn::AsExported);
     let file = plain.load(&arguments.model)?;
     let method = model::choose_method(&file, arguments.method.as_deref())?;
-    let inputs = bench::inputs(&file, &method, &arguments.inputs)?;
+    let mut budget = Budget::new(arguments.memory_limit);
+    let inputs = bench::inputs(&file, &method, &arguments.inputs, &mut budget)?;
     let exposed = Exposed::of(&file, &method)?;
     let tolerance = Tolerance { rtol: arguments.rtol, atol: arguments.atol };
     let recorded = match (&arguments.against, &arguments.etdump, &arguments.debug_buffer) {
-        (Some(path), ..) => Some(Recorded::archive(path)?.check(&exposed, path)?),
+        (Some(path), ..) => Some(Recorded::archive(path, &mut budget)?.check(&exposed, path)?),
         (_, Some(dump), Some(buffer)) => Some(Recorded::dump(dump, buffer)?.check(&exposed, dump)?),
         _ => None,
     };

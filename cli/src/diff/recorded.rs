@@ -1,6 +1,7 @@
 //! Values that were recorded elsewhere.
 
 use super::expose::{Exposed, Origin};
+use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::npy;
 use std::collections::BTreeMap;
@@ -39,9 +40,9 @@ impl Recorded {
     }
 
     /// Reads an archive of arrays that are named `instruction_4`, `instruction_4.1`, `output_0`.
-    pub(super) fn archive(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn archive(path: &Path, budget: &mut Budget) -> Result<Self, Failure> {
         let mut recorded = Recorded::default();
-        for (name, tensor) in npy::read_named(path)? {
+        for (name, tensor) in npy::read_named(path, budget)? {
             let number = |text: &str| text.parse::<usize>().ok();
             if let Some(index) = name.strip_prefix("output_").and_then(number) {
                 recorded.outputs.insert(index, tensor);

@@ -99,6 +99,7 @@ fn open_with_template(
     let path = needed_tokenizer_file(&options.program, &options.tokens)?;
     let mut runner = runner(options, Tokenizer::load(&path)?)?;
     runner.set_template_arguments(arguments);
+    runner.set_messages_are_text(!template_options.control_tokens_in_messages);
     let beside = TEMPLATES.map(|name| path.with_file_name(name));
     let file =
         template_options.chat_template.as_ref().or(beside.iter().find(|file| file.is_file()));

@@ -64,6 +64,9 @@ pub(crate) struct TemplateOptions {
     /// Give the template a variable, such as enable_thinking=false; may be given several times
     #[arg(long, value_name = "NAME=JSON", value_parser = template_argument)]
     pub(crate) template_argument: Vec<(String, String)>,
+    /// Read names of control tokens in messages as these tokens, as transformers does, instead of as text: then whoever writes a message can speak for others
+    #[arg(long)]
+    pub(crate) control_tokens_in_messages: bool,
 }
 
 impl TemplateOptions {

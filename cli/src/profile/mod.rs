@@ -161,7 +161,8 @@ fn record(arguments: &ProfileArguments, path: &Path) -> Result<Recorded, Failure
     let builder = model::builder(&arguments.model_options)?.event_tracer(recorder.clone());
     let mut module = builder.load(path)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
-    let values = bench::inputs(&module, &name, &arguments.inputs)?;
+    let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
+    let values = bench::inputs(&module, &name, &arguments.inputs, &mut budget)?;
     let work = Work::of(&module, &name, &values);
     let (is_as_exported, threads) = (is_as_exported(&module), module.threads());
     let origins = origins(&module, &name);

@@ -95,16 +95,95 @@ fn errors_are_one_sentence_with_a_way_out() {
     assert!(unplanned.contains("--data") || unplanned.contains("not registered"), "{unplanned}");
 }
 
+#[test]
+fn files_of_other_formats_are_named() {
+    let folder = Folder::new("formats");
+    for (name, bytes, expected) in [
+        ("a.pt", &b"PK\x03\x04\0a/data.pkl"[..], ["PyTorch checkpoint", "export the model"]),
+        ("a.pt2", b"PK\x03\x04\0a/archive_format", ["torch.export.save", "to_executorch"]),
+        ("a.onnx", b"\x08\x08\x12\x07pytorch", ["ONNX", "to_executorch"]),
+        ("a.gguf", b"GGUF\x03\0\0\0", ["GGUF", "export the original"]),
+        ("a.safetensors", b"\x02\0\0\0\0\0\0\0{}", ["safetensors", "export the model"]),
+        ("a.tflite", b"\x1c\0\0\0TFL3", ["TensorFlow Lite", "to_executorch"]),
+        ("a.pte", b"version https://git-lfs.github.com/spec/v1\n", ["Git LFS", "git lfs pull"]),
+        ("b.pte", b"<!DOCTYPE html>\n<html>", ["HTML", "download"]),
+        ("c.pte", b"", ["empty", "again"]),
+    ] {
+        let path = folder.path(name);
+        std::fs::write(&path, bytes).unwrap();
+        for command in ["run", "inspect"] {
+            let text = error(&[command, &path]);
+            let is_said = |part: &&str| text.contains(part);
+            assert!(expected.iter().all(|part| is_said(part)), "{name}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_a_command_is_told_of() {
+    let output = torchlet(&["digits/digits.pte"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(text.contains("torchlet run digits/digits.pte"), "{text}");
+    let unknown = String::from_utf8(torchlet(&["rum"]).stderr).unwrap();
+    assert!(unknown.contains("run") && !unknown.contains("is a file"), "{unknown}");
+}
+
 /// What is piped to a program that has read enough ends quietly.
 #[test]
 fn readers_may_leave() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
-    command.current_dir(fixture("")).args(["verify", "--json", ADD]).stdout(writer);
-    let output = command.output().unwrap();
-    assert_eq!(output.status.code(), Some(141));
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    for arguments in [
+        &["verify", "--json", ADD][..],
+        &["completions", "bash"],
+        &["run", ADD, "--ones"],
+        &["inspect", ADD],
+        &["devices"],
+        &["size", ADD, "--json"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));
+        command.current_dir(fixture("")).args(arguments).stdout(writer);
+        let output = command.output().unwrap();
+        // What is written by way of `anstream` goes on without a word.
+        assert!(matches!(output.status.code(), Some(0 | 141)), "{arguments:?}: {output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{arguments:?}");
+    }
+}
+
+/// A file that says that an input is large gets no more memory than was allowed.
+#[test]
+fn inputs_count_against_the_memory_limit() {
+    // Inputs of 1.3 GiB.
+    let bytes = std::fs::read(fixture(ADD)).unwrap();
+    let sizes: Vec<u8> = [3i32, 5].iter().flat_map(|size| size.to_le_bytes()).collect();
+    let places = bytes.windows(sizes.len()).enumerate();
+    let places = places.filter(|(_, window)| *window == sizes).map(|(place, _)| place);
+    let mut changed = bytes.clone();
+    for place in places.collect::<Vec<_>>() {
+        changed[place..place + 4].copy_from_slice(&(1i32 << 26).to_le_bytes());
+    }
+    assert_ne!(changed, bytes);
+    let folder = Folder::new("inputs");
+    let file = folder.path("large.bpte");
+    std::fs::write(&file, changed).unwrap();
+    for command in ["run", "bench", "profile", "diff"] {
+        let mut limited = Command::new("sh");
+        // Kibibytes: what the command itself needs, and not what the file asks for.
+        limited.args([
+            "-c",
+            "ulimit -v 1000000; exec \"$0\" \"$@\"",
+            env!("CARGO_BIN_EXE_torchlet"),
+        ]);
+        limited.args([command, &file, "--random", "--memory-limit", "256"]);
+        if command != "diff" {
+            limited.args(["--compile-cache", "off", "--threads", "1", "--backend", "as-exported"]);
+        }
+        let output = limited.output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}: {output:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(!text.contains("out of memory"), "{command}: {text}");
+    }
 }
 
 /// What cannot be written for another reason is told.

@@ -382,6 +382,116 @@ fn whoever_leaves_frees_the_session() {
     );
 }
 
+/// A client may close its side once it has asked, and gets its answer; one that is gone ends the
+/// generation, also where nothing was sent to it yet.
+#[test]
+fn whoever_has_asked_may_close_its_side() {
+    let server = Server::new(&[]);
+    let send = |body: &Value, version: &str| {
+        let mut stream = TcpStream::connect(&server.address).unwrap();
+        let body = body.to_string();
+        let head = format!(
+            "POST /v1/completions HTTP/{version}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        stream
+    };
+    let forbid = json!({"1": -100, "3": -100});
+    for stream in [false, true] {
+        for version in ["1.0", "1.1"] {
+            let body = json!({"prompt": "In the beginning", "max_tokens": 200, "stream": stream, "logit_bias": forbid});
+            let mut asked = send(&body, version);
+            asked.shutdown(std::net::Shutdown::Write).unwrap();
+            let mut answer = String::new();
+            asked.read_to_string(&mut answer).unwrap();
+            let answer = answer.trim_start_matches("HTTP/1.1 100 Continue\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.1 200 OK"), "{stream} {version}: {answer}");
+            assert!(answer.contains("\"finish_reason\":\"length\""), "{stream}: {answer}");
+        }
+    }
+    let whole = json!({"prompt": "In the beginning", "n": 16, "logit_bias": forbid});
+    let asked = send(&whole, "1.1");
+    std::thread::sleep(Duration::from_millis(100));
+    drop(asked);
+    let body = json!({"prompt": "a", "max_tokens": 1});
+    assert_eq!(server.complete("/v1/completions", &body).0, 200);
+    let metrics = server.ask("GET", "/metrics", "", "").1;
+    assert!(
+        metrics.contains("\ntorchlet_generations_abandoned_total{model=\"fp32\"} 1\n"),
+        "{metrics}"
+    );
+}
+
+/// Schemas that would take the stack, minutes or gigabytes are refused by name, and the server goes
+/// on with others.
+#[test]
+#[cfg(feature = "grammar")]
+fn no_schema_ends_the_server() {
+    let server = Server::new(&[]);
+    let properties = |count: usize, schema: &Value| {
+        let all = (0..count).map(|at| (format!("k{at}"), schema.clone()));
+        Value::Object(all.collect())
+    };
+    let names = |count: usize| (0..count).map(|at| format!("k{at}")).collect::<Vec<_>>();
+    let chain = |count: usize| {
+        let link = |at| (format!("d{at}"), json!({"$ref": format!("#/$defs/d{}", at + 1)}));
+        let mut defs: serde_json::Map<String, Value> = (0..count).map(link).collect();
+        defs.insert(format!("d{count}"), json!({"type": "integer"}));
+        json!({"$ref": "#/$defs/d0", "$defs": defs})
+    };
+    let patterns = |count: usize| {
+        let all = (0..count).map(|at| (format!("^x{at}y*$"), json!({})));
+        json!({"patternProperties": Value::Object(all.collect())})
+    };
+    let object = |count| json!({"type": "object", "properties": properties(count, &json!({}))});
+    let ask = |schema: &Value| {
+        let format = json!({"type": "json_schema", "json_schema": {"name": "a", "schema": schema}});
+        let messages = json!([{"role": "user", "content": "x"}]);
+        let body = json!({"messages": messages, "max_tokens": 4, "response_format": format});
+        server.complete("/v1/chat/completions", &body)
+    };
+    for (limit, schema) in [
+        ("too large", object(4500)),
+        ("too large", json!({"required": names(6000), "properties": properties(6000, &json!({}))})),
+        ("levels", chain(12_000)),
+        ("too large", patterns(200)),
+        ("too large", json!({"const": "x".repeat(20_000), "enum": names(9000)})),
+    ] {
+        let (status, answer) = ask(&schema);
+        assert!(status == 400 && answer.to_string().contains(limit), "{limit}: {answer}");
+    }
+    let function = json!({"name": "f", "parameters": object(12_000)});
+    let tools = json!([{"type": "function", "function": function}]);
+    let (status, answer) = server.complete(
+        "/v1/chat/completions",
+        &json!({"messages": [{"role": "user", "content": "x"}], "tools": tools, "tool_choice": "required"}),
+    );
+    assert!(status == 400 && answer.to_string().contains("too large"), "{answer}");
+    assert_eq!(ask(&object(20)).0, 200);
+    // As the command does.
+    let schema = object(4500).to_string();
+    let generate = ["generate", MODEL, "--prompt", "x", "-n", "2", "--json-schema", &schema];
+    let output = run(&generate, "");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("too large"), "{error}");
+}
+
+/// By default, nobody speaks for others by names of control tokens.
+#[test]
+fn messages_have_no_control_tokens() {
+    let usage = |arguments: &[&str]| {
+        let server = Server::new(arguments);
+        let content = "a<|begin_of_text|>".repeat(20);
+        let body = json!({"messages": [{"role": "user", "content": content}], "max_tokens": 1});
+        let (status, answer) = server.complete("/v1/chat/completions", &body);
+        assert_eq!(status, 200, "{answer}");
+        answer["usage"]["prompt_tokens"].as_u64().unwrap()
+    };
+    let (text, tokens) = (usage(&[]), usage(&["--control-tokens-in-messages"]));
+    assert!(text > tokens + 60, "{text} and {tokens}");
+}
+
 /// What is being said is said to its end, where a service manager ends the server.
 #[cfg(unix)]
 #[test]

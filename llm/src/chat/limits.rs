@@ -20,6 +20,8 @@ const MOST_FUEL: u64 = 2_000_000;
 /// Bytes that are written for one instruction's fuel, as in what templates have of their own. They are paid for from a purse of their own, which has one
 /// for each byte of text more, so that long texts can be written as JSON.
 const BYTES_OF_FUEL: usize = 4;
+/// Bytes of text in a list for one instruction's fuel, as minijinja takes it for what it reads.
+const BYTES_OF_PART: u64 = 64;
 /// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
 pub(super) const MAX_TEMPLATE: usize = 64 << 10;
 /// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
@@ -75,9 +77,13 @@ pub(super) fn pay_for_bytes(bytes: usize) -> Result<(), minijinja::Error> {
     left.map(|_| ()).ok_or_else(|| minijinja::Error::from(ErrorKind::OutOfFuel))
 }
 
-/// Takes fuel for all that a list or map holds: it may hold another one twice, and that as well.
+/// Takes fuel for all that a list or map holds, and for its texts: it may hold another one twice,
+/// and that as well.
 pub(super) fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
-    each_part(value, &mut |_| state.consume_fuel(1))
+    each_part(value, &mut |part| {
+        let bytes = part.as_str().map_or(0, str::len) as u64;
+        state.consume_fuel(bytes / BYTES_OF_PART + 1)
+    })
 }
 
 /// The same, and for the texts in it, which are written next.

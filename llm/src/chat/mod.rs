@@ -3,6 +3,8 @@
 mod arguments;
 mod clock;
 mod fields;
+#[cfg(test)]
+mod growth;
 mod json;
 mod limits;
 mod python;
@@ -14,7 +16,7 @@ use crate::tools::{Tool, ToolCall};
 use limits::{Fuel, MAX_TEMPLATE, with_stack};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
-use minijinja::{Environment, ErrorKind, Value, context};
+use minijinja::{Environment, Value, context};
 use source::PAID;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,27 +44,42 @@ impl Message {
         Message { role, content, tool_calls: Vec::new(), tool_call_id: None, others: Vec::new() }
     }
 
+    /// Visits all texts of the message, which may be changed: also those in JSON.
+    pub(crate) fn each_text(&mut self, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
+        let Message { role, content, tool_calls, tool_call_id, others } = self;
+        [role, content].into_iter().chain(tool_call_id).for_each(&mut *visit);
+        for ToolCall { id, name, arguments } in tool_calls {
+            [id, name].into_iter().for_each(&mut *visit);
+            each_text_of_json(arguments, visit)?;
+        }
+        for (name, json) in others {
+            visit(name);
+            each_text_of_json(json, visit)?;
+        }
+        Ok(())
+    }
+
     /// As templates have it: what there is none of is not there.
     fn to_value(&self) -> Result<Value, Error> {
         let Message { role, content, tool_calls, tool_call_id, others } = self;
-        let mut value = serde_json::json!({"role": role, "content": content});
+        let mut value = serde_json::Map::new();
+        value.insert("role".into(), role.as_str().into());
+        value.insert("content".into(), content.as_str().into());
         if !tool_calls.is_empty() {
             let calls: Result<Vec<_>, _> = tool_calls.iter().map(ToolCall::to_value).collect();
-            value["tool_calls"] = calls?.into();
+            value.insert("tool_calls".into(), calls?.into());
         }
         if let Some(id) = tool_call_id {
-            value["tool_call_id"] = id.as_str().into();
+            value.insert("tool_call_id".into(), id.as_str().into());
         }
         for (name, json) in others {
             let fail = |error| Error::Template {
                 message: format!("the message's '{name}' is not JSON: {error}"),
             };
             let other: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
-            if value.get(name).is_none() {
-                value[name] = other;
-            }
+            value.entry(name).or_insert(other);
         }
-        Ok(template_value(&value))
+        Ok(template_value(&value.into()))
     }
 }
 
@@ -119,18 +136,20 @@ impl ChatTemplate {
         environment.add_filter("format", python::format);
         environment.add_filter("batch", python::batch);
         environment.add_filter("slice", python::slice);
+        environment.add_filter("map", python::map);
+        environment.add_filter("sum", python::sum);
         environment.add_filter(PAID, python::paid);
         environment.add_test("sequence", python::is_sequence);
         // Jinja has none of these, which put lists into others.
         environment.remove_filter("zip");
         environment.remove_filter("chain");
+        // It writes all that there is, as often as it is asked to.
+        environment.remove_global("debug");
         environment.set_formatter(|out, state, value| {
             let text = python::text(value)?;
             minijinja::escape_formatter(out, state, &text)
         });
-        environment.add_function("raise_exception", |message: String| -> Result<Value, _> {
-            Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
-        });
+        environment.add_function("raise_exception", python::raise_exception);
         environment.add_function("strftime_now", |format: &str| {
             // Three characters become a date of ten, at most.
             limits::pay_for_bytes(format.len().saturating_mul(8))?;
@@ -272,6 +291,38 @@ impl ChatTemplate {
                 .map_err(fail)
         })
     }
+}
+
+/// Visits all texts of a value in JSON, which is written anew if one of them changes.
+fn each_text_of_json(json: &mut String, visit: &mut dyn FnMut(&mut String)) -> Result<(), Error> {
+    fn each(value: &mut serde_json::Value, visit: &mut dyn FnMut(&mut String)) {
+        match value {
+            serde_json::Value::String(text) => visit(text),
+            serde_json::Value::Array(items) => items.iter_mut().for_each(|item| each(item, visit)),
+            serde_json::Value::Object(fields) => {
+                let all = std::mem::take(fields).into_iter().map(|(mut name, mut value)| {
+                    visit(&mut name);
+                    each(&mut value, visit);
+                    (name, value)
+                });
+                *fields = all.collect();
+            }
+            _ => {}
+        }
+    }
+    let fail =
+        |error| Error::Template { message: format!("a message has what is no JSON: {error}") };
+    let mut value: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
+    let mut is_changed = false;
+    each(&mut value, &mut |text: &mut String| {
+        let before = text.clone();
+        visit(text);
+        is_changed |= *text != before;
+    });
+    if is_changed {
+        *json = value.to_string();
+    }
+    Ok(())
 }
 
 /// A `tokenizer_config.json`.

@@ -142,34 +142,91 @@ fn field(value: Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// Methods of Python's values: `join` as above, others as minijinja has them.
+/// Methods of texts whose result is no longer than the text by more than a few times, or a list of
+/// its parts. minijinja takes fuel for both.
+const OF_TEXTS: [&str; 21] = [
+    "capitalize",
+    "count",
+    "endswith",
+    "find",
+    "isalnum",
+    "isalpha",
+    "isascii",
+    "isdigit",
+    "islower",
+    "isnumeric",
+    "isspace",
+    "isupper",
+    "lower",
+    "lstrip",
+    "rfind",
+    "rstrip",
+    "split",
+    "splitlines",
+    "startswith",
+    "strip",
+    "title",
+];
+/// Methods of maps and lists, which copy nothing.
+const OF_MAPS: [&str; 4] = ["get", "items", "keys", "values"];
+const OF_LISTS: [&str; 1] = ["count"];
+
+/// Methods of Python's values: `join` as above, others as minijinja has them. Those that are not
+/// named here are refused, so that none of a newer minijinja grows without being paid for.
 pub(super) fn method(
     state: &mut State<'_, '_>,
     value: &Value,
     name: &str,
     args: &[Value],
 ) -> Result<Value, Error> {
+    for argument in args {
+        pay_for_text(argument)?;
+    }
     match (name, value.as_str(), args) {
-        ("join", Some(joiner), [parts]) => join_by(parts, joiner, None),
+        ("join", Some(joiner), [parts]) => return join_by(parts, joiner, None),
         ("removeprefix", Some(text), [prefix]) => {
             let prefix = prefix.as_str().unwrap_or_default();
-            Ok(text.strip_prefix(prefix).unwrap_or(text).into())
+            return Ok(text.strip_prefix(prefix).unwrap_or(text).into());
         }
         ("removesuffix", Some(text), [suffix]) => {
             let suffix = suffix.as_str().unwrap_or_default();
-            Ok(text.strip_suffix(suffix).unwrap_or(text).into())
+            return Ok(text.strip_suffix(suffix).unwrap_or(text).into());
         }
-        ("format", Some(text), _) => {
-            pay_for_format(text, Style::Braces, args)?;
-            minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+        ("format", Some(text), _) => pay_for_format(text, Style::Braces, args)?,
+        ("replace", Some(text), [old, new, count @ ..]) => {
+            let count = count.first().and_then(|count| usize::try_from(count.clone()).ok());
+            pay_for_replacements(text, old, new, count)?;
         }
+        ("upper", Some(_), _) => {}
         _ => {
-            for argument in args {
-                pay_for_text(argument)?;
+            let known: &[&str] = match value.kind() {
+                ValueKind::String => &OF_TEXTS,
+                ValueKind::Map => &OF_MAPS,
+                ValueKind::Seq => &OF_LISTS,
+                _ => &[],
+            };
+            if !known.contains(&name) {
+                return Err(Error::from(ErrorKind::UnknownMethod));
             }
-            minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
         }
     }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
+}
+
+/// Takes fuel for what replacing makes a text longer by.
+fn pay_for_replacements(
+    text: &str,
+    old: &Value,
+    new: &Value,
+    count: Option<usize>,
+) -> Result<(), Error> {
+    let (Some(old), Some(new)) = (old.as_str(), new.as_str()) else { return Ok(()) };
+    let growth = new.len().saturating_sub(old.len());
+    if growth == 0 {
+        return Ok(());
+    }
+    let found = text.matches(old).take(count.unwrap_or(usize::MAX)).count();
+    pay_for_bytes(found.saturating_mul(growth))
 }
 
 /// Takes fuel for what filling in fields may write, before it does: an argument as often as there are fields, as wide as they say.
@@ -216,6 +273,40 @@ pub(super) fn slice(
     fill_with: Option<Value>,
 ) -> Result<Value, Error> {
     paid(state, minijinja::filters::slice(state, value, count, fill_with)?)
+}
+
+/// The filter `map`, which may put the same value in the place of many.
+pub(super) fn map(
+    state: &mut State<'_, '_>,
+    value: Value,
+    args: Rest<ValueOrKwargs>,
+) -> Result<Value, Error> {
+    let mapped = minijinja::filters::map(state, value, args)?;
+    paid(state, mapped.into())
+}
+
+/// The filter `sum`. It would join texts and lists, too, which Python refuses, or copies each time.
+pub(super) fn sum(
+    state: &State<'_, '_>,
+    values: Value,
+    attribute: Option<&str>,
+    start: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let named = options.peek::<Option<Value>>("start")?;
+    let is_sum = |start: &Value| matches!(start.kind(), ValueKind::Number | ValueKind::Bool);
+    if start.iter().chain(&named).any(|start| !start.is_none() && !is_sum(start)) {
+        let message = "sum: 'start' should be a number";
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    minijinja::filters::sum(state, values, attribute, start, options)
+}
+
+/// `raise_exception`, by which templates refuse messages.
+pub(super) fn raise_exception(message: &Value) -> Result<Value, Error> {
+    let message = text(message)?;
+    let message = message.as_str().unwrap_or_default().to_owned();
+    Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
 /// Jinja's `dict`.

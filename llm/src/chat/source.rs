@@ -3,7 +3,8 @@
 //! - `a ~ b` becomes `(a)|string ~ (b)|string`: minijinja would write lists, truths and `none` otherwise than Python does, and would pay for what a
 //!   list holds only behind it, though one that holds another twice, and that as well, is written without end.
 //! - Lists, maps and tuples, and what is set in a namespace, pass through the filter [`PAID`] where they are made, so that nothing of that kind
-//!   comes to be.
+//!   comes to be. So do operands with `*` and `+`, which repeat and join lists without a copy of them, and what is looked for by `in`,
+//!   which minijinja writes as text where it looks in a text.
 //! - `{% generation %}`, by which Hugging Face marks what an assistant said, is a condition that holds.
 
 /// The filter that takes fuel for all that a value holds, and is else without effect.
@@ -45,6 +46,12 @@ struct Frame {
     operand: Option<usize>,
     /// Whether it stands behind a `~`.
     is_joined: bool,
+    /// Where the present sum begins, of which an operand of `~` is a part.
+    sum: Option<usize>,
+    /// Whether it has a `*` or `+`, which may make a list.
+    has_sum: bool,
+    /// Whether a text is an operand of these: then they make a text, or fail.
+    has_text: bool,
     /// Whether the last token can be the end of a value, so that a bracket behind it belongs to it.
     is_value: bool,
     /// Whether a name follows that is none of a variable, as behind a dot.
@@ -60,6 +67,9 @@ impl Frame {
             has_comma: false,
             operand: None,
             is_joined: false,
+            sum: None,
+            has_sum: false,
+            has_text: false,
             is_value: false,
             is_named: false,
         }
@@ -200,7 +210,7 @@ impl<'s> Reader<'s> {
             let Some(frame) = frames.last_mut() else { return false };
             let marked = rest.strip_prefix(['-', '+']).unwrap_or(rest);
             if is_whole && marked.starts_with(end) {
-                self.end_operand(frame, behind);
+                self.end_sum(frame, behind);
                 if let Part::Set { start, is_field } = part
                     && start < behind
                     && (is_field || frame.has_comma)
@@ -216,6 +226,8 @@ impl<'s> Reader<'s> {
                 '\'' | '"' => {
                     self.begin_operand(frame, start);
                     self.skip_quoted(character);
+                    // What is behind may make a list of the text.
+                    frame.has_text |= !self.rest().trim_start().starts_with(['.', '|', '[']);
                     (frame.is_value, frame.is_named) = (true, false);
                 }
                 '(' | '[' | '{' => {
@@ -232,7 +244,7 @@ impl<'s> Reader<'s> {
                     self.at += 1;
                 }
                 ')' | ']' | '}' => {
-                    self.end_operand(frame, behind);
+                    self.end_sum(frame, behind);
                     self.at += 1;
                     // What does not match is left to minijinja to tell of.
                     if is_whole || frame.close != character {
@@ -265,6 +277,7 @@ impl<'s> Reader<'s> {
                     self.at += 1;
                 }
                 '*' | '/' | '%' => {
+                    frame.has_sum |= character == '*';
                     (frame.is_value, frame.is_named) = (false, false);
                     self.at += 1;
                 }
@@ -272,8 +285,13 @@ impl<'s> Reader<'s> {
                     self.begin_operand(frame, start);
                     self.at += 1;
                 }
-                _ => {
+                '-' | '+' => {
                     self.end_operand(frame, behind);
+                    frame.has_sum |= character == '+';
+                    self.at += 1;
+                }
+                _ => {
+                    self.end_sum(frame, behind);
                     frame.has_comma |= character == ',';
                     self.at += character.len_utf8();
                     let is_compared = self.rest().starts_with('=');
@@ -304,7 +322,12 @@ impl<'s> Reader<'s> {
         }
         match name {
             "and" | "or" | "not" | "in" | "if" | "elif" | "else" | "recursive" => {
-                self.end_operand(frame, behind);
+                let is_target = is_whole && matches!(part, Part::Targets { .. });
+                // A `not` behind a value is that of `not in`.
+                if matches!(name, "in" | "not") && frame.is_value && !is_target {
+                    (frame.has_sum, frame.has_text) = (true, false);
+                }
+                self.end_sum(frame, behind);
                 if name == "in" && is_whole && *part == (Part::Targets { is_set: false }) {
                     *part = Part::Other;
                 }
@@ -318,12 +341,26 @@ impl<'s> Reader<'s> {
     }
 
     fn begin_operand(&mut self, frame: &mut Frame, at: usize) {
+        frame.sum.get_or_insert(at);
         if frame.operand.is_none() {
             frame.operand = Some(at);
             if frame.is_joined {
                 self.insert(at, "(");
             }
         }
+    }
+
+    /// Ends an operand of what is no sum, and lets a list that the sum makes be paid for.
+    fn end_sum(&mut self, frame: &mut Frame, at: usize) {
+        self.end_operand(frame, at);
+        if let Some(begin) = frame.sum.take()
+            && frame.has_sum
+            && !frame.has_text
+        {
+            self.insert(begin, "(");
+            self.insert(at, format!(")|{PAID}"));
+        }
+        (frame.has_sum, frame.has_text) = (false, false);
     }
 
     fn end_operand(&mut self, frame: &mut Frame, at: usize) {

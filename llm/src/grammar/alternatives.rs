@@ -102,7 +102,9 @@ impl<'a> Proof<'a> {
         for _ in 0..DEPTH {
             let Some(reference) = schema.get("$ref") else { return Some(schema) };
             let pointer = reference.as_str()?.strip_prefix('#')?;
-            let is_plain = pointer.is_empty() || pointer.starts_with('/') && !pointer.contains('%');
+            // Others are read in another way by the compiler than by the specification.
+            let is_plain = pointer.is_empty()
+                || pointer.len() > 1 && pointer.starts_with('/') && !pointer.contains(['%', '~']);
             schema = (self.follows && is_plain).then(|| self.whole.pointer(pointer))??;
         }
         None

@@ -7,7 +7,8 @@ use super::parts;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most that a schema may become: each is about 10 µs of the time until it can be used.
+/// The most that a schema may become. A unit is about 10 µs of compilation in a release build, so
+/// that this is about 1 s.
 pub(super) const MOST: u64 = 100_000;
 /// Schemas within one another, and references that are put together with others. Text of JSON has 128 of the first at most.
 const DEPTH: u32 = 400;
@@ -35,6 +36,27 @@ const NOTES: [&str; 16] = [
 const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// Patterns that one text has to fit at once: whether any does takes longer for each by several times.
 const PATTERNS: u64 = 8;
+/// Properties of one object, beyond these: the compiler's time grows with their square, 4.5 s for
+/// 4,000, which is a unit for this many pairs of properties.
+const FEW_PROPERTIES: u64 = 128;
+const PAIRS_OF_PROPERTIES: u64 = 36;
+/// The same where `minProperties` or `maxProperties` choose among them. The compiler writes out a
+/// list of all for each, and the time grows with the cube: 0.7 s for 100.
+const TRIPLES_OF_PROPERTIES: u64 = 15;
+/// Units for each `pattern` or `format`: the compiler looks whether any text fits it.
+const PATTERN: u64 = 4;
+/// The most units for a pair of `patternProperties`, each of which is compared with each other. The
+/// compiler gives up behind 10,000 steps, which are a millisecond.
+const PAIR_OF_PATTERNS: u64 = 100;
+/// Units for each byte of the patterns of a pair. Short patterns have few states to compare.
+const BYTE_OF_PATTERNS: u64 = 4;
+/// Bytes of a value, or of the name of a property, for another unit: the compiler copies them for
+/// each alternative that they are intersected with.
+const BYTES_OF_UNIT: usize = 32;
+/// Units for each digit of a bound of numbers. Bounds become regular expressions.
+const DIGIT: u64 = 3;
+/// Keywords of bounds of numbers.
+const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
 /// Texts within one another that are told apart: what is further in counts for the one that it is within.
 const LEVELS: u32 = 32;
 /// The work that is done to find out, in names of properties.
@@ -50,6 +72,12 @@ struct Cost<'a> {
     multiple: (u64, u32),
     /// Patterns for names of properties, which are compared with one another.
     names: u64,
+    /// Bytes of these patterns.
+    name_bytes: u64,
+    /// Properties with a name, of an object.
+    properties: u64,
+    /// Whether `minProperties` or `maxProperties` choose among the properties.
+    is_counted: bool,
     /// Patterns that texts have to fit.
     patterns: Patterns<'a>,
 }
@@ -124,7 +152,16 @@ impl<'a> Patterns<'a> {
 impl<'a> Cost<'a> {
     fn least() -> Self {
         let patterns = Patterns::default();
-        Cost { alternatives: 1, size: 1, multiple: (1, 0), names: 0, patterns }
+        Cost {
+            alternatives: 1,
+            size: 1,
+            multiple: (1, 0),
+            names: 0,
+            name_bytes: 0,
+            properties: 0,
+            is_counted: false,
+            patterns,
+        }
     }
 
     fn too_much() -> Self {
@@ -136,9 +173,28 @@ impl<'a> Cost<'a> {
             return u64::MAX;
         }
         let states = if self.multiple.0 > 1 { self.multiple.0 } else { 0 };
-        let compared = self.names.saturating_pow(3) / 100;
-        let each = states.saturating_add(compared);
+        let each = states.saturating_add(self.names_total()).saturating_add(self.object_total());
         self.size.saturating_add(self.alternatives.saturating_mul(each))
+    }
+
+    /// Units for comparing the patterns of names with one another and with the names.
+    fn names_total(&self) -> u64 {
+        let pairs = self.names.saturating_mul(self.names.saturating_sub(1)) / 2;
+        let bytes = self.name_bytes.checked_div(self.names).unwrap_or(0);
+        let pair = bytes.saturating_mul(BYTE_OF_PATTERNS).min(PAIR_OF_PATTERNS);
+        let matched = self.names.saturating_mul(self.properties) / 10;
+        pairs.saturating_mul(pair).saturating_add(matched)
+    }
+
+    /// Units for the properties of an object.
+    fn object_total(&self) -> u64 {
+        let many = self.properties.saturating_sub(FEW_PROPERTIES);
+        let pairs = many.saturating_pow(2) / PAIRS_OF_PROPERTIES;
+        let triples = match self.is_counted {
+            true => self.properties.saturating_pow(3) / TRIPLES_OF_PROPERTIES,
+            false => 0,
+        };
+        pairs.saturating_add(triples)
     }
 
     /// Both at once.
@@ -152,6 +208,9 @@ impl<'a> Cost<'a> {
             size: left.saturating_add(right),
             multiple: common_multiple(self.multiple, other.multiple),
             names: self.names.saturating_add(other.names),
+            name_bytes: self.name_bytes.saturating_add(other.name_bytes),
+            properties: self.properties.saturating_add(other.properties),
+            is_counted: self.is_counted || other.is_counted,
             patterns: self.patterns.joined(other.patterns, u64::saturating_add),
         }
     }
@@ -163,6 +222,9 @@ impl<'a> Cost<'a> {
             size: self.size.saturating_add(other.size),
             multiple: self.multiple.max(other.multiple),
             names: self.names.max(other.names),
+            name_bytes: self.name_bytes.max(other.name_bytes),
+            properties: self.properties.max(other.properties),
+            is_counted: self.is_counted || other.is_counted,
             patterns: self.patterns.joined(other.patterns, u64::max),
         }
     }
@@ -225,9 +287,44 @@ fn named_in(schema: &Value) -> Vec<&str> {
     found
 }
 
-/// Where a reference leads. What leads elsewhere is refused by who reads the schema.
+/// The schema that a reference leads to, found as the compiler finds it: names are compared as they
+/// are written, and `#/` is the whole. It refuses what leads elsewhere.
 fn target<'v>(whole: &'v Value, reference: &str) -> Option<&'v Value> {
-    whole.pointer(reference.strip_prefix('#')?)
+    match reference {
+        "#" | "#/" => Some(whole),
+        _ => reference.strip_prefix("#/")?.split('/').try_fold(whole, |value, name| match value {
+            Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+            value => value.get(name),
+        }),
+    }
+}
+
+/// How many levels the compiler may be deep in a schema at once: those of the schema, and of each
+/// that is referred to, since each of these is entered once.
+pub(super) fn levels(schema: &Value) -> usize {
+    let (mut seen, mut waiting) = (BTreeSet::new(), vec![schema]);
+    while let Some(value) = waiting.pop() {
+        match value {
+            Value::Array(items) => waiting.extend(items),
+            Value::Object(fields) => {
+                seen.extend(fields.get("$ref").and_then(Value::as_str));
+                waiting.extend(fields.values());
+            }
+            _ => {}
+        }
+    }
+    let known = seen.iter().map(|reference| target(schema, reference).map_or(1, depth));
+    known.fold(depth(schema), usize::saturating_add)
+}
+
+/// Lists and objects within one another.
+fn depth(value: &Value) -> usize {
+    let most = |inner: &mut dyn Iterator<Item = &Value>| inner.map(depth).max().unwrap_or(0);
+    match value {
+        Value::Array(items) => 1 + most(&mut items.iter()),
+        Value::Object(fields) => 1 + most(&mut fields.values()),
+        _ => 0,
+    }
 }
 
 struct Costs<'a> {
@@ -279,11 +376,16 @@ impl<'a> Costs<'a> {
         for key in ["anyOf", "oneOf"] {
             let is_put_together = is_put_together || !is_alone(key);
             let each = list(fields, key).iter();
-            let each = each.map(|one| self.of(one, is_put_together, depth + 1));
+            let mut within = 0u64;
+            let each = each.map(|one| {
+                let cost = self.of(one, is_put_together, depth + 1);
+                within = within.saturating_add(cost.alternatives.saturating_pow(2));
+                cost
+            });
             let Some(mut one) = each.reduce(Cost::or) else { continue };
             if key == "oneOf" {
-                // Each is compared with each.
-                let pairs = one.alternatives.saturating_mul(one.alternatives);
+                // Alternatives of each are compared with those of each other.
+                let pairs = one.alternatives.saturating_pow(2).saturating_sub(within);
                 one.size = one.size.saturating_add(pairs / 16);
             }
             cost = cost.and(one);
@@ -309,9 +411,29 @@ impl<'a> Costs<'a> {
         }
         if let Some(Value::Object(all)) = fields.get("patternProperties") {
             cost.names = all.len() as u64;
+            cost.name_bytes = all.keys().map(|pattern| pattern.len() as u64).sum();
         }
+        let named = fields.get("properties").and_then(Value::as_object).map_or(0, Map::len);
+        // A name that is required is a property, whether it has a schema or not.
+        cost.properties = (named + list(fields, "required").len()) as u64;
+        cost.is_counted =
+            ["minProperties", "maxProperties"].iter().any(|key| fields.contains_key(*key));
         let texts = ["pattern", "format"].iter().filter(|key| fields.contains_key(**key));
         cost.patterns.own = texts.count() as u64;
+        let pattern = fields.get("pattern").and_then(Value::as_str).map_or(0, str::len) as u64 / 2;
+        let bounds = BOUNDS.iter().filter_map(|key| fields.get(*key));
+        let digits: u64 = bounds.map(|bound| digits(bound)).sum();
+        let names = fields.get("properties").and_then(Value::as_object).into_iter().flatten();
+        let names: usize = names.map(|(name, _)| name.len() / BYTES_OF_UNIT).sum();
+        cost.size = [cost.patterns.own.saturating_mul(PATTERN), pattern, digits, names as u64]
+            .into_iter()
+            .fold(cost.size, u64::saturating_add);
+        if let Some(value) = fields.get("const") {
+            cost = cost.and(values(std::slice::from_ref(value)));
+        }
+        if fields.contains_key("enum") {
+            cost = cost.and(values(list(fields, "enum")));
+        }
         if let Some(multiple) = fields.get("multipleOf").and_then(Value::as_f64) {
             cost.multiple = fraction(multiple);
         }
@@ -338,6 +460,36 @@ impl<'a> Costs<'a> {
 
 fn list<'v>(fields: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     fields.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The cost of values of which a text has to be one.
+fn values<'a>(values: &[Value]) -> Cost<'a> {
+    let size = values.iter().map(value).fold(0, u64::saturating_add);
+    Cost { alternatives: (values.len() as u64).max(1), size, ..Cost::least() }
+}
+
+/// Units for a value of `const` or `enum` beyond that for an alternative: each value in it, and
+/// texts that are long.
+fn value(value: &Value) -> u64 {
+    let long = |text: &str| (text.len() / BYTES_OF_UNIT) as u64;
+    let inner = |inner: &Value| self::value(inner).saturating_add(1);
+    match value {
+        Value::Null | Value::Bool(_) => 0,
+        Value::Number(_) => digits(value) / BYTES_OF_UNIT as u64,
+        Value::String(text) => long(text),
+        Value::Array(items) => items.iter().map(inner).fold(0, u64::saturating_add),
+        Value::Object(fields) => {
+            let properties = Cost { properties: fields.len() as u64, ..Cost::least() };
+            let fields = fields.iter().map(|(name, value)| inner(value).saturating_add(long(name)));
+            fields.fold(properties.object_total(), u64::saturating_add)
+        }
+    }
+}
+
+/// Units for a number that is a bound: its digits without an exponent, as the compiler writes them.
+fn digits(number: &Value) -> u64 {
+    let digits = number.as_f64().map_or(0, |number| number.to_string().len());
+    (digits as u64).saturating_mul(DIGIT)
 }
 
 /// A number without its point, and how many of its digits are behind it.
@@ -371,6 +523,69 @@ fn common_multiple(one: (u64, u32), other: (u64, u32)) -> (u64, u32) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    /// Each of these took the compiler seconds to minutes, or gigabytes, for some kilobytes.
+    #[test]
+    fn many_properties_and_values_are_counted() {
+        let properties = |count: usize, schema: &Value| {
+            let all = (0..count).map(|at| (format!("k{at}"), schema.clone()));
+            Value::Object(all.collect())
+        };
+        let object = |count| json!({"properties": properties(count, &json!({}))});
+        assert!(of(&object(2000)) < MOST && of(&object(3000)) > MOST);
+        let inherited = |count| json!({"allOf": [object(count), object(count)]});
+        assert!(of(&inherited(900)) < MOST && of(&inherited(1500)) > MOST);
+        let required = |count: usize| json!({"required": (0..count).map(|at| format!("k{at}")).collect::<Vec<_>>()});
+        assert!(of(&required(2000)) < MOST && of(&required(3000)) > MOST);
+        for key in ["minProperties", "maxProperties"] {
+            let counted = |count| json!({"properties": properties(count, &json!({})), key: 1});
+            assert!(of(&counted(100)) < MOST && of(&counted(200)) > MOST, "{key}");
+            let beside = json!({"allOf": [object(200), {key: 1}]});
+            assert!(of(&beside) > MOST, "{key}");
+        }
+        let constant = |count| json!({"const": properties(count, &json!(1))});
+        assert!(of(&constant(1500)) < MOST && of(&constant(3000)) > MOST);
+        let texts = |count: usize| (0..count).map(|at| format!("v{at}")).collect::<Vec<_>>();
+        assert!(of(&json!({"enum": texts(50_000)})) < MOST);
+        // Alternatives are put together with what stands beside them.
+        let long = json!({"const": "x".repeat(20_000), "enum": texts(5000)});
+        assert!(of(&long) > MOST);
+        let both = |count| json!({"allOf": [{"enum": texts(count)}, {"enum": texts(count)}]});
+        assert!(of(&both(150)) < MOST && of(&both(300)) > MOST);
+        assert!(of(&json!({"oneOf": [{"enum": texts(5000)}, {"type": "null"}]})) < MOST);
+        let pattern = |count: usize| {
+            let all = (0..count).map(|at| (format!("^[ab]*a[ab]{{16}}x{at}$"), json!({})));
+            json!({"patternProperties": all.collect::<Map<_, _>>()})
+        };
+        assert!(of(&pattern(30)) < MOST && of(&pattern(100)) > MOST);
+    }
+
+    #[test]
+    fn levels_are_those_of_all_that_is_referred_to() {
+        let chain = |count: usize| {
+            let link = |at| (format!("d{at}"), json!({"$ref": format!("#/$defs/d{}", at + 1)}));
+            let mut defs: Map<String, Value> = (0..count).map(link).collect();
+            defs.insert(format!("d{count}"), json!({"type": "integer"}));
+            json!({"$ref": "#/$defs/d0", "$defs": defs})
+        };
+        // The whole has three, and each of the 11 that are referred to has one.
+        assert_eq!(levels(&chain(10)), 3 + 11);
+        let twice = json!({"items": {"$ref": "#"}, "prefixItems": [{"$ref": "#/"}, {"$ref": "#"}]});
+        assert_eq!(levels(&twice), 3 * 3);
+        assert_eq!(levels(&json!({"const": [[[1]]]})), 4);
+    }
+
+    /// What is looked at here is what the compiler reads.
+    #[test]
+    fn references_lead_where_the_compiler_finds_them() {
+        let both =
+            json!({"$defs": {"a/b": {"type": "null"}, "a~1b": {"type": "object"}, "c": [1]}});
+        assert_eq!(target(&both, "#/$defs/a~1b").unwrap(), &json!({"type": "object"}));
+        assert_eq!(target(&both, "#/$defs/a/b"), None);
+        assert_eq!(target(&both, "#/$defs/c/0").unwrap(), &json!(1));
+        assert_eq!(target(&both, "#/"), Some(&both));
+        assert_eq!(target(&both, "other"), None);
+    }
 
     /// What programs describe their data by: hundreds of records that build on others, refer to each other and may be left out.
     #[test]

@@ -21,6 +21,14 @@ impl Runner {
         self.arguments = arguments;
     }
 
+    /// Sets whether names of control tokens in messages are text as any other, so that nobody can
+    /// write `<|im_start|>system` into a message and speak for the system. This holds for all texts
+    /// of messages, whoever they are from: also for results of functions, and what the assistant
+    /// said. `transformers` makes control tokens of such names, and so does a new runner.
+    pub fn set_messages_are_text(&mut self, are_text: bool) {
+        self.are_messages_text = are_text;
+    }
+
     /// What else the chat template is given.
     pub fn template_arguments(&self) -> &TemplateArguments {
         &self.arguments
@@ -92,10 +100,14 @@ impl Runner {
         mut on_text: impl FnMut(&str),
     ) -> Result<Generation, Error> {
         let start = (SystemTime::now(), Instant::now());
-        let prompt = self.chat_prompt(messages, tools)?;
+        let divided = self.divided(messages)?;
+        let prompt = self.chat_prompt(divided.as_ref().map_or(messages, |all| &all.1), tools)?;
         let inputs = mark.place(&prompt, objects)?;
         self.keep_common(&[])?;
-        self.run(&inputs, config, start, &mut on_text)
+        self.divider = divided.map(|(mark, _)| mark);
+        let generation = self.run(&inputs, config, start, &mut on_text);
+        self.divider = None;
+        generation
     }
 
     /// The tokens of the prompt that [`chat`](Self::chat) makes.
@@ -114,8 +126,51 @@ impl Runner {
         self.chat_template()?.render_with(messages, tools, &self.arguments, true)
     }
 
+    /// The tokens of the prompt that [`chat_with_tools`](Self::chat_with_tools) makes.
+    ///
+    /// # Errors
+    /// As [`chat_with_tools`](Self::chat_with_tools).
+    pub fn chat_tokens_with_tools(
+        &mut self,
+        messages: &[Message],
+        tools: &[Tool],
+    ) -> Result<Vec<u32>, Error> {
+        self.prompt_tokens(messages, tools)
+    }
+
     fn prompt_tokens(&mut self, messages: &[Message], tools: &[Tool]) -> Result<Vec<u32>, Error> {
-        let prompt = self.chat_prompt(messages, tools)?;
-        self.tokenizer.encode(&prompt)
+        match self.divided(messages)? {
+            Some((mark, messages)) => {
+                let prompt = self.chat_prompt(&messages, tools)?;
+                self.tokenizer.encode_divided(&prompt, mark.as_str())
+            }
+            None => {
+                let prompt = self.chat_prompt(messages, tools)?;
+                self.tokenizer.encode(&prompt)
+            }
+        }
+    }
+
+    /// The messages with a mark in each name of a control token, and the mark, if there are such
+    /// names and they should be text.
+    fn divided(&self, messages: &[Message]) -> Result<Option<(Mark, Vec<Message>)>, Error> {
+        if !self.are_messages_text {
+            return Ok(None);
+        }
+        let mut texts = Vec::new();
+        for message in messages {
+            message.clone().each_text(&mut |text| texts.push(text.to_owned()))?;
+        }
+        let names = self.tokenizer.specials().map(|(name, _)| name);
+        let mark = Mark::unlike(texts.iter().map(String::as_str).chain(names));
+        let (mut messages, mut has_names) = (messages.to_vec(), false);
+        for message in &mut messages {
+            message.each_text(&mut |text| {
+                if let Some(divided) = self.tokenizer.divide(text, mark.as_str()) {
+                    (*text, has_names) = (divided, true);
+                }
+            })?;
+        }
+        Ok(has_names.then_some((mark, messages)))
     }
 }

@@ -134,7 +134,10 @@ impl Runner {
             let is_fed = match part {
                 Input::Tokens(tokens) => self.feed(tokens, feeding)?,
                 Input::Text(text) => {
-                    let tokens = self.tokenizer.encode(text)?;
+                    let tokens = match &self.divider {
+                        Some(mark) => self.tokenizer.encode_divided(text, mark.as_str())?,
+                        None => self.tokenizer.encode(text)?,
+                    };
                     tokens.is_empty() || self.feed(&tokens, feeding)?
                 }
                 Input::Image(image) => self.feed_encoded(Kind::Image, image, feeding)?,

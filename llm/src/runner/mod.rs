@@ -12,6 +12,7 @@ use crate::generation::{Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
 use crate::logprobs::Logprobs;
+use crate::mark::Mark;
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
 use crate::sampler::Sampling;
@@ -39,6 +40,10 @@ pub struct Runner {
     memory: Memory,
     template: Option<Arc<ChatTemplate>>,
     arguments: TemplateArguments,
+    /// Whether names of control tokens in messages are text.
+    are_messages_text: bool,
+    /// What divides these names in the prompt that is fed.
+    divider: Option<Mark>,
     #[cfg(feature = "grammar")]
     vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
     /// The tokens that were fed.
@@ -88,6 +93,8 @@ impl Runner {
             memory,
             template: None,
             arguments: TemplateArguments::default(),
+            are_messages_text: false,
+            divider: None,
             #[cfg(feature = "grammar")]
             vocabulary: Arc::default(),
             context: Vec::new(),
@@ -125,6 +132,8 @@ impl Runner {
             memory: self.memory,
             template: self.template.clone(),
             arguments: self.arguments.clone(),
+            are_messages_text: self.are_messages_text,
+            divider: None,
             #[cfg(feature = "grammar")]
             vocabulary: self.vocabulary.clone(),
             context: Vec::new(),

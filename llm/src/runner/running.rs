@@ -28,9 +28,10 @@ impl Runner {
         }
     }
 
+    /// What the text has to be; nothing if the generation was stopped meanwhile.
     #[cfg(feature = "grammar")]
-    fn form(&self, config: &GenerationConfig) -> Result<Form, Error> {
-        let Some(grammar) = &config.grammar else { return Ok(Form::default()) };
+    fn form(&self, config: &GenerationConfig) -> Result<Option<Form>, Error> {
+        let Some(grammar) = &config.grammar else { return Ok(Some(Form::default())) };
         if config.ignore_eos {
             let expected = "false where there is a grammar, which says where a text ends";
             return Err(Error::Setting { name: "ignore_eos", value: "true".into(), expected });
@@ -42,12 +43,13 @@ impl Runner {
                 self.vocabulary.get_or_init(|| made)
             }
         };
-        vocabulary.constraint(grammar).map(Form::new)
+        let constraint = vocabulary.constraint(grammar, &|| self.is_stopped())?;
+        Ok(constraint.map(Form::new))
     }
 
     #[cfg(not(feature = "grammar"))]
-    fn form(&self, _: &GenerationConfig) -> Result<Form, Error> {
-        Ok(Form::default())
+    fn form(&self, _: &GenerationConfig) -> Result<Option<Form>, Error> {
+        Ok(Some(Form::default()))
     }
 
     pub(super) fn run(
@@ -82,7 +84,10 @@ impl Runner {
         let pending = usize::from(matches!(self.next, Next::Token(_)));
         let before = self.context.len() + pending;
         let (mut tokens, mut logprobs, mut finish) = (Vec::new(), Vec::new(), Finish::Stopped);
-        let mut form = self.form(config)?;
+        let (mut form, has_form) = match self.form(config)? {
+            Some(form) => (form, true),
+            None => (Form::default(), false),
+        };
         let mut ahead = Ahead::new(&[], []).1;
         if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
             let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
@@ -94,7 +99,7 @@ impl Runner {
         // Where no token may be chosen, the next generation may choose it in another way.
         let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
         let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
-        let is_fed = self.feed_all(prompt, &mut feeding)?;
+        let is_fed = has_form && self.feed_all(prompt, &mut feeding)?;
         feeding.likeliest = likeliest;
         stats.prompt_tokens = self.context.len().saturating_sub(before);
         stats.prefill = start.elapsed();
@@ -127,13 +132,20 @@ impl Runner {
                 }
             }
             let (context, ends) = (&self.context, &self.metadata.eos_ids);
+            let (stop, is_over) = (&self.stop, &self.is_over);
             let mut given = None;
             let token = match &mut self.next {
-                Next::Logits(logits) => timed(&mut stats.sampling, || {
-                    given = config.logprobs.map(|count| (Distribution::of(logits), count));
-                    form.mask(logits, ends)?;
-                    sampler.sample(logits, context)
-                })?,
+                Next::Logits(logits) => {
+                    let sampled = timed(&mut stats.sampling, || {
+                        given = config.logprobs.map(|count| (Distribution::of(logits), count));
+                        match form.mask(logits, ends, &|| stop.is_idle() || is_over())? {
+                            true => sampler.sample(logits, context).map(Some),
+                            false => Ok(None),
+                        }
+                    });
+                    let Some(token) = sampled? else { break };
+                    token
+                }
                 Next::Likeliest(token) => {
                     token.ok_or(Error::NoToken { logits: self.decoder.vocabulary() })?
                 }
@@ -155,7 +167,7 @@ impl Runner {
             }
         }
         let text = output.finish();
-        let fits = form.fits(is_cut.then_some(text.as_str()));
+        let fits = has_form && form.fits(is_cut.then_some(text.as_str()));
         stats.execution = feeding.execution;
         stats.generated_tokens = tokens.len();
         stats.total = start.elapsed();

@@ -180,6 +180,37 @@ impl Finder {
         parts
     }
 
+    /// A text in which a mark divides the name of each special token behind its first character, so
+    /// that none is found; nothing if it has none. A name of one character cannot be divided.
+    pub(super) fn divide(&self, text: &str, mark: &str) -> Option<String> {
+        let mut divided: Option<String> = None;
+        // What was hidden by a name that overlaps it is found the next time.
+        loop {
+            let text = divided.as_deref().unwrap_or(text);
+            let mut places = Vec::new();
+            for found in self.names.iter().flat_map(|names| names.find_iter(text)) {
+                let added = self.tokens.get(found.pattern().as_usize());
+                let is_special = added.is_some_and(|added| added.is_special);
+                let mut name = text.get(found.range()).unwrap_or_default().char_indices();
+                if let (true, Some((second, _))) = (is_special, name.nth(1)) {
+                    places.push(found.start() + second);
+                }
+            }
+            if places.is_empty() {
+                return divided;
+            }
+            let mut marked = String::with_capacity(text.len() + places.len() * mark.len());
+            let mut from = 0;
+            for place in places {
+                marked.push_str(text.get(from..place).unwrap_or_default());
+                marked.push_str(mark);
+                from = place;
+            }
+            marked.push_str(text.get(from..).unwrap_or_default());
+            divided = Some(marked);
+        }
+    }
+
     fn is_of_word(&self, character: char) -> bool {
         let text = character.to_string();
         self.words.as_ref().is_some_and(|words| !words.split(&text).is_empty())

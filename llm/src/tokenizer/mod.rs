@@ -335,7 +335,7 @@ impl Tokenizer {
     /// # Errors
     /// A part of the text has no token.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, Error> {
-        self.encode_with(text, true)
+        self.encode_with(text, true, None)
     }
 
     /// The tokens of a text, in which names of special tokens are text as any other, as it should be where somebody else wrote it.
@@ -343,10 +343,29 @@ impl Tokenizer {
     /// # Errors
     /// As [`encode`](Self::encode).
     pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>, Error> {
-        self.encode_with(text, false)
+        self.encode_with(text, false, None)
     }
 
-    fn encode_with(&self, text: &str, specials: bool) -> Result<Vec<u32>, Error> {
+    /// A text in which a mark divides the names of special tokens, if it has any.
+    pub(crate) fn divide(&self, text: &str, mark: &str) -> Option<String> {
+        match &self.model {
+            Model::Empty | Model::Llama2c(_) => None,
+            Model::Kitoken(pipeline) => pipeline.divide(text, mark),
+        }
+    }
+
+    /// The same as [`encode`](Self::encode), where names that a mark [divides](Self::divide) are
+    /// text, without the mark.
+    pub(crate) fn encode_divided(&self, text: &str, mark: &str) -> Result<Vec<u32>, Error> {
+        self.encode_with(text, true, Some(mark))
+    }
+
+    fn encode_with(
+        &self,
+        text: &str,
+        specials: bool,
+        mark: Option<&str>,
+    ) -> Result<Vec<u32>, Error> {
         if text.len().saturating_mul(self.growth) > MAX_TEXT {
             return Err(Error::tokenizer(format!("a text of {} bytes is too long", text.len())));
         }
@@ -355,7 +374,7 @@ impl Tokenizer {
             Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
             Model::Llama2c(model) => Ok(model.encode(text)),
             Model::Kitoken(pipeline) => {
-                catch_unwind(AssertUnwindSafe(|| pipeline.encode(text, specials)))
+                catch_unwind(AssertUnwindSafe(|| pipeline.encode(text, specials, mark)))
                     .map_err(|_| {
                         Error::tokenizer("it cannot encode: its file is damaged, or one of its patterns gives up on a text this long")
                     })?

@@ -137,7 +137,21 @@ impl Pipeline {
         Ok(Pipeline { model, added, steps, unigrams, pairs, names, are_of_bytes, silent, bytes })
     }
 
-    pub(super) fn encode(&self, text: &str, specials: bool) -> Result<Vec<u32>, EncodeError> {
+    /// A text in which no name of a special token is found, if it has any.
+    pub(super) fn divide(&self, text: &str, mark: &str) -> Option<String> {
+        let before = self.added.before.divide(text, mark);
+        let behind = self.added.behind.divide(before.as_deref().unwrap_or(text), mark);
+        behind.or(before)
+    }
+
+    /// The tokens of a text. Names of special tokens are text where `specials` is false, and where a
+    /// mark [divides](Self::divide) them.
+    pub(super) fn encode(
+        &self,
+        text: &str,
+        specials: bool,
+        mark: Option<&str>,
+    ) -> Result<Vec<u32>, EncodeError> {
         let mut tokens = Vec::new();
         let ends = |range: &std::ops::Range<usize>, text: &str| {
             (range.start == 0, range.end == text.len())
@@ -151,7 +165,10 @@ impl Pipeline {
                 Part::Text(range) => (range.clone(), ends(&range, text)),
             };
             let text = text.get(range).unwrap_or_default();
-            let text = changed(&self.steps.0, text, outer.0, outer.1);
+            let mark = mark.filter(|mark| text.contains(mark));
+            let whole = mark.map_or(Cow::Borrowed(text), |mark| text.replace(mark, "").into());
+            let specials = specials && mark.is_none();
+            let text = changed(&self.steps.0, &whole, outer.0, outer.1);
             for part in self.added.behind.parts(&text, specials) {
                 let (range, inner) = match part {
                     Part::Token(token) => {

@@ -129,11 +129,14 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     parts.insert("decoder".into(), sequence("decoders", decoders));
     let added = parts.get("added_tokens").cloned().unwrap_or_default();
     model(parts)?;
-    let scores = rank(&mut file["model"]);
+    let scores = file.get_mut("model").map(rank).unwrap_or_default();
     let text = file.to_string();
-    file["added_tokens"] = added;
-    if let (false, Some(pieces)) = (scores.is_empty(), file["model"]["vocab"].as_array_mut()) {
-        pieces.iter_mut().zip(&scores).for_each(|(piece, score)| piece[1] = json!(score));
+    set(file, "added_tokens", added);
+    if !scores.is_empty() {
+        let pieces = file.pointer_mut("/model/vocab").and_then(Value::as_array_mut);
+        for (piece, score) in pieces.into_iter().flatten().zip(&scores) {
+            set_score(piece, json!(score));
+        }
     }
     Ok(Rewritten { text, normalization, bytes, scores })
 }
@@ -151,9 +154,25 @@ fn rank(model: &mut Value) -> Vec<f32> {
     let mut order: Vec<usize> = (0..pieces.len()).collect();
     order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
     for (rank, place) in order.into_iter().enumerate() {
-        pieces[place][1] = rank.into();
+        if let Some(piece) = pieces.get_mut(place) {
+            set_score(piece, rank.into());
+        }
     }
     scores
+}
+
+/// Replaces the score of a piece of a vocabulary, if it has one.
+fn set_score(piece: &mut Value, score: Value) {
+    if let Some(place) = piece.get_mut(1) {
+        *place = score;
+    }
+}
+
+/// Sets a field, if there is an object to have it. Assignment to an index would panic elsewhere.
+fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert(field.into(), to.into());
+    }
 }
 
 /// The definition of a tokenizer of one token with that normaliser.
@@ -201,7 +220,7 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
     }
     if step["type"] == "BertNormalizer" && step["clean_text"] == true {
         // Not what has no meaning yet.
-        step["clean_text"] = false.into();
+        set(&mut step, "clean_text", false);
         steps.extend([replace(r"[\t\n\r]", " "), replace(BERT_REMOVED, ""), replace(r"\s", " ")]);
     }
     let lowers = step["type"] == "Lowercase"
@@ -211,7 +230,7 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
         steps.push(json!({"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}));
     }
     if step["type"] == "Strip" {
-        step["type"] = "StripNormalizer".into();
+        set(&mut step, "type", "StripNormalizer");
     }
     take_as_it_is(&mut step);
     steps.push(step);
@@ -221,7 +240,8 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
 fn take_as_it_is(step: &mut Value) {
     if step["type"] == "Replace" {
         let content = step["content"].as_str().unwrap_or_default();
-        step["content"] = content.replace('$', "$$").into();
+        let content = content.replace('$', "$$");
+        set(step, "content", content);
         spell(step);
     }
 }
@@ -249,7 +269,9 @@ fn spell(step: &mut Value) {
             escaped => spelled.extend([Some('\\'), escaped].into_iter().flatten()),
         }
     }
-    step["pattern"]["Regex"] = spelled.into();
+    if let Some(pattern) = step.get_mut("pattern") {
+        set(pattern, "Regex", spelled);
+    }
 }
 
 fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> Result<(), String> {
@@ -266,7 +288,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
         "ByteLevel" if step["use_regex"] != false => {
             refuse_prefix(prefixes(&step) && !is_first)?;
             // The space in front comes before the text is cut.
-            step["use_regex"] = false.into();
+            set(&mut step, "use_regex", false);
             steps.push(step);
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
             return Ok(());
@@ -291,7 +313,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
         "UnicodeScripts" => {
             // What is found stays.
             step = pattern(&scripts::expression(), "Removed");
-            step["invert"] = true.into();
+            set(&mut step, "invert", true);
         }
         "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
         "Metaspace" if !is_first && prefixes(&step) => {
@@ -303,7 +325,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             let ends = json!({"type": "StripNormalizer", "strip_left": true, "strip_right": true});
             normalizer.extend([spaces, ends]);
         }
-        "CharDelimiterSplit" => step["type"] = "Delimiter".into(),
+        "CharDelimiterSplit" => set(&mut step, "type", "Delimiter"),
         "Split" if step["invert"] == true => {
             let behavior = step["behavior"].as_str().unwrap_or_default();
             if !matches!(behavior, "Removed" | "Isolated") {
@@ -371,6 +393,32 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What is no object where one should be is refused, by an error and not by a panic.
+    #[test]
+    fn parts_of_any_kind_are_read() {
+        let parts =
+            ["model", "normalizer", "pre_tokenizer", "post_processor", "decoder", "added_tokens"];
+        let kinds =
+            [json!(0), json!(""), json!([]), json!([[]]), json!(null), json!(true), json!({})];
+        let steps =
+            ["BertNormalizer", "Strip", "Replace", "ByteLevel", "Split", "CharDelimiterSplit"];
+        for part in parts {
+            let steps = steps.iter().flat_map(|step| {
+                let inner = kinds.iter().map(move |kind| json!({"type": step, "clean_text": true, "pattern": kind, "content": kind}));
+                inner.clone().chain(inner.map(|step| json!({"type": "Sequence", "pretokenizers": [step]})))
+            });
+            let vocab =
+                kinds.iter().map(|kind| json!({"type": "Unigram", "vocab": [kind, ["a", 1.0]]}));
+            for kind in kinds.iter().cloned().chain(steps).chain(vocab) {
+                let mut file = json!({"added_tokens": [], part: kind});
+                let _ = of(&mut file);
+            }
+        }
+        for mut file in kinds {
+            let _ = of(&mut file);
+        }
+    }
 
     #[test]
     fn steps_are_in_their_order_whatever_they_are_in() {

@@ -1,9 +1,10 @@
 //! Who may ask for what: keys, names of hosts, and how much may be sent at once.
 
 use super::http::{Refusal, Request};
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the bodies of all requests may take together.
 const MAX_BODIES: usize = 64 << 20;
@@ -72,6 +73,55 @@ impl Guard {
     }
 }
 
+/// How many connections each address has: one client must not take those of all others.
+pub(super) struct Shares {
+    /// Connections of all together.
+    pub(super) most: usize,
+    of_one: usize,
+    counts: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl Shares {
+    /// Of so many connections, an address has a quarter, unless something else is asked for.
+    pub(super) fn new(most: usize, of_one: Option<usize>) -> Self {
+        let of_one = of_one.unwrap_or(most.div_ceil(4));
+        Shares { most, of_one, counts: Mutex::default() }
+    }
+
+    /// Who an address stands for. What runs on this machine can take its connections in other ways,
+    /// and may be a proxy; a network of IPv6 is given to one client.
+    fn owner(address: Option<IpAddr>) -> Option<IpAddr> {
+        match address?.to_canonical() {
+            address if address.is_loopback() => None,
+            IpAddr::V6(address) => {
+                let network = address.to_bits() >> 64 << 64;
+                Some(Ipv6Addr::from_bits(network).into())
+            }
+            address => Some(address),
+        }
+    }
+
+    /// Counts a connection, which has to [leave](Self::leave). Whether it is within its share.
+    pub(super) fn enter(&self, address: Option<IpAddr>) -> bool {
+        let Some(owner) = Shares::owner(address) else { return true };
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(owner).or_default();
+        *count += 1;
+        *count <= self.of_one
+    }
+
+    pub(super) fn leave(&self, address: Option<IpAddr>) {
+        let Some(owner) = Shares::owner(address) else { return };
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&owner) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                counts.remove(&owner);
+            }
+        }
+    }
+}
+
 /// The room for bodies.
 #[derive(Default)]
 pub(super) struct Bodies(Arc<AtomicUsize>);
@@ -108,6 +158,7 @@ mod tests {
             token: token.map(Into::into),
             host: host.map(Into::into),
             origin: origin.map(Into::into),
+            knows_interim: true,
             length: 0,
             body: Vec::new(),
         }
@@ -182,6 +233,32 @@ mod tests {
         assert_eq!(status(&guard, &open(None, 0)), 200);
         assert_eq!(status(&guard, &open(None, 1)), 401);
         assert_eq!(status(&guard, &open(Some("secret"), 1)), 200);
+    }
+
+    #[test]
+    fn addresses_have_a_share_of_the_connections() {
+        let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+        let shares = Shares::new(8, None);
+        let one = address("192.0.2.1");
+        assert!(shares.enter(one) && shares.enter(address("::ffff:192.0.2.1")));
+        assert!(!shares.enter(one));
+        assert!(shares.enter(address("192.0.2.2")));
+        shares.leave(one);
+        assert!(!shares.enter(one), "the one that was refused counts until it leaves");
+        (0..3).for_each(|_| shares.leave(one));
+        assert!(shares.enter(one));
+        // A network of IPv6 is one client; this machine has no share.
+        assert!(shares.enter(address("2001:db8::1")) && shares.enter(address("2001:db8::2")));
+        assert!(!shares.enter(address("2001:db8::3")) && shares.enter(address("2001:db8:0:1::")));
+        assert!(
+            (0..100).all(|_| shares.enter(address("127.0.0.1")) && shares.enter(address("::1")))
+        );
+        for address in [address("2001:db8::1"), address("192.0.2.1"), address("192.0.2.9")] {
+            (0..5).for_each(|_| shares.leave(address));
+        }
+        let left = shares.counts.lock().unwrap().len();
+        assert_eq!(left, 2, "one each of 192.0.2.2 and the other network");
+        assert!(Shares::new(8, Some(3)).of_one == 3 && Shares::new(1, None).of_one == 1);
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub(super) struct Request {
     pub(super) host: Option<String>,
     /// The page that asks, where a browser sends it.
     pub(super) origin: Option<String>,
+    /// Whether the client reads interim answers, as of HTTP/1.1.
+    pub(super) knows_interim: bool,
     /// How long the body is.
     pub(super) length: usize,
     pub(super) body: Vec<u8>,
@@ -152,7 +154,9 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
         }
     }
     let (method, length, body) = (method.into(), length.unwrap_or(0), Vec::new());
-    Ok(Head { request: Request { method, path, token, host, origin, length, body }, expects })
+    let knows_interim = version == Some("HTTP/1.1");
+    let request = Request { method, path, token, host, origin, knows_interim, length, body };
+    Ok(Head { request, expects })
 }
 
 /// A part of a path, whose odd characters may be written as `%` and two digits.

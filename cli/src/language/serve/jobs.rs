@@ -239,8 +239,7 @@ fn prompt<'j>(runner: &mut Runner, job: &'j Job, usual: &Usual) -> Result<Prompt
             return Ok(Prompt::Pictures { messages, mark, pictures });
         }
         openai::Prompt::Messages { messages, .. } => {
-            let prompt = runner.chat_prompt(messages, &job.request.tools)?;
-            runner.tokenizer().encode(&prompt)?
+            runner.chat_tokens_with_tools(messages, &job.request.tools)?
         }
         openai::Prompt::Text(text) => {
             let bos = runner.metadata().bos_id;

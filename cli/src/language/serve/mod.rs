@@ -4,6 +4,7 @@
 //! limited length for one of the sessions of a model (`models.rs`, `jobs.rs`). All of it is threads and sockets of the standard library: a model that takes milliseconds for a
 //! token on one machine has hundreds of clients at most, and each costs a stack.
 
+mod client;
 mod guard;
 mod http;
 mod jobs;
@@ -16,13 +17,14 @@ mod pictures;
 pub(crate) use options::ServeArguments;
 
 use crate::failure::Failure;
-use guard::{Bodies, Guard};
+use client::Client;
+use guard::{Bodies, Guard, Shares};
 use http::Request;
 use jobs::{Event, Waiting};
 use models::{Models, Served};
 use openai::{Answer, Completion};
 use serde_json::json;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -35,7 +37,7 @@ const JSON: &str = "application/json";
 /// JSON within JSON, as deep as its reader allows, takes some hundreds of kilobytes in debug builds; what is not used takes no memory.
 const STACK: usize = 2 << 20;
 /// How often to look whether a client that waits is still there.
-const PEEK: Duration = Duration::from_millis(200);
+const PEEK: Duration = Duration::from_millis(25);
 /// How long answers that are being written may take once the server is to stop.
 const GRACE: Duration = Duration::from_secs(20);
 
@@ -43,6 +45,7 @@ struct Server {
     models: Models,
     guard: Guard,
     bodies: Bodies,
+    shares: Shares,
     /// Held while a body becomes values, which take a hundred times as much: of one at a time.
     reading: Mutex<()>,
     created: u64,
@@ -74,6 +77,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
             [std::slice::from_ref(&arguments.host), &arguments.allow_host].concat(),
         ),
         bodies: Bodies::default(),
+        shares: Shares::new(arguments.connections, arguments.connections_per_address),
         reading: Mutex::default(),
         created: openai::now(),
         requests: AtomicU64::new(0),
@@ -103,7 +107,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
             break;
         }
         match stream {
-            Ok(stream) => accept(&server, stream, arguments.connections),
+            Ok(stream) => accept(&server, stream),
             // Out of handles, say: what runs frees some.
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -129,19 +133,26 @@ fn on_termination(stop: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Fa
 }
 
 /// Counts a connection as long as it lasts.
-struct Connection(Arc<Server>);
+struct Connection(Arc<Server>, Option<IpAddr>);
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.shares.leave(self.1);
     }
 }
 
-fn accept(server: &Arc<Server>, mut stream: TcpStream, most: usize) {
+fn accept(server: &Arc<Server>, mut stream: TcpStream) {
+    let address = stream.peer_addr().map(|address| address.ip()).ok();
     let count = server.connections.fetch_add(1, Ordering::Relaxed);
-    let connection = Connection(server.clone());
-    if count >= most {
-        let error = openai::error(503, "too many connections", None).to_string();
+    let has_share = server.shares.enter(address);
+    let connection = Connection(server.clone(), address);
+    if !has_share || count >= server.shares.most {
+        let message = match has_share {
+            true => "too many connections",
+            false => "too many connections from this address: see --connections-per-address",
+        };
+        let error = openai::error(503, message, None).to_string();
         let _ = stream.set_write_timeout(Some(Duration::from_millis(100)));
         let _ = http::respond(&mut stream, 503, JSON, error.as_bytes());
         return;
@@ -222,6 +233,7 @@ impl Server {
         request: &Request,
         is_chat: bool,
     ) -> std::io::Result<()> {
+        let knows_interim = request.knows_interim;
         let read = {
             let _alone = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
             Completion::read(&request.body, is_chat)
@@ -261,9 +273,10 @@ impl Server {
             tells_logprobs,
             tokenizer: &model.tokenizer,
         };
+        let mut client = Client::new(knows_interim);
         match streams {
-            true => stream_answer(stream, &answer, events, choices, include_usage),
-            false => whole_answer(stream, &answer, events, choices),
+            true => stream_answer(stream, &mut client, &answer, events, choices, include_usage),
+            false => whole_answer(stream, &mut client, &answer, events, choices),
         }
     }
 }
@@ -288,12 +301,13 @@ fn failed(stream: &mut TcpStream, message: &str, is_theirs: bool) -> std::io::Re
 
 fn whole_answer(
     stream: &mut TcpStream,
+    client: &mut Client,
     answer: &Answer<'_>,
     events: &Receiver<Event>,
     choices: usize,
 ) -> std::io::Result<()> {
     let mut generations = Vec::new();
-    while let Some(event) = next(stream, events) {
+    while let Some(event) = next(stream, client, events) {
         match event {
             Event::Text(..) => {}
             Event::Done { generation, prompt, .. } => {
@@ -306,46 +320,35 @@ fn whole_answer(
             Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
         }
     }
-    // A client is taken for gone once it has closed the side that it sends on; where it still listens, it hears why.
-    match is_gone(stream) {
-        true => fail(stream, 400, "the connection was closed before the answer was there", None),
+    match client.is_gone(stream) {
+        true => Ok(()),
         false => fail(stream, 503, "the server stops", None),
     }
 }
 
 /// What happens next; nothing once the client has gone, or no session is left. Sessions find out by [`Waiting`].
-fn next(stream: &TcpStream, events: &Receiver<Event>) -> Option<Event> {
+fn next(stream: &TcpStream, client: &mut Client, events: &Receiver<Event>) -> Option<Event> {
     loop {
         match events.recv_timeout(PEEK) {
-            Ok(event @ Event::Text(..)) if is_gone(stream) => drop(event),
+            Ok(event @ Event::Text(..)) if client.is_gone(stream) => drop(event),
             Ok(event) => return Some(event),
-            Err(RecvTimeoutError::Timeout) if !is_gone(stream) => continue,
+            Err(RecvTimeoutError::Timeout) if !client.is_gone(stream) => continue,
             Err(_) => {}
         }
         return None;
     }
 }
 
-/// Whether the client has ended the connection: there is nothing that it should send.
-fn is_gone(stream: &TcpStream) -> bool {
-    let mut byte = [0];
-    let peeked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut byte));
-    let restored = stream.set_nonblocking(false);
-    match peeked {
-        Ok(count) => count == 0 || restored.is_err(),
-        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock || restored.is_err(),
-    }
-}
-
 fn stream_answer(
     stream: &mut TcpStream,
+    client: &mut Client,
     answer: &Answer<'_>,
     events: &Receiver<Event>,
     choices: usize,
     include_usage: bool,
 ) -> std::io::Result<()> {
     let (mut choice, mut has_begun, mut generated) = (answer.choice(0), false, 0);
-    while let Some(event) = next(stream, events) {
+    while let Some(event) = next(stream, client, events) {
         let mut is_done = false;
         let events = match event {
             Event::Failed { message, is_theirs } if !has_begun => {
@@ -368,6 +371,7 @@ fn stream_answer(
         };
         if !std::mem::replace(&mut has_begun, true) {
             http::begin_events(stream)?;
+            client.begin_events();
         }
         for event in events {
             http::event(stream, &event.to_string())?;

@@ -57,6 +57,12 @@ pub(crate) struct ServeArguments {
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(super) connections: usize,
+    /// Connections at once from one address, other than this machine's [default: a quarter of --connections]
+    #[arg(long, value_name = "N")]
+    pub(super) connections_per_address: Option<usize>,
+    /// Read names of control tokens in messages as these tokens, as transformers does, instead of as text: then whoever writes a message can speak for others
+    #[arg(long)]
+    control_tokens_in_messages: bool,
     /// Where to listen; 0.0.0.0 is for everyone on the network
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     pub(super) host: String,
@@ -157,6 +163,7 @@ impl ServeArguments {
         let template = TemplateOptions {
             chat_template: scope.file("chat-template", &self.chat_template)?,
             template_argument: arguments,
+            control_tokens_in_messages: self.control_tokens_in_messages,
         };
         Ok(Described { name: scope.name.into(), language, template })
     }

@@ -1,0 +1,271 @@
+//! Files that torchlet keeps from run to run, such as compiled programs and GPU pipelines.
+//!
+//! A cached file decides what a program computes, or is handed to a driver that trusts it. On Unix, a file is therefore read only if it
+//! belongs to this user or to the superuser, and if neither its group nor others may write to it. The folder may be writable by
+//! anybody: whoever can only rename or link files there cannot make one that passes these checks. On other systems, the
+//! permissions of the folder are the protection.
+//!
+//! Opening never waits: a FIFO, a device, a socket or a folder in the place of a file is an error at once.
+//!
+//! What this crate does not do: name files, or check their contents. Start reading at [`open`] and [`replace`].
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Opens a cached file for reading.
+///
+/// # Errors
+/// The file cannot be opened, is a symbolic link, or is not a regular file. On Unix: it belongs to another user, or its group
+/// or others may write to it.
+pub fn open(path: &Path) -> io::Result<File> {
+    let file = open_nonblocking(path, FollowLinks::No)?;
+    #[cfg(unix)]
+    check_owner(&file.metadata()?, rustix::process::geteuid().as_raw())?;
+    Ok(file)
+}
+
+/// Opens a regular file for reading, whoever it belongs to. Symbolic links are followed.
+///
+/// # Errors
+/// The file cannot be opened, or is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    open_nonblocking(path, FollowLinks::Yes)
+}
+
+/// Replaces a cached file as a whole: readers see the old file or the new one. Missing folders are made. On Unix, folders and
+/// file are accessible to this user alone.
+///
+/// # Errors
+/// The file cannot be written, or `write` failed. The old file remains then.
+pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        create_folders(folder)?;
+    }
+    let part = part_of(path);
+    let mut file = create_new(&part).or_else(|error| {
+        // A process of the same number left it behind when it was killed.
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            return Err(error);
+        }
+        std::fs::remove_file(&part)?;
+        create_new(&part)
+    })?;
+    let written = write(&mut file).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        // The part is of no use; failing to remove it changes nothing.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+/// A file beside `path` that no other writer of any process uses.
+fn part_of(path: &Path) -> PathBuf {
+    static WRITERS: AtomicU64 = AtomicU64::new(0);
+    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
+    path.with_extension(format!("{}-{writer}.part", std::process::id()))
+}
+
+/// Creates a file that did not exist. It never follows a link that somebody put in its place.
+fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)
+}
+
+fn create_folders(folder: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
+}
+
+/// Whether a symbolic link in the last part of a path is followed.
+#[derive(Clone, Copy, PartialEq)]
+enum FollowLinks {
+    Yes,
+    No,
+}
+
+fn open_nonblocking(path: &Path, links: FollowLinks) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    // Miri knows no such flags.
+    #[cfg(all(unix, not(miri)))]
+    {
+        use rustix::fs::OFlags;
+        // Opening a FIFO waits for a writer otherwise, and opening a terminal can make it the process's own.
+        let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+        if links == FollowLinks::No {
+            flags |= OFlags::NOFOLLOW;
+        }
+        let flags = i32::try_from(flags.bits()).unwrap_or(0);
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, flags);
+    }
+    #[cfg(any(not(unix), miri))]
+    if links == FollowLinks::No && std::fs::symlink_metadata(path)?.is_symlink() {
+        return Err(io::Error::other("it is a symbolic link"));
+    }
+    let file = options.open(path)?;
+    // The opened file is asked, not the path: that may name another file by now.
+    let kind = file.metadata()?.file_type();
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !kind.is_file() {
+        let message = format!("it is {}; a regular file is needed", describe(kind));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    Ok(file)
+}
+
+#[cfg(unix)]
+fn describe(kind: std::fs::FileType) -> &'static str {
+    use std::os::unix::fs::FileTypeExt;
+    match kind {
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    }
+}
+
+#[cfg(not(unix))]
+fn describe(_: std::fs::FileType) -> &'static str {
+    "no file on a disk"
+}
+
+/// The permissions to write of a file's group and of others.
+#[cfg(unix)]
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+#[cfg(unix)]
+fn check_owner(metadata: &std::fs::Metadata, user: u32) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = metadata.uid();
+    let refuse = |message| Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    // The superuser can change any file anyway.
+    if owner != user && owner != 0 {
+        return refuse(format!("it belongs to user {owner}, and this is user {user}"));
+    }
+    let mode = metadata.mode() & 0o777;
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        return refuse(format!("others than its owner may write to it (mode {mode:03o})"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// A folder that is gone at the end of its test.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let name = format!("torchlet-cache-files-{name}-{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            std::fs::create_dir_all(&folder).unwrap();
+            Folder(folder)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn contents(path: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        open(path)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn replaced_files_are_read() {
+        let folder = Folder::new("replaced");
+        let path = folder.0.join("deep/er/file.compiled");
+        for text in ["first", "second"] {
+            replace(&path, |file| file.write_all(text.as_bytes())).unwrap();
+            assert_eq!(contents(&path).unwrap(), text.as_bytes());
+        }
+        let fail = |_: &mut File| Err(io::Error::other("no room"));
+        assert!(replace(&path, fail).is_err());
+        assert_eq!(contents(&path).unwrap(), b"second");
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn folders_are_no_files() {
+        let folder = Folder::new("folders");
+        assert!(open(&folder.0).is_err() && open_regular(&folder.0).is_err());
+    }
+
+    #[cfg(unix)]
+    mod unix {
+        use super::*;
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+        #[test]
+        fn pipes_sockets_and_devices_are_refused_at_once() {
+            let folder = Folder::new("pipes");
+            let pipe = folder.0.join("pipe");
+            mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+            let socket = folder.0.join("socket");
+            let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+            for path in [&*pipe, &*socket, Path::new("/dev/zero")] {
+                assert!(open(path).is_err(), "{}", path.display());
+                assert!(open_regular(path).is_err(), "{}", path.display());
+            }
+            assert!(open_regular(&pipe).unwrap_err().to_string().contains("a pipe"));
+        }
+
+        #[test]
+        fn links_are_refused_and_never_written_through() {
+            let folder = Folder::new("links");
+            let [target, link, around] = ["target", "link", "loop"].map(|it| folder.0.join(it));
+            std::fs::write(&target, "precious").unwrap();
+            symlink(&target, &link).unwrap();
+            symlink(&around, &around).unwrap();
+            assert!(open(&link).is_err() && open(&around).is_err());
+            assert!(open_regular(&link).is_ok() && open_regular(&around).is_err());
+            assert!(create_new(&link).is_err());
+            replace(&link, |file| file.write_all(b"new")).unwrap();
+            assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+            assert_eq!(contents(&link).unwrap(), b"new");
+        }
+
+        #[test]
+        fn files_that_others_may_write_are_refused() {
+            let folder = Folder::new("writable");
+            let path = folder.0.join("file");
+            replace(&path, |file| file.write_all(b"x")).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+            for (mode, is_read) in [(0o644, true), (0o664, false), (0o646, false)] {
+                std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+                assert_eq!(open(&path).is_ok(), is_read, "{mode:o}");
+            }
+        }
+
+        #[test]
+        fn files_of_other_users_are_refused() {
+            let folder = Folder::new("owner");
+            let path = folder.0.join("file");
+            replace(&path, |file| file.write_all(b"x")).unwrap();
+            let metadata = std::fs::metadata(&path).unwrap();
+            let owner = metadata.uid();
+            assert!(check_owner(&metadata, owner).is_ok());
+            // The superuser's files are read by anybody.
+            assert_eq!(check_owner(&metadata, owner.wrapping_add(1)).is_ok(), owner == 0);
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What of templates can make more than it is given: each filter, test, function and method that
+//! there is, tried with what would make it write a terabyte.
+
+use super::{ChatTemplate, Message};
+use std::collections::BTreeSet;
+
+/// A text that is cheap to make, and a list that holds it very often without a copy.
+const LONG: &str =
+    "{% set s = 'a' * 1000000 %}{% set many = range(9999) | map(attribute='x', default=s) %}";
+
+/// Filters, tests and functions, and uses of them that must end, for want of fuel or not. `many` and
+/// `s` are those above. What has the same text for another name is under both.
+const USES: [(&str, &str); 110] = [
+    // Filters.
+    ("abs", "-1|abs"),
+    ("attr", "{}|attr(many)"),
+    ("batch", "[1]|batch(999999999999, s)|list"),
+    ("bool", "many|bool"),
+    ("capitalize", "many|capitalize"),
+    ("count", "many|count"),
+    ("d", "x|d(many)"),
+    ("default", "x|default(many)"),
+    ("dictsort", "{s: many}|dictsort"),
+    ("e", "many|e"),
+    ("escape", "('<' * 1000000)|escape|escape|escape|escape"),
+    ("first", "many|first"),
+    ("float", "many|float(many)"),
+    ("format", "('%s' * 10000)|format(s)"),
+    ("groupby", "many|groupby('x', default=many)"),
+    ("indent", "('\\n' * 100000)|indent(1000000)"),
+    ("int", "many|int(many)"),
+    ("items", "{s: many}|items|list"),
+    ("join", "many|join(s)"),
+    ("last", "many|last"),
+    ("length", "many|length"),
+    ("lines", "('\\n' * 100000)|lines|map('replace', '', s)"),
+    ("list", "many|list|upper"),
+    ("lower", "many|lower"),
+    ("map", "many|map('replace', 'a', s)|list"),
+    ("max", "many|max"),
+    ("min", "many|min"),
+    ("pprint", "many|pprint"),
+    ("reject", "many|reject('in', s)|list"),
+    ("rejectattr", "many|rejectattr('x', 'in', s)|list"),
+    ("replace", "s|replace('a', s)"),
+    ("reverse", "many|reverse|upper"),
+    ("round", "1|round(999999999)"),
+    ("safe", "many|safe"),
+    ("select", "many|select('in', s)|list|upper"),
+    ("selectattr", "many|selectattr('x', 'in', s)|list"),
+    ("slice", "[1]|slice(999999999999, s)|list"),
+    ("sort", "many|sort|upper"),
+    ("split", "s|split('')|map('replace', 'a', s)"),
+    ("string", "many|string"),
+    ("sum", "many|sum(start='')"),
+    ("title", "many|title"),
+    ("tojson", "many|tojson"),
+    ("trim", "many|trim(many)"),
+    ("unique", "many|unique|list|upper"),
+    ("upper", "many|upper"),
+    // Tests.
+    ("!=", "1 if many != many"),
+    ("<", "1 if many < many"),
+    ("<=", "1 if many <= many"),
+    ("==", "1 if many == many"),
+    (">", "1 if many > many"),
+    (">=", "1 if many >= many"),
+    ("boolean", "many is boolean"),
+    ("defined", "many is defined"),
+    ("divisibleby", "9 is divisibleby(3)"),
+    ("endingwith", "many is endingwith(many)"),
+    ("eq", "many is eq(many)"),
+    ("equalto", "many is equalto(many)"),
+    ("even", "2 is even"),
+    ("false", "many is false"),
+    ("filter", "s is filter"),
+    ("ge", "many is ge(many)"),
+    ("greaterthan", "many is greaterthan(many)"),
+    ("gt", "many is gt(many)"),
+    ("in", "many in 'abc'"),
+    ("int", "many is int"),
+    ("integer", "many is integer"),
+    ("float", "many is float"),
+    ("iterable", "many is iterable"),
+    ("le", "many is le(many)"),
+    ("lessthan", "many is lessthan(many)"),
+    ("lower", "s is lower"),
+    ("lt", "many is lt(many)"),
+    ("mapping", "many is mapping"),
+    ("ne", "many is ne(many)"),
+    ("none", "many is none"),
+    ("number", "many is number"),
+    ("odd", "2 is odd"),
+    ("safe", "many is safe"),
+    ("escaped", "many is escaped"),
+    ("sameas", "many is sameas(many)"),
+    ("sequence", "many is sequence"),
+    ("startingwith", "many is startingwith(many)"),
+    ("string", "many is string"),
+    ("test", "s is test"),
+    ("true", "many is true"),
+    ("undefined", "many is undefined"),
+    ("upper", "s is upper"),
+    // Functions.
+    ("cycler", "cycler(many, many).next()"),
+    ("dict", "dict(a=many, b=many)|tojson"),
+    ("joiner", "joiner(many)() ~ joiner(many)()"),
+    ("namespace", "namespace(a=many)"),
+    ("raise_exception", "raise_exception(many)"),
+    ("range", "range(999999999999)"),
+    ("strftime_now", "strftime_now('%c' * 1000000)"),
+    // Operators.
+    ("*", "([s] * 10000)|upper"),
+    ("*", "([s, s] * 10000 * 10000)|length"),
+    ("*", "(([s] * 10000) in 'abc')"),
+    ("*", "'b' * 999999999999"),
+    ("*", "((s,) * 99999)|upper"),
+    ("*", "(1 + 1) * ([s] * 10000) ~ ''"),
+    ("+", "(many + many + many)|upper"),
+    ("~", "many ~ many"),
+    ("not in", "[many] not in 'abc'"),
+    ("in", "[s, s, s, s, s] * 9999 in 'abc'"),
+    ("[]", "[many, many]|upper"),
+    ("{}", "{'a': many, 'b': many}|upper"),
+    ("set", "''.join(many)"),
+    ("slices", "many[1:][::2]|upper"),
+    ("**", "9 ** 999999"),
+];
+
+/// Methods of texts, lists and maps.
+const METHODS: [&str; 15] = [
+    "('a' * 100000).replace('a', 'b' * 30000000)",
+    "('a' * 100000).replace('', 'b' * 300000)",
+    "('a' * 100000).replace('a', 'b' * 300000, 90000)",
+    "('a' * 100000).replace('a', 'b' * 300000, -1)",
+    "s.join(many)",
+    "s.join(s)",
+    "('{0}' * 100000).format(s)",
+    "s.split('a')|join(s)",
+    "s.split('', many)",
+    "s.strip(many)",
+    "s.startswith(many)",
+    "s.count(many)",
+    "many.count(s)",
+    "{'a': many}.get(many, many)",
+    "{s: many}.items()|list|upper",
+];
+
+fn render(source: &str) -> Result<String, crate::Error> {
+    ChatTemplate::new(source, None, None)?.render(&[Message::new("user", "x")], true)
+}
+
+/// Names in one of the lists of what an environment has, as it shows itself.
+fn names(shown: &str, list: &str) -> BTreeSet<String> {
+    let (_, rest) = shown.split_once(&format!(" {list}: ")).unwrap();
+    let close = if rest.starts_with('[') { "], " } else { "}, " };
+    let (names, _) = rest.split_once(close).unwrap();
+    names.split('"').skip(1).step_by(2).map(String::from).collect()
+}
+
+#[test]
+fn nothing_in_templates_grows_without_fuel() {
+    let template = ChatTemplate::chatml();
+    let shown = format!("{:?}", template.environment);
+    let known: BTreeSet<&str> = USES.iter().map(|(name, _)| *name).collect();
+    for list in ["filters", "tests", "globals"] {
+        let names = names(&shown, list);
+        assert!(names.len() > 5, "{list}: {shown}");
+        for name in names.iter().filter(|name| *name != super::PAID) {
+            assert!(known.contains(name.as_str()), "{list}: '{name}' is not tried");
+        }
+    }
+    let uses = USES.iter().map(|(_, expression)| *expression).chain(METHODS);
+    // Most are refused where the list is made. Then what is made of a text alone, and of a list
+    // that just can be paid for.
+    let few = LONG.replace("9999", "3").replace("1000000", "100000");
+    for expression in uses {
+        for long in [LONG, &few, "{% set s = 'a' * 1000000 %}"] {
+            let source = format!("{long}{{{{ {expression} }}}}");
+            let length = render(&source).map_or(0, |text| text.len());
+            assert!(length < 16 << 20, "{source}: {length}");
+        }
+    }
+}
+
+/// A text that is cheap to make is worth more than a list that holds it often.
+#[test]
+fn lists_are_paid_for_by_what_they_hold() {
+    for make in [
+        "[s] * 10000",
+        "1 + [s] * 10000",
+        "[s] + [s] + [s] + [s]",
+        "range(9999) | map(attribute='x', default=s)",
+        "[s, s, s, s]",
+        "dict(a=[s, s], b=[s, s])",
+        "[[s, s], [s, s]]",
+    ] {
+        let source = format!("{{% set s = 'a' * 1000000 %}}{{% set x = {make} %}}");
+        let error = render(&source).unwrap_err().to_string();
+        assert!(error.contains("fuel") || make.starts_with('1'), "{make}: {error}");
+    }
+    // What templates of models write is as it was.
+    for (expression, expected) in [
+        ("messages[0].role + ': ' + messages[0].content", "user: x"),
+        ("messages[0].role + messages[0].content ~ 1 + 2 * 3", ""),
+        ("1 + 2 * 3 ~ 4", ""),
+        ("(messages[1:] + [1, 2])|length", "2"),
+        ("([0] * 3)|join(',')", "0,0,0"),
+        ("-1 + 2 - 3 * 4", "-11"),
+        ("'a' + 'b' * 2 in 'xabb'", "True"),
+        ("'a' not in ['b'] + ['a']", "False"),
+        ("1 if 'a' * 2 == 'a' + 'a' else 2", "1"),
+        ("x.y if x is defined and 1 + 1 in [2] else 3 * 3", "9"),
+        ("(1, 2) + (3,)", "(1, 2, 3)"),
+        ("['a'][0] + ['b'][0].upper()", "aB"),
+        ("'abc'.removeprefix('a').replace('b', 'xx', 1)|upper", "XXC"),
+        ("['a', 1]|map('string')|join('+')", "a+1"),
+        ("[1, 2]|sum(start=3)", "6"),
+        ("[1, 2]|sum", "3"),
+    ] {
+        let written = render(&format!("{{{{ {expression} }}}}")).unwrap_or_default();
+        assert_eq!(written, expected, "{expression}");
+    }
+    assert!(render("{{ 'a'.center(9) }}").is_err() && render("{{ debug() }}").is_err());
+}

@@ -1,0 +1,261 @@
+//! Thread that compiles a grammar and then answers for it.
+//!
+//! The compiler recurses: by schemas within one another, by references, by the properties of an
+//! object. A stack overflow ends the process, so the thread has a stack that schemas within the
+//! limits of [`cost`](super::cost) cannot use up. It can also not be interrupted while it compiles.
+//! Who waits for it can be: they leave, and the thread ends behind what it does, which the limits
+//! bound. Until then no other schema is compiled for the same vocabulary, so that clients that come
+//! and go do not leave more and more threads at work.
+
+use crate::error::Error;
+use llguidance::{CancellationHandle, Matcher};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of the stack, of which those that are not used take no memory. In a debug build for 64
+/// bits, a level takes up to 22 kB, of which there are up to [`LEVELS`], and a property 1.1 kB.
+const STACK: usize = if cfg!(target_pointer_width = "64") { 256 << 20 } else { 128 << 20 };
+/// The most levels of a schema, see [`cost::levels`](super::cost::levels).
+pub(super) const LEVELS: usize = 4000;
+/// How often to look whether the result is still wanted.
+const LOOK: Duration = Duration::from_millis(10);
+/// How long a schema may be compiled, or wait for others, before the request is refused. Those
+/// within the limits take about 1 s at most in a release build.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Job = Box<dyn FnOnce(&mut Matcher) + Send>;
+
+/// Lets one thread at a time compile.
+#[derive(Clone, Default)]
+pub(super) struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+/// The right to compile, until it is dropped.
+struct Pass(Gate);
+
+impl Gate {
+    /// Waits for the right to compile. Gives nothing if it is not wanted any more.
+    fn enter(&self, is_left: &dyn Fn() -> bool, end: Instant) -> Result<Option<Pass>, Error> {
+        let (is_closed, opened) = &*self.0;
+        let mut closed = is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        while *closed {
+            if is_left() {
+                return Ok(None);
+            }
+            if Instant::now() > end {
+                return Err(late());
+            }
+            let waited = opened.wait_timeout(closed, LOOK).unwrap_or_else(PoisonError::into_inner);
+            closed = waited.0;
+        }
+        *closed = true;
+        drop(closed);
+        Ok(Some(Pass(self.clone())))
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let (is_closed, opened) = &*self.0.0;
+        *is_closed.lock().unwrap_or_else(PoisonError::into_inner) = false;
+        opened.notify_one();
+    }
+}
+
+fn late() -> Error {
+    let message = format!(
+        "the schema was not compiled within {} s: it is too complex, or many others wait",
+        PATIENCE.as_secs()
+    );
+    Error::Grammar { message }
+}
+
+fn ended() -> Error {
+    Error::Grammar { message: "the grammar compiler failed; this is a defect".into() }
+}
+
+/// The thread of a compiled grammar, which ends when this is dropped.
+pub(super) struct Worker {
+    jobs: Sender<Job>,
+    cancel: CancellationHandle,
+}
+
+impl Worker {
+    /// Compiles in a thread of its own. Gives nothing if `is_left` says that the result is not
+    /// wanted any more.
+    pub(super) fn start(
+        gate: &Gate,
+        is_left: &dyn Fn() -> bool,
+        compile: impl FnOnce() -> Result<Matcher, Error> + Send + 'static,
+    ) -> Result<Option<Self>, Error> {
+        let end = Instant::now() + PATIENCE;
+        let Some(pass) = gate.enter(is_left, end)? else { return Ok(None) };
+        let ((jobs, received), (tell, told)) = (channel::<Job>(), sync_channel(1));
+        let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK);
+        let spawned = thread.spawn(move || {
+            let compiled = compile();
+            drop(pass);
+            match compiled {
+                Ok(matcher) => {
+                    let mut matcher = matcher.into_cancellable();
+                    let cancel = matcher.cancellation_handle().unwrap_or_default();
+                    if tell.send(Ok(cancel)).is_ok() {
+                        received.iter().for_each(|job| job(&mut matcher));
+                    }
+                }
+                // Whoever waited may have left.
+                Err(error) => drop(tell.send(Err(error))),
+            }
+        });
+        spawned.map_err(|error| Error::Grammar {
+            message: format!("there is no thread to compile the schema: {error}"),
+        })?;
+        let cancel = wait(&told, is_left, Some(end))?.transpose()?;
+        Ok(cancel.map(|cancel| Worker { jobs, cancel }))
+    }
+
+    /// Lets the thread do something with the grammar. Gives nothing if `is_left` says that the
+    /// result is not wanted any more; then the grammar is of no more use.
+    pub(super) fn ask<T: Send + 'static>(
+        &self,
+        is_left: &dyn Fn() -> bool,
+        work: impl FnOnce(&mut Matcher) -> Result<T, Error> + Send + 'static,
+    ) -> Result<Option<T>, Error> {
+        let (tell, told) = sync_channel(1);
+        // Whoever waited may have left.
+        let job: Job = Box::new(move |matcher| drop(tell.send(work(matcher))));
+        self.jobs.send(job).map_err(|_| ended())?;
+        let answer = wait(&told, is_left, None)?;
+        if answer.is_none() {
+            self.cancel.cancel();
+        }
+        answer.transpose()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+fn wait<T>(
+    told: &Receiver<T>,
+    is_left: &dyn Fn() -> bool,
+    end: Option<Instant>,
+) -> Result<Option<T>, Error> {
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+            Err(RecvTimeoutError::Timeout) if is_left() => return Ok(None),
+            Err(RecvTimeoutError::Timeout) if end.is_some_and(|end| Instant::now() > end) => {
+                return Err(late());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Grammar, Vocabulary, cost};
+    use super::*;
+    use crate::tokenizer::Tokenizer;
+    use serde_json::{Map, Value, json};
+    use std::cell::Cell;
+
+    fn vocabulary() -> Vocabulary {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/model/tokenizer.json");
+        Vocabulary::of(&Tokenizer::load(path).unwrap()).unwrap()
+    }
+
+    fn named(count: usize, schema: impl Fn(usize) -> Value) -> Map<String, Value> {
+        (0..count).map(|at| (format!("k{at}"), schema(at))).collect()
+    }
+
+    /// A definition that refers to the next one, so often.
+    fn chain(count: usize, link: impl Fn(Value) -> Value) -> Value {
+        let next = |at: usize| json!({"$ref": format!("#/$defs/k{}", at + 1)});
+        let mut defs = named(count, |at| link(next(at)));
+        defs.insert(format!("k{count}"), json!({"type": "integer"}));
+        json!({"$ref": "#/$defs/k0", "$defs": defs})
+    }
+
+    /// The largest count with which a schema is within the limits.
+    fn largest(schema: impl Fn(usize) -> Value) -> usize {
+        let fits = |count: usize| Grammar::json_schema(&schema(count).to_string()).is_ok();
+        let (mut low, mut high) = (1, 5000);
+        assert!(fits(low) && !fits(high));
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            *(if fits(middle) { &mut low } else { &mut high }) = middle;
+        }
+        low
+    }
+
+    /// What recurses in the compiler, as large as it may be: a stack that is too small would end
+    /// the process, with all tests. One more is refused by the limit's name.
+    #[test]
+    fn schemas_at_the_limits_of_the_stack_are_compiled() {
+        let vocabulary = vocabulary();
+        let any = |next: Value| json!({"anyOf": [{"properties": {"a": next}}, {"type": "null"}]});
+        let shapes: [(&str, &dyn Fn(usize) -> Value); 6] = [
+            ("levels", &|count| chain(count, |next| next)),
+            ("levels", &|count| chain(count, |next| json!({"items": next}))),
+            ("levels", &|count| chain(count, |next| json!({"allOf": [{"anyOf": [next]}]}))),
+            ("levels", &|count| chain(count, any)),
+            ("too large", &|count| json!({"properties": named(count, |_| json!({}))})),
+            ("too large", &|count| json!({"const": named(count, |at| json!(at))})),
+        ];
+        for (limit, shape) in shapes {
+            let most = largest(shape);
+            let grammar = Grammar::json_schema(&shape(most).to_string()).unwrap();
+            // Whether there is a constraint does not matter, but that there is an answer.
+            let _ = vocabulary.constraint(&grammar, &|| false);
+            let error = Grammar::json_schema(&shape(most + 1).to_string()).unwrap_err();
+            assert!(error.to_string().contains(limit), "{most}: {error}");
+        }
+        assert_eq!(largest(|count| chain(count, |next| next)), LEVELS - 4);
+    }
+
+    /// Who waits for a schema can leave, and the next one is compiled behind it.
+    #[test]
+    fn compilation_ends_for_who_leaves() {
+        let vocabulary = vocabulary();
+        let schema = json!({"properties": named(1000, |_| json!({}))}).to_string();
+        let slow = Grammar::json_schema(&schema).unwrap();
+        assert!(cost::of(&serde_json::from_str(&schema).unwrap()) > cost::MOST / 8);
+        let looks = Cell::new(0);
+        let start = Instant::now();
+        let leave = || {
+            looks.set(looks.get() + 1);
+            looks.get() == 2
+        };
+        assert!(vocabulary.constraint(&slow, &leave).unwrap().is_none());
+        let left = start.elapsed();
+        // Another that is not wanted either does not begin before the first has ended.
+        assert!(vocabulary.constraint(&slow, &|| true).unwrap().is_none());
+        let quick = Grammar::json_schema(r#"{"type": "integer"}"#).unwrap();
+        assert!(vocabulary.constraint(&quick, &|| false).unwrap().is_some());
+        assert!(left < start.elapsed() / 2, "{left:?} of {:?}", start.elapsed());
+    }
+
+    /// A mask that nobody wants any more is not made, and logits stay as they are.
+    #[test]
+    fn masks_end_for_who_leaves() {
+        let vocabulary = vocabulary();
+        let grammar = Grammar::json_schema(r#"{"type": "integer"}"#).unwrap();
+        let mut constraint = vocabulary.constraint(&grammar, &|| false).unwrap().unwrap();
+        let sleep = |_: &mut Matcher| {
+            std::thread::sleep(Duration::from_millis(400));
+            Ok(())
+        };
+        let start = Instant::now();
+        assert!(constraint.worker.ask(&|| true, sleep).unwrap().is_none());
+        assert!(start.elapsed() < Duration::from_millis(200));
+        let mut logits = vec![1.0; 1024];
+        let masked = constraint.mask(&mut logits, &[], &|| false);
+        assert!(masked.is_err() && logits.iter().all(|logit| *logit == 1.0));
+    }
+}
