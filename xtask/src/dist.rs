@@ -75,7 +75,9 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
 
     let time = output(command("git", &["log", "-1", "--format=%ct"]))?;
     let time = String::from_utf8(time)?.trim().to_owned();
-    let mut compile = cargo(&[&["build", "--quiet", "--release"], &package[..], &here].concat());
+    auditable()?;
+    let build_command = ["auditable", "build", "--quiet", "--release"];
+    let mut compile = cargo(&[&build_command, &package[..], &here].concat());
     compile.args(["--config", "profile.release.strip=\"symbols\""]);
     compile.current_dir(sources).env("CARGO_TARGET_DIR", build);
     compile.env("SOURCE_DATE_EPOCH", &time).env("CARGO_INCREMENTAL", "0");
@@ -99,6 +101,10 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
     std::fs::create_dir_all(&folder)?;
     let program = if target.contains("windows") { "torchlet.exe" } else { "torchlet" };
     let built = build.join(target).join("release").join(program);
+    let bytes = std::fs::read(&built).with_context(|| built.display().to_string())?;
+    if !bytes.windows(DEPENDENCIES.len()).any(|part| part == DEPENDENCIES) {
+        bail!("{} does not list its dependencies: cargo auditable added none", built.display());
+    }
     std::fs::copy(&built, folder.join(program)).with_context(|| built.display().to_string())?;
     for file in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
         std::fs::copy(sources.join(file), folder.join(file)).with_context(|| file.to_owned())?;
@@ -116,6 +122,18 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
     tar.current_dir(build.join("archive"));
     process::run(tar)?;
     Ok(archive)
+}
+
+/// The section of a program that lists its dependencies, for scanners such as `cargo audit bin`.
+/// Object files for Macs and Windows have the name in a shorter form, or padded.
+const DEPENDENCIES: &[u8] = b"dep-v0";
+
+/// Makes sure that there is `cargo auditable`, which adds the list of dependencies to programs.
+fn auditable() -> Result<()> {
+    if !process::succeeds("cargo", &["auditable", "--version"]) {
+        process::run(cargo(&["install", "--quiet", "--locked", "cargo-auditable"]))?;
+    }
+    Ok(())
 }
 
 /// Flags that replace what is only here in paths: of these sources, of those of dependencies, and of the standard library.
