@@ -4,8 +4,9 @@ use super::kernel::{self, Tile};
 use super::operand::{Lhs, Rhs};
 use super::{Bias, Context, Epilogue, dot, k_block, limit};
 use crate::compute::simd::{Simd, Tier, Vectorized};
-use crate::compute::split::for_each_job;
+use crate::compute::split::{for_each_job, is_cancelled};
 use crate::compute::storage::Stored;
+use crate::parallel::Parallel;
 use core::ops::Range;
 
 /// Multiply-adds below which another thread is not worth waking.
@@ -214,7 +215,9 @@ pub(crate) unsafe fn run<A: Stored, B: Stored>(
         &|job, workspace| {
             let rows = part(job / by_cols, by_rows, m, mr);
             let cols = part(job % by_cols, by_cols, n, nr);
-            context.tier.dispatch(Part { problem, plan, target, rows, cols, workspace });
+            let parallel = context.parallel;
+            let part = Part { problem, plan, target, rows, cols, workspace, parallel };
+            context.tier.dispatch(part);
         },
     );
 }
@@ -227,6 +230,7 @@ struct Part<'a, 'p, A, B> {
     rows: Range<usize>,
     cols: Range<usize>,
     workspace: &'a mut [f32],
+    parallel: &'a dyn Parallel,
 }
 
 impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
@@ -234,7 +238,7 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Part { problem, plan, target, rows, cols, workspace } = self;
+        let Part { problem, plan, target, rows, cols, workspace, parallel } = self;
         let &Problem { k, ref epilogue, .. } = problem;
         let nr = S::LANES * S::VECTORS;
         let (a_space, b_space) = workspace.split_at_mut(plan.a_len);
@@ -251,6 +255,9 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
             let (outside, inside) = if rows_outside { (tiles, panels) } else { (panels, tiles) };
             let mut k0 = 0;
             loop {
+                if is_cancelled(parallel) {
+                    return;
+                }
                 let k1 = (k0 + plan.kc).min(k);
                 let (first, last) = (k0 == 0, k1 == k);
                 let a = problem.lhs.block(s, (i, block_rows), (k0, k1), k, plan.pack_a, a_space);

@@ -1,0 +1,73 @@
+//! Programs of one call.
+
+use self::Arg::{Bool, Indices, Input, Int, Ints, Null, Out};
+use torchlet::core::{Scalar, ScalarType, ShapeDynamism, TensorInfo};
+use torchlet::{Tensor, Value};
+use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
+
+/// An argument of the call that a program consists of.
+#[derive(Clone)]
+// No test target uses all of it.
+#[allow(dead_code)]
+pub(crate) enum Arg {
+    Input(Vec<i32>),
+    Out(Vec<i32>),
+    Indices(Vec<i32>),
+    Int(i64),
+    Ints(Vec<i64>),
+    Bool(bool),
+    Null,
+}
+/// A program of one call, as exported.
+pub(crate) fn program(name: &str, args: &[Arg]) -> Vec<u8> {
+    let mut method = Method { name: "forward".into(), planned: vec![0], ..Method::default() };
+    let mut indices = Vec::new();
+    for arg in args {
+        let tensor = |sizes: &[i32], scalar_type, method: &mut Method<'_>| {
+            let info = TensorInfo::contiguous(scalar_type, sizes).unwrap();
+            method.planned.push(info.nbytes().max(1));
+            let (place, data) = (Some((method.planned.len() - 1, 0)), TensorData::None);
+            let dynamism = ShapeDynamism::Static;
+            let value = MethodTensor { info, dynamism, place, data, name: None };
+            method.add(MethodValue::Tensor(value))
+        };
+        let index = match arg {
+            Input(sizes) => tensor(sizes, ScalarType::Float, &mut method),
+            Out(sizes) => tensor(sizes, ScalarType::Float, &mut method),
+            Indices(sizes) => tensor(sizes, ScalarType::Long, &mut method),
+            Int(value) => method.add(MethodValue::Scalar(Scalar::Int(*value))),
+            Bool(value) => method.add(MethodValue::Scalar(Scalar::Bool(*value))),
+            Null => method.add(MethodValue::None),
+            Ints(values) => {
+                let values =
+                    values.iter().map(|value| method.add(MethodValue::Scalar(Scalar::Int(*value))));
+                let values = values.collect();
+                method.add(MethodValue::Ints(values))
+            }
+        };
+        match arg {
+            Input(_) => method.inputs.push(index),
+            Out(_) | Indices(_) => method.outputs.push(index),
+            _ => {}
+        }
+        indices.push(index);
+    }
+    let (name, overload) = name.split_once('.').unwrap_or((name, ""));
+    // Kernels return their last output, once more.
+    indices.push(*indices.last().unwrap());
+    let (name, overload) = (name.to_owned(), overload.to_owned());
+    method.instructions = vec![Instruction::Kernel { name, overload, args: indices }];
+    let program = Program { methods: vec![method], named: Vec::new() };
+    program.write().unwrap().to_bytes()
+}
+
+pub(crate) fn inputs(args: &[Arg]) -> Vec<Value> {
+    let sizes = args.iter().filter_map(|arg| match arg {
+        Input(sizes) => Some(sizes.iter().map(|size| *size as usize).collect::<Vec<_>>()),
+        _ => None,
+    });
+    let made = sizes
+        .zip(3..)
+        .map(|(sizes, seed)| Value::from(Tensor::rand(ScalarType::Float, &sizes, seed).unwrap()));
+    made.collect()
+}
