@@ -14,6 +14,8 @@ mod bundle;
 mod cases;
 mod containers;
 mod convert;
+#[cfg(test)]
+mod damaged;
 mod devices;
 mod diff;
 mod etdump;
