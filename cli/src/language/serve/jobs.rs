@@ -167,7 +167,9 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, usual: &Usual) {
         true => Ok(false),
         false => answer(runner, job, counts, usual, &is_left),
     };
-    let abandon = || drop(counts.abandoned.fetch_add(1, Ordering::Relaxed));
+    let abandon = || {
+        counts.abandoned.fetch_add(1, Ordering::Relaxed);
+    };
     match result {
         Ok(true) => {}
         Ok(false) => abandon(),
