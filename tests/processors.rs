@@ -7,11 +7,14 @@ mod common;
 #[cfg(all(feature = "std", feature = "portable"))]
 mod tests {
     use crate::common::{Fixture, check, check_programs, fixture, folder, open, programs};
+    use std::collections::BTreeSet;
     use std::sync::Arc;
-    use torchlet::core::Registry;
+    use torchlet::core::layout::{channels_last_order, contiguous_order};
+    use torchlet::core::{Registry, ScalarType};
     use torchlet::portable::KERNELS;
     use torchlet::portable::engine::{CpuEngine, CpuTarget};
     use torchlet::{Module, ModuleBuilder, RunOn, Tensor};
+    use torchlet_graph::method::{self, Instruction, MethodValue};
     use torchlet_graph::{Place, Processors, compile, cpu};
 
     /// For the CPU alone.
@@ -42,9 +45,22 @@ mod tests {
         module.map_err(|error| error.to_string())
     }
 
+    /// Sums that lie half between two steps: PyTorch and GPUs round to the even one, integer kernels, as CMSIS-NN, away from zero.
+    const HALVES: [&str; 4] = [
+        "vulkan/quantized_halves/convolutions.bpte",
+        "vulkan/quantized_halves/product.bpte",
+        "vulkan/quantized_halves/product_one.bpte",
+        "vulkan/quantized_places/separable.bpte",
+    ];
+
     #[test]
     fn kernels_alone_give_pytorchs_numbers() {
-        check_programs(&programs(), |_, source| compiled(source, Processors::KERNELS));
+        let mut programs = programs();
+        for (file, step) in HALVES.into_iter().zip([0.5, 0.03125, 0.03125, 0.01154]) {
+            let found = programs.iter_mut().find(|fixture| fixture.file == file);
+            found.unwrap().atol = step;
+        }
+        check_programs(&programs, |_, source| compiled(source, Processors::KERNELS));
     }
 
     #[test]
@@ -52,6 +68,95 @@ mod tests {
         check_programs(&programs(), |_, source| {
             compiled(source, Processors::preferring(&[&CpuTarget::greedy()]))
         });
+    }
+
+    /// Kernels on int8 images compute the same whatever the memory order of their inputs and outputs is.
+    #[test]
+    fn int8_kernels_support_any_memory_order() {
+        let mut changed = 0;
+        for file in
+            ["image_classification", "keyword_spotting", "explicit_layout", "padded_channels_last"]
+        {
+            let fixture = fixture(&format!("tinyml/{file}.bpte"));
+            let source = open(&fixture, plain().run_on(RunOn::AsExported)).unwrap();
+            let program = source.program();
+            let mut program = method::Program::read(&program).unwrap();
+            for method in &mut program.methods {
+                // Others, such as views, tell of the order that the exporter gave their tensors.
+                let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+                for instruction in &method.instructions {
+                    let Instruction::Kernel { name, args, .. } = instruction else { continue };
+                    let is_own = name.starts_with("cortex_m::quantized");
+                    if is_own { &mut own } else { &mut others }.extend(args.iter().copied());
+                }
+                for (at, value) in method.values.iter_mut().enumerate() {
+                    let MethodValue::Tensor(tensor) = value else { continue };
+                    let info = &mut tensor.info;
+                    let is_image = info.rank() == 4 && info.scalar_type == ScalarType::Char;
+                    let is_own = own.contains(&at) && !others.contains(&at);
+                    if !is_image || tensor.place.is_none() || !is_own {
+                        continue;
+                    }
+                    info.dim_order = match info.dim_order[..] {
+                        [0, 2, 3, 1] => contiguous_order(4),
+                        _ => channels_last_order(4).unwrap(),
+                    };
+                    changed += 1;
+                }
+            }
+            let bytes = program.write().unwrap().to_bytes();
+            let mut module = plain().run_on(RunOn::AsExported).from_bytes(bytes).unwrap();
+            assert!(check(&mut module, &source, &fixture).unwrap() > 0, "{file}");
+        }
+        assert!(changed > 12, "{changed}");
+    }
+
+    /// Programs for microcontrollers keep their weights and activations in 8 bits, whatever they were quantized and lowered for.
+    #[test]
+    fn quantized_programs_stay_quantized_for_kernels_alone() {
+        for file in ["tinyml/parts_portable.bpte", "tinyml/parts_xnnpack.bpte"] {
+            let source = open(&fixture(file), plain().run_on(RunOn::AsExported)).unwrap();
+            let registry = Registry::new().with_kernels(&KERNELS).unwrap();
+            let program = source.program();
+            let compiled = cpu::compile(&program, &[], Processors::KERNELS, &registry).unwrap();
+            let [method] = &compiled.program.methods[..] else { panic!() };
+            let floats = method.values.iter().filter_map(|value| match value {
+                MethodValue::Tensor(tensor) if tensor.is_constant() => Some(&tensor.info),
+                _ => None,
+            });
+            let floats: Vec<_> = floats.filter(|info| info.scalar_type.is_floating()).collect();
+            assert!(floats.is_empty(), "{file}: {floats:?}");
+            let names: BTreeSet<&str> = method
+                .instructions
+                .iter()
+                .filter_map(|instruction| match instruction {
+                    Instruction::Kernel { name, .. } => Some(&**name),
+                    _ => None,
+                })
+                .collect();
+            let expected = [
+                "aten::cat",
+                "aten::constant_pad_nd",
+                // PyTorch's quantizer leaves this function, and the mean behind it, in floating point.
+                "aten::hardswish",
+                "aten::mean",
+                "aten::permute_copy",
+                "aten::view_copy",
+                "cortex_m::quantized_activation",
+                "cortex_m::quantized_add",
+                "cortex_m::quantized_avg_pool2d_nhwc",
+                "cortex_m::quantized_conv2d_nhwc",
+                "cortex_m::quantized_depthwise_conv2d_nhwc",
+                "cortex_m::quantized_max_pool2d_nhwc",
+                "cortex_m::quantized_mul",
+                "quantized_decomposed::dequantize_per_tensor",
+                "quantized_decomposed::quantize_per_tensor",
+            ];
+            assert_eq!(names, BTreeSet::from(expected), "{file}");
+            let [report] = &compiled.report.methods[..] else { panic!() };
+            assert_eq!(report.floating.len(), 2, "{file}: {:?}", report.floating);
+            assert!(report.floating[0].starts_with("1 call of aten.hardswish.default"), "{file}");
+        }
     }
 
     /// Delegates for XNNPACK run nowhere as they are: what keeps one from being compiled is said, whatever it was to run on.

@@ -13,10 +13,18 @@ pub(crate) fn take<'c, T: bytemuck::Pod>(
     ctx: &mut Invoke<'c, '_>,
     len: usize,
 ) -> Result<&'c mut [T], KernelError> {
+    take_from(&mut ctx.scratch(), len)
+}
+
+/// The first `len` elements of what is left of the scratch memory.
+pub(crate) fn take_from<'c, T: bytemuck::Pod>(
+    left: &mut &'c mut [u8],
+    len: usize,
+) -> Result<&'c mut [T], KernelError> {
     if len == 0 {
         return Ok(&mut []);
     }
-    let bytes = len.checked_mul(size_of::<T>()).and_then(|len| ctx.scratch().get_mut(..len));
+    let bytes = len.checked_mul(size_of::<T>()).and_then(|len| left.split_off_mut(..len));
     let elements = bytes.and_then(|bytes| bytemuck::try_cast_slice_mut(bytes).ok());
     elements.ok_or(KernelError::unsupported("less scratch memory than was asked for"))
 }

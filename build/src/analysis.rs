@@ -26,6 +26,9 @@ pub struct Analysis {
     pub paths: Paths,
     /// Bytes of the program, as it is embedded, without external data.
     pub program: u64,
+    /// What of a quantized program computes in floating point since it was [lowered](crate::Program::lowered), and what that costs: a
+    /// sentence for each operator.
+    pub floating: Vec<String>,
 }
 
 /// What running a method takes.
@@ -170,6 +173,7 @@ impl Analysis {
             uses: Uses::NONE,
             paths: Paths::NONE,
             program: program_bytes,
+            floating: Vec::new(),
         };
         let kernels: Vec<Kernel> = registry.kernels().copied().collect();
         let whole_program = torchlet_graph::method::Program::read(program);

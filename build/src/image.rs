@@ -72,6 +72,11 @@ impl Image {
         for source in &written.sources {
             println!("cargo::rerun-if-changed={}", source.display());
         }
+        for (name, analysis) in &written.programs {
+            for text in &analysis.floating {
+                println!("cargo::warning={name}: {text}");
+            }
+        }
         Ok(())
     }
 

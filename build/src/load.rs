@@ -38,7 +38,7 @@ impl Loaded {
         };
         // What was lowered has its data in it.
         let (bytes, data) = match &lowered {
-            Some(bytes) => (bytes, &[][..]),
+            Some((bytes, _)) => (bytes, &[][..]),
             None => (&files.program, &data[..]),
         };
         let opened = torchlet_core::Program::from_bytes(bytes);
@@ -53,6 +53,8 @@ impl Loaded {
                 Obstacle::Init(source) => Error::Init { path, method, source },
             }
         })?;
+        let mut analysis = analysis;
+        analysis.floating = lowered.as_ref().map_or_else(Vec::new, |(_, own)| own.clone());
         let (is_changed, has_data) = (lowered.is_some() || files.is_bundled, !data.is_empty());
         let bytes = bytes.clone();
         Ok(Loaded { bytes, is_changed, has_data, analysis })
@@ -108,20 +110,22 @@ fn kernels(own: &[Kernel]) -> Vec<Kernel> {
     all
 }
 
-/// The program as the compiler makes it for kernels alone.
+/// The program as the compiler makes it for kernels alone, and what of it computes in floating point though it is quantized.
 fn lower(
     path: &Path,
     bytes: &[u8],
     data: &[DataMap<'_>],
     registry: &Registry<'_>,
-) -> Result<Vec<u8>, Error> {
+) -> Result<(Vec<u8>, Vec<String>), Error> {
     let program = torchlet_core::Program::from_bytes(bytes);
     let program = program.map_err(|source| format(path, source))?;
     let fail = |source| Error::Lower { path: path.into(), source };
     let compiled = torchlet_graph::cpu::compile(&program, data, Processors::KERNELS, registry);
-    let mut compiled = compiled.map_err(fail)?.program;
+    let compiled = compiled.map_err(fail)?;
+    let floating = compiled.report.methods.into_iter().flat_map(|method| method.floating);
+    let (floating, mut compiled) = (floating.collect(), compiled.program);
     compiled.embed(data).map_err(fail)?;
-    Ok(compiled.write().map_err(fail)?.to_bytes())
+    Ok((compiled.write().map_err(fail)?.to_bytes(), floating))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

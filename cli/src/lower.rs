@@ -20,6 +20,8 @@ struct Change {
     /// Calls of kernels and delegates.
     calls: [usize; 2],
     delegates: [usize; 2],
+    /// What computes in floating point though it is quantized.
+    floating: Vec<String>,
 }
 
 /// Lowers a program and writes it.
@@ -34,12 +36,13 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
     let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
     let program = source.program();
     let before = method::Program::read(&program).map_err(failure)?;
-    let mut after = compile(arguments.processor, &program, source.data(), &registry)?.program;
+    let compiled = compile(arguments.processor, &program, source.data(), &registry)?;
+    let (mut after, report) = (compiled.program, compiled.report);
     let outside = after.embed(source.data()).map_err(failure)?;
     if arguments.processor == LowerFor::Mcu {
         refuse_what_firmware_lacks(&after, &outside)?;
     }
-    let changes = changes(&before, &after);
+    let changes = changes(&before, &after, &report);
     let package = after.write().map_err(failure)?;
     let written = match source.bundled() {
         Some(cases) => {
@@ -108,7 +111,11 @@ fn refuse_what_firmware_lacks(
     }
 }
 
-fn changes(before: &method::Program<'_>, after: &method::Program<'_>) -> Vec<Change> {
+fn changes(
+    before: &method::Program<'_>,
+    after: &method::Program<'_>,
+    report: &graph::Report,
+) -> Vec<Change> {
     let calls = |method: &method::Method<'_>| {
         let is_call = |instruction: &&Instruction| {
             matches!(instruction, Instruction::Kernel { .. } | Instruction::Delegate { .. })
@@ -116,8 +123,13 @@ fn changes(before: &method::Program<'_>, after: &method::Program<'_>) -> Vec<Cha
         method.instructions.iter().filter(is_call).count()
     };
     let methods = before.methods.iter().zip(&after.methods);
+    let floating = |name: &str| {
+        let own = report.methods.iter().find(|method| method.name == name);
+        own.map_or_else(Vec::new, |own| own.floating.clone())
+    };
     let change = |(before, after): (&method::Method<'_>, &method::Method<'_>)| Change {
         name: before.name.clone(),
+        floating: floating(&before.name),
         calls: [calls(before), calls(after)],
         delegates: [before.delegates.len(), after.delegates.len()],
     };
@@ -159,6 +171,7 @@ fn show(
                 "calls_after": change.calls[1],
                 "delegates_before": change.delegates[0],
                 "delegates_after": change.delegates[1],
+                "floating": change.floating,
             })
         });
         let object = json!({
@@ -171,10 +184,13 @@ fn show(
         std::println!("{object}");
         return;
     }
-    for Change { name, calls, delegates } in changes {
+    for Change { name, calls, delegates, floating } in changes {
         let was = format!("{}, {}", count(calls[0], "call"), count(delegates[0], "delegate"));
         let is = format!("{}, {}", count(calls[1], "call"), count(delegates[1], "delegate"));
         println!("{}  {was} -> {is}", paint(NAME, name));
+        for text in floating {
+            println!("  {}", paint(WARN, text));
+        }
     }
     let sizes =
         format!("{} -> {}", count(bytes[0] as usize, "byte"), count(bytes[1] as usize, "byte"));

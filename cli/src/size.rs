@@ -2,7 +2,7 @@
 
 use crate::arguments::SizeArguments;
 use crate::failure::Failure;
-use crate::terminal::{FAINT, NAME, TITLE, count, grouped, paint};
+use crate::terminal::{FAINT, NAME, TITLE, WARN, count, grouped, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use torchlet_build::{Analysis, MethodAnalysis, Program, Slot};
@@ -33,6 +33,9 @@ fn show(analysis: &Analysis, arguments: &SizeArguments) {
         println!("          {}", paint(NAME, name.escape_debug().to_string()));
     }
     println!("types     {}", types(analysis).join(", "));
+    for text in &analysis.floating {
+        println!("{}", paint(WARN, text));
+    }
     for method in &analysis.methods {
         let MethodAnalysis { arena, arena_use, planned, scratch, .. } = method;
         println!("\n{}", paint(TITLE, method.name.escape_debug().to_string()));
@@ -84,6 +87,7 @@ fn object(analysis: &Analysis, arguments: &SizeArguments) -> Value {
         "program": analysis.program,
         "kernels": analysis.operators,
         "types": types(analysis),
+        "floating": analysis.floating,
         "methods": methods.collect::<Vec<_>>(),
     })
 }

@@ -17,7 +17,7 @@ use crate::placement::Placement;
 use crate::processors::Processors;
 use crate::report::{MethodReport, Place, PlacedCall, Report};
 use crate::target::Packer;
-use crate::{blob, fold, in_place, lower, passes};
+use crate::{blob, floating, fold, in_place, lower, passes};
 use alloc::borrow::{Cow, ToOwned};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -157,6 +157,8 @@ struct Cut<'c, 'p> {
     parts: Vec<Part>,
     placement: Placement<'c>,
     decision: Option<String>,
+    /// What of it kernels compute in floating point though it is quantized.
+    floating: Vec<String>,
 }
 
 /// How much less time a processor has to take than the one that a program was made for: estimates are no better.
@@ -310,11 +312,12 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         passes::run(&mut run.graph)?;
         if !self.processors.are_compared() {
             let graph = core::mem::take(&mut run.graph);
-            let (graph, placement) = self.place(graph, Where::Anywhere)?;
-            return Ok(Cut::new(Run { graph, ..run }, placement, None));
+            let (graph, placement, floating) = self.place(graph, Where::Anywhere)?;
+            let cut = Cut::new(Run { graph, ..run }, placement, None);
+            return Ok(Cut { floating, ..cut });
         }
-        let (far, placement) = self.place(run.graph.clone(), Where::Cheapest)?;
-        let (near, nearby) = self.place(core::mem::take(&mut run.graph), Where::Nearby)?;
+        let (far, placement, _) = self.place(run.graph.clone(), Where::Cheapest)?;
+        let (near, nearby, _) = self.place(core::mem::take(&mut run.graph), Where::Nearby)?;
         let ((there, any), here) = (placement.far_seconds(&far), nearby.seconds(&near));
         let is_clear = match self.is_for_devices {
             true => here * CLEARLY >= there,
@@ -331,23 +334,39 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         &self,
         mut graph: Graph<'p>,
         place: Where,
-    ) -> Result<(Graph<'p>, Placement<'c>), Error> {
+    ) -> Result<(Graph<'p>, Placement<'c>, Vec<String>), Error> {
         let targets = self.processors.targets.iter();
         let asked = targets.filter(|it| place != Where::Nearby || it.shares_memory());
+        // Kernels alone compute quantized networks in integers, too.
+        let kernels = self.processors.targets.is_empty();
+        let by_kernels = |graph: &Graph<'_>, node: &Node| {
+            kernels && lower::portable::integers::accepts(graph, node, self.registry)
+        };
         let fused = passes::quantized::run(&mut graph, &mut |graph, node| {
             asked.clone().any(|target| target.accepts(graph, node).is_ok())
+                || by_kernels(graph, node)
         });
         // What a processor has that is preferred is not left to another for the sake of memory.
         let mut first = self.processors.targets.iter();
         let first = first.find(|it| place != Where::Nearby || it.shares_memory());
         let mut by_first = |graph: &Graph<'_>, node: &Node| {
             first.is_some_and(|target| target.accepts(graph, node).is_ok())
+                || by_kernels(graph, node)
         };
         let dynamic = passes::dynamic::run(&mut graph, &mut by_first)
             + passes::dynamic_convolution::run(&mut graph, &mut by_first)
             + passes::lookup::run(&mut graph, &mut by_first)
             + passes::volumes::run(&mut graph, &mut by_first);
+        // Patterns that fit in part have left calls behind.
+        passes::dead::run(&mut graph);
+        let floating = if kernels { floating::describe(&graph) } else { Vec::new() };
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
+            passes::run(&mut graph)?;
+        }
+        if kernels && lower::portable::integers::run(&mut graph, self.registry) > 0 {
+            // Layers meet with permutations between them. Those that meet go first, so that no call is moved between them.
+            passes::redundant::run(&mut graph);
+            passes::permuted::run(&mut graph);
             passes::run(&mut graph)?;
         }
         if place != Where::Nearby && !self.processors.share_memory() {
@@ -370,7 +389,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if place == Where::Cheapest {
             placement.improve(&graph);
         }
-        Ok((graph, placement))
+        Ok((graph, placement, floating))
     }
 
     /// The instructions that do what a run did.
@@ -380,8 +399,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         cut: Cut<'c, 'p>,
         state: &Cells,
     ) -> Result<Vec<Instruction>, Error> {
-        let Cut { mut run, mut parts, placement, decision } = cut;
+        let Cut { mut run, mut parts, placement, decision, floating } = cut;
         self.report.decisions.extend(decision);
+        self.report.floating.extend(floating);
         // Where memory is shared, state lies best where it is.
         let targets = self.processors.targets;
         let is_far =
@@ -497,7 +517,7 @@ enum Where {
 impl<'c, 'p> Cut<'c, 'p> {
     fn new(run: Run<'p>, placement: Placement<'c>, decision: Option<String>) -> Self {
         let parts = placement.parts(&run.graph);
-        Cut { run, parts, placement, decision }
+        Cut { run, parts, placement, decision, floating: Vec::new() }
     }
 }
 

@@ -33,7 +33,10 @@ pub fn to_portable<'p>(
 }
 
 /// What is not computed beforehand where a graph is going to be compiled: processors may have products with codes, which weigh less.
-const CODES: &[Operator] = &[Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL];
+const CODES: &[Operator] = &[
+    Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL,
+    Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR,
+];
 
 /// The same, but what is computed of constants with some operators is left to each run; with what the instructions of each method come from, where
 /// they are not those of the program.

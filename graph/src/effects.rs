@@ -80,16 +80,19 @@ impl Operator {
         !self.writes().is_empty()
     }
 
-    /// How many of a call's first arguments are tensors each of whose elements makes the element of the output that is in the same place, whatever the
-    /// order in which all lie: none, unless it is one of those that stand between layers of networks.
-    pub fn elementwise_tensors(self) -> usize {
+    /// The arguments of an element-wise call that are tensors: each of their elements makes the element of the output with the same index,
+    /// whatever the memory order. Only for operators that stand between layers of networks; empty for others.
+    pub fn elementwise_operands(self) -> &'static [usize] {
         match self {
             Operator::ADD_TENSOR
             | Operator::SUB_TENSOR
             | Operator::MUL_TENSOR
             | Operator::ET_VK_Q8TA_ADD
-            | Operator::Q8TA_MUL => 2,
+            | Operator::Q8TA_MUL => &[0, 1],
+            Operator::CORTEX_M_QUANTIZED_ADD => &[0, 4],
+            Operator::CORTEX_M_QUANTIZED_MUL => &[0, 2],
             Operator::CLAMP
+            | Operator::CORTEX_M_QUANTIZED_ACTIVATION
             | Operator::ELU
             | Operator::GELU
             | Operator::HARDSIGMOID
@@ -103,9 +106,39 @@ impl Operator {
             | Operator::ET_VK_Q8TA_RELU
             | Operator::Q8TA_LOOKUP
             | Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR
-            | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => 1,
-            _ => 0,
+            | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR => &[0],
+            _ => &[],
         }
+    }
+
+    /// Whether each element of the output is an element of the first argument, or of the tensors in that list, or a padding value.
+    /// Kernels do that for elements of any type.
+    pub fn moves_elements(self) -> bool {
+        matches!(
+            self,
+            Operator::CAT
+                | Operator::CONSTANT_PAD_ND
+                | Operator::EXPAND_COPY
+                | Operator::FLIP
+                | Operator::INDEX_SELECT
+                | Operator::INDEX_TENSOR
+                | Operator::PERMUTE_COPY
+                | Operator::PIXEL_SHUFFLE
+                | Operator::PIXEL_UNSHUFFLE
+                | Operator::REFLECTION_PAD1D
+                | Operator::REFLECTION_PAD2D
+                | Operator::REPEAT
+                | Operator::REPLICATION_PAD1D
+                | Operator::REPLICATION_PAD2D
+                | Operator::SELECT_COPY_INT
+                | Operator::SLICE_COPY_TENSOR
+                | Operator::SQUEEZE_COPY_DIM
+                | Operator::SQUEEZE_COPY_DIMS
+                | Operator::TRANSPOSE_COPY_INT
+                | Operator::UNSQUEEZE_COPY
+                | Operator::UPSAMPLE_NEAREST2D_VEC
+                | Operator::VIEW_COPY
+        )
     }
 
     /// Whether the output is the first argument's elements in order, perhaps in another shape or type.

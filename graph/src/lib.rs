@@ -26,6 +26,7 @@ mod effects;
 mod embed;
 pub mod emit;
 mod error;
+mod floating;
 pub mod fold;
 pub mod front;
 pub mod graph;

@@ -26,9 +26,12 @@
 //! - `torchlet.places(codes)` `[batch, height * width, channels and what pads them to 16]` has the channels of each place of `codes` `[batch, channels,
 //!   height, width]` beside each other; `torchlet.planes` is the way back. What pads them may be anything. `torchlet.convolution_by_place` is a convolution
 //!   of codes that takes and gives such, perhaps with what makes codes of another scale of its result. They are what a back-end makes of calls.
+//! - `torchlet.q8ta_avg_pool2d(x, kernel, stride, padding, ceil)` averages int8 values over the part of each window that is inside the image,
+//!   rounded to the nearest; halves are rounded to either side.
 //! - `torchlet.q8ta_lookup(codes, table)` is the code of 8 bits that `table` `[256]` has for each code, the one for -128 first.
 //! - `torchlet.q8ta_mul(a, b, scale, zero, scale, zero, scale, zero)` is the product of what codes of 8 bits stand for, `(code - zero) *
 //!   scale` by the first two pairs, which broadcast, in codes by the third.
+//! - `torchlet.q8ta_softmax(x, scale, zero, dim)` is the softmax of int8 values over a dim, quantized with scale 1/256 and zero point -128.
 //! - `torchlet.recurrent(x, h, c, weight, bias, cell, steps, first, next, first_out, next_out)` is so many steps of a recurrent layer, whose
 //!   cell is one of LSTM, GRU, tanh and ReLU, in this order, as PyTorch defines them. `x` `[places, rows, gates * hidden]` are the inputs times
 //!   their weights, of which the steps take place `first` and each one `next` places further; `h` and, of LSTMs, `c` `[1, rows, hidden]` are the

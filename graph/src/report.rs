@@ -27,6 +27,9 @@ pub struct MethodReport {
     pub parts: Vec<PartReport>,
     /// What decided whether a device with memory of its own has any of them, for each run of calls between jumps.
     pub decisions: Vec<String>,
+    /// What of a quantized method kernels compute in floating point, and what that costs: a sentence for each operator. Only where
+    /// there is nothing but kernels, as on microcontrollers.
+    pub floating: Vec<String>,
     /// The backend of each of its delegates.
     pub delegates: Vec<String>,
     /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs: the number of each, and why.
@@ -145,6 +148,8 @@ impl Report {
             }
             put(&mut bytes, method.decisions.len());
             method.decisions.iter().for_each(|why| put_text(&mut bytes, why));
+            put(&mut bytes, method.floating.len());
+            method.floating.iter().for_each(|text| put_text(&mut bytes, text));
         }
         bytes
     }
@@ -188,12 +193,17 @@ impl Report {
             for _ in 0..number(&mut rest)? {
                 decisions.push(text(&mut rest)?);
             }
+            let mut floating = Vec::new();
+            for _ in 0..number(&mut rest)? {
+                floating.push(text(&mut rest)?);
+            }
             methods.push(MethodReport {
                 name,
                 origins,
                 calls,
                 parts,
                 decisions,
+                floating,
                 delegates,
                 apart,
                 as_exported,
@@ -299,10 +309,20 @@ mod tests {
         let part = PartReport { place: Place::Device(3), calls: 1, own, others };
         let parts = vec![part.clone(), PartReport { own: Some(estimate(5)), ..part.clone() }];
         let decisions = vec![String::from("because")];
+        let floating = vec![String::from("2 calls")];
         let call = CallOrigin::of(4);
         let origins = vec![Some(call), None, Some(CallOrigin { part: Some(u32::MAX), ..call })];
-        let method =
-            MethodReport { name, origins, calls, parts, decisions, delegates, apart, as_exported };
+        let method = MethodReport {
+            name,
+            origins,
+            calls,
+            parts,
+            decisions,
+            floating,
+            delegates,
+            apart,
+            as_exported,
+        };
         assert_eq!(
             [method.origin(0), method.origin(1), method.origin(3)],
             [Some(call), None, None]

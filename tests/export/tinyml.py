@@ -7,29 +7,37 @@ compute in integers as CMSIS-NN does. But for the digits, weights are random.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import sys
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import MagicMock
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 # The Cortex-M passes share modules with those for Arm's accelerators, which import this; its package wants another
 # version of NumPy.
 sys.modules.setdefault("tosa_serializer", MagicMock())
 
-from common import EXACT, F32, Fixture, Manifest, Method, seed
+from common import EXACT, F32, Fixture, Manifest, Method, Tolerance, seed
 from digits import load, one_by_one, train
 from executorch.backends.cortex_m.edge_compile_config import cortex_m_edge_compile_config
 from executorch.backends.cortex_m.passes.cortex_m_pass_manager import CortexMPassManager
 from executorch.backends.cortex_m.quantizer.quantizer import CortexMQuantizer
 from executorch.backends.cortex_m.target_config import CortexM, CortexMTargetConfig
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import XNNPACKQuantizer, get_symmetric_quantization_config
 from executorch.exir import ExecutorchBackendConfig, to_edge
 from executorch.exir.passes import MemoryPlanningPass
 from torch.export.exported_program import ExportedProgram, InputKind
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+with contextlib.redirect_stdout(io.StringIO()):
+    import executorch.kernels.quantized  # noqa: F401  (the out variants)
 
 FOLDER = "tinyml"
 TARGET = CortexMTargetConfig(cpu=CortexM.M4)
@@ -206,6 +214,74 @@ def explicit_layout() -> Fixture:
     return quantized("explicit_layout", scaled(network, inputs), inputs[:2], inputs[2:], explicit_layout=True)
 
 
+class Padded(nn.Module):
+    """Each operator on images behind a padding that exporters decompose to indexing, whose result is contiguous."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = nn.Conv2d(4, 6, 3)
+        self.grouped = nn.Conv2d(6, 6, 3, 2, groups=2)
+        self.depthwise = nn.Conv2d(6, 6, 3, groups=6)
+        self.transposed = nn.ConvTranspose2d(6, 4, 2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.plain(F.pad(x, (1, 1, 2, 1), mode="reflect"))
+        x = self.depthwise(F.pad(x, (1, 2, 1, 1), mode="replicate"))
+        x = self.grouped(F.pad(x, (2, 1, 1, 2), mode="reflect"))
+        x = self.transposed(F.pad(x, (1, 0, 0, 1), mode="replicate"))
+        return F.max_pool2d(F.pad(x, (1, 1, 1, 1), mode="reflect"), 2)
+
+
+def padded(channels_last: bool) -> Fixture:
+    order = torch.channels_last if channels_last else torch.contiguous_format
+    inputs = [(torch.randn(2, 4, 7, 6).to(memory_format=order),) for _ in range(6)]
+    name = "padded_channels_last" if channels_last else "padded"
+    return quantized(name, Padded(), inputs[:2], inputs[2:])
+
+
+class Parts(nn.Module):
+    """What networks of int8 values consist of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, 2, 1)
+        self.depthwise = nn.Conv2d(8, 8, 3, 1, 1, groups=8)
+        self.grouped = nn.Conv2d(8, 8, 3, groups=2)
+        self.pointwise = nn.Conv2d(16, 12, 1)
+        self.linear = nn.Linear(12, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.relu6(self.first(x))
+        x = x + F.relu(self.depthwise(x))
+        y = F.max_pool2d(self.grouped(F.pad(x, (1, 1, 1, 1))), 2)
+        x = F.avg_pool2d(x, 2) * y
+        x = F.hardswish(self.pointwise(torch.cat((x, y), 1)))
+        return self.linear(x.mean((2, 3)))
+
+
+class Int8(Method):
+    """A network as int8 by PyTorch's quantizer for XNNPACK, before it is lowered for anything."""
+
+    def __init__(self, module: nn.Module, cases: list[tuple], calibration: list[tuple]) -> None:
+        super().__init__(module, cases)
+        graph = torch.export.export(copy.deepcopy(module), cases[0]).module(check_guards=False)
+        config = get_symmetric_quantization_config(is_per_channel=True)
+        prepared = prepare_pt2e(graph, XNNPACKQuantizer().set_global(config))
+        with torch.no_grad():
+            for inputs in (*calibration, *cases):
+                prepared(*inputs)
+        self.module = convert_pt2e(prepared)
+
+
+def parts(backend: str) -> Fixture:
+    """The same network for a backend, or for none. Results may be two steps off, which are 0.00266 each."""
+    partitioner = {"portable": None, "xnnpack": XnnpackPartitioner()}[backend]
+    inputs = [(torch.randn(1, 3, 16, 12),) for _ in range(8)]
+    method = Int8(Parts().eval().requires_grad_(False), inputs[:3], inputs[3:])
+    name = f"{FOLDER}/parts_{backend}"
+    return Fixture(name, {"forward": method}, Tolerance(0.0, 0.0054), partitioner=partitioner)
+
+
 def digits() -> Fixture:
     """The network of `digits/` as int8."""
     train_x, test_x, train_y, test_y = load()
@@ -264,6 +340,10 @@ NETWORKS = {
     "image_classification": lambda: random_network("image_classification", image_classification(), (3, 32, 32), 1),
     "anomaly_detection": lambda: random_network("anomaly_detection", anomaly_detection(), (640,)),
     "explicit_layout": explicit_layout,
+    "padded": lambda: padded(False),
+    "padded_channels_last": lambda: padded(True),
+    "parts_portable": lambda: parts("portable"),
+    "parts_xnnpack": lambda: parts("xnnpack"),
     "lstm_step": lstm_step,
     "lstm_step_apart": lstm_step_apart,
     "mlp": mlp,

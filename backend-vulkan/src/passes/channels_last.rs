@@ -175,8 +175,12 @@ impl Rewrite {
         let sizes = graph.tensor(*out).filter(|tensor| !tensor.dynamic)?.sizes.clone();
         let [_, channels, _, _] = sizes[..] else { return None };
         let mut args = inputs.to_vec();
-        let count = node.operator.elementwise_tensors();
-        for slot in args.get_mut(..count).filter(|tensors| !tensors.is_empty())? {
+        let operands = node.operator.elementwise_operands();
+        if operands.is_empty() {
+            return None;
+        }
+        for place in operands {
+            let slot = args.get_mut(*place)?;
             let Some(tensor) = graph.tensor(*slot) else { continue };
             if tensor.sizes == sizes {
                 *slot = *self.last.get(slot)?;

@@ -104,8 +104,12 @@ impl Twice {
         let (out, inputs) = node.args.split_last()?;
         let sizes = &graph.tensor(*out)?.sizes;
         let mut args = inputs.to_vec();
-        let count = node.operator.elementwise_tensors();
-        for slot in args.get_mut(..count).filter(|tensors| !tensors.is_empty())? {
+        let operands = node.operator.elementwise_operands();
+        if operands.is_empty() {
+            return None;
+        }
+        for place in operands {
+            let slot = args.get_mut(*place)?;
             if graph.tensor(*slot).filter(|tensor| tensor.data.is_none())?.sizes != *sizes {
                 return None;
             }

@@ -1,4 +1,4 @@
-//! Calls that compute element by element go before the permutations of what they take.
+//! Element-wise calls, concatenation and padding go before the permutations of what they read.
 //!
 //! Networks with channels last, say, permute what each convolution takes and gives. Between a sum of two such results and the next convolution,
 //! permutations meet that the sum keeps apart: `add(permute(a), permute(b))` is `permute(add(a, b))`, and the permutation cancels out
@@ -12,7 +12,9 @@ use super::uses::inputs;
 use super::views::permutation;
 use crate::graph::{Graph, Node, Value, ValueId};
 use crate::operators::Operator;
+use alloc::vec;
 use alloc::vec::Vec;
+use torchlet_core::rules::normalize_dim;
 
 /// Moves permutations behind calls, and says how often.
 pub fn run(graph: &mut Graph<'_>) -> usize {
@@ -20,47 +22,117 @@ pub fn run(graph: &mut Graph<'_>) -> usize {
 }
 
 fn move_behind(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
-    let count = node.operator.elementwise_tensors();
-    // Numbers of codes would be permuted four times as wide.
+    // Elements of four bytes would be permuted in the place of elements of one.
     let widens = node.operator == Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR;
-    if count == 0 || widens || !rewriter.has_fixed_shapes() {
+    if widens || !rewriter.has_fixed_shapes() {
         return None;
     }
+    match node.operator {
+        Operator::CAT => behind_cat(rewriter, node),
+        Operator::CONSTANT_PAD_ND => behind_pad(rewriter, node),
+        _ => behind_elementwise(rewriter, node),
+    }
+}
+
+/// What operands were before they were permuted, all in the same order.
+struct Unpermuted {
+    order: Vec<usize>,
+    sources: Vec<ValueId>,
+    /// The sizes of the first source.
+    sizes: Vec<usize>,
+}
+
+impl Unpermuted {
+    /// `None` unless at least one permutation goes, in the place of the one that is added behind.
+    fn of(rewriter: &Rewriter<'_, '_>, operands: &[ValueId]) -> Option<Self> {
+        let mut order: Option<Vec<usize>> = None;
+        let (mut sources, mut is_last) = (Vec::new(), false);
+        for id in operands {
+            let (source, own) =
+                rewriter.maker(*id).and_then(|maker| permutation(rewriter, maker))?;
+            if order.as_ref().is_some_and(|order| *order != own) {
+                return None;
+            }
+            order = Some(own);
+            let here = operands.iter().filter(|other| *other == id).count();
+            is_last |= rewriter.uses(*id) as usize == here;
+            sources.push(source);
+        }
+        let order = order.filter(|_| is_last)?;
+        let sizes = rewriter.sizes(*sources.first()?)?.to_vec();
+        Some(Unpermuted { order, sources, sizes })
+    }
+
+    /// Makes `out` by permuting what a call makes of the sources.
+    fn permute(self, rewriter: &mut Rewriter<'_, '_>, result: ValueId, out: ValueId) -> Option<()> {
+        let order = self.order.into_iter().map(|dim| dim as i64).collect();
+        let order: ValueId = rewriter.value(Value::IntList(order));
+        rewriter.call(Operator::PERMUTE_COPY, &[result, order], out);
+        Some(())
+    }
+}
+
+fn behind_elementwise(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
     let out = *node.args.last()?;
     let sizes = rewriter.sizes(out)?.to_vec();
-    let operands = inputs(node).get(..count)?.to_vec();
-    let mut order: Option<Vec<usize>> = None;
-    let mut sources = Vec::new();
-    let mut is_last = false;
-    for id in &operands {
-        // Numbers stay what they are.
-        if !matches!(rewriter.get(*id), Some(Value::Tensor(_))) {
-            sources.push(*id);
-            continue;
-        }
-        if rewriter.sizes(*id)? != sizes {
-            return None;
-        }
-        let (source, own) = rewriter.maker(*id).and_then(|maker| permutation(rewriter, maker))?;
-        if order.as_ref().is_some_and(|order| *order != own) {
-            return None;
-        }
-        order = Some(own);
-        let here = operands.iter().filter(|other| *other == id).count();
-        is_last |= rewriter.uses(*id) as usize == here;
-        sources.push(source);
+    let mut args = inputs(node).to_vec();
+    // Numbers stay what they are.
+    let places = node.operator.elementwise_operands().iter().copied();
+    let places: Vec<usize> = places
+        .filter(|place| {
+            let operand = args.get(*place).and_then(|id| rewriter.get(*id));
+            matches!(operand, Some(Value::Tensor(_)))
+        })
+        .collect();
+    let operands = places.iter().map(|place| args.get(*place).copied());
+    let operands: Vec<ValueId> = operands.collect::<Option<_>>()?;
+    if operands.iter().any(|id| rewriter.sizes(*id) != Some(&sizes)) {
+        return None;
     }
-    // One permutation at least goes for the one behind.
-    let order = order.filter(|_| is_last)?;
-    let from = *operands.iter().zip(&sources).find(|(id, source)| id != source)?.1;
-    let from_sizes = rewriter.sizes(from)?.to_vec();
+    let found = Unpermuted::of(rewriter, &operands)?;
+    for (place, source) in places.into_iter().zip(&found.sources) {
+        *args.get_mut(place)? = *source;
+    }
     let scalar_type = rewriter.scalar_type(out)?;
-    sources.extend(inputs(node).get(count..)?);
-    let result = rewriter.call_new(node.operator, &sources, scalar_type, from_sizes);
-    let order = order.into_iter().map(|dim| dim as i64).collect();
-    let order: ValueId = rewriter.value(Value::IntList(order));
-    rewriter.call(Operator::PERMUTE_COPY, &[result, order], out);
-    Some(())
+    let result = rewriter.call_new(node.operator, &args, scalar_type, found.sizes.clone());
+    found.permute(rewriter, result, out)
+}
+
+fn behind_cat(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
+    let (&[list, dim], out) = (inputs(node), *node.args.last()?) else { return None };
+    let Some(Value::List(operands)) = rewriter.get(list).cloned() else { return None };
+    let found = Unpermuted::of(rewriter, &operands)?;
+    let dim = normalize_dim(rewriter.int(dim)?, found.order.len())?;
+    let own = *found.order.get(dim)?;
+    let mut sizes = found.sizes.clone();
+    *sizes.get_mut(own)? = *rewriter.sizes(out)?.get(dim)?;
+    let scalar_type = rewriter.scalar_type(out)?;
+    let list = rewriter.value(Value::List(found.sources.clone()));
+    let dim = rewriter.value(Value::Int(own as i64));
+    let result = rewriter.call_new(Operator::CAT, &[list, dim], scalar_type, sizes);
+    found.permute(rewriter, result, out)
+}
+
+fn behind_pad(rewriter: &mut Rewriter<'_, '_>, node: &Node) -> Option<()> {
+    let (&[input, pads, value], out) = (inputs(node), *node.args.last()?) else { return None };
+    let pads = rewriter.ints(pads)?.into_owned();
+    let found = Unpermuted::of(rewriter, &[input])?;
+    let rank = found.order.len();
+    let mut sizes = found.sizes.clone();
+    // Pairs of pads begin with those of the last dim.
+    let mut moved = vec![0i64; rank.checked_mul(2)?];
+    for (at, pair) in pads.chunks_exact(2).enumerate() {
+        let dim = rank.checked_sub(at + 1)?;
+        let own = *found.order.get(dim)?;
+        let at = 2 * rank.checked_sub(own + 1)?;
+        moved.get_mut(at..at + 2)?.copy_from_slice(pair);
+        *sizes.get_mut(own)? = *rewriter.sizes(out)?.get(dim)?;
+    }
+    let pads = rewriter.value(Value::IntList(moved));
+    let scalar_type = rewriter.scalar_type(out)?;
+    let inputs = [*found.sources.first()?, pads, value];
+    let result = rewriter.call_new(Operator::CONSTANT_PAD_ND, &inputs, scalar_type, sizes);
+    found.permute(rewriter, result, out)
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@
 //!
 //! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or the range of the codes;
 //! - `et_vk.q8ta_conv2d_transposed`, of one group;
-//! - `max_pool2d_with_indices` of codes, where those of input and result stand for the same numbers and nobody takes the indices;
-//! - `cat`, and what moves elements, of codes, where all of them stand for the same numbers;
+//! - `max_pool2d_with_indices` of codes, where nobody takes the indices;
+//! - `cat`, and what moves elements or pads, on quantized values; those of another scale are requantized by a table before;
+//! - `torchlet.q8ta_avg_pool2d`, for means too; `torchlet.q8ta_softmax`;
 //! - `et_vk.q8ta_add`, for differences too, `torchlet.q8ta_mul`, and `et_vk.q8ta_relu`, where the limits are the range of the codes.
 //!
 //! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not folded yet. Each call is made only if
@@ -19,10 +20,12 @@ use super::uses::inputs;
 use super::weights::{Filters, Weights};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
+use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
+use torchlet_core::rules::normalize_dim;
 
 /// Makes such calls where a processor takes them, and says how many.
 pub fn run(graph: &mut Graph<'_>, takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool) -> usize {
@@ -54,6 +57,16 @@ impl Codes {
         let code = |number: f64| number / self.scale + self.zero as f64;
         // Half a code beyond is rounded to it.
         code(low) < LOWEST as f64 + 0.5 && code(high) > HIGHEST as f64 - 0.5
+    }
+
+    fn is(self, other: Self) -> bool {
+        self.scale == other.scale && self.zero == other.zero
+    }
+
+    /// The table that requantizes.
+    fn table_to(self, to: Self) -> Vec<u8> {
+        let all = [f64::NEG_INFINITY, f64::INFINITY];
+        requantized([self.scale, to.scale], [self.zero, to.zero], all)
     }
 
     fn values(self, rewriter: &mut Rewriter<'_, '_>) -> [ValueId; 2] {
@@ -98,34 +111,133 @@ fn island(
 ) -> Option<()> {
     let Quantized { made, codes, out } = Quantized::of(rewriter, node)?;
     let limits = limits(rewriter, made);
-    let (value, relu) = match limits {
-        Some((source, limits)) => (source, !codes.lie_within(limits)),
-        None => (made, false),
+    let Some((value, [low, high])) = limits else {
+        return produce(rewriter, &Made { value: made, relu: false, codes }, out, takes);
     };
-    // What the codes do not limit is `relu`, or nothing that is known.
-    let is_relu = limits
-        .is_none_or(|(_, [low, high])| low == 0.0 && codes.lie_within([f64::NEG_INFINITY, high]));
-    if relu && !is_relu {
+    let is_relu = low == 0.0 && codes.lie_within([f64::NEG_INFINITY, high]);
+    let is_within = codes.lie_within([low, high]);
+    if is_within || is_relu {
+        let result = Made { value, relu: !is_within, codes };
+        if let Some(made) = produce(rewriter, &result, out, takes)
+            .or_else(|| if is_relu { function(rewriter, &result, out, takes) } else { None })
+        {
+            return Some(made);
+        }
+    }
+    // Quantized values are as ordered as what they stand for: limits can be applied to them just as well.
+    if is_within || dequantized(rewriter, value).is_some() {
         return None;
     }
-    let result = Made { value, relu, codes };
-    if !relu
-        && let Some(made) =
-            largest(rewriter, &result, out, takes).or_else(|| moved(rewriter, &result, out, takes))
+    let between = like(rewriter, out)?;
+    let table = requantized([codes.scale; 2], [codes.zero; 2], [low, high]);
+    let lookup = lookup(rewriter, between, table, out, takes)?;
+    produce(rewriter, &Made { value, relu: false, codes }, between, takes)?;
+    rewriter.call(Operator::Q8TA_LOOKUP, &lookup, out);
+    Some(())
+}
+
+/// Makes `out`, the quantized result, by an operator on quantized values.
+fn produce(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if !result.relu
+        && let Some(made) = moved(rewriter, result, out, takes)
     {
         return Some(made);
     }
-    let (operator, args) = call(rewriter, &result).or_else(|| {
-        // A function alone.
-        let (input, from) = dequantized(rewriter, value).filter(|_| limits.is_some() && is_relu)?;
-        let (from, to) = (from.values(rewriter), codes.values(rewriter));
-        Some((Operator::ET_VK_Q8TA_RELU, [&[input], &from[..], &to].concat()))
-    })?;
+    produce_unmoved(rewriter, result, out, takes)
+}
+
+/// The same by one that does more than to move values.
+fn produce_unmoved(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if !result.relu
+        && let Some(made) = largest(rewriter, result, out, takes)
+            .or_else(|| averaged(rewriter, result, out, takes))
+            .or_else(|| softmax(rewriter, result, out, takes))
+    {
+        return Some(made);
+    }
+    let (operator, args) = call(rewriter, result)?;
     if !rewriter.is_taken(operator, &args, out, takes) {
         return None;
     }
     rewriter.call(operator, &args, out);
     Some(())
+}
+
+/// A function alone: `relu`, or nothing but other scales.
+fn function(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    let (input, from) = dequantized(rewriter, result.value)?;
+    let (from, to) = (from.values(rewriter), result.codes.values(rewriter));
+    let args = [&[input], &from[..], &to].concat();
+    if !rewriter.is_taken(Operator::ET_VK_Q8TA_RELU, &args, out, takes) {
+        return None;
+    }
+    rewriter.call(Operator::ET_VK_Q8TA_RELU, &args, out);
+    Some(())
+}
+
+/// A new tensor of the type and shape of another.
+fn like(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<ValueId> {
+    let tensor = Tensor { data: None, ..rewriter.tensor(id)?.clone() };
+    Some(rewriter.value(Value::Tensor(tensor)))
+}
+
+/// What a lookup reads that makes `out` of `input`, if a processor takes that.
+fn lookup(
+    rewriter: &mut Rewriter<'_, '_>,
+    input: ValueId,
+    table: Vec<u8>,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<[ValueId; 2]> {
+    let table = Tensor {
+        scalar_type: ScalarType::Char,
+        host_type: ScalarType::Char,
+        sizes: vec![table.len()],
+        dynamic: false,
+        data: Some(Cow::Owned(table)),
+        changes: Some(false),
+    };
+    let args = [input, rewriter.value(Value::Tensor(table))];
+    rewriter.is_taken(Operator::Q8TA_LOOKUP, &args, out, takes).then_some(args)
+}
+
+/// The table that takes quantized values with the first scale and zero point to the second, between limits of what they stand for.
+pub(crate) fn requantized(scales: [f64; 2], zeros: [i64; 2], [low, high]: [f64; 2]) -> Vec<u8> {
+    let table = (LOWEST..=HIGHEST).map(|code| {
+        let value = ((code - zeros[0]) as f64 * scales[0]).max(low).min(high);
+        let code = nearest(value / scales[1]).saturating_add(zeros[1]).clamp(LOWEST, HIGHEST);
+        (code as i8).cast_unsigned()
+    });
+    table.collect()
+}
+
+/// The nearest integer, of two the even one.
+fn nearest(number: f64) -> i64 {
+    let whole = number as i64;
+    let rest = number - whole as f64;
+    let is_odd = whole & 1 == 1;
+    if rest > 0.5 || rest == 0.5 && is_odd {
+        whole.saturating_add(1)
+    } else if rest < -0.5 || rest == -0.5 && is_odd {
+        whole.saturating_sub(1)
+    } else {
+        whole
+    }
 }
 
 /// The tensor that a value is the limited one of, if nobody else takes it, and the limits.
@@ -188,7 +300,7 @@ fn of_two(
 /// Calls in a row that only move elements, which are looked through.
 const MOVES: u32 = 4;
 
-/// Moves codes, instead of what these stand for, where all stand for the same numbers.
+/// Moves quantized values instead of what they stand for. Those with another scale or zero point are requantized before.
 fn moved(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -209,28 +321,35 @@ fn move_codes(
 ) -> Option<()> {
     let node = rewriter.maker(id).filter(|_| rewriter.uses(id) == 1 && depth > 0)?;
     let operator = node.operator;
-    let moves = matches!(
-        operator,
-        Operator::CAT
-            | Operator::VIEW_COPY
-            | Operator::PERMUTE_COPY
-            | Operator::TRANSPOSE_COPY_INT
-            | Operator::SLICE_COPY_TENSOR
-            | Operator::SELECT_COPY_INT
-            | Operator::UNSQUEEZE_COPY
-            | Operator::SQUEEZE_COPY_DIMS
-    );
     let mut args = inputs(node).to_vec();
-    let source = *args.first().filter(|_| moves)?;
+    let source = *args.first().filter(|_| operator.moves_elements())?;
+    if operator == Operator::CONSTANT_PAD_ND {
+        let padding = match args.get(2) {
+            id if rewriter.is_none(id) => 0.0,
+            id => rewriter.number(*id?)?,
+        };
+        let padding = nearest(padding / wanted.scale).saturating_add(wanted.zero);
+        let padding = rewriter.value(Value::Int(padding.clamp(LOWEST, HIGHEST)));
+        args.truncate(2);
+        args.push(padding);
+    }
     let mut codes = |rewriter: &mut Rewriter<'_, '_>, id: ValueId| {
-        if let Some((codes, from)) = dequantized(rewriter, id) {
-            return (from.scale == wanted.scale && from.zero == wanted.zero).then_some(codes);
-        }
         let tensor = rewriter.tensor(id)?.clone();
         let (scalar_type, host_type) = (ScalarType::Char, ScalarType::Char);
         let between = Tensor { scalar_type, host_type, data: None, ..tensor };
+        if let Some((codes, from)) = dequantized(rewriter, id) {
+            if from.is(wanted) {
+                return Some(codes);
+            }
+            let between = rewriter.value(Value::Tensor(between));
+            let args = lookup(rewriter, codes, from.table_to(wanted), between, takes)?;
+            rewriter.call(Operator::Q8TA_LOOKUP, &args, between);
+            return Some(between);
+        }
         let between = rewriter.value(Value::Tensor(between));
-        move_codes(rewriter, id, wanted, between, takes, depth - 1)?;
+        let result = Made { value: id, relu: false, codes: wanted };
+        move_codes(rewriter, id, wanted, between, takes, depth - 1)
+            .or_else(|| produce_unmoved(rewriter, &result, between, takes))?;
         Some(between)
     };
     let source = match (operator, rewriter.get(source).cloned()) {
@@ -265,20 +384,247 @@ fn largest(
     let Some(Value::List(outs)) = rewriter.get(list) else { return None };
     let &[largest, indices] = &outs[..] else { return None };
     let (input, rest) = taken.split_first()?;
-    let (input, from) = dequantized(rewriter, *input)?;
-    let is_same = from.scale == result.codes.scale && from.zero == result.codes.zero;
-    if largest != result.value || rewriter.uses(indices) > 0 || !is_same {
+    let (input, from) = source(rewriter, *input, takes, MOVES)?;
+    if largest != result.value || rewriter.uses(indices) > 0 {
         return None;
     }
+    let requantized = after(rewriter, from, result.codes, out, takes)?;
+    let made = requantized.map_or(out, |[made, _]| made);
     let (scalar_type, sizes) = (rewriter.scalar_type(indices)?, rewriter.sizes(indices)?.to_vec());
     let indices = rewriter.new_tensor(scalar_type, sizes);
-    let outs = rewriter.value(Value::List(vec![out, indices]));
+    let outs = rewriter.value(Value::List(vec![made, indices]));
     let args = [&[input], rest].concat();
     if !rewriter.is_taken(Operator::MAX_POOL2D_WITH_INDICES, &args, outs, takes) {
         return None;
     }
     rewriter.call(Operator::MAX_POOL2D_WITH_INDICES, &args, outs);
+    requantized.into_iter().for_each(|args| rewriter.call(Operator::Q8TA_LOOKUP, &args, out));
     Some(())
+}
+
+/// What a lookup reads that requantizes a result behind the call that makes it; none where scale and zero point are those wanted.
+fn after(
+    rewriter: &mut Rewriter<'_, '_>,
+    from: Codes,
+    to: Codes,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<Option<[ValueId; 2]>> {
+    if from.is(to) {
+        return Some(None);
+    }
+    let between = like(rewriter, out)?;
+    lookup(rewriter, between, from.table_to(to), out, takes).map(Some)
+}
+
+/// Steps of the result that a step of the input may be where averages are rounded to that first: the error is half as many, and a half.
+const COARSER: f64 = 3.0;
+
+/// Averages quantized values, where all windows count what they have inside the image.
+fn averaged(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    let node = rewriter.maker(result.value).filter(|_| rewriter.uses(result.value) == 1)?;
+    let (operator, args) = (node.operator, inputs(node).to_vec());
+    let averages = [Operator::AVG_POOL2D, Operator::ADAPTIVE_AVG_POOL2D, Operator::MEAN_DIM];
+    if !averages.contains(&operator) {
+        return None;
+    }
+    let (input, from) = source(rewriter, *args.first()?, takes, MOVES)?;
+    if from.scale > COARSER * result.codes.scale {
+        return None;
+    }
+    let sizes = rewriter.sizes(input)?.to_vec();
+    let requantized = |rewriter: &mut Rewriter<'_, '_>,
+                       takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool| {
+        let requantized = after(rewriter, from, result.codes, out, takes)?;
+        Some((requantized.map_or(out, |[made, _]| made), requantized))
+    };
+    match (operator, &args[..]) {
+        (Operator::AVG_POOL2D, [_, kernel, stride, padding, ceil, counts, divisor]) => {
+            let is_padded = match rewriter.is_none(Some(padding)) {
+                true => false,
+                false => rewriter.ints(*padding)?.iter().any(|pad| *pad != 0),
+            };
+            let counts_padding = rewriter.flag(Some(counts), true)?;
+            if is_padded && counts_padding || !rewriter.is_none(Some(divisor)) {
+                return None;
+            }
+            let kernel_sizes = rewriter.ints(*kernel)?.into_owned();
+            let stride = match rewriter.is_none(Some(stride)) {
+                false if !rewriter.ints(*stride)?.is_empty() => *stride,
+                _ => rewriter.value(Value::IntList(kernel_sizes)),
+            };
+            let padding = match is_padded {
+                true => *padding,
+                false => rewriter.value(Value::IntList(vec![0, 0])),
+            };
+            let (made, requantized) = requantized(rewriter, takes)?;
+            let args = [input, *kernel, stride, padding, *ceil];
+            pool(rewriter, &args, made, takes)?;
+            requantized.into_iter().for_each(|it| rewriter.call(Operator::Q8TA_LOOKUP, &it, out));
+        }
+        (Operator::ADAPTIVE_AVG_POOL2D, [_, size]) => {
+            let ([_, _, height, width], true) = (&sizes[..], rewriter.has_fixed_shapes()) else {
+                return None;
+            };
+            let size = rewriter.ints(*size)?.into_owned();
+            let [rows, columns] = [*size.first()?, *size.last()?];
+            let window = |all: usize, count: i64| {
+                let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
+                (all % count == 0).then(|| (all / count) as i64)
+            };
+            let kernel = vec![window(*height, rows)?, window(*width, columns)?];
+            let (made, requantized) = requantized(rewriter, takes)?;
+            whole_windows(rewriter, input, kernel, made, takes)?;
+            requantized.into_iter().for_each(|it| rewriter.call(Operator::Q8TA_LOOKUP, &it, out));
+        }
+        (Operator::MEAN_DIM, [_, dims, ..]) if rewriter.has_fixed_shapes() => {
+            let dims = rewriter.ints(*dims)?.into_owned();
+            let rank = sizes.len();
+            let dims = dims.iter().map(|dim| normalize_dim(*dim, rank));
+            let mut dims: Vec<usize> = dims.collect::<Option<_>>()?;
+            dims.sort_unstable();
+            dims.dedup();
+            let (made, requantized) = requantized(rewriter, takes)?;
+            mean(rewriter, input, &sizes, &dims, made, takes)?;
+            requantized.into_iter().for_each(|it| rewriter.call(Operator::Q8TA_LOOKUP, &it, out));
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn pool(
+    rewriter: &mut Rewriter<'_, '_>,
+    args: &[ValueId],
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    if !rewriter.is_taken(Operator::Q8TA_AVG_POOL2D, args, out, takes) {
+        return None;
+    }
+    rewriter.call(Operator::Q8TA_AVG_POOL2D, args, out);
+    Some(())
+}
+
+/// Averages windows that lie side by side.
+fn whole_windows(
+    rewriter: &mut Rewriter<'_, '_>,
+    input: ValueId,
+    kernel: Vec<i64>,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    let kernel = rewriter.value(Value::IntList(kernel));
+    let none = rewriter.value(Value::IntList(vec![0, 0]));
+    let no = rewriter.value(Value::Bool(false));
+    pool(rewriter, &[input, kernel, kernel, none, no], out, takes)
+}
+
+/// Averages over neighbouring dims: those are seen as height and width of images.
+fn mean(
+    rewriter: &mut Rewriter<'_, '_>,
+    input: ValueId,
+    sizes: &[usize],
+    dims: &[usize],
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    let (first, last) = (*dims.first()?, *dims.last()?);
+    if last - first + 1 != dims.len() {
+        return None;
+    }
+    let count = |sizes: &[usize]| sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
+    let image = if sizes.len() == 4 && dims == [2, 3] {
+        input
+    } else {
+        // Between what comes before and after these dims in memory, which are batch and channels.
+        let (before, after) = (count(sizes.get(..first)?)?, count(sizes.get(last + 1..)?)?);
+        let within = match sizes.get(first..=last)? {
+            &[height, width] => [height, width],
+            other => [count(other)?, 1],
+        };
+        let last = [before, within[0], within[1], after];
+        let shape = rewriter.value(Value::IntList(last.map(|size| size as i64).to_vec()));
+        let seen = match sizes == last {
+            true => input,
+            false => rewriter.call_new(
+                Operator::VIEW_COPY,
+                &[input, shape],
+                ScalarType::Char,
+                last.to_vec(),
+            ),
+        };
+        let order = rewriter.value(Value::IntList(vec![0, 3, 1, 2]));
+        let first = vec![before, after, within[0], within[1]];
+        rewriter.call_new(Operator::PERMUTE_COPY, &[seen, order], ScalarType::Char, first)
+    };
+    let [batch, channels, height, width] = *rewriter.sizes(image)? else { return None };
+    let kernel = vec![height as i64, width as i64];
+    let wanted = rewriter.sizes(out)?.to_vec();
+    if wanted == [batch, channels, 1, 1] {
+        return whole_windows(rewriter, image, kernel, out, takes);
+    }
+    let made = rewriter.new_tensor(ScalarType::Char, vec![batch, channels, 1, 1]);
+    whole_windows(rewriter, image, kernel, made, takes)?;
+    let shape = wanted.iter().map(|size| *size as i64).collect();
+    let shape = rewriter.value(Value::IntList(shape));
+    rewriter.call(Operator::VIEW_COPY, &[made, shape], out);
+    Some(())
+}
+
+/// A softmax whose result has the scale and the zero point that kernels give it.
+fn softmax(
+    rewriter: &mut Rewriter<'_, '_>,
+    result: &Made,
+    out: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+) -> Option<()> {
+    let taken = rewriter.call_of(result.value, Operator::SOFTMAX)?;
+    let [input, dim, ..] = *taken else { return None };
+    let is_usual = result.codes.is(Codes { scale: 1.0 / 256.0, zero: LOWEST });
+    if rewriter.uses(result.value) != 1 || !is_usual {
+        return None;
+    }
+    let (input, from) = dequantized(rewriter, input)?;
+    let from = from.values(rewriter);
+    let args = [&[input], &from[..], &[dim]].concat();
+    if !rewriter.is_taken(Operator::Q8TA_SOFTMAX, &args, out, takes) {
+        return None;
+    }
+    rewriter.call(Operator::Q8TA_SOFTMAX, &args, out);
+    Some(())
+}
+
+/// The quantized values that a tensor was dequantized from, moved as it was since.
+fn source(
+    rewriter: &mut Rewriter<'_, '_>,
+    id: ValueId,
+    takes: &mut dyn FnMut(&Graph<'_>, &Node) -> bool,
+    depth: u32,
+) -> Option<(ValueId, Codes)> {
+    if let Some(found) = dequantized(rewriter, id) {
+        return Some(found);
+    }
+    let node = rewriter.maker(id).filter(|node| depth > 0 && node.operator.moves_elements())?;
+    let (operator, mut args) = (node.operator, inputs(node).to_vec());
+    if matches!(operator, Operator::CAT | Operator::CONSTANT_PAD_ND) {
+        return None;
+    }
+    let (input, from) = source(rewriter, *args.first()?, takes, depth - 1)?;
+    *args.first_mut()? = input;
+    let (scalar_type, host_type) = (ScalarType::Char, ScalarType::Char);
+    let moved = Tensor { scalar_type, host_type, data: None, ..rewriter.tensor(id)?.clone() };
+    let moved = rewriter.value(Value::Tensor(moved));
+    if !rewriter.is_taken(operator, &args, moved, takes) {
+        return None;
+    }
+    rewriter.call(operator, &args, moved);
+    Some((moved, from))
 }
 
 /// The codes of a tensor.
@@ -409,8 +755,13 @@ mod tests {
         assert_eq!(operators(&graph), PACKED);
         let [.., call] = &graph.nodes[..] else { panic!() };
         assert_eq!(graph.values[call.args[14]], Value::String("relu".into()));
-        // One of them lies beyond six, and would have to be cut.
-        assert_eq!(operators(&made(&CONVOLUTION.replace("0.0235", "0.05"))).len(), 5);
+        // Some lie beyond six: a table cuts them.
+        let graph = made(&CONVOLUTION.replace("0.0235", "0.05"));
+        assert_eq!(operators(&graph), [PACKED[0], "torchlet.q8ta_lookup"]);
+        let Value::Tensor(table) = &graph.values[graph.nodes[1].args[1]] else { panic!() };
+        let table: Vec<i8> =
+            table.data.as_deref().unwrap().iter().map(|byte| byte.cast_signed()).collect();
+        assert_eq!((table[0], table[119], table[120], table[255]), (-128, -9, -8, -8));
     }
 
     #[test]
@@ -451,8 +802,9 @@ mod tests {
         let last = text.lines().find(|line| line.contains("q i8")).unwrap();
         let found = operators(&made(&text.replace(last.trim(), turned)));
         assert_eq!(found, ["aten.cat.default", "aten.permute_copy.default"]);
-        // Codes that stand for something else are other codes.
-        assert_eq!(operators(&made(&text.replace("(y, 0.25", "(y, 0.5"))).len(), 4);
+        // Those that stand for something else are requantized before.
+        let found = operators(&made(&text.replace("(y, 0.25", "(y, 0.5")));
+        assert_eq!(found, ["torchlet.q8ta_lookup", "aten.cat.default"]);
         let two = text.replace("[2,6]", "[2,3]");
         let call = |call: &str| two.replace("aten.cat.default([a, b], 1)", call);
         assert_eq!(operators(&made(&call("aten.mul.Tensor(a, b)"))), ["torchlet.q8ta_mul"]);
@@ -460,6 +812,54 @@ mod tests {
         assert_eq!(operators(&graph), ["et_vk.q8ta_add.default"]);
         let [.., sum] = &graph.nodes[..] else { panic!() };
         assert_eq!(graph.values[sum.args[8]], Value::Double(-2.0));
+    }
+
+    #[test]
+    fn averages_softmax_and_pads_are_of_quantized_values() {
+        let text = |made: &str, call: &str, sizes: &str, to: &str| {
+            alloc::format!(
+                "in x i8[1,2,4,6]
+                f f32[1,2,4,6] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+                g f32[{sizes}] = {call}
+                q i8[{sizes}] = quantized_decomposed.quantize_per_tensor.default(g, {to}, -128, 127, 1)
+                out {made}"
+            )
+        };
+        let of = |call: &str, sizes: &str, to: &str| operators(&made(&text("q", call, sizes, to)));
+        let pooled = ["torchlet.q8ta_avg_pool2d"];
+        let window = "aten.avg_pool2d.default(f, [2, 2], [2, 2], [0, 0], false, true, none)";
+        assert_eq!(of(window, "1,2,2,3", "0.25, 3"), pooled);
+        assert_eq!(of("aten.mean.dim(f, [2, 3], true, none)", "1,2,1,1", "0.25, 3"), pooled);
+        let mean = "aten.mean.dim(f, [-1, -2], false, none)";
+        assert_eq!(of(mean, "1,2", "0.25, 3"), [pooled[0], "aten.view_copy.default"]);
+        // Over the dims of channels-last images, and with another scale.
+        let found = of("aten.mean.dim(f, [1, 2], true, none)", "1,1,1,6", "0.125, 0");
+        let expected = ["aten.permute_copy.default", pooled[0], "aten.view_copy.default"];
+        assert_eq!(found, [&expected[..], &["torchlet.q8ta_lookup"]].concat());
+        // A step of the average would be four steps of the result; padding would count; dims apart.
+        assert_eq!(of(mean, "1,2", "0.06, 3").len(), 3);
+        let padded = window.replace("[0, 0]", "[1, 1]");
+        assert_eq!(of(&padded, "1,2,3,4", "0.25, 3").len(), 3);
+        assert_eq!(of("aten.mean.dim(f, [1, 3], true, none)", "1,1,4,1", "0.25, 3").len(), 3);
+        let softmax = "aten._softmax.default(f, 1, false)";
+        assert_eq!(of(softmax, "1,2,4,6", "0.00390625, -128"), ["torchlet.q8ta_softmax"]);
+        assert_eq!(of(softmax, "1,2,4,6", "0.004, -128").len(), 3);
+        let pad = text("q", "aten.constant_pad_nd.default(f, [1, 1], 0.5)", "1,2,4,8", "0.25, 3");
+        let graph = made(&pad);
+        assert_eq!(operators(&graph), ["aten.constant_pad_nd.default"]);
+        assert_eq!(graph.values[graph.nodes[0].args[2]], Value::Int(5));
+        // What is between is wanted, too.
+        assert_eq!(operators(&made(&text("q g", softmax, "1,2,4,6", "0.00390625, -128"))).len(), 3);
+    }
+
+    #[test]
+    fn limits_of_functions_alone_are_not_relu() {
+        let text = "in x i8[2,4]
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.05, 3, -128, 127, 1, none)
+            r f32[2,4] = aten.hardtanh.default(f, -1, 1)
+            o i8[2,4] = quantized_decomposed.quantize_per_tensor.default(r, 0.0078, 0, -128, 127, 1)
+            out o";
+        assert_eq!(made(text).nodes.len(), 3);
     }
 
     #[test]

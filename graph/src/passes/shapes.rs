@@ -39,7 +39,8 @@ pub(super) fn check(graph: &Graph<'_>, node: &Node) -> Option<()> {
         | Operator::MUL_TENSOR
         | Operator::DIV_TENSOR => are_broadcast(&[of(0)?, of(1)?], out),
         Operator::ET_VK_Q8TA_ADD | Operator::Q8TA_MUL => are_broadcast(&[of(0)?, of(1)?], out),
-        Operator::ET_VK_Q8TA_RELU | Operator::Q8TA_LOOKUP => of(0)? == out,
+        Operator::ET_VK_Q8TA_RELU | Operator::Q8TA_LOOKUP | Operator::Q8TA_SOFTMAX => of(0)? == out,
+        Operator::Q8TA_AVG_POOL2D => of(0)?.len() == out.len() && of(0)?.get(..2) == out.get(..2),
         Operator::DYNAMIC_CONVOLUTION => {
             let ([batch, ..], [channels, _]) = (of(0)?, of(1)?) else { return None };
             of(0)?.len() == out.len() && out.get(..2) == Some(&[*batch, *channels])

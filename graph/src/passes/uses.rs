@@ -78,7 +78,7 @@ impl Uses {
 }
 
 /// The arguments of a call before its output.
-pub(super) fn inputs(node: &Node) -> &[ValueId] {
+pub(crate) fn inputs(node: &Node) -> &[ValueId] {
     node.args.split_last().map_or(&[], |(_, inputs)| inputs)
 }
 

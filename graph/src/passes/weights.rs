@@ -18,7 +18,11 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    pub(super) fn of(rewriter: &Rewriter<'_, '_>, id: ValueId, channels: usize) -> Option<Self> {
+    pub(super) fn of(
+        rewriter: &mut Rewriter<'_, '_>,
+        id: ValueId,
+        channels: usize,
+    ) -> Option<Self> {
         let moved = rewriter
             .maker(id)
             .and_then(|node| permutation(rewriter, node).or_else(|| single_moved(rewriter, node)));
@@ -26,6 +30,9 @@ impl Weights {
             Some(moved) => moved,
             None => (id, (0..rewriter.sizes(id)?.len()).collect()),
         };
+        if let Some(own) = Self::of_one_scale(rewriter, id, &order, channels) {
+            return Some(own);
+        }
         let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL)?;
         let [codes, scales, zeros, axis, ..] = *taken else { return None };
         let (tensor, _) = rewriter.constant(codes)?;
@@ -40,6 +47,34 @@ impl Weights {
         let no_zeros = rewriter.is_none(Some(&zeros))
             || rewriter.constant(zeros).is_some_and(|(_, data)| data.iter().all(|byte| *byte == 0));
         (has_codes && has_scales && no_zeros).then_some(Weights { codes, order, scales })
+    }
+
+    /// Weights with one scale, which becomes that of each channel.
+    fn of_one_scale(
+        rewriter: &mut Rewriter<'_, '_>,
+        id: ValueId,
+        order: &[usize],
+        channels: usize,
+    ) -> Option<Self> {
+        let taken = rewriter.call_of(id, Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR)?;
+        let [codes, scale, zero, ..] = *taken else { return None };
+        let (tensor, _) = rewriter.constant(codes)?;
+        let count = *tensor.sizes.get(*order.get(channels)?)?;
+        let has_codes = tensor.scalar_type == ScalarType::Char && tensor.sizes.len() == order.len();
+        let scale = rewriter.number(scale)? as f32;
+        if !has_codes || rewriter.int(zero)? != 0 || !scale.is_normal() || scale < 0.0 {
+            return None;
+        }
+        let scales = Tensor {
+            scalar_type: ScalarType::Float,
+            host_type: ScalarType::Float,
+            sizes: vec![count],
+            dynamic: false,
+            data: Some(Cow::Owned(scale.to_le_bytes().repeat(count))),
+            changes: Some(false),
+        };
+        let scales = rewriter.value(Value::Tensor(scales));
+        Some(Weights { codes, order: order.to_vec(), scales })
     }
 
     /// The sizes of the weights.
@@ -89,7 +124,7 @@ pub(super) struct Filters {
 
 impl Filters {
     pub(super) fn of(
-        rewriter: &Rewriter<'_, '_>,
+        rewriter: &mut Rewriter<'_, '_>,
         weight: ValueId,
         is_transposed: bool,
         groups: ValueId,

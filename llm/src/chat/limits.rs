@@ -4,6 +4,10 @@ use crate::error::Error;
 use minijinja::value::ValueKind;
 use minijinja::{ErrorKind, State, Value};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Instructions that a template may take, whatever it is given. Those of models have one to two thousand for a few messages and functions; each
 /// may compare all of the text that there is, so that what may be taken must not grow with the text: with two millions it was hours.
@@ -127,11 +131,109 @@ pub(super) fn with_stack<T: Send>(
     })
 }
 
+/// The most renderings of a template that go on until their fuel is used up while nobody waits for
+/// them any more: clients that come and go must not leave more and more threads at work.
+const MAX_LEFT: usize = 8;
+/// How often to look whether the result is still wanted.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Counts a rendering that nobody waits for, until its thread drops this.
+struct Running {
+    /// Whether it was left; nothing before that and before it has ended.
+    state: Arc<Mutex<Option<bool>>>,
+    left: Arc<AtomicUsize>,
+}
+
+impl Running {
+    /// Marks the rendering as left, unless it has ended.
+    fn leave(state: &Mutex<Option<bool>>, left: &AtomicUsize) {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.is_none() {
+            *state = Some(true);
+            left.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.replace(false) == Some(true) {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Does something where there is stack enough for it, and stops waiting for it if `is_left` says
+/// that the result is not wanted any more: a template cannot be interrupted, but fuel ends it. `left`
+/// counts those that nobody waits for.
+pub(super) fn with_stack_until<T: Send + 'static>(
+    left: &Arc<AtomicUsize>,
+    is_left: &dyn Fn() -> bool,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<Option<T>, Error> {
+    let fail = |message: String| Error::Template { message };
+    if left.load(Ordering::Relaxed) >= MAX_LEFT {
+        let message = "too many others are still rendered that nobody waits for; try again";
+        return Err(fail(message.into()));
+    }
+    let (tell, told) = sync_channel(1);
+    let state = Arc::default();
+    let running = Running { state: Arc::clone(&state), left: Arc::clone(left) };
+    let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
+    let spawned = thread.spawn(move || {
+        let _running = running;
+        // Whoever waited may have left.
+        let _ = tell.send(work());
+    });
+    spawned.map_err(|error| fail(format!("there is no thread to render it: {error}")))?;
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(result) => return result.map(Some),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(fail("it cannot be rendered".into()));
+            }
+            Err(RecvTimeoutError::Timeout) if is_left() => {
+                Running::leave(&state, left);
+                return Ok(None);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ChatTemplate;
     use super::*;
     use minijinja::context;
+
+    /// Who waits for a rendering can leave, and only so many go on without anyone who waits.
+    #[test]
+    fn rendering_ends_for_who_leaves() {
+        let (release, left) = (Arc::new(Mutex::new(())), Arc::<AtomicUsize>::default());
+        let held = release.lock().unwrap();
+        let wait = || {
+            let release = release.clone();
+            move || {
+                drop(release.lock());
+                Ok(())
+            }
+        };
+        for _ in 0..MAX_LEFT {
+            assert!(with_stack_until(&left, &|| true, wait()).unwrap().is_none());
+        }
+        let refused = with_stack_until(&left, &|| false, || Ok(())).unwrap_err().to_string();
+        assert!(refused.contains("nobody waits for"), "{refused}");
+        drop(held);
+        while left.load(Ordering::Relaxed) > 0 {
+            std::thread::sleep(LOOK);
+        }
+        assert!(with_stack_until(&left, &|| false, || Ok(())).unwrap().is_some());
+        let panics =
+            with_stack_until(&left, &|| false, || -> Result<(), Error> { panic!("a defect") });
+        assert!(panics.is_err());
+    }
 
     #[test]
     fn endless_templates_end() {

@@ -13,13 +13,15 @@ mod source;
 pub use self::arguments::TemplateArguments;
 use crate::error::Error;
 use crate::tools::{Tool, ToolCall};
-use limits::{Fuel, MAX_TEMPLATE, with_stack};
+use limits::{Fuel, MAX_TEMPLATE, with_stack, with_stack_until};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Rest, merge_maps};
 use minijinja::{Environment, Value, context};
 use source::PAID;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 /// One message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +109,8 @@ pub struct ChatTemplate {
     environment: Environment<'static>,
     /// Special tokens by the names that templates have for them.
     tokens: BTreeMap<&'static str, String>,
+    /// Renderings that nobody waits for any more.
+    left: Arc<AtomicUsize>,
 }
 
 impl ChatTemplate {
@@ -166,7 +170,7 @@ impl ChatTemplate {
         let tokens = [("bos_token", bos), ("eos_token", eos)];
         let tokens =
             tokens.map(|(name, token)| (name, token.unwrap_or_default().to_owned())).into();
-        Ok(ChatTemplate { environment, tokens })
+        Ok(ChatTemplate { environment, tokens, left: Arc::default() })
     }
 
     /// `<|im_start|>user`, a line each, `<|im_end|>`.
@@ -265,6 +269,20 @@ impl ChatTemplate {
         arguments: &TemplateArguments,
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
+        let rendered =
+            self.render_until(messages, tools, arguments, add_generation_prompt, &|| false)?;
+        rendered.ok_or_else(|| Error::Template { message: "it was not rendered".into() })
+    }
+
+    /// The same; nothing if `is_left` says that the prompt is not wanted any more.
+    pub(crate) fn render_until(
+        &self,
+        messages: &[Message],
+        tools: &[Tool],
+        arguments: &TemplateArguments,
+        add_generation_prompt: bool,
+        is_left: &dyn Fn() -> bool,
+    ) -> Result<Option<String>, Error> {
         let messages: Result<Vec<Value>, Error> = messages.iter().map(Message::to_value).collect();
         let messages = messages?;
         // Templates ask whether there are any.
@@ -283,9 +301,9 @@ impl ChatTemplate {
         let mut environment = self.environment.clone();
         let fuel = Fuel::new(given);
         environment.set_fuel(Some(fuel.instructions));
-        let template = environment.get_template("chat").map_err(fail)?;
-        with_stack(|| {
+        with_stack_until(&self.left, is_left, move || {
             fuel.fill_purse();
+            let template = environment.get_template("chat").map_err(fail)?;
             template
                 .render(context! { messages, tools, add_generation_prompt, ..others })
                 .map_err(fail)

@@ -422,7 +422,7 @@ impl<'a> Costs<'a> {
         cost.patterns.own = texts.count() as u64;
         let pattern = fields.get("pattern").and_then(Value::as_str).map_or(0, str::len) as u64 / 2;
         let bounds = BOUNDS.iter().filter_map(|key| fields.get(*key));
-        let digits: u64 = bounds.map(|bound| digits(bound)).sum();
+        let digits: u64 = bounds.map(digits).sum();
         let names = fields.get("properties").and_then(Value::as_object).into_iter().flatten();
         let names: usize = names.map(|(name, _)| name.len() / BYTES_OF_UNIT).sum();
         cost.size = [cost.patterns.own.saturating_mul(PATTERN), pattern, digits, names as u64]

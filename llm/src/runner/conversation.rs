@@ -123,7 +123,10 @@ impl Runner {
     /// # Errors
     /// The template refuses the messages.
     pub fn chat_prompt(&mut self, messages: &[Message], tools: &[Tool]) -> Result<String, Error> {
-        self.chat_template()?.render_with(messages, tools, &self.arguments, true)
+        let (template, is_over) = (self.chat_template()?, &self.is_over);
+        let prompt =
+            template.render_until(messages, tools, &self.arguments, true, &|| is_over())?;
+        prompt.ok_or_else(|| Error::Template { message: "the rendering was stopped".into() })
     }
 
     /// The tokens of the prompt that [`chat_with_tools`](Self::chat_with_tools) makes.

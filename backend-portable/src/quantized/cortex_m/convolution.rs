@@ -1,12 +1,13 @@
 //! Convolutions of 8-bit pictures.
 
+use super::arranged::{Arranged, copies_len};
 use super::{Order, int};
 use crate::compute::q8::Results;
 use crate::compute::q8::convolve::{self, Convolution};
 use crate::compute::q8::depthwise::{self, Depthwise};
 use crate::compute::simd::Tier;
 use crate::machine;
-use crate::scratch::{bytes_for, take};
+use crate::scratch::bytes_for;
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param;
@@ -243,10 +244,10 @@ fn prepare(
     let [rows, columns] = sizes;
     ctx.resize(places.out, &places.order.sizes([batch, rows, columns, channels]))?;
     places.order.picture(ctx, places.out)?;
-    Ok(Plan::new(invoke))
+    Ok(Plan::new(invoke).with_scratch(copies_len(ctx, &[0, places.out], places.order)?))
 }
 
-/// The plan with scratch memory for patches of the input.
+/// The plan with scratch memory for patches of the input, too.
 fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, KernelError> {
     let (weight, tier) = (ctx.info(1)?, machine::tier(ctx));
     let taps = weight.size(1).saturating_mul(weight.size(2));
@@ -254,7 +255,9 @@ fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, Kerne
     let rows = usize::try_from(batch).unwrap_or(0).saturating_mul(to.rows);
     let slots = ctx.threads().min(rows);
     let len = convolve::workspace_len(tier, weight.size(3), taps).checked_mul(slots);
-    Ok(plan.with_scratch(bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?))
+    let bytes = bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?;
+    let copies = copies_len(ctx, &[0, places.out], places.order)?;
+    Ok(plan.with_scratch(bytes_for(bytes.saturating_add(copies), 1)?))
 }
 
 /// What becomes of sums. `bias` is argument 2.
@@ -277,11 +280,13 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (tier, depth, taps) = (Tier::detect(), weight.size(3), weight.size(1) * weight.size(2));
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
-    let out = ctx.out(places.out)?;
-    let to = places.order.extent(out.info());
-    let slots = ctx.parallel().threads().min(out.size(0).saturating_mul(to.rows));
+    let info = ctx.info(places.out)?;
+    let to = places.order.extent(&info);
+    let slots = ctx.parallel().threads().min(info.size(0).saturating_mul(to.rows));
     let slot = convolve::workspace_len(tier, depth, taps);
-    let workspace = take::<i16>(ctx, slot.saturating_mul(slots))?;
+    let mut arranged = Arranged::new(ctx, places.order);
+    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, places.out)?);
+    let workspace = arranged.workspace::<i16>(slot.saturating_mul(slots))?;
     let convolution = Convolution {
         from: places.order.extent(input.info()),
         to,
@@ -291,9 +296,9 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
         offset,
         results,
     };
-    let (data, weight, out) = (input.data::<i8>()?, weight.data::<i8>()?, out.into_data::<i8>()?);
-    convolve::convolve(tier, ctx.parallel(), &convolution, data, weight, out, workspace);
-    Ok(())
+    let weight = weight.data::<i8>()?;
+    convolve::convolve(tier, ctx.parallel(), &convolution, data, weight, out.values, workspace);
+    out.finish(ctx.parallel())
 }
 
 fn depthwise(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
@@ -302,11 +307,13 @@ fn depthwise(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
-    let out = ctx.out(places.out)?;
-    let (from, to) = (places.order.extent(input.info()), places.order.extent(out.info()));
+    let mut arranged = Arranged::new(ctx, places.order);
+    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, places.out)?);
+    let [from, to] =
+        [places.order.extent(input.info()), places.order.extent(&ctx.info(places.out)?)];
     let multiplier = (to.channels / from.channels.max(1)).max(1);
     let depthwise = Depthwise { from, to, windows: [down, across], multiplier, offset, results };
-    let (data, weight, out) = (input.data::<i8>()?, weight.data::<i8>()?, out.into_data::<i8>()?);
-    depthwise::convolve(Tier::detect(), ctx.parallel(), &depthwise, data, weight, out);
-    Ok(())
+    let weight = weight.data::<i8>()?;
+    depthwise::convolve(Tier::detect(), ctx.parallel(), &depthwise, data, weight, out.values);
+    out.finish(ctx.parallel())
 }

@@ -1,13 +1,14 @@
 //! Products of 8-bit matrices, and softmax.
 
-use super::{expect_type, int, scale};
+use super::arranged::{Arranged, Output, copies_len};
+use super::{Order, expect_type, int, scale};
 use crate::compute::q8::product::{self, Rows, Target, Weights};
 use crate::compute::q8::softmax::Softmax;
 use crate::compute::q8::{Results, Scale};
 use crate::compute::simd::Tier;
 use crate::compute::split::{chunk_len, for_each_chunk_mut, for_each_chunk_with};
 use crate::machine;
-use crate::scratch::{bytes_for, take};
+use crate::scratch::bytes_for;
 use crate::shape::bad;
 use crate::table::kernels;
 use torchlet_core::Param::{Int, IntList, OptionalTensor, Out, Scratch, Tensor};
@@ -35,7 +36,7 @@ kernels! { LINEAR:
             Out,
         ],
         |ctx| {
-            check_matrices(ctx, &[0, 1, 11])?;
+            check_types(ctx, &[0, 1, 11])?;
             let (info, weights) = (ctx.info(0)?, ctx.info(1)?);
             let &[outputs, inputs] = &weights.sizes[..] else {
                 return Err(KernelError::rank(1, weights.rank()));
@@ -57,7 +58,8 @@ kernels! { LINEAR:
             linear_scale(ctx)?;
             ctx.resize(11, &sizes)?;
             let count = info.numel().checked_div(inputs as usize).unwrap_or(0);
-            Ok(Plan::new(linear).with_scratch(scratch(ctx, inputs as usize, count)?))
+            let scratch = scratch(ctx, inputs as usize, count, &[0, 1, 11])?;
+            Ok(Plan::new(linear).with_scratch(scratch))
         },
     )
     .with_elements(Elements::Typed);
@@ -67,7 +69,7 @@ kernels! { LINEAR:
         "cortex_m::quantized_batch_matmul.out",
         &[Tensor, Int, Tensor, Int, Int, Int, Int, Scratch, Out],
         |ctx| {
-            check_matrices(ctx, &[0, 2, 8])?;
+            check_types(ctx, &[0, 2, 8])?;
             let (a, b) = (ctx.info(0)?, ctx.info(2)?);
             let (&[batch, rows, depth], &[other, columns, shared]) = (&a.sizes[..], &b.sizes[..])
             else {
@@ -79,7 +81,8 @@ kernels! { LINEAR:
             scale(ctx, 5)?;
             ctx.resize(8, &[batch, rows, columns])?;
             let count = a.size(0).saturating_mul(a.size(1));
-            Ok(Plan::new(batch_matmul).with_scratch(scratch(ctx, a.size(2), count)?))
+            let scratch = scratch(ctx, a.size(2), count, &[0, 2, 8])?;
+            Ok(Plan::new(batch_matmul).with_scratch(scratch))
         },
     )
     .with_elements(Elements::Typed);
@@ -87,7 +90,7 @@ kernels! { LINEAR:
     /// dimension; a quantum of the output is 1/256.
     SOFTMAX_OUT =
         Kernel::new("cortex_m::softmax.out", &[Tensor, Int, Int, Int, Int, Int, Int, Out], |ctx| {
-            check_matrices(ctx, &[0, 7])?;
+            check_types(ctx, &[0, 7])?;
             let info = ctx.info(0)?;
             let dim = normalize_dim(ctx.int(1)?, info.rank());
             if dim.map(|dim| dim + 1) != Some(info.rank().max(1)) {
@@ -100,26 +103,29 @@ kernels! { LINEAR:
                 return Err(bad(3, "must be -128"));
             }
             ctx.resize(7, &info.sizes)?;
-            Ok(Plan::new(softmax))
+            Ok(Plan::new(softmax).with_scratch(copies_len(ctx, &[0, 7], ORDER)?))
         });
 }
 
-fn check_matrices(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
-    for &arg in args {
-        expect_type(ctx, arg, ScalarType::Char)?;
-        if !ctx.info(arg)?.is_contiguous() {
-            return Err(KernelError::layout(arg));
-        }
-    }
-    Ok(())
+/// The memory order of matrices.
+const ORDER: Order = Order::Memory;
+
+fn check_types(ctx: &Arguments, args: &[usize]) -> Result<(), KernelError> {
+    args.iter().try_for_each(|&arg| expect_type(ctx, arg, ScalarType::Char))
 }
 
-/// Bytes of scratch memory for `count` rows of this depth.
-fn scratch(ctx: &Prepare, depth: usize, count: usize) -> Result<usize, KernelError> {
+/// Bytes of scratch memory for `count` rows of this depth, and for copies of these arguments.
+fn scratch(
+    ctx: &Prepare,
+    depth: usize,
+    count: usize,
+    args: &[usize],
+) -> Result<usize, KernelError> {
     let tier = machine::tier(ctx);
     let slots = ctx.threads().min(count.div_ceil(product::rows(tier)));
     let len = product::workspace_len(tier, depth).and_then(|len| len.checked_mul(slots));
-    bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())
+    let bytes = bytes_for(len.unwrap_or(usize::MAX), size_of::<i16>())?;
+    bytes_for(bytes.saturating_add(copies_len(ctx, args, ORDER)?), 1)
 }
 
 /// Multiplies rows of codes with weights that follow from the row, as many rows at once as there can be; `rows` have the same
@@ -135,16 +141,21 @@ struct Product<'a> {
     step: usize,
 }
 
-fn multiply(ctx: &mut Invoke, product: Product, out: &mut [i8]) -> Result<(), KernelError> {
+fn multiply<'c>(
+    ctx: &Invoke<'c, '_>,
+    arranged: Arranged<'c>,
+    product: Product,
+    out: Output,
+) -> Result<(), KernelError> {
     let Product { codes, offset, weights, results, rows, step } = product;
     let (tier, depth, channels) = (Tier::detect(), weights.depth, weights.channels.max(1));
     let group = product::rows(tier);
     let slot = product::workspace_len(tier, depth).unwrap_or(0);
-    let count = (out.len() / channels).div_ceil(group).min(ctx.parallel().threads());
-    let workspace = take::<i16>(ctx, slot.saturating_mul(count))?;
+    let count = (out.values.len() / channels).div_ceil(group).min(ctx.parallel().threads());
+    let workspace = arranged.workspace::<i16>(slot.saturating_mul(count))?;
     // Groups end where weights change.
     let len = rows.saturating_mul(channels);
-    for (batch, out) in out.chunks_mut(len.max(1)).enumerate() {
+    for (batch, out) in out.values.chunks_mut(len.max(1)).enumerate() {
         let data = weights.data.get(batch * step..).unwrap_or(&[]);
         let weights = Weights { data, ..weights };
         for_each_chunk_with(
@@ -162,7 +173,7 @@ fn multiply(ctx: &mut Invoke, product: Product, out: &mut [i8]) -> Result<(), Ke
             },
         );
     }
-    Ok(())
+    out.finish(ctx.parallel())
 }
 
 fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
@@ -171,7 +182,7 @@ fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
 }
 
 fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let (input, weights) = (ctx.tensor(0)?, ctx.tensor(1)?);
+    let weights = ctx.info(1)?;
     let (bias, sums) = (ctx.optional_tensor(2)?, ctx.optional_tensor(3)?);
     let (mut offset, filter_offset) = (int(ctx, 4)?, int(ctx, 5)?);
     if sums.is_some() {
@@ -182,21 +193,24 @@ fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {
     let bounds = (int(ctx, 10)?, int(ctx, 9)?);
     let results = Results::uniform(linear_scale(ctx)?, added, int(ctx, 6)?, bounds);
     let (channels, depth) = (weights.size(0), weights.size(1));
-    let data = weights.data::<i8>()?;
+    let mut arranged = Arranged::new(ctx, ORDER);
+    let (codes, data) = (arranged.input(ctx, 0)?, arranged.input(ctx, 1)?);
+    let out = arranged.output(ctx, 11)?;
     let weights = Weights { data, depth, channels, offset: filter_offset };
-    let out = ctx.out(11)?.into_data::<i8>()?;
-    let (codes, rows) = (input.data::<i8>()?, usize::MAX);
-    multiply(ctx, Product { codes, offset, weights, results, rows, step: 0 }, out)
+    let product = Product { codes, offset, weights, results, rows: usize::MAX, step: 0 };
+    multiply(ctx, arranged, product, out)
 }
 
 fn batch_matmul(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let (a, b) = (ctx.tensor(0)?, ctx.tensor(2)?);
+    let (a, b) = (ctx.info(0)?, ctx.info(2)?);
     let results = Results::uniform(scale(ctx, 5)?, &[], int(ctx, 4)?, (-128, 127));
     let (rows, depth, channels) = (a.size(1), a.size(2), b.size(1));
-    let weights = Weights { data: b.data::<i8>()?, depth, channels, offset: int(ctx, 3)? };
-    let out = ctx.out(8)?.into_data::<i8>()?;
-    let (codes, offset, step) = (a.data::<i8>()?, int(ctx, 1)?, depth * channels);
-    multiply(ctx, Product { codes, offset, weights, results, rows, step }, out)
+    let mut arranged = Arranged::new(ctx, ORDER);
+    let (codes, data) = (arranged.input(ctx, 0)?, arranged.input(ctx, 2)?);
+    let out = arranged.output(ctx, 8)?;
+    let weights = Weights { data, depth, channels, offset: int(ctx, 3)? };
+    let (offset, step) = (int(ctx, 1)?, depth * channels);
+    multiply(ctx, arranged, Product { codes, offset, weights, results, rows, step }, out)
 }
 
 fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -208,14 +222,14 @@ fn softmax(ctx: &mut Invoke) -> Result<(), KernelError> {
         least: int(ctx, 6)?,
     };
     let width = input.rank().checked_sub(1).map_or(1, |last| input.size(last)).max(1);
-    let data = input.data::<i8>()?;
-    let out = ctx.out(7)?.into_data::<i8>()?;
-    let rows = (chunk_len(ctx.parallel(), out.len(), 1024) / width).max(1);
-    for_each_chunk_mut(ctx.parallel(), out, rows * width, &|chunk, out: &mut [i8]| {
+    let mut arranged = Arranged::new(ctx, ORDER);
+    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, 7)?);
+    let rows = (chunk_len(ctx.parallel(), out.values.len(), 1024) / width).max(1);
+    for_each_chunk_mut(ctx.parallel(), out.values, rows * width, &|chunk, out: &mut [i8]| {
         let codes = data.get(chunk * rows * width..).unwrap_or(&[]);
         for (codes, out) in codes.chunks(width).zip(out.chunks_mut(width)) {
             softmax.row(codes, out);
         }
     });
-    Ok(())
+    out.finish(ctx.parallel())
 }

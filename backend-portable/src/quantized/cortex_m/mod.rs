@@ -1,7 +1,9 @@
 //! The `cortex_m` operators: networks of 8-bit numbers in integer arithmetic, as CMSIS-NN computes them.
 //!
-//! Pictures are channels last. What is computed is in [`compute::q8`](crate::compute::q8); this is what operators ask of it.
+//! The kernels compute on channels-last images and contiguous matrices. Tensors in another memory order are copied to and from
+//! scratch memory (`arranged`). The arithmetic is in [`compute::q8`](crate::compute::q8).
 
+mod arranged;
 mod convolution;
 mod elementwise;
 mod linear;
@@ -15,7 +17,7 @@ pub use pooling::*;
 use crate::compute::q8::Scale;
 use crate::compute::q8::convolve::Extent;
 use crate::shape::bad;
-use torchlet_core::layout::same_layout;
+use torchlet_core::layout::{DimOrder, channels_last_order, contiguous_order};
 use torchlet_core::{Arguments, KernelError, ScalarType, TensorInfo};
 
 /// The scale of arguments `arg`, a multiplier, and the next, a shift.
@@ -37,7 +39,7 @@ fn expect_type(ctx: &Arguments, arg: usize, expected: ScalarType) -> Result<(), 
     }
 }
 
-/// The order in which the sizes of a picture are given. In memory, it is batch, rows, columns, channels.
+/// The order in which the sizes of an image are given. The kernels compute on batch, rows, columns, channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Batch, channels, rows, columns: PyTorch's, of a tensor whose dim order is channels last.
@@ -55,7 +57,13 @@ impl Order {
         }
     }
 
-    /// The sizes of a picture.
+    /// The dim order of a tensor of this rank whose elements lie as the kernels compute on them.
+    fn dim_order(self, rank: usize) -> DimOrder {
+        let channels_last = channels_last_order(rank).filter(|_| self == Order::Logical);
+        channels_last.unwrap_or_else(|| contiguous_order(rank))
+    }
+
+    /// The sizes of an image.
     fn sizes(self, [batch, rows, columns, channels]: [i32; 4]) -> [i32; 4] {
         match self {
             Order::Logical => [batch, channels, rows, columns],
@@ -68,16 +76,13 @@ impl Order {
         Extent { rows, columns, channels }
     }
 
-    /// Checks that argument `arg` is an 8-bit picture; gives its batch and its extent.
+    /// Checks that argument `arg` is an 8-bit image; returns its batch size and its extent.
     fn picture(self, ctx: &Arguments, arg: usize) -> Result<(i32, Extent), KernelError> {
         expect_type(ctx, arg, ScalarType::Char)?;
         let info = ctx.info(arg)?;
         let (&[batch, ..], 4) = (&info.sizes[..], info.rank()) else {
             return Err(KernelError::rank(arg, info.rank()));
         };
-        if !same_layout(&info.sizes, &info.dim_order, &self.dims().map(|dim| dim as u8)) {
-            return Err(KernelError::layout(arg));
-        }
         Ok((batch, self.extent(&info)))
     }
 }

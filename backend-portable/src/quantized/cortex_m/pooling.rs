@@ -1,5 +1,6 @@
 //! Pooling of 8-bit pictures.
 
+use super::arranged::{Arranged, copies_len};
 use super::{Order, int};
 use crate::compute::q8::pool::{Pooling, pool};
 use crate::compute::simd::Tier;
@@ -17,11 +18,12 @@ macro_rules! average {
             &[Tensor, IntList, IntList, IntList, Bool, Int, Int, Int, Scratch, Out],
             |ctx| {
                 let windows = windows_of(ctx, None)?;
-                prepare(ctx, &windows, ctx.bool(4)?, 9, $order)?;
-                Ok(Plan::new(|ctx| {
+                let scratch = prepare(ctx, &windows, ctx.bool(4)?, 9, $order)?;
+                let plan = Plan::new(|ctx| {
                     let windows = windows_of(ctx, None)?;
                     compute(ctx, &windows, 9, Pooling::Average, $order)
-                }))
+                });
+                Ok(plan.with_scratch(scratch))
             },
         )
         .with_elements(Elements::Typed)
@@ -39,12 +41,13 @@ macro_rules! largest {
                     return Err(bad(7, "must be the input's zero point"));
                 }
                 let windows = windows_of(ctx, Some(4))?;
-                prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
-                Ok(Plan::new(|ctx| {
+                let scratch = prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
+                let plan = Plan::new(|ctx| {
                     let windows = windows_of(ctx, Some(4))?;
                     let pooling = Pooling::Largest(int(ctx, 8)?, int(ctx, 9)?);
                     compute(ctx, &windows, 10, pooling, $order)
-                }))
+                });
+                Ok(plan.with_scratch(scratch))
             },
         )
         .with_elements(Elements::Typed)
@@ -73,13 +76,14 @@ fn windows_of(ctx: &Arguments, dilation: Option<usize>) -> Result<Windows, Kerne
         .ok_or(bad(1, "kernel, stride, padding or dilation is out of range"))
 }
 
+/// Checks the arguments and gives the output its shape; returns the bytes of scratch memory.
 fn prepare(
     ctx: &mut Prepare,
     windows: &[Window],
     ceil: bool,
     out: usize,
     order: Order,
-) -> Result<(), KernelError> {
+) -> Result<usize, KernelError> {
     let (batch, from) = order.picture(ctx, 0)?;
     let sizes = [from.channels, from.rows, from.columns].map(|size| i32::try_from(size).ok());
     let [Some(channels), Some(rows), Some(columns)] = sizes else {
@@ -90,7 +94,8 @@ fn prepare(
         return Err(bad(1, "does not fit the input"));
     };
     ctx.resize(out, &order.sizes([batch, rows, columns, channels]))?;
-    order.picture(ctx, out).map(|_| ())
+    order.picture(ctx, out)?;
+    copies_len(ctx, &[0, out], order)
 }
 
 fn compute(
@@ -101,10 +106,9 @@ fn compute(
     order: Order,
 ) -> Result<(), KernelError> {
     let &[down, across] = windows else { return Err(bad(1, "must have two numbers")) };
-    let input = ctx.tensor(0)?;
-    let out = ctx.out(out)?;
-    let extents = [order.extent(input.info()), order.extent(out.info())];
-    let (data, out) = (input.data::<i8>()?, out.into_data::<i8>()?);
-    pool(Tier::detect(), ctx.parallel(), pooling, [down, across], extents, data, out);
-    Ok(())
+    let extents = [order.extent(&ctx.info(0)?), order.extent(&ctx.info(out)?)];
+    let mut arranged = Arranged::new(ctx, order);
+    let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, out)?);
+    pool(Tier::detect(), ctx.parallel(), pooling, [down, across], extents, data, out.values);
+    out.finish(ctx.parallel())
 }

@@ -167,11 +167,14 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, usual: &Usual) {
         true => Ok(false),
         false => answer(runner, job, counts, usual, &is_left),
     };
+    let abandon = || {
+        counts.abandoned.fetch_add(1, Ordering::Relaxed);
+    };
     match result {
         Ok(true) => {}
-        Ok(false) => {
-            counts.abandoned.fetch_add(1, Ordering::Relaxed);
-        }
+        Ok(false) => abandon(),
+        // What was stopped for a client that has left did not fail.
+        Err(_) if is_left() => abandon(),
         Err(Refusal { message, is_theirs }) => {
             counts.failed.fetch_add(1, Ordering::Relaxed);
             // Nobody may be left to hear it.

@@ -109,6 +109,15 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
+    /// Adds calls, or none if a rule fails; says whether it made them. The rule must not let values stand for others.
+    pub(super) fn attempt(&mut self, rule: impl FnOnce(&mut Self) -> Result<(), Error>) -> bool {
+        let made = rule(self).is_ok();
+        if !made {
+            self.calls.truncate(self.start);
+        }
+        made
+    }
+
     /// Adds a call as it is.
     pub(super) fn keep(&mut self, call: Node) {
         self.calls.push(call);

@@ -11,6 +11,7 @@ mod attention;
 mod builder;
 mod cache;
 mod convolution;
+pub(crate) mod integers;
 mod numbers;
 mod quantized;
 mod results;

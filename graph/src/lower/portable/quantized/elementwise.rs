@@ -4,6 +4,7 @@ use super::{dequantize, finish, pair};
 use crate::graph::Value;
 use crate::lower::portable::Rule;
 use crate::operators::Operator;
+use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
 pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
@@ -15,6 +16,29 @@ pub(in crate::lower::portable) const RULES: &[(Operator, Rule)] = &[
         let second = dequantize(b, second, [scale * alpha, zero])?;
         let sum = b.binary(Operator::ADD_TENSOR, first, second)?;
         finish(b, sum, false, Some(pair(b, args, [6, 7])?), b.out(args)?)
+    }),
+    (Operator::Q8TA_AVG_POOL2D, |b, args| {
+        // An average is rounded to the steps that its values have, whatever these stand for.
+        let input = b.arg(args, 0)?;
+        let numbers = dequantize(b, input, [1.0, 0.0])?;
+        let (no, none) = (b.push(Value::Bool(false)), b.none());
+        let mut inputs = Vec::from([numbers]);
+        for place in 1..5 {
+            inputs.push(b.arg(args, place)?);
+        }
+        inputs.extend([no, none]);
+        let out = b.out(args)?;
+        let made = b.info(out)?.with_type(ScalarType::Float);
+        let averages = b.call(Operator::AVG_POOL2D, &inputs, made);
+        finish(b, averages, false, Some([1.0, 0.0]), out)
+    }),
+    (Operator::Q8TA_SOFTMAX, |b, args| {
+        let input = b.arg(args, 0)?;
+        let numbers = dequantize(b, input, pair(b, args, [1, 2])?)?;
+        let (dim, no) = (b.arg(args, 3)?, b.push(Value::Bool(false)));
+        let made = b.info(numbers)?;
+        let shares = b.call(Operator::SOFTMAX, &[numbers, dim, no], made);
+        finish(b, shares, false, Some([1.0 / 256.0, -128.0]), b.out(args)?)
     }),
     (Operator::Q8TA_LOOKUP, |b, args| {
         let (codes, table) = (b.arg(args, 0)?, b.arg(args, 1)?);

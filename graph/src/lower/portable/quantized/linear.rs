@@ -115,7 +115,7 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId], places: &Places) -> Result<
 
 /// A product with rows whose scales and zero points are chosen as the program runs.
 fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
-    let (input, info) = b.tensor(args, 0)?;
+    let input = b.arg(args, 0)?;
     let (codes, weight) = b.tensor(args, 1)?;
     let (scales, by) = b.tensor(args, 2)?;
     let (rows, columns, groups) = (weight.size(0), weight.last(), by.last());
@@ -124,25 +124,14 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (Some(lines), Some(size), 2, 2) = (lines, size, weight.rank(), by.rank()) else {
         return Err(Error::Invalid(format!("{:?} in groups {:?}", weight.sizes, by.sizes)));
     };
-    let mut sizes = info.sizes.clone();
-    let Some(last) = sizes.last_mut() else {
-        return Err(Error::Invalid(format!("{:?} times {:?}", info.sizes, weight.sizes)));
-    };
-    *last = 1;
-    let chosen = info.with_sizes(sizes);
-    let scale = b.new_tensor(chosen.with_type(ScalarType::Float));
-    let zero = b.new_tensor(chosen.with_type(ScalarType::Long));
-    let list = b.push(Value::List([scale, zero].to_vec()));
-    let number = b.new_int(ScalarType::Char as i64);
-    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
-    b.call_into(choose, &[input, number], list);
-    let input = by_row(b, input, scale, zero)?;
+    let input = rounded_rows(b, input)?;
     // A line for each group.
     let (lines, size) = (b.known(lines), b.known(size));
     let codes = b.view(codes, &[lines, size])?;
     let scales = b.view(scales, &[lines])?;
     let (none, dim) = (b.none(), b.new_int(0));
     let (low, high) = (b.new_int(-128), b.new_int(127));
+    let number = b.new_int(ScalarType::Char as i64);
     let numbers = b.info(codes)?.with_type(ScalarType::Float);
     let inputs = [codes, scales, none, dim, low, high, number, none];
     let dequantize = Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL;
@@ -152,6 +141,25 @@ fn dynamic(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let bias = b.optional(args, 4);
     let (sums, out) = (b.linear(input, numbers, bias)?, b.out(args)?);
     finish(b, sums, false, None, out)
+}
+
+/// What is left of the rows of an input, each quantized with a scale and a zero point of its own.
+pub(in crate::lower::portable) fn rounded_rows(
+    b: &mut Builder<'_, '_>,
+    input: ValueId,
+) -> Result<ValueId, Error> {
+    let info = b.info(input)?;
+    let mut sizes = info.sizes.clone();
+    let last = sizes.last_mut().ok_or_else(|| Error::invalid("a number has no rows"))?;
+    *last = 1;
+    let chosen = info.with_sizes(sizes);
+    let scale = b.new_tensor(chosen.with_type(ScalarType::Float));
+    let zero = b.new_tensor(chosen.with_type(ScalarType::Long));
+    let list = b.push(Value::List([scale, zero].to_vec()));
+    let number = b.new_int(ScalarType::Char as i64);
+    let choose = Operator::QUANTIZED_DECOMPOSED_CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC;
+    b.call_into(choose, &[input, number], list);
+    by_row(b, input, scale, zero)
 }
 
 /// The first so many elements of a bias.

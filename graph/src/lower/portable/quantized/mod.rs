@@ -26,7 +26,11 @@ fn pair(
 }
 
 /// Whether an activation follows: a relu, or none.
-fn is_relu(b: &Builder<'_, '_>, args: &[ValueId], place: usize) -> Result<bool, Error> {
+pub(in crate::lower::portable) fn is_relu(
+    b: &Builder<'_, '_>,
+    args: &[ValueId],
+    place: usize,
+) -> Result<bool, Error> {
     match b.text(args, place)?.as_deref() {
         None | Some("none" | "") => Ok(false),
         Some("relu") => Ok(true),

@@ -1,0 +1,130 @@
+//! 8-bit tensors in the memory order that the kernels compute in: copies, where a tensor lies in another one.
+//!
+//! Exporters write these operators around channels-last tensors, but not always. Padding by reflection, for example, is
+//! decomposed into indexing, whose result is contiguous.
+
+use super::Order;
+use crate::scratch::take_from;
+use crate::shape::{bad, moves, walk_of};
+use torchlet_core::layout::same_layout;
+use torchlet_core::rules::View;
+use torchlet_core::{ARENA_ALIGN, Arguments, Invoke, KernelError, Parallel, TensorInfo, TensorMut};
+
+/// Bytes of scratch memory for copies of these arguments. Tensors that lie in `order` need none.
+pub(super) fn copies_len(
+    ctx: &Arguments,
+    args: &[usize],
+    order: Order,
+) -> Result<usize, KernelError> {
+    args.iter().try_fold(0usize, |all, &arg| {
+        let len = copy_len(&ctx.info(arg)?, order);
+        len.and_then(|len| all.checked_add(len)).ok_or(bad(arg, "is too large"))
+    })
+}
+
+/// Bytes of scratch memory for a copy of one tensor. What follows the copy stays aligned.
+fn copy_len(info: &TensorInfo, order: Order) -> Option<usize> {
+    let len = if lies_in(info, order) { 0 } else { info.numel() };
+    len.checked_next_multiple_of(ARENA_ALIGN)
+}
+
+fn lies_in(info: &TensorInfo, order: Order) -> bool {
+    same_layout(&info.sizes, &info.dim_order, &order.dim_order(info.rank()))
+}
+
+/// The same tensor, lying in `order`.
+fn arranged(info: &TensorInfo, order: Order) -> TensorInfo {
+    TensorInfo { dim_order: order.dim_order(info.rank()), ..info.clone() }
+}
+
+/// The scratch memory of a call: copies of tensors first, the kernel's workspace behind them.
+pub(super) struct Arranged<'c> {
+    scratch: &'c mut [u8],
+    parallel: &'c dyn Parallel,
+    order: Order,
+}
+
+impl<'c> Arranged<'c> {
+    pub(super) fn new(ctx: &mut Invoke<'c, '_>, order: Order) -> Self {
+        Arranged { scratch: ctx.scratch(), parallel: ctx.parallel(), order }
+    }
+
+    fn take_copy(&mut self, info: &TensorInfo) -> Result<&'c mut [i8], KernelError> {
+        let len = copy_len(info, self.order).unwrap_or(usize::MAX);
+        let copy = take_from::<i8>(&mut self.scratch, len)?;
+        Ok(copy.get_mut(..info.numel()).unwrap_or_default())
+    }
+
+    /// The values of an input, in the order.
+    pub(super) fn input(
+        &mut self,
+        ctx: &Invoke<'c, '_>,
+        arg: usize,
+    ) -> Result<&'c [i8], KernelError> {
+        let input = ctx.tensor(arg)?;
+        if lies_in(input.info(), self.order) {
+            return input.data::<i8>();
+        }
+        let copy = self.take_copy(input.info())?;
+        copy_all(
+            self.parallel,
+            input.info(),
+            &arranged(input.info(), self.order),
+            input.bytes(),
+            bytemuck::cast_slice_mut(copy),
+        )?;
+        Ok(copy)
+    }
+
+    /// Memory for the values of the output, in the order.
+    pub(super) fn output(
+        &mut self,
+        ctx: &mut Invoke<'c, '_>,
+        arg: usize,
+    ) -> Result<Output<'c>, KernelError> {
+        let out = ctx.out(arg)?;
+        let info = arranged(out.info(), self.order);
+        if lies_in(out.info(), self.order) {
+            return Ok(Output { values: out.into_data::<i8>()?, copied: None });
+        }
+        let values = self.take_copy(out.info())?;
+        Ok(Output { values, copied: Some((out, info)) })
+    }
+
+    /// The workspace, which is what is left.
+    pub(super) fn workspace<T: bytemuck::Pod>(
+        mut self,
+        len: usize,
+    ) -> Result<&'c mut [T], KernelError> {
+        take_from(&mut self.scratch, len)
+    }
+}
+
+/// The memory of an output.
+pub(super) struct Output<'c> {
+    pub(super) values: &'c mut [i8],
+    /// The output itself, and how the values lie, if they are to be copied there.
+    copied: Option<(TensorMut<'c>, TensorInfo)>,
+}
+
+impl Output<'_> {
+    /// Brings computed values to the output.
+    pub(super) fn finish(self, parallel: &dyn Parallel) -> Result<(), KernelError> {
+        let Some((out, info)) = self.copied else { return Ok(()) };
+        let to = out.info().clone();
+        copy_all(parallel, &info, &to, bytemuck::cast_slice(self.values), out.into_bytes())
+    }
+}
+
+/// Copies all elements of a tensor to one of another memory order.
+fn copy_all(
+    parallel: &dyn Parallel,
+    from: &TensorInfo,
+    to: &TensorInfo,
+    input: &[u8],
+    out: &mut [u8],
+) -> Result<(), KernelError> {
+    let view = View::of(from).ok_or(bad(0, "is too large"))?;
+    moves::copy_items::<u8>(parallel, &walk_of(to, &view)?, input, out);
+    Ok(())
+}

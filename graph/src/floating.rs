@@ -1,0 +1,158 @@
+//! What of a quantized graph computes in floating point, and what that costs where memory is scarce.
+
+use crate::graph::{Graph, Node, Tensor, ValueId};
+use crate::lower::portable::integers;
+use crate::operators::Operator;
+use crate::passes::uses::inputs;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+/// What a floating-point tensor was dequantized from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Constants of 8 bits, which become floats when constants are folded.
+    Weights,
+    /// Results of calls or inputs, or what floating-point calls made of these.
+    Activations,
+}
+
+/// The calls of one operator.
+#[derive(Default)]
+struct Calls {
+    count: usize,
+    /// Elements of weights, of all calls.
+    weights: usize,
+    /// Elements that a call reads and writes, at most.
+    activations: usize,
+}
+
+/// Describes the calls between dequantizing and quantizing that have no integer form, a sentence for each operator. Empty for graphs
+/// without quantized tensors.
+pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
+    let mut origins: BTreeMap<ValueId, Origin> = BTreeMap::new();
+    let mut found: BTreeMap<&'static str, Calls> = BTreeMap::new();
+    for node in &graph.nodes {
+        let read: Vec<ValueId> =
+            inputs(node).iter().flat_map(|id| graph.items(id)).copied().collect();
+        let made: Vec<ValueId> = node.args.last().map_or(&[][..], |out| graph.items(out)).to_vec();
+        let origin = |id: &ValueId| origins.get(id).copied();
+        let own = if is_dequantizing(node.operator) {
+            read.first().map(|id| dequantized(graph, *id))
+        } else if is_quantizing(node.operator) || integers::has_rule(node.operator) {
+            None
+        } else if node.operator.moves_elements() || node.operator.is_view() {
+            read.iter().find_map(origin)
+        } else if read.iter().any(|id| origin(id).is_some()) {
+            count(graph, node, &read, &made, &origins, &mut found);
+            Some(Origin::Activations)
+        } else {
+            None
+        };
+        let floats = made.iter().filter(|id| is_float(graph, **id));
+        origins.extend(own.into_iter().flat_map(|own| floats.clone().map(move |id| (*id, own))));
+    }
+    found.into_iter().map(|(name, calls)| sentence(name, &calls)).collect()
+}
+
+fn is_dequantizing(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR
+            | Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL
+            | Operator::CORTEX_M_DEQUANTIZE_PER_TENSOR
+    )
+}
+
+fn is_quantizing(operator: Operator) -> bool {
+    matches!(
+        operator,
+        Operator::QUANTIZED_DECOMPOSED_QUANTIZE_PER_TENSOR | Operator::CORTEX_M_QUANTIZE_PER_TENSOR
+    )
+}
+
+fn dequantized(graph: &Graph<'_>, id: ValueId) -> Origin {
+    match graph.tensor(id) {
+        Some(tensor) if tensor.data.is_some() && tensor.changes != Some(true) => Origin::Weights,
+        _ => Origin::Activations,
+    }
+}
+
+fn is_float(graph: &Graph<'_>, id: ValueId) -> bool {
+    graph.tensor(id).is_some_and(|tensor| tensor.scalar_type == ScalarType::Float)
+}
+
+fn count(
+    graph: &Graph<'_>,
+    node: &Node,
+    read: &[ValueId],
+    made: &[ValueId],
+    origins: &BTreeMap<ValueId, Origin>,
+    found: &mut BTreeMap<&'static str, Calls>,
+) {
+    let elements = |id: &ValueId| graph.tensor(*id).map_or(0, numel);
+    let of = |wanted: Origin| {
+        let ids = read.iter().filter(move |id| origins.get(id) == Some(&wanted));
+        ids.map(elements).fold(0usize, usize::saturating_add)
+    };
+    let written = made.iter().filter(|id| is_float(graph, **id)).map(elements);
+    let activations = written.fold(of(Origin::Activations), usize::saturating_add);
+    let calls = found.entry(node.operator.name()).or_default();
+    calls.count += 1;
+    calls.weights = calls.weights.saturating_add(of(Origin::Weights));
+    calls.activations = calls.activations.max(activations);
+}
+
+fn numel(tensor: &Tensor<'_>) -> usize {
+    tensor.sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size))
+}
+
+fn sentence(name: &str, calls: &Calls) -> String {
+    let Calls { count, weights, activations } = *calls;
+    let plural = if count == 1 { ("call", "computes") } else { ("calls", "compute") };
+    let mut text = format!("{count} {} of {name} {} in floating point:", plural.0, plural.1);
+    let bytes = |elements: usize| elements.saturating_mul(size_of::<f32>());
+    if weights > 0 {
+        text += &format!(" weights of {} bytes instead of {weights} in flash,", bytes(weights));
+    }
+    text += &format!(
+        " inputs and results of up to {} bytes instead of {activations} in RAM",
+        bytes(activations)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::passes::text::parse;
+
+    #[test]
+    fn calls_between_dequantizing_and_quantizing_are_described() {
+        let graph = parse(
+            "in x i8[2,4]
+            const w i8[3,4]
+            const s f32[3] = 0.5
+            f f32[2,4] = quantized_decomposed.dequantize_per_tensor.default(x, 0.25, 3, -128, 127, 1, none)
+            v f32[3,4] = quantized_decomposed.dequantize_per_channel.default(w, s, none, 0, -127, 127, 1, none)
+            l f32[2,3] = aten.linear.default(f, v, none)
+            a f32[2,3] = aten.cos.default(l)
+            b f32[2,3] = aten.cos.default(a)
+            y i8[2,3] = quantized_decomposed.quantize_per_tensor.default(b, 0.5, 1, -128, 127, 1)
+            out y",
+        );
+        assert_eq!(
+            describe(&graph),
+            [
+                "2 calls of aten.cos.default compute in floating point: inputs and results of up to 48 bytes \
+                 instead of 12 in RAM",
+                "1 call of aten.linear.default computes in floating point: weights of 48 bytes instead of 12 \
+                 in flash, inputs and results of up to 56 bytes instead of 14 in RAM",
+            ]
+        );
+        let floats = parse("in x f32[2]\n a f32[2] = aten.cos.default(x)\n out a");
+        assert!(describe(&floats).is_empty());
+    }
+}

@@ -1,0 +1,133 @@
+//! Convolutions.
+
+use super::{
+    Channels, Entry, RANGE, constant, lowest, new_constant, new_integers, no_scratch, on_image,
+};
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::lower::portable::builder::Builder;
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+pub(super) const RULES: &[Entry] = &[
+    (Operator::ET_VK_Q8TA_CONV2D, convolution, Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC),
+    (Operator::ET_VK_Q8TA_CONV2D_DW, depthwise, Operator::CORTEX_M_QUANTIZED_DEPTHWISE_CONV2D_NHWC),
+    (
+        Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED,
+        transposed,
+        Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC,
+    ),
+];
+
+/// A convolution with groups: `(input, scale, zero, weight, sums, scales, scale, zero, bias, kernel, stride, padding, dilation, groups,
+/// activation)`.
+fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let groups = b.int(args, 13)?;
+    let channels = b.tensor(args, 0)?.1.size(1) as i64;
+    let depth = channels.checked_div(groups).filter(|depth| depth * groups == channels);
+    let depth = depth.and_then(|depth| usize::try_from(depth).ok());
+    let depth = depth.ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels}")))?;
+    let [height, width] = kernel(b, args)?;
+    let (weight, count) = weight(b, args, |rows| [rows, height, width, depth], 0)?;
+    let (channels, [from, to]) = Channels::of(b, args, count, height * width * depth)?;
+    let low = lowest(b, args, 14, to)?;
+    let mut rest = [weight, channels.bias(b)].to_vec();
+    for place in [10, 11, 12] {
+        rest.push(b.arg(args, place)?);
+    }
+    rest.push(b.new_int(-from.zero));
+    finish(b, args, Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC, rest, &channels, [to.zero, low])
+}
+
+/// A convolution of each channel by itself; the weights are `[height, width, channels]`.
+fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let [height, width] = kernel(b, args)?;
+    let inputs = b.tensor(args, 0)?.1.size(1);
+    let (weight, _) = weight(b, args, |_| [1, height, width, inputs], 2)?;
+    let (channels, [from, to]) = Channels::of(b, args, inputs, height * width)?;
+    let low = lowest(b, args, 14, to)?;
+    let mut rest = [weight, channels.bias(b)].to_vec();
+    for place in [10, 11, 12] {
+        rest.push(b.arg(args, place)?);
+    }
+    rest.extend([b.new_int(1), b.new_int(-from.zero)]);
+    let operator = Operator::CORTEX_M_QUANTIZED_DEPTHWISE_CONV2D_NHWC;
+    finish(b, args, operator, rest, &channels, [to.zero, low])
+}
+
+/// A transposed convolution of one group, with the output's padding before the dilation.
+fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    if b.int(args, 14)? != 1 {
+        return Err(Error::unsupported("a transposed convolution of several groups"));
+    }
+    let [height, width] = kernel(b, args)?;
+    let depth = b.tensor(args, 0)?.1.size(1);
+    let (weight, count) = weight(b, args, |rows| [rows, height, width, depth], 0)?;
+    let (channels, [from, to]) = Channels::of(b, args, count, height * width * depth)?;
+    let low = lowest(b, args, 15, to)?;
+    let mut rest = [weight, channels.bias(b)].to_vec();
+    for place in [10, 11, 12, 13] {
+        rest.push(b.arg(args, place)?);
+    }
+    rest.push(b.new_int(-from.zero));
+    let operator = Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC;
+    finish(b, args, operator, rest, &channels, [to.zero, low])
+}
+
+/// Height and width of the kernel.
+fn kernel(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[usize; 2], Error> {
+    let sizes = b.ints(args, 9)?;
+    let size = |at: usize| sizes.get(at).and_then(|size| usize::try_from(*size).ok());
+    match (sizes.len(), size(0), size(1)) {
+        (2, Some(height), Some(width)) => Ok([height, width]),
+        _ => Err(Error::Invalid(format!("a kernel of {sizes:?}"))),
+    }
+}
+
+/// The weights in the shape of the kernel, which has the same elements in the same order, and the size of a dimension of what they were.
+fn weight(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    sizes: impl FnOnce(usize) -> [usize; 4],
+    dim: usize,
+) -> Result<(ValueId, usize), Error> {
+    let id = b.arg(args, 3)?;
+    let (tensor, _) = constant(b, id)?;
+    let (found, scalar_type) = (tensor.sizes.clone(), tensor.scalar_type);
+    let count = found.get(dim).copied().unwrap_or(0);
+    let sizes = sizes(count);
+    let numel = |sizes: &[usize]| sizes.iter().try_fold(1usize, |all, size| all.checked_mul(*size));
+    if scalar_type != ScalarType::Char || numel(&found) != numel(&sizes) {
+        return Err(Error::Unsupported(format!("weights {found:?} as {sizes:?}")));
+    }
+    let data = match b.value(id)? {
+        Value::Tensor(tensor) => tensor.data.clone(),
+        _ => None,
+    };
+    let data = data.unwrap_or(Cow::Borrowed(&[]));
+    Ok((new_constant(b, scalar_type, sizes.to_vec(), data), count))
+}
+
+/// Adds the call: what all three operators have behind the input's offset.
+fn finish(
+    b: &mut Builder<'_, '_>,
+    args: &[ValueId],
+    operator: Operator,
+    mut rest: Vec<ValueId>,
+    channels: &Channels,
+    [zero, low]: [i64; 2],
+) -> Result<(), Error> {
+    let [_, high] = RANGE;
+    rest.push(b.new_int(zero));
+    rest.push(new_integers(b, &channels.fractions()));
+    rest.push(new_integers(b, &channels.shifts()));
+    rest.extend([b.new_int(low), b.new_int(high), no_scratch(b)]);
+    if operator == Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC {
+        rest.push(no_scratch(b));
+    }
+    let (input, out) = (b.arg(args, 0)?, b.out(args)?);
+    on_image(b, operator, input, &rest, out)
+}

@@ -1,0 +1,159 @@
+//! Linear layers, and softmax.
+
+use super::{Channels, Entry, Quantization, RANGE, lowest, new_constant, new_integers, no_scratch};
+use crate::error::Error;
+use crate::graph::{Value, ValueId};
+use crate::lower::portable::builder::{Builder, Size};
+use crate::lower::portable::quantized::linear::rounded_rows;
+use crate::operators::Operator;
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::vec::Vec;
+use torchlet_core::ScalarType;
+
+pub(super) const RULES: &[Entry] = &[
+    (Operator::ET_VK_Q8TA_LINEAR, linear, Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC),
+    (Operator::DYNAMIC_LINEAR, dynamic_linear, Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR),
+    (Operator::Q8TA_SOFTMAX, softmax, Operator::CORTEX_M_SOFTMAX),
+];
+
+/// A linear layer: `(input, scale, zero, weight, sums, scales, scale, zero, bias, activation)`.
+fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let (weight, weights) = b.tensor(args, 3)?;
+    let out = b.out(args)?;
+    let (count, depth) = (weights.size(0), info.last());
+    if info.rank() == 0 || weights.sizes != [count, depth] || info.scalar_type != ScalarType::Char {
+        return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
+    }
+    let (channels, [from, to]) = Channels::of(b, args, count, depth)?;
+    let low = lowest(b, args, 9, to)?;
+    let [_, high] = RANGE;
+    let first = channels.factors.first().copied();
+    if let Some(factor) = first.filter(|first| channels.factors.iter().all(|own| own == first)) {
+        let (bias, none) = (channels.bias(b), b.none());
+        let inputs = [
+            input,
+            weight,
+            bias,
+            none,
+            b.new_int(-from.zero),
+            b.new_int(0),
+            b.new_int(to.zero),
+            b.new_ints(&[factor.fraction.into()]),
+            b.new_ints(&[factor.shift.into()]),
+            b.new_int(high),
+            b.new_int(low),
+        ];
+        b.call_into(Operator::CORTEX_M_QUANTIZED_LINEAR, &inputs, out);
+        return Ok(());
+    }
+    // That kernel has one scale for all channels. A convolution by a kernel of one pixel has one for each: rows are pixels.
+    let data = match b.value(weight)? {
+        Value::Tensor(tensor) => tensor.data.clone(),
+        _ => None,
+    };
+    let data = data.unwrap_or(Cow::Borrowed(&[]));
+    let weight = new_constant(b, ScalarType::Char, [count, 1, 1, depth].to_vec(), data);
+    let rows =
+        info.sizes.iter().rev().skip(1).try_fold(1usize, |rows, size| rows.checked_mul(*size));
+    let rows = rows.ok_or_else(|| Error::invalid("more rows than can be counted"))?;
+    let any = b.new_int(-1);
+    let (one, width) = (b.known(1), b.known(depth));
+    let pixels = b.view(input, &[one, Size { bound: rows, value: any }, one, width])?;
+    let inputs = [
+        pixels,
+        weight,
+        channels.bias(b),
+        b.new_ints(&[1, 1]),
+        b.new_ints(&[0, 0]),
+        b.new_ints(&[1, 1]),
+        b.new_int(-from.zero),
+        b.new_int(to.zero),
+        new_integers(b, &channels.fractions()),
+        new_integers(b, &channels.shifts()),
+        b.new_int(low),
+        b.new_int(high),
+        no_scratch(b),
+    ];
+    let made = info.with_sizes([1, rows, 1, count].to_vec());
+    let made = b.call(Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC, &inputs, made);
+    let mut sizes = Vec::new();
+    for dim in 0..info.rank() - 1 {
+        sizes.push(b.size(input, dim)?);
+    }
+    sizes.push(b.known(count));
+    let made = b.view(made, &sizes)?;
+    b.finish_with(made, out)
+}
+
+/// A linear layer whose rows are quantized at run time: `(input, weight, scales, sums, bias, bits)`. Sums are floating-point, the weights
+/// stay quantized.
+fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    let (input, info) = b.tensor(args, 0)?;
+    let (weight, weights) = b.tensor(args, 1)?;
+    let (scales, out) = (b.arg(args, 2)?, b.out(args)?);
+    if info.rank() == 0 || weights.rank() != 2 || weights.scalar_type != ScalarType::Char {
+        return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
+    }
+    let rows = rounded_rows(b, input)?;
+    let rows = b.rows(rows)?;
+    let (none, count) = (b.none(), weights.size(0));
+    let made = b.info(rows)?;
+    let made = made.with_sizes([made.size(0), count].to_vec());
+    let mixed = Operator::QUANTIZED_DECOMPOSED_MIXED_LINEAR;
+    let mut sums = b.call(mixed, &[rows, weight, scales, none, none], made);
+    if let Some(bias) = b.optional(args, 4) {
+        sums = b.binary(Operator::ADD_TENSOR, sums, bias)?;
+    }
+    let mut sizes = Vec::new();
+    for dim in 0..info.rank() - 1 {
+        sizes.push(b.size(input, dim)?);
+    }
+    sizes.push(b.known(count));
+    let sums = b.view(sums, &sizes)?;
+    b.finish_with(sums, out)
+}
+
+/// A softmax: `(input, scale, zero, dim)`. The kernel's is over the last dimension.
+fn softmax(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
+    /// Bits of the integers that differences of the input are in.
+    const INTEGER_BITS: i32 = 5;
+    let (input, info) = b.tensor(args, 0)?;
+    let from = Quantization::of(b, args, [1, 2])?;
+    let dim = info.dim(b.int(args, 3)?)?;
+    let out = b.out(args)?;
+    let factor = (from.scale * f64::from(1 << (31 - INTEGER_BITS))).min(f64::from(i32::MAX));
+    let factor = super::Factor::of(factor)?;
+    if factor.shift < 0 {
+        return Err(Error::unsupported("a softmax of differences that are all zero"));
+    }
+    // Powers of smaller differences are zero.
+    let most = i64::from((1 << INTEGER_BITS) - 1) << (31 - INTEGER_BITS);
+    let least = -(most >> factor.shift);
+    let mut order: Vec<usize> = (0..info.rank()).filter(|other| *other != dim).collect();
+    order.push(dim);
+    let is_last = dim + 1 == info.rank();
+    let rows = if is_last { input } else { b.permute(input, &order)? };
+    let last = b.new_int(-1);
+    let [low, _] = RANGE;
+    let inputs = [
+        rows,
+        last,
+        b.new_int(from.zero),
+        b.new_int(low),
+        b.new_int(factor.fraction.into()),
+        b.new_int(factor.shift.into()),
+        b.new_int(least),
+    ];
+    let made = b.info(rows)?;
+    let made = b.call(Operator::CORTEX_M_SOFTMAX, &inputs, made);
+    let made = if is_last {
+        made
+    } else {
+        let back: Vec<usize> =
+            (0..order.len()).filter_map(|dim| order.iter().position(|own| *own == dim)).collect();
+        b.permute(made, &back)?
+    };
+    b.finish_with(made, out)
+}
