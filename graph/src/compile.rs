@@ -363,8 +363,13 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }
-        if kernels && lower::portable::integers::run(&mut graph, self.registry) > 0 {
-            // Layers meet with permutations between them. Those that meet go first, so that no call is moved between them.
+        if kernels && lower::portable::integers::has_calls(&graph, self.registry) {
+            // Functions come to the layers that they limit; then layers meet with permutations between them, of which those that
+            // cancel out go first, so that no call is moved between them.
+            passes::permuted::run(&mut graph);
+            passes::redundant::run(&mut graph);
+            passes::dead::run(&mut graph);
+            lower::portable::integers::run(&mut graph, self.registry);
             passes::redundant::run(&mut graph);
             passes::permuted::run(&mut graph);
             passes::run(&mut graph)?;
