@@ -191,9 +191,20 @@ pub enum TensorError {
     Length {
         /// The shape.
         shape: Vec<usize>,
-        /// The number of elements or, for bytes, of bytes that it has.
+        /// The number of elements that it has.
         expected: usize,
         /// The number that there are.
+        found: usize,
+    },
+    /// The bytes are no whole number of elements.
+    ByteLength {
+        /// The type of the elements.
+        scalar_type: ScalarType,
+        /// The shape.
+        shape: Vec<usize>,
+        /// Bytes that such a tensor has.
+        expected: usize,
+        /// Bytes that were given.
         found: usize,
     },
     /// The shape has too many dimensions, or more elements than memory can hold.
@@ -393,6 +404,10 @@ impl fmt::Display for TensorError {
             TensorError::Length { shape, expected, found } => {
                 write!(f, "shape {shape:?} has {expected} elements, {found} were given")
             }
+            TensorError::ByteLength { scalar_type, shape, expected, found } => write!(
+                f,
+                "shape {shape:?} of {scalar_type} has {expected} bytes, {found} were given"
+            ),
             TensorError::Shape { shape } => write!(
                 f,
                 "shape {shape:?} has more than {} dimensions or more elements than memory can hold",

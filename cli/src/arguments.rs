@@ -608,12 +608,14 @@ pub(crate) struct DiffArguments {
     /// The GPU: its index or a part of its name
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Tolerance in relation to the expected value
-    #[arg(long, value_name = "R", default_value_t = 1e-3)]
-    pub(crate) rtol: f64,
-    /// Tolerance in relation to the root of the mean square of the expected tensor, and at least in relation to 1
-    #[arg(long, value_name = "A", default_value_t = 1e-4)]
-    pub(crate) atol: f64,
+    /// Tolerance in relation to the expected value [default: 1e-3 for float32, 1e-2 for float16, 5e-2 for bfloat16, and 0 for integers;
+    /// quantized values, and what is computed from some that are a step off, may be off by one quantization step]
+    #[arg(long, value_name = "R")]
+    pub(crate) rtol: Option<f64>,
+    /// Tolerance in relation to the root of the mean square of the expected tensor, and at least in relation to 1 [default: 1e-4 for
+    /// float32, 5e-3 for float16, 2e-2 for bfloat16, and 0 for integers]
+    #[arg(long, value_name = "A")]
+    pub(crate) atol: Option<f64>,
     /// The most memory that the method may take, all of whose values are kept, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
     pub(crate) memory_limit: u64,

@@ -48,6 +48,45 @@ fn code(text: &str, language: &str) -> Vec<String> {
     lines
 }
 
+/// Pages beside the book whose commands run.
+const COMMANDS: &[&str] = &["README.md", "capi/README.md", "llm/README.md", "python/README.md"];
+
+/// How pages call the command.
+const CALLS: &[&str] =
+    &["torchlet ", "cargo run --release -p torchlet-cli -- ", "python -m torchlet "];
+
+/// Lines of a shell, each with those that it goes on in.
+fn commands(text: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut goes_on = false;
+    for line in code(text, "sh") {
+        let line = line.split(" #").next().unwrap_or_default().trim();
+        let (part, more) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
+        match found.last_mut().filter(|_| goes_on) {
+            Some(command) => command.push_str(part),
+            None => found.push(part.to_owned()),
+        }
+        goes_on = more;
+    }
+    found
+}
+
+/// The words of a line, without quotes.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    for letter in line.chars() {
+        match (letter, quote) {
+            ('"' | '\'', None) => quote = Some(letter),
+            (letter, Some(end)) if letter == end => quote = None,
+            (' ', None) => words.push(std::mem::take(&mut word)),
+            (letter, _) => word.push(letter),
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
 /// Files of which an example says that they are the reader's own.
 const READERS_OWN: &[&str] = &["model.pte"];
 
@@ -57,19 +96,26 @@ fn commands_run() {
     std::fs::create_dir_all(&folder).unwrap();
     // Examples begin at the root of the repository, and write beside it.
     let paths = |line: &str| {
-        let words = line.split_whitespace();
+        let words = words(line).into_iter();
         let words = words.map(|word| match word.split_once('/') {
             Some(("tests" | "docs" | "llm", _)) => root().join(word).display().to_string(),
-            _ => word.to_owned(),
+            _ => word,
         });
         words.collect::<Vec<_>>()
     };
     let mut count = 0;
-    for (name, text) in chapters() {
-        for line in code(&text, "sh") {
-            let line = line.split(" #").next().unwrap().trim();
-            let Some(arguments) = line.strip_prefix("torchlet ") else { continue };
+    let pages = COMMANDS
+        .iter()
+        .map(|page| ((*page).to_owned(), std::fs::read_to_string(root().join(page)).unwrap()));
+    for (name, text) in chapters().into_iter().chain(pages) {
+        for line in commands(&text) {
+            let call = CALLS.iter().find_map(|call| line.strip_prefix(call));
+            let Some(arguments) = call else { continue };
             if READERS_OWN.iter().any(|file| arguments.split(' ').any(|word| word == *file)) {
+                continue;
+            }
+            // It ends when it is told to.
+            if arguments.starts_with("serve ") {
                 continue;
             }
             let output = Command::new(env!("CARGO_BIN_EXE_torchlet"))
@@ -84,7 +130,7 @@ fn commands_run() {
         }
     }
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(count > 15, "{count} commands");
+    assert!(count > 25, "{count} commands");
 }
 
 #[test]

@@ -176,6 +176,12 @@ impl<'p> MethodMeta<'p> {
         }
     }
 
+    /// Whether the value of this index is a tensor that has data and no place in planned memory.
+    pub(crate) fn is_constant(&self, index: usize) -> Result<bool, Malformed> {
+        let value = self.plan.values()?.get(index)?.ok_or(Part::Value.at(index))?;
+        Ok(value.tensor()?.is_some_and(|tensor| is_constant(&tensor)))
+    }
+
     /// The name of the tensor that the value of this index is, where the exporter kept it.
     pub(crate) fn tensor_name(&self, index: usize) -> Option<&'p str> {
         tensor_name(&self.plan.values().ok()?.get(index).ok()??.tensor().ok()??).ok()?
@@ -423,7 +429,7 @@ pub(crate) fn tensor_name<'p>(tensor: &TensorTable<'p>) -> Result<Option<&'p str
 }
 
 /// Whether a tensor's data comes with the program or from outside and never changes.
-fn is_constant(tensor: &TensorTable<'_>) -> bool {
+pub(crate) fn is_constant(tensor: &TensorTable<'_>) -> bool {
     let allocated = tensor.allocation_info().is_ok_and(|info| info.is_some());
     let external = tensor
         .extra_tensor_info()

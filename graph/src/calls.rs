@@ -8,6 +8,7 @@ use crate::method::{Instruction, Method, Program};
 use crate::named::of_program;
 use crate::partition::arguments;
 use crate::work::{Work, of_each};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -87,7 +88,8 @@ pub fn delegates<'p>(
 /// A method with instructions for all of its views, and what the numbers of its instructions were.
 fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Vec<Option<usize>>) {
     let mut changed = method.clone();
-    if !changed.make_views_explicit(vocabulary) {
+    // Calls in delegates are looked at by themselves.
+    if !changed.make_views_explicit(vocabulary, &BTreeMap::new()) {
         changed = method.clone();
     }
     let numbers = kept(method, &changed);

@@ -175,8 +175,17 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         vocabulary: &Vocabulary,
     ) -> Result<Option<Method<'p>>, Error> {
         let (before, mut method, planned) = (method, method.clone(), method.planned.len());
-        if !method.make_views_explicit(vocabulary) {
-            return Err(Error::unsupported("views without instructions, and jumps"));
+        let graphs: Vec<Result<Option<Graph<'p>>, Error>> = (0..method.delegates.len())
+            .map(|delegate| graph_of(&method, delegate, named).transpose())
+            .collect();
+        let told = graphs.iter().enumerate();
+        let told = told.filter_map(|(at, graph)| Some((at, graph.as_ref().err()?.to_string())));
+        self.report.apart.extend(told);
+        let graphs: Vec<Option<Graph<'p>>> =
+            graphs.into_iter().map(|graph| graph.ok().flatten()).collect();
+        method.place_state(vocabulary, &inputs_of(&graphs), self.buffer)?;
+        if !method.make_views_explicit(vocabulary, &inputs_of(&graphs)) {
+            return Err(Error::unsupported("views without instructions among too many jumps"));
         }
         let origin = |number| match origins {
             [] => Some(CallOrigin::of(number)),
@@ -184,7 +193,7 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         };
         let numbers = kept(before, &method).into_iter();
         self.report.origins = numbers.map(|number| number.and_then(origin)).collect();
-        let (method, runs, inputs) = self.runs(method, named, data, vocabulary)?;
+        let (method, runs, inputs) = self.runs(method, graphs, data, vocabulary)?;
         let fresh = method.written_first(vocabulary, &inputs);
         let state = Cells::of(&method, self.shared, &fresh);
         let cuts: Vec<Cut<'c, 'p>> =
@@ -248,17 +257,10 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
     fn runs(
         &mut self,
         method: Method<'p>,
-        named: &Named<'_, 'p>,
+        mut graphs: Vec<Option<Graph<'p>>>,
         data: &'p [DataMap<'p>],
         vocabulary: &Vocabulary,
     ) -> Result<(Method<'p>, Vec<Run<'p>>, BTreeMap<usize, usize>), Error> {
-        let mut graphs: Vec<Option<Graph<'p>>> = Vec::new();
-        for delegate in 0..method.delegates.len() {
-            let graph = graph_of(&method, delegate, named).transpose();
-            let told = graph.as_ref().err().map(|why| (delegate, why.to_string()));
-            self.report.apart.extend(told);
-            graphs.push(graph.ok().flatten());
-        }
         let origins = Origins::of(&method, &graphs);
         let instructions = core::mem::take(&mut self.report.origins);
         self.report.origins = origins.behind(instructions);
@@ -363,8 +365,13 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         if fold::run(&mut graph, self.registry)? + fused + dynamic > 0 {
             passes::run(&mut graph)?;
         }
-        if kernels && lower::portable::integers::run(&mut graph, self.registry) > 0 {
-            // Layers meet with permutations between them. Those that meet go first, so that no call is moved between them.
+        if kernels && lower::portable::integers::has_calls(&graph, self.registry) {
+            // Functions come to the layers that they limit; then layers meet with permutations between them, of which those that
+            // cancel out go first, so that no call is moved between them.
+            passes::permuted::run(&mut graph);
+            passes::redundant::run(&mut graph);
+            passes::dead::run(&mut graph);
+            lower::portable::integers::run(&mut graph, self.registry);
             passes::redundant::run(&mut graph);
             passes::permuted::run(&mut graph);
             passes::run(&mut graph)?;

@@ -45,6 +45,12 @@ pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
             None
         } else if node.operator.moves_elements() || node.operator.is_view() {
             read.iter().find_map(origin)
+        } else if read
+            .iter()
+            .all(|id| is_constant(graph, *id) || origin(id) == Some(Origin::Weights))
+        {
+            // Computed ahead of time, as tables of functions are.
+            read.iter().find_map(origin)
         } else if read.iter().any(|id| origin(id).is_some()) {
             count(graph, node, &read, &made, &origins, &mut found);
             Some(Origin::Activations)
@@ -74,10 +80,12 @@ fn is_quantizing(operator: Operator) -> bool {
 }
 
 fn dequantized(graph: &Graph<'_>, id: ValueId) -> Origin {
-    match graph.tensor(id) {
-        Some(tensor) if tensor.data.is_some() && tensor.changes != Some(true) => Origin::Weights,
-        _ => Origin::Activations,
-    }
+    if is_constant(graph, id) { Origin::Weights } else { Origin::Activations }
+}
+
+/// Whether a value is no tensor, or one that is the same in every run.
+fn is_constant(graph: &Graph<'_>, id: ValueId) -> bool {
+    graph.tensor(id).is_none_or(|tensor| tensor.data.is_some() && tensor.changes != Some(true))
 }
 
 fn is_float(graph: &Graph<'_>, id: ValueId) -> bool {
@@ -152,6 +160,17 @@ mod tests {
                  in flash, inputs and results of up to 56 bytes instead of 14 in RAM",
             ]
         );
+        // A table is computed ahead of time.
+        let table = parse(
+            "in x i8[2]
+            const t i8[256]
+            f f32[256] = quantized_decomposed.dequantize_per_tensor.default(t, 0.25, 3, -128, 127, 1, none)
+            g f32[256] = aten.cos.default(f)
+            q i8[256] = quantized_decomposed.quantize_per_tensor.default(g, 0.5, 1, -128, 127, 1)
+            y i8[2] = torchlet.q8ta_lookup(x, q)
+            out y",
+        );
+        assert!(describe(&table).is_empty(), "{:?}", describe(&table));
         let floats = parse("in x f32[2]\n a f32[2] = aten.cos.default(x)\n out a");
         assert!(describe(&floats).is_empty());
     }

@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod blob;
+mod blocks;
 pub mod bounds;
 mod budget;
 mod bundle;
@@ -50,6 +51,7 @@ mod tables;
 mod target;
 #[cfg(test)]
 mod testing;
+mod unplanned;
 mod views;
 mod work;
 mod write;

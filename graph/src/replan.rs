@@ -1,5 +1,6 @@
 //! Frees a method of the places that an exporter gave its tensors, so that they can be planned anew.
 
+use crate::blocks::Blocks;
 use crate::front::{Access, Vocabulary};
 use crate::method::{Instruction, Method, MethodValue, TensorData};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -99,15 +100,18 @@ impl Method<'_> {
         }
     }
 
-    /// The tensors that instructions write before any reads them, and those that they work in.
+    /// The tensors that instructions write before any reads them, wherever jumps lead, and those that they work in.
     pub(crate) fn written_first(
         &self,
         vocabulary: &Vocabulary,
         inputs: &BTreeMap<usize, usize>,
     ) -> BTreeSet<usize> {
-        let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
-        for instruction in &self.instructions {
-            // Of what else there is, nothing is known to be written first.
+        let mut blocks = Blocks::of(self);
+        // The tensors that each block writes, and those that it reads before.
+        let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
+        let mut found = BTreeSet::new();
+        for (at, instruction) in self.instructions.iter().enumerate() {
+            // Of other instructions, it is not known that they write an argument before they read it.
             let (outputs, scratch): (_, &[usize]) = match instruction {
                 Instruction::Kernel { name, overload, .. } => {
                     let outputs = match vocabulary.access(name, overload) {
@@ -119,13 +123,30 @@ impl Method<'_> {
                 Instruction::Delegate { delegate, .. } => (inputs.get(delegate).copied(), &[]),
                 _ => (None, &[]),
             };
+            let block = blocks.of_instruction(at);
             for (place, arg) in instruction.values().enumerate() {
                 for value in self.with_items(arg) {
-                    let is_written = outputs.is_some_and(|first| place >= first);
-                    if seen.insert(value) && (is_written || scratch.contains(&place)) {
+                    if outputs.is_some_and(|first| place >= first) {
                         found.insert(value);
+                        written.insert((block, value));
+                    } else if scratch.contains(&place) {
+                        found.insert(value);
+                    } else if !written.contains(&(block, value)) {
+                        read.insert((block, value));
                     }
                 }
+            }
+        }
+        let end = blocks.end();
+        let outputs = self.outputs.iter().flat_map(|value| self.with_items(*value));
+        read.extend(outputs.filter(|value| found.contains(value)).map(|value| (end, value)));
+        for (block, value) in read {
+            // A search that takes too long finds nothing out.
+            let is_written = found.contains(&value)
+                && blocks.search_back(block, false, |block| !written.contains(&(block, value)))
+                    == Some(false);
+            if !is_written {
+                found.remove(&value);
             }
         }
         found

@@ -3,7 +3,8 @@
 use super::layout::{self, Layout};
 use crate::Modules;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 use torchlet::core::Scalar;
 use torchlet::graph::graph::{self, Graph};
 use torchlet::graph::method::{Instruction, Method, MethodValue, TensorData};
@@ -32,10 +33,19 @@ pub(super) struct Call {
 #[derive(Default)]
 pub(super) struct Constants {
     known: BTreeMap<(usize, usize), usize>,
+    /// The same by a hash of their contents, with random keys: what is compiled maps the file once more.
+    contents: HashMap<u64, usize>,
+    hasher: RandomState,
+    /// What they are added for.
+    pub(super) side: &'static str,
     pub(super) list: Vec<Value>,
     /// Pictures that there is still room for.
     left: usize,
 }
+
+/// The program as its file has it, and as it is compiled.
+pub(super) const EXPORTED: &str = "exported";
+pub(super) const COMPILED: &str = "compiled";
 
 /// Constants whose values are shown.
 const MOST_PICTURES: usize = 400;
@@ -65,14 +75,20 @@ impl Constants {
         if let Some(place) = self.known.get(&key) {
             return *place;
         }
+        let hash = self.hasher.hash_one((data, shape, scalar_type as i64));
+        if let Some(place) = self.contents.get(&hash).copied().filter(|_| self.side != EXPORTED) {
+            self.known.insert(key, place);
+            return place;
+        }
         let figures = match self.left {
             0 => Value::Null,
             _ => super::weights::object(scalar_type, shape, data),
         };
         self.left = self.left.saturating_sub(1);
         self.list
-            .push(json!({ "name": name, "what": what, "bytes": data.len(), "figures": figures }));
+            .push(json!({ "name": name, "what": what, "bytes": data.len(), "figures": figures, "side": self.side }));
         self.known.insert(key, self.list.len() - 1);
+        self.contents.insert(hash, self.list.len() - 1);
         self.list.len() - 1
     }
 }

@@ -148,7 +148,8 @@ impl<'p> Page<'p> {
         constants: &mut Constants,
         drawn: &mut Vec<Value>,
     ) -> Result<Value, PageError> {
-        let title = if is_as_exported { "exported" } else { "compiled" };
+        let title = if is_as_exported { graphs::EXPORTED } else { graphs::COMPILED };
+        constants.side = title;
         let profile = self.profile.filter(|(_, exported)| *exported == is_as_exported);
         let profile = profile.map(|(profile, _)| profile);
         let known = Known { source: self.modules, profile, is_as_exported };

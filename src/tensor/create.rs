@@ -58,8 +58,17 @@ impl Tensor {
     ) -> Result<Self, Error> {
         let info = info_of(scalar_type, shape)?;
         if info.nbytes() != bytes.len() {
-            let (expected, found) = (info.nbytes(), bytes.len());
-            return Err(TensorError::Length { shape: shape.to_vec(), expected, found }.into());
+            let (shape, size) = (shape.to_vec(), scalar_type.size());
+            let error = match bytes.len().checked_div(size) {
+                Some(found) if found * size == bytes.len() => {
+                    TensorError::Length { shape, expected: info.numel(), found }
+                }
+                _ => {
+                    let (expected, found) = (info.nbytes(), bytes.len());
+                    TensorError::ByteLength { scalar_type, shape, expected, found }
+                }
+            };
+            return Err(error.into());
         }
         Ok(Tensor::with_info(info, Buffer::copy_of(bytes)?))
     }
@@ -236,6 +245,12 @@ mod tests {
     fn wrong_lengths_and_shapes_are_errors() {
         let error = Tensor::from_slice(&[2, 2], &[1.0f32; 3]).unwrap_err();
         assert_eq!(error.to_string(), "shape [2, 2] has 4 elements, 3 were given");
+        // In elements, where it is a whole number of them.
+        let of_bytes = |len| Tensor::from_bytes(ScalarType::Float, &[2, 2], &vec![0; len]);
+        let error = of_bytes(12).unwrap_err();
+        assert_eq!(error.to_string(), "shape [2, 2] has 4 elements, 3 were given");
+        let error = of_bytes(13).unwrap_err();
+        assert_eq!(error.to_string(), "shape [2, 2] of float32 has 16 bytes, 13 were given");
         assert_eq!(error.code(), 0x12);
         assert!(Tensor::zeros(ScalarType::Float, &[usize::MAX]).is_err());
         assert!(Tensor::zeros(ScalarType::Float, &[1; 17]).is_err());

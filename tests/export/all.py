@@ -13,7 +13,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 FIXTURES = HERE.parent / "fixtures"
-SCRIPTS = ("digits.py", "tinyml.py", "programs.py", "models.py", "formats.py", "operators.py", "training.py", "language.py", "vulkan.py", "xnnpack.py", "refused.py")
+SCRIPTS = ("digits.py", "tinyml.py", "programs.py", "flow.py", "models.py", "formats.py", "operators.py", "training.py", "language.py", "vulkan.py", "xnnpack.py", "refused.py")
 
 
 def clear() -> None:

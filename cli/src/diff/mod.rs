@@ -10,9 +10,10 @@ use crate::arguments::{Backend, DiffArguments, ModelOptions, Way};
 use crate::budget::Budget;
 use crate::failure::Failure;
 use crate::{bench, model, report};
-use expose::{Exposed, Origin};
+use expose::{Exposed, Origin, Step};
 use recorded::Recorded;
-use torchlet::{FileAccess, Limits, Module, ModuleBuilder, RunOn, Tensor, Value};
+use std::collections::BTreeMap;
+use torchlet::{FileAccess, Limits, Module, ModuleBuilder, RunOn, ScalarType, Tensor, Value};
 use torchlet_devtools::Difference;
 
 /// What the process ends with when values differ.
@@ -27,12 +28,52 @@ struct Compared {
     /// Type and shape.
     what: String,
     difference: Result<Difference, String>,
+    /// Whether it is in tolerance for the sake of its quantization step alone.
+    is_off_by_a_step: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// The tolerance that was asked for; a value's own where it was not.
+#[derive(Debug, Clone, Copy, Default)]
 struct Tolerance {
-    rtol: f64,
-    atol: f64,
+    rtol: Option<f64>,
+    atol: Option<f64>,
+}
+
+impl Tolerance {
+    /// The two tolerances of a value.
+    fn of(self, expected: &Tensor) -> [f64; 2] {
+        let [rtol, atol] = match expected.scalar_type() {
+            ScalarType::Half => [1e-2, 5e-3],
+            ScalarType::BFloat16 => [5e-2, 2e-2],
+            other if other.is_floating() => [1e-3, 1e-4],
+            _ => [0.0, 0.0],
+        };
+        [self.rtol.unwrap_or(rtol), self.atol.unwrap_or(atol)]
+    }
+}
+
+/// Which calls made values that are a quantization step off. What is computed from those may be off by a step, too.
+#[derive(Debug, Default)]
+struct Steps(BTreeMap<usize, Option<f64>>);
+
+impl Steps {
+    /// By how much a value may be off for the sake of steps.
+    fn allowed(&self, origin: &Origin) -> Option<f64> {
+        if let Some(Step(step)) = origin.step {
+            return Some(step);
+        }
+        let mut before = origin.made_of.iter().filter_map(|at| self.0.get(at)).peekable();
+        before.peek()?;
+        let of_inputs = before.flatten().copied().reduce(f64::max);
+        origin.next_step.map(|Step(step)| step).or(of_inputs)
+    }
+
+    /// Takes note of a value.
+    fn note(&mut self, compared: &Compared, allowed: Option<f64>) {
+        if let Some(origin) = compared.origin.as_ref().filter(|_| compared.is_off_by_a_step) {
+            self.0.insert(origin.instruction, allowed);
+        }
+    }
 }
 
 impl Compared {
@@ -147,16 +188,16 @@ fn against_run(
     [right, right_whole]: [&[Value]; 2],
     tolerance: Tolerance,
 ) -> Vec<Compared> {
-    let inner = left.iter().zip(right).skip(exposed.outputs).zip(&exposed.values);
-    let inner = inner.map(|((left, right), origin)| (Some(origin.clone()), 0, right, Some(left)));
-    let whole = left_whole.iter().zip(right_whole).enumerate();
-    let whole = whole.map(|(index, (left, right))| (None, index, right, Some(left)));
-    inner
-        .chain(whole)
-        .filter_map(|(origin, output, right, left)| {
-            of_values(origin, output, right, left?, tolerance)
-        })
-        .collect()
+    let inner = left.iter().zip(right).skip(exposed.outputs);
+    let mut compared = Vec::new();
+    let mut steps = Steps::default();
+    for ((left, right), origin) in inner.zip(&exposed.values) {
+        compared.extend(of_inner(origin, right, left, tolerance, &mut steps));
+    }
+    for (index, (left, right)) in left_whole.iter().zip(right_whole).enumerate() {
+        compared.extend(of_output(exposed, index, right, left, tolerance));
+    }
+    compared
 }
 
 fn against_recorded(
@@ -167,33 +208,62 @@ fn against_recorded(
     tolerance: Tolerance,
 ) -> Vec<Compared> {
     let mut compared = Vec::new();
+    let mut steps = Steps::default();
     if exposed.is_as_exported {
         for (right, origin) in right.iter().skip(exposed.outputs).zip(&exposed.values) {
             if let Some(left) = recorded.value(origin) {
                 let left = Value::Tensor(left.clone());
-                compared.extend(of_values(Some(origin.clone()), 0, right, &left, tolerance));
+                compared.extend(of_inner(origin, right, &left, tolerance, &mut steps));
             }
         }
     }
     for (index, right) in right_whole.iter().enumerate() {
         if let Some(left) = recorded.output(index) {
             let left = Value::Tensor(left.clone());
-            compared.extend(of_values(None, index, right, &left, tolerance));
+            compared.extend(of_output(exposed, index, right, &left, tolerance));
         }
     }
     compared
 }
 
-/// Compares two values; `None` for those that are neither tensors nor numbers.
-fn of_values(
-    origin: Option<Origin>,
-    output: usize,
+/// Compares what a call made.
+fn of_inner(
+    origin: &Origin,
+    found: &Value,
+    expected: &Value,
+    tolerance: Tolerance,
+    steps: &mut Steps,
+) -> Option<Compared> {
+    let allowed = steps.allowed(origin);
+    let compared = of_values(Some(origin.clone()), 0, [found, expected], tolerance, allowed)?;
+    steps.note(&compared, allowed);
+    Some(compared)
+}
+
+/// Compares an output of the program as it runs when nobody looks into it.
+fn of_output(
+    exposed: &Exposed,
+    index: usize,
     found: &Value,
     expected: &Value,
     tolerance: Tolerance,
 ) -> Option<Compared> {
+    let step = exposed.output_steps.get(index).copied().flatten();
+    of_values(None, index, [found, expected], tolerance, step.map(|Step(step)| step))
+}
+
+/// Compares two values, the second of which is expected; `None` for those that are neither tensors nor numbers. With a quantization
+/// step, elements may be off by that.
+fn of_values(
+    origin: Option<Origin>,
+    output: usize,
+    [found, expected]: [&Value; 2],
+    tolerance: Tolerance,
+    step: Option<f64>,
+) -> Option<Compared> {
     let (found, expected) = (as_tensor(found)?, as_tensor(expected)?);
     let what = found.info().to_string();
+    let [rtol, atol] = tolerance.of(&expected);
     // Exporters leave out views, so that the same elements may have another shape.
     let difference = if found.numel() == expected.numel() {
         let numbers = |tensor: &Tensor| tensor.to_f64_vec().map_err(|error| error.to_string());
@@ -202,12 +272,22 @@ fn of_values(
             let finite = expected.iter().filter(|value| value.is_finite());
             let squares: f64 = finite.clone().map(|value| value * value).sum();
             let scale = (squares / finite.count().max(1) as f64).sqrt().max(1.0);
-            Ok(Difference::of(found, expected, tolerance.rtol, tolerance.atol * scale))
+            let within = |atol: f64| {
+                Difference::of(found.iter().copied(), expected.iter().copied(), rtol, atol)
+            };
+            let plain = within(atol * scale);
+            let Some(step) = step.filter(|_| !plain.is_close()) else { return Ok((plain, false)) };
+            // Rounded values are apart by a step, and what `f32` makes of it.
+            let stepped = within((atol * scale).max(step * (1.0 + 1e-5)));
+            let is_close = stepped.is_close();
+            Ok((stepped, is_close))
         })
     } else {
         Err(format!("the shape {:?} is expected, found {:?}", expected.shape(), found.shape()))
     };
-    Some(Compared { origin, output, what, difference })
+    let is_off_by_a_step = difference.as_ref().is_ok_and(|(_, is_off)| *is_off);
+    let difference = difference.map(|(difference, _)| difference);
+    Some(Compared { origin, output, what, difference, is_off_by_a_step })
 }
 
 fn as_tensor(value: &Value) -> Option<Tensor> {

@@ -5,7 +5,7 @@ use torchlet::core::Kernel;
 use torchlet::portable::KERNELS;
 
 const DIGITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/digits/digits.pte");
-const TOLERANCE: Tolerance = Tolerance { rtol: 1e-3, atol: 1e-4 };
+const TOLERANCE: Tolerance = Tolerance { rtol: None, atol: None };
 
 /// The kernels, with that of one operator in the place of another.
 fn with_wrong(operator: &str, other: &str) -> &'static [Kernel] {
@@ -54,4 +54,66 @@ fn what_is_exposed_computes_what_the_program_does() {
     let values = all_values(Module::builder(), &exposed, &image);
     let outputs = file.forward(&image).unwrap();
     assert_eq!(values[..exposed.outputs], outputs[..]);
+}
+
+const QUANTIZED: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/models/mobilenet_v2_int8.bpte");
+
+/// Replaces a value of those of the exposed program.
+fn changed(values: &[Value], index: usize, change: impl Fn(f64) -> f64) -> Vec<Value> {
+    let mut values = values.to_vec();
+    let tensor = values[index].tensor().unwrap().clone();
+    let mut numbers = tensor.to_f64_vec().unwrap();
+    let last = numbers.len() - 1;
+    numbers[last] = change(numbers[last]);
+    let wide = Tensor::from_slice(tensor.shape(), &numbers).unwrap();
+    values[index] = wide.to_type(tensor.scalar_type()).unwrap().into();
+    values
+}
+
+#[test]
+fn quantized_values_may_be_a_step_off() {
+    let file = Module::builder().run_on(torchlet::RunOn::AsExported).load(QUANTIZED).unwrap();
+    let exposed = Exposed::of(&file, "forward").unwrap();
+    let image = Tensor::rand(ScalarType::Float, &[1, 3, 16, 16], 1).unwrap();
+    let right = all_values(Module::builder(), &exposed, &image);
+    let find = |name: &str| {
+        let is = |origin: &Origin| origin.operator.starts_with(name);
+        exposed.values.iter().rposition(is).unwrap()
+    };
+    let wrong = |index: usize, change: &dyn Fn(f64) -> f64| {
+        let wrong = changed(&right, exposed.outputs + index, change);
+        let compared = against_run(&exposed, [&right, &[]], [&wrong, &[]], TOLERANCE);
+        compared.iter().filter(|value| !value.is_close()).count()
+    };
+    // Toward zero, which is always in range.
+    let (codes, floats) =
+        (find("quantized_decomposed::quantize"), find("quantized_decomposed::dequantize"));
+    let toward = |by: f64| move |value: f64| if value > 0.0 { value - by } else { value + by };
+    assert_eq!([wrong(codes, &toward(1.0)), wrong(codes, &toward(2.0))], [0, 1]);
+    let Some(Step(step)) = exposed.values[floats].step else { panic!("no scale") };
+    assert_eq!([wrong(floats, &toward(step)), wrong(floats, &toward(2.0 * step))], [0, 1]);
+    // What is computed from values that are as expected has no such tolerance, and is followed by a step that is known.
+    let convolution = find("aten::convolution");
+    let Some(Step(next)) = exposed.values[convolution].next_step else { panic!("no step") };
+    assert_eq!(wrong(convolution, &toward(0.9 * next)), 1);
+    // From one that is a step off, it has.
+    let made_of = exposed.values[convolution].made_of.clone();
+    let is_input = |origin: &Origin| {
+        made_of.contains(&origin.instruction) && origin.operator.contains("dequantize_per_tensor")
+    };
+    let input = exposed.values.iter().position(is_input).unwrap();
+    let Some(Step(step)) = exposed.values[input].step else { panic!("no scale") };
+    let off = changed(&right, exposed.outputs + input, toward(step));
+    let off = changed(&off, exposed.outputs + convolution, toward(0.9 * next));
+    let compared = against_run(&exposed, [&right, &[]], [&off, &[]], TOLERANCE);
+    assert!(compared.iter().all(Compared::is_close));
+}
+
+#[test]
+fn tolerances_are_those_of_the_type() {
+    let of = |scalar_type| Tolerance::default().of(&Tensor::ones(scalar_type, &[1]).unwrap());
+    assert_eq!(of(ScalarType::Long), [0.0, 0.0]);
+    assert!(of(ScalarType::Half)[0] > of(ScalarType::Float)[0]);
+    assert!(of(ScalarType::BFloat16)[0] > of(ScalarType::Half)[0]);
 }

@@ -48,31 +48,103 @@ fn show_method(method: &MethodReport) {
         println!("  {}", paint(FAINT, described(part)));
     }
     let mut calls = method.calls.as_slice();
-    // Neighbours that are alike are one line.
     while let Some(first) = calls.first() {
-        let alike = |call: &&PlacedCall| {
-            call.operator == first.operator
-                && call.place == first.place
-                && call.reason == first.reason
+        let is_beside =
+            |call: &&PlacedCall| call.place == first.place && call.reason == first.reason;
+        // Where calls are by preference, each would say nothing; others are told one by one, neighbours that are alike as one.
+        let by_preference = first.reason.is_empty() && first.place != Place::Host;
+        let is_joined = |call: &&PlacedCall| {
+            is_beside(call) && (by_preference || call.operator == first.operator)
         };
-        let run = calls.iter().take_while(alike).count();
-        let times = if run > 1 { format!(" x {run}") } else { String::new() };
-        let operator = paint(NAME, &first.operator);
-        let number = match method.origin(first.number) {
-            Some(CallOrigin { instruction, part: Some(part), .. }) => {
-                format!("{instruction}.{part}")
+        let (joined, rest) = calls.split_at(calls.iter().take_while(is_joined).count().max(1));
+        let place = format!("{:<12}", place(&first.place));
+        let numbers = paint(FAINT, format!("{:>6}", numbers(method, joined)));
+        let line = match by_preference {
+            true => format!("{numbers}  {place} {}", count(joined.len(), "call")),
+            false => {
+                let times = times(joined.len());
+                let operator = paint(NAME, &first.operator);
+                format!("{numbers}  {place} {operator}{times}  {}", paint(WARN, &first.reason))
             }
-            Some(CallOrigin { instruction, .. }) => instruction.to_string(),
-            None => "view".to_owned(),
         };
-        let number = paint(FAINT, format!("{number:>6}"));
-        let place = match &first.place {
-            Place::Device(delegate) => format!("delegate {delegate}"),
-            _ => "kernel".to_owned(),
-        };
-        let reason = paint(WARN, &first.reason);
-        println!("{number}  {place:<12} {operator}{times}  {reason}");
-        calls = &calls[run..];
+        // An empty reason leaves blanks.
+        println!("{}", if first.reason.is_empty() { line.trim_end() } else { &line });
+        if by_preference {
+            for line in wrapped(&by_operator(joined)) {
+                println!("{:8}{}", "", paint(FAINT, line));
+            }
+        }
+        calls = rest;
+    }
+}
+
+/// Columns of a line of operators.
+const WIDTH: usize = 92;
+
+/// The operators of calls with how often there is each, the first first.
+fn by_operator(calls: &[PlacedCall]) -> Vec<String> {
+    let mut found: Vec<(&str, usize)> = Vec::new();
+    for call in calls {
+        match found.iter_mut().find(|(operator, _)| *operator == call.operator) {
+            Some((_, count)) => *count += 1,
+            None => found.push((&call.operator, 1)),
+        }
+    }
+    found.iter().map(|(operator, count)| format!("{operator}{}", times(*count))).collect()
+}
+
+fn times(count: usize) -> String {
+    if count > 1 { format!(" x {count}") } else { String::new() }
+}
+
+/// Words on lines of a width, with commas.
+fn wrapped(words: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 2 + word.len() <= WIDTH => {
+                line.push_str(", ");
+                line.push_str(word);
+            }
+            Some(line) => {
+                line.push(',');
+                lines.push(word.clone());
+            }
+            None => lines.push(word.clone()),
+        }
+    }
+    lines
+}
+
+fn place(place: &Place) -> String {
+    match place {
+        Place::Device(delegate) => format!("delegate {delegate}"),
+        _ => "kernel".to_owned(),
+    }
+}
+
+/// What ExecuTorch's exporter for Vulkan writes for calls that have no number.
+const UNNUMBERED: u32 = 65535;
+
+/// The exporter's number of a call in a delegate.
+fn part(origin: CallOrigin) -> Option<u32> {
+    origin.part.filter(|part| *part != UNNUMBERED)
+}
+
+/// The number of the first call, and of the last one, in the exported program; views that have no instruction there are passed over.
+fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
+    let number = |call: &PlacedCall| {
+        let origin = method.origin(call.number)?;
+        Some(match part(origin) {
+            Some(part) => format!("{}.{part}", origin.instruction),
+            None => origin.instruction.to_string(),
+        })
+    };
+    let mut known = calls.iter().filter_map(number);
+    match (known.next(), known.last()) {
+        (Some(first), Some(last)) if first != last => format!("{first}..{last}"),
+        (Some(first), _) => first,
+        _ => "view".to_owned(),
     }
 }
 
@@ -99,7 +171,7 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
                 "instruction": origin.map(|origin| origin.instruction),
                 "operator": call.operator,
             });
-            if let Some(part) = origin.and_then(|origin| origin.part) {
+            if let Some(part) = origin.and_then(part) {
                 object["part"] = part.into();
             }
             if let Place::Device(delegate) = call.place {
@@ -132,5 +204,20 @@ pub(crate) fn object(report: Option<&Report>) -> Value {
     match report {
         Some(_) => methods.collect(),
         None => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_are_counted_and_wrapped() {
+        let words: Vec<String> =
+            (0..9).map(|number| format!("aten.operator_{number}.out")).collect();
+        let lines = wrapped(&words);
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= WIDTH + 1), "{lines:?}");
+        assert_eq!(lines.join(" "), words.join(", "));
+        assert_eq!((wrapped(&[]).len(), times(1).as_str(), times(3).as_str()), (0, "", " x 3"));
     }
 }

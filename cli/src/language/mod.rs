@@ -28,6 +28,7 @@ use options::{LanguageOptions, ProgramOptions, TemplateOptions, TokenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
+use torchlet::core::ValueMeta;
 use torchlet::llm::{ChatTemplate, Error, Model, Runner, Shards, Stop, Tokenizer};
 use torchlet::{Module, Profiler};
 
@@ -38,11 +39,27 @@ const TOKENIZERS: [&str; 5] =
 /// What has a chat template, beside a tokenizer: newer models have it in a file of its own.
 const TEMPLATES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
+/// What to do with a program that is no language model.
+const OTHER_PROGRAMS: &str = "; `torchlet run` runs programs that are no language models";
+
+/// Whether a method takes tokens: integers in a tensor. (What is malformed is told of elsewhere.)
+fn takes_tokens(module: &Module) -> bool {
+    let names = module.method_names().unwrap_or_default();
+    names.iter().any(|name| {
+        let Ok(meta) = module.method_meta(name) else { return false };
+        (0..meta.input_count()).any(|index| match meta.input(index) {
+            Ok(Some(ValueMeta::Tensor(tensor))) => tensor.info.scalar_type.is_integral(false),
+            _ => false,
+        })
+    })
+}
+
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
             Error::Template { .. } => "; give another with --chat-template",
             Error::ForeignToken { .. } => " (--tokenizer)",
+            Error::Interface { .. } => OTHER_PROGRAMS,
             _ => "",
         };
         let text = error.to_string();
@@ -78,7 +95,13 @@ fn needed_tokenizer_file(
         return Ok(file);
     }
     // What is no program needs none.
-    model::builder(&program.model_options)?.load(&program.model)?;
+    let module = model::builder(&program.model_options)?.load(&program.model)?;
+    if !takes_tokens(&module) {
+        let path = program.model.display();
+        return Err(Failure::new(format!(
+            "'{path}' is no language model: none of its methods takes tokens{OTHER_PROGRAMS}"
+        )));
+    }
     let names = TOKENIZERS.join(", ");
     Err(Failure::new(format!(
         "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"

@@ -3,7 +3,7 @@
 use super::Report;
 use super::roofline::{Processor, Roof};
 use super::work::{Amount, Bounded};
-use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, bytes, count, duration, paint};
+use crate::terminal::{BAD, FAINT, GOOD, NAME, TITLE, WARN, bytes, count, duration, paint};
 use anstream::println;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -88,7 +88,7 @@ impl Table<'_> {
             let Statistics { p10, p50, p90, .. } = row.statistics();
             let bounded = amounts.get(&row.name).copied().unwrap_or_default();
             let amount = bounded.amount;
-            let reached = bounded.share(p50).map(|share| format!("{:.0}%", 100.0 * share));
+            let reached = bounded.share(p50).map(percent);
             let share = 100.0 * p50 / self.whole.max(1.0);
             let device = if row.on_device { paint(FAINT, " on the device") } else { String::new() };
             println!(
@@ -118,6 +118,11 @@ impl Table<'_> {
             format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between them", time(rest), "", "");
         println!("{}", paint(FAINT, line));
     }
+}
+
+/// A share of what is possible. Nothing reaches more than that: where a share says so, the rates are too low.
+fn percent(share: f64) -> String {
+    if share > 1.0 { ">100%".to_owned() } else { format!("{:.0}%", 100.0 * share) }
 }
 
 /// A thousand millions in a second: what was done in so many nanoseconds.
@@ -158,13 +163,17 @@ fn roofline(report: &Report) {
     }
     let all = report.work.whole(&report.profile);
     println!(
-        "  this program: {:.3} GFLOP, {:.1} MB read and written, {:.1} operations a byte; {} at these rates, {:.0} % of what it takes",
+        "  this program: {:.3} GFLOP, {:.1} MB read and written, {:.1} operations a byte; {} at these rates, {} of what it takes",
         all.amount.operations / 1e9,
         all.amount.bytes / 1e6,
         all.amount.operations / all.amount.bytes.max(1.0),
         time(all.bound),
-        100.0 * all.bound / report.profile.whole().p50.max(1.0),
+        percent(all.bound / report.profile.whole().p50.max(1.0)),
     );
+    if all.bound > report.profile.whole().p50.max(1.0) {
+        let what = "it is faster than these rates allow, which were measured after it: something else ran then, or caches hold its data; profile again when nothing else runs";
+        println!("  {}", paint(WARN, what));
+    }
     if report.work.roofs.values().any(|roof| roof.measured.is_some()) {
         let what = "memory is measured beyond all caches: calls on what these hold can be above it, as can products of 8-bit codes above the other";
         println!("  {}", paint(FAINT, what));
@@ -282,6 +291,11 @@ pub(super) fn object(report: &Report) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_reaches_more_than_everything() {
+        assert_eq!([0.0, 0.254, 1.0, 14.53].map(percent), ["0%", "25%", "100%", ">100%"]);
+    }
 
     #[test]
     fn large_numbers_have_units() {

@@ -143,6 +143,13 @@ fn pages_need_nothing_else() {
         data["constants"].as_array().unwrap().iter().any(|it| it["figures"]["bars"].is_array())
     );
 
+    // What was compiled has the same weights once more, as they are or packed.
+    let exported = |it: &&serde_json::Value| it["side"] == "exported";
+    let constants = data["constants"].as_array().unwrap();
+    let bytes = constants.iter().filter(exported).map(|it| it["bytes"].as_u64().unwrap());
+    let bytes: u64 = bytes.sum();
+    assert!(bytes > 0 && bytes <= data["bytes"].as_u64().unwrap(), "{bytes}");
+
     let svg = stdout(&["inspect", "digits/digits.pte", "--svg", "memory"]);
     assert!(svg.starts_with("<svg") && svg.contains("in use at most"), "{svg}");
 }
@@ -169,6 +176,20 @@ fn plans_have_the_numbers_of_instructions() {
     let views = calls.iter().filter(|call| call["instruction"].is_null());
     assert!(views.clone().count() > 0, "the exporter left views out");
     assert!(views.into_iter().all(|call| call["operator"].as_str().unwrap().contains("view")));
+}
+
+/// What is where it should be is told in few lines, none of which ends in blanks.
+#[test]
+fn plans_are_short() {
+    for (model, backend) in [("models/bert.bpte", "cpu"), ("vulkan/model/residual.bpte", "cpu")] {
+        let text = stdout(&["inspect", model, "--plan", "--backend", backend]);
+        let (_, plan) = text.split_once("\ncompiled\n").unwrap();
+        assert!(plan.lines().all(|line| line.trim_end() == line), "{plan}");
+        assert!(plan.lines().count() < 25 && !plan.contains("65535"), "{plan}");
+        let object = json(&stdout(&["inspect", model, "--plan", "--backend", backend, "--json"]));
+        let calls = object["plan"][0]["calls"].as_array().unwrap();
+        assert!(calls.len() > 15 && calls.iter().all(|call| call["part"] != 65535), "{model}");
+    }
 }
 
 /// Calls of delegates that are taken apart are told apart by the exporter's numbers, whether they become instructions first or not.

@@ -119,6 +119,24 @@ fn files_of_other_formats_are_named() {
     }
 }
 
+#[cfg(feature = "llm")]
+#[test]
+fn other_programs_are_no_language_models() {
+    for command in ["generate", "chat", "bench-llm"] {
+        let model = [command, "digits/digits.pte"];
+        let tokenizer = ["--tokenizer", "../../llm/model/tokenizer.json"];
+        let mut lines = vec![model.to_vec()];
+        if command != "bench-llm" {
+            lines.push([model, tokenizer].concat());
+        }
+        for line in lines {
+            let prompt = if command == "generate" { &["--prompt", "x"][..] } else { &[] };
+            let text = error(&[&line[..], prompt].concat());
+            assert!(text.contains("torchlet run"), "{line:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn a_file_in_the_place_of_a_command_is_told_of() {
     let output = torchlet(&["digits/digits.pte"]);

@@ -3,7 +3,7 @@
 use super::region::Region;
 use crate::error::{InitError, MemoryKind};
 use crate::memory::check_lent;
-use crate::memory::slot::Data;
+use crate::memory::slot::{Data, OWN_BUFFER};
 use crate::meta::MethodMeta;
 use crate::method::tables::Tables;
 use crate::value::Value;
@@ -189,14 +189,14 @@ impl core::fmt::Debug for SharedMemory<'_> {
     }
 }
 
-/// The first planned buffer that a method keeps state in.
+/// The first planned buffer that a method keeps state in. State in the method arena is not shared.
 fn state_of(tables: &Tables<'_>) -> Option<u16> {
     let values = tables.values.iter();
     values
         .filter(|(_, flags)| flags & flag::STATE != 0)
         .filter_map(|(value, _)| match value {
             Value::Tensor(slot) => match tables.values.tensor(slot)?.data() {
-                Data::Planned { buffer, .. } => Some(buffer),
+                Data::Planned { buffer, .. } => Some(buffer).filter(|it| *it != OWN_BUFFER),
                 _ => None,
             },
             _ => None,

@@ -22,6 +22,10 @@ pub(crate) enum Home {
     View(u32),
 }
 
+/// Stands for a planned buffer where state lies that has initial data and no place in the plan. Its memory is in the method
+/// arena; until then, offsets in this buffer keep it apart from all else.
+pub(crate) const OWN_BUFFER: u16 = u16::MAX;
+
 /// Where a tensor's data is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Data<'m> {

@@ -225,6 +225,18 @@ impl<'m> Method<'m> {
                     blob.read(0, copy)?;
                     target.put(Some(Region::read_only(copy)));
                 }
+                // State without a place in the plan.
+                (None, Some(blob), Some(arena)) if target.is_planned() => {
+                    let own = arena.zeroed(capacity, ARENA_ALIGN)?;
+                    blob.read(0, own)?;
+                    target.put(Some(Region::writable(own)));
+                }
+                (None, Some(blob), None) if target.is_planned() => {
+                    if let Data::At(region) = target.data() {
+                        // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
+                        blob.read(0, unsafe { region.bytes_mut() }.unwrap_or_default())?;
+                    }
+                }
                 (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);
                     let region = region.and_then(|planned| planned.part(offset, capacity));

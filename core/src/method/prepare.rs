@@ -13,6 +13,7 @@ use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
+use crate::memory::slot::{Home, OWN_BUFFER};
 use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
@@ -287,10 +288,10 @@ impl<'m> Prepared<'m> {
     fn resolve_all(&mut self) -> Result<(), InitError> {
         self.delegates()?;
         self.delegates_end = self.arena.total().ok_or(InitError::TooLarge)?;
-        self.places()?;
-        self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
         self.interface()?;
         self.resolve()?;
+        self.places()?;
+        self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
         if !has(Uses::VARIABLE)
             && let Some(index) = self.tables.values.first_variable()
         {
@@ -333,6 +334,8 @@ impl<'m> Prepared<'m> {
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
+        let mut own_bytes = 0usize;
+        self.tables.state_views(&self.meta, &mut lookups)?;
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
@@ -346,9 +349,18 @@ impl<'m> Prepared<'m> {
             let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
             let place = locate(&self.meta, self.options.data, value, &tensor)?;
+            let is_written = values.has(index, flag::STATE);
             let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
             match (place.planned, place.stored) {
+                (None, Some(_)) if matches!(target.home(), Home::View(_)) => state = false,
+                (None, Some(_)) if is_written => {
+                    target.plan(OWN_BUFFER, own_bytes);
+                    self.arena.bytes(capacity, ARENA_ALIGN);
+                    let end = own_bytes.checked_add(capacity);
+                    let end = end.and_then(|end| end.checked_next_multiple_of(ARENA_ALIGN));
+                    own_bytes = end.ok_or(InitError::TooLarge)?;
+                }
                 (None, Some(blob)) => {
                     target.become_constant();
                     constant_bytes.take(capacity as u64)?;
@@ -359,7 +371,8 @@ impl<'m> Prepared<'m> {
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
-                    let buffer = u16::try_from(buffer).map_err(|_| InitError::TooLarge)?;
+                    let buffer = u16::try_from(buffer).ok().filter(|buffer| *buffer != OWN_BUFFER);
+                    let buffer = buffer.ok_or(InitError::TooLarge)?;
                     target.plan(buffer, offset);
                     state |= stored.is_some();
                 }

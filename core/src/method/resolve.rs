@@ -103,6 +103,8 @@ impl<'m> Prepared<'m> {
                 for (param, entry) in kernel.params.iter().zip(args) {
                     if *param == Param::OutScalar {
                         self.tables.values.mark(list_index(*entry), flag::VARIABLE);
+                    } else if param.is_out() {
+                        self.mark_written(list_index(*entry))?;
                     }
                 }
                 Instruction::Kernel(KernelCall {
@@ -138,6 +140,7 @@ impl<'m> Prepared<'m> {
                 if values.slot(to).is_none() {
                     values.mark(to, flag::VARIABLE);
                 }
+                self.mark_written(to)?;
                 Instruction::Move { from, to }
             }
             InstructionArgs::JumpFalse { condition, destination } if has(Uses::CONTROL) => {
@@ -157,6 +160,18 @@ impl<'m> Prepared<'m> {
         };
         if let Some(slot) = self.tables.instructions.get_mut(index) {
             *slot = resolved;
+        }
+        Ok(())
+    }
+
+    /// Marks tensors that an instruction writes as state where the file has data for them and no place: they are no constants.
+    fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
+        let Tables { values, .. } = &mut self.tables;
+        let items = values.tensor_list(index).into_iter().flatten().map(|item| list_index(*item));
+        for index in items.chain([index]) {
+            if values.slot(index).is_some() && self.meta.is_constant(index)? {
+                values.mark(index, flag::STATE);
+            }
         }
         Ok(())
     }
@@ -237,8 +252,7 @@ fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
             let (Some(from), Some(to)) = (values.tensor(from), values.tensor(to)) else {
                 return false;
             };
-            !to.is_constant()
-                && from.scalar_type == to.scalar_type
+            from.scalar_type == to.scalar_type
                 && from.dim_order().len() == to.dim_order().len()
                 && from.has_order(to.dim_order())
         }

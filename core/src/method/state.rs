@@ -5,7 +5,7 @@ use crate::backend::{DelegateBox, DelegateState};
 use crate::call::{view, view_mut};
 use crate::error::{DelegateError, InputError, Message};
 use crate::layout::TensorInfo;
-use crate::memory::slot::Data;
+use crate::memory::slot::{Data, Home};
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::values::{Values, flag};
@@ -32,6 +32,10 @@ fn states<'a, 'm>(
     (0..values.len()).filter(|value| values.has(*value, flag::STATE)).filter_map(|value| {
         let slot = values.slot(value)?;
         let tensor = values.tensor(slot)?;
+        // A view of other state is that state.
+        if matches!(tensor.home(), Home::View(_)) {
+            return None;
+        }
         // What the caller passes in or out is no state, if it is named like a buffer.
         if values.has(value, flag::INTERFACE) && tensor.is_callers() {
             return None;
@@ -52,7 +56,8 @@ impl<'m> Prepared<'m> {
 
 impl<'m> Method<'m> {
     /// The method's state outside of delegates: tensors in planned memory that have a name or initial data or are read before they
-    /// are written, and named ones that the exporter left to the caller.
+    /// are written, tensors with initial data that have no place there and are written, and named ones that the exporter left to
+    /// the caller.
     pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
         states(&self.meta, &self.values)
     }

@@ -6,17 +6,17 @@ use crate::error::{InitError, MemoryKind};
 use crate::format::program_schema::{EValue, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
-use crate::limits::{Limit, Limits};
+use crate::limits::{Budget, Limit, Limits};
 use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::{Arena, Exhausted, Measure};
 use crate::memory::region::Region;
 use crate::memory::slot::TensorSlot;
-use crate::meta::{MethodMeta, tensor_name};
+use crate::meta::{MethodMeta, is_constant, tensor_name};
 use crate::registry::OperatorName;
-use crate::uses::{Uses, has};
+use crate::uses::{OUTSIDE, Uses, has};
 use crate::value::Value;
-use crate::values::{Entry, Values};
+use crate::values::{Entry, Values, flag};
 use core::mem::MaybeUninit;
 
 /// Size and alignment of everything that tables are made of.
@@ -253,6 +253,48 @@ impl<'m> Tables<'m> {
         let delegates = arena.slice(counts.delegates, || None)?;
         arena.take(0, ARENA_ALIGN)?;
         Ok(Tables { planned, values, instructions, delegates })
+    }
+}
+
+impl<'m> Tables<'m> {
+    /// Makes views of tensors that name the same state. Where state has no place in the plan, exporters elide its views: these are
+    /// tensors with the name and the data of the state, of which no instruction says where they come from.
+    pub(super) fn state_views(
+        &mut self,
+        meta: &MethodMeta<'m>,
+        lookups: &mut Budget,
+    ) -> Result<(), InitError> {
+        let values = &mut self.values;
+        let mut states = meta.tensors()?;
+        while let Some(state) = states.next()? {
+            let slot = values.tensor(state.slot).filter(|it| it.is_callers());
+            let Some(capacity) = slot.map(|it| it.capacity()) else { continue };
+            if !values.has(state.index, flag::STATE) {
+                continue;
+            }
+            let Some(name) = tensor_name(&state.tensor)? else { continue };
+            let mut others = meta.tensors()?;
+            while let Some(other) = others.next()? {
+                lookups.take(1 + name.len() as u64 / 64)?;
+                let is_view = other.slot != state.slot
+                    && is_constant(&other.tensor)
+                    && other.tensor.data_buffer_idx()? == state.tensor.data_buffer_idx()?
+                    && tensor_name(&other.tensor)? == Some(name);
+                let index = other.index;
+                if let Some(other) = values.tensor_mut(other.slot).filter(|_| is_view) {
+                    other.view(Some(state.slot));
+                }
+                let other = values.tensor(other.slot).filter(|_| is_view);
+                if other.is_some_and(|other| other.capacity() != capacity || !has(Uses::VIEWS)) {
+                    let what = match has(Uses::VIEWS) {
+                        true => "it has the name of state, but not its size",
+                        false => OUTSIDE,
+                    };
+                    return Err(InitError::Value { index, what });
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Vocabulary {
     numbers: BTreeMap<&'static str, usize>,
     /// The arguments of kernels that are memory to work in, of those that have some.
     scratch: BTreeMap<&'static str, Vec<usize>>,
+    /// The arguments of kernels that they write.
+    written: BTreeMap<&'static str, Vec<usize>>,
 }
 
 impl Vocabulary {
@@ -82,6 +84,7 @@ impl Vocabulary {
             .filter_map(|kernel| Some((kernel.name, meaning(kernel, &operators)?)))
             .collect();
         let (mut numbers, mut scratch) = (BTreeMap::new(), BTreeMap::new());
+        let mut written: BTreeMap<&'static str, Vec<usize>> = BTreeMap::new();
         for kernel in registry.kernels() {
             let params = kernel.params.iter().enumerate();
             let places: Vec<usize> = params
@@ -90,6 +93,8 @@ impl Vocabulary {
             if !places.is_empty() {
                 scratch.insert(kernel.name, places);
             }
+            let outs = kernel.params.iter().enumerate().filter(|(_, param)| param.is_out());
+            written.entry(kernel.name).or_default().extend(outs.map(|(place, _)| place));
             let is_set = |param: &Param| *param == Param::OutScalar;
             let first = kernel.params.iter().position(is_set).unwrap_or(kernel.params.len());
             numbers
@@ -97,12 +102,17 @@ impl Vocabulary {
                 .and_modify(|it: &mut usize| *it = first.min(*it))
                 .or_insert(first);
         }
-        Vocabulary { meanings, numbers, scratch }
+        Vocabulary { meanings, numbers, scratch, written }
     }
 
     /// The arguments of a call that are memory to work in: nothing is read there that the call did not write.
     pub(crate) fn scratch(&self, name: &str, overload: &str) -> &[usize] {
         self.scratch.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The arguments that a kernel of the registry writes.
+    pub(crate) fn written(&self, name: &str, overload: &str) -> &[usize] {
+        self.written.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
     }
 
     /// The first argument of a call that can be a number which it sets: of kernels that are not there, any can.

@@ -475,7 +475,7 @@ fn averaged(
             let [rows, columns] = [*size.first()?, *size.last()?];
             let window = |all: usize, count: i64| {
                 let count = usize::try_from(count).ok().filter(|count| *count > 0)?;
-                (all % count == 0).then(|| (all / count) as i64)
+                all.is_multiple_of(count).then(|| (all / count) as i64)
             };
             let kernel = vec![window(*height, rows)?, window(*width, columns)?];
             let (made, requantized) = requantized(rewriter, takes)?;

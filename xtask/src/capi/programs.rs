@@ -71,11 +71,12 @@ fn install() -> Result<PathBuf> {
         "TORCHLET_PROFILE=dev".to_owned(),
         "TORCHLET_EXAMPLES=OFF".to_owned(),
         format!("TORCHLET_CARGO_TARGET_DIR={}", target_dir().display()),
-        format!("CMAKE_INSTALL_PREFIX={}", prefix.display()),
+        // Another than what is installed to: packagers choose when they install.
+        format!("CMAKE_INSTALL_PREFIX={}", folder().join("elsewhere").display()),
         "CMAKE_INSTALL_LIBDIR=lib".to_owned(),
     ];
     cmake("capi", &build, &definitions)?;
-    process::run(command("cmake", &["--install", &text(&build)]))?;
+    process::run(command("cmake", &["--install", &text(&build), "--prefix", &text(&prefix)]))?;
     Ok(prefix)
 }
 
@@ -98,7 +99,8 @@ fn examples(prefix: &Path, found_by: &str) -> Result<()> {
     let mut flags = command("pkg-config", &["--cflags", "--libs", "torchlet"]);
     flags.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     let flags = String::from_utf8(process::output(flags)?)?;
-    ensure!(flags.contains("-ltorchlet"), "pkg-config knows nothing of the library: {flags}");
+    let is_found = flags.contains("-ltorchlet") && !flags.contains("elsewhere");
+    ensure!(is_found, "pkg-config does not know where the library was installed: {flags}");
     let program = folder().join("classify_shared");
     let mut cc = command("cc", &["-std=c11", "-O1", "capi/examples/classify.c", "-o"]);
     cc.arg(&program).args(flags.split_whitespace());

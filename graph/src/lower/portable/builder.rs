@@ -118,6 +118,11 @@ impl<'g, 'p> Builder<'g, 'p> {
         made
     }
 
+    /// The calls that were added in the place of the one in the making.
+    pub(super) fn made(&mut self) -> &mut [Node] {
+        self.calls.get_mut(self.start..).unwrap_or_default()
+    }
+
     /// Adds a call as it is.
     pub(super) fn keep(&mut self, call: Node) {
         self.calls.push(call);

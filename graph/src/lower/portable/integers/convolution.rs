@@ -32,7 +32,7 @@ fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let depth = depth.ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels}")))?;
     let [height, width] = kernel(b, args)?;
     let (weight, count) = weight(b, args, |rows| [rows, height, width, depth], 0)?;
-    let (channels, [from, to]) = Channels::of(b, args, count, height * width * depth)?;
+    let (channels, [from, to]) = Channels::of(b, args, count, product([height, width, depth]))?;
     let low = lowest(b, args, 14, to)?;
     let mut rest = [weight, channels.bias(b)].to_vec();
     for place in [10, 11, 12] {
@@ -47,7 +47,7 @@ fn depthwise(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [height, width] = kernel(b, args)?;
     let inputs = b.tensor(args, 0)?.1.size(1);
     let (weight, _) = weight(b, args, |_| [1, height, width, inputs], 2)?;
-    let (channels, [from, to]) = Channels::of(b, args, inputs, height * width)?;
+    let (channels, [from, to]) = Channels::of(b, args, inputs, product([height, width, 1]))?;
     let low = lowest(b, args, 14, to)?;
     let mut rest = [weight, channels.bias(b)].to_vec();
     for place in [10, 11, 12] {
@@ -66,7 +66,7 @@ fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [height, width] = kernel(b, args)?;
     let depth = b.tensor(args, 0)?.1.size(1);
     let (weight, count) = weight(b, args, |rows| [rows, height, width, depth], 0)?;
-    let (channels, [from, to]) = Channels::of(b, args, count, height * width * depth)?;
+    let (channels, [from, to]) = Channels::of(b, args, count, product([height, width, depth]))?;
     let low = lowest(b, args, 15, to)?;
     let mut rest = [weight, channels.bias(b)].to_vec();
     for place in [10, 11, 12, 13] {
@@ -75,6 +75,11 @@ fn transposed(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     rest.push(b.new_int(-from.zero));
     let operator = Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC;
     finish(b, args, operator, rest, &channels, [to.zero, low])
+}
+
+/// How many products each sum has.
+fn product(sizes: [usize; 3]) -> usize {
+    sizes.iter().fold(1, |all: usize, size| all.saturating_mul(*size))
 }
 
 /// Height and width of the kernel.

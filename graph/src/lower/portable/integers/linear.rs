@@ -1,6 +1,8 @@
 //! Linear layers, and softmax.
 
-use super::{Channels, Entry, Quantization, RANGE, lowest, new_constant, new_integers, no_scratch};
+use super::{
+    Channels, Entry, Quantization, RANGE, constant, lowest, new_constant, new_integers, no_scratch,
+};
 use crate::error::Error;
 use crate::graph::{Value, ValueId};
 use crate::lower::portable::builder::{Builder, Size};
@@ -26,6 +28,7 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if info.rank() == 0 || weights.sizes != [count, depth] || info.scalar_type != ScalarType::Char {
         return Err(Error::Unsupported(format!("{:?} times {:?}", info.sizes, weights.sizes)));
     }
+    constant(b, weight)?;
     let (channels, [from, to]) = Channels::of(b, args, count, depth)?;
     let low = lowest(b, args, 9, to)?;
     let [_, high] = RANGE;

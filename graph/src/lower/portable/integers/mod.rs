@@ -18,7 +18,9 @@ use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
 use crate::passes::uses::Uses;
 use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
+use alloc::vec;
 use alloc::vec::Vec;
 use scales::Factor;
 use torchlet_core::{Registry, ScalarType};
@@ -62,41 +64,132 @@ pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -
         return is_on_quantized && name.is_some_and(|name| registry.has_operator(name));
     };
     let mut alone = graph.clone();
-    let zeros = [0u8; 4];
+    // A bias may be the result of calls that constant folding computes later. Its values are as many as the scales.
+    let is_list =
+        |tensor: &&Tensor<'_>| tensor.scalar_type == ScalarType::Float && tensor.sizes.len() == 1;
+    let lists = || node.args.iter().filter_map(|id| graph.tensor(*id)).filter(is_list);
+    let scales = lists().find_map(|tensor| Some((tensor.sizes.clone(), tensor.data.as_ref()?)));
     for id in &node.args {
-        // A bias may be the result of calls that constant folding computes later.
-        if let Some(Value::Tensor(tensor)) = alone.values.get_mut(*id)
-            && let ([count], ScalarType::Float, None) =
-                (&tensor.sizes[..], tensor.scalar_type, &tensor.data)
+        if let (Some(Value::Tensor(tensor)), Some((sizes, data))) =
+            (alone.values.get_mut(*id), &scales)
+            && is_list(&&*tensor)
+            && tensor.data.is_none()
+            && tensor.sizes == *sizes
         {
-            tensor.data = Some(Cow::Owned(zeros.repeat(*count)));
+            tensor.data = Some(Cow::Owned(vec![0; data.len()]));
         }
     }
     rule(&mut Builder::new(&mut alone), &node.args).is_ok()
 }
 
+/// Whether there are calls that may have an integer form.
+pub(crate) fn has_calls(graph: &Graph<'_>, registry: &Registry<'_>) -> bool {
+    graph.nodes.iter().any(|node| has_rule(node.operator) && rule(node, registry).is_some())
+}
+
 /// Lowers all calls that have an integer form. Returns how many there were; others stay as they are.
 pub(crate) fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> usize {
-    if !graph.nodes.iter().any(|node| rule(node, registry).is_some()) {
-        return 0;
-    }
     let uses = Uses::of(graph);
-    let mut changes = 0;
+    let bounds = Bounds::of(graph, &uses);
+    let (mut changes, mut bounded) = (0, BTreeSet::new());
     let calls = core::mem::take(&mut graph.nodes);
     let mut builder = Builder::new(graph);
     for call in calls {
         let args = builder.renamed(&call.args);
-        let rule = rule(&call, registry).filter(|_| is_ours(&builder, &call, &uses));
+        let out = args.last().copied();
         builder.begin(call.id);
+        if let Some((source, out)) = out.and_then(|out| Some((*bounds.sources.get(&out)?, out)))
+            && bounded.contains(&source)
+            && builder.stand_in(source, out).is_ok()
+        {
+            changes += 1;
+            continue;
+        }
+        let rule = rule(&call, registry).filter(|_| is_ours(&builder, &call, &uses));
         let made = rule.is_some_and(|rule| builder.attempt(|b| rule(b, &args)));
         if made {
             changes += 1;
+            if let Some((out, limits)) = out.and_then(|out| Some((out, *bounds.limits.get(&out)?)))
+                && limit(&mut builder, limits)
+            {
+                bounded.insert(out);
+            }
         } else {
             builder.keep(Node { args, ..call });
         }
     }
     builder.finish();
     changes
+}
+
+/// Tables that do nothing but to limit the results of calls before them, whose kernels can do that.
+#[derive(Default)]
+struct Bounds {
+    /// The lowest and the highest value of a result.
+    limits: BTreeMap<ValueId, [i64; 2]>,
+    /// The result that each table reads, by what the table makes.
+    sources: BTreeMap<ValueId, ValueId>,
+}
+
+impl Bounds {
+    fn of(graph: &Graph<'_>, uses: &Uses) -> Self {
+        let mut bounds = Bounds::default();
+        for node in &graph.nodes {
+            let (Operator::Q8TA_LOOKUP, &[input, table, out]) = (node.operator, &node.args[..])
+            else {
+                continue;
+            };
+            let table = graph.tensor(table).filter(|table| table.changes != Some(true));
+            let table = table.and_then(|table| table.data.as_deref());
+            let Some(limits) = table.and_then(limits_of) else { continue };
+            if uses.maker(input).is_some() && uses.count_of(input) == 1 {
+                bounds.limits.insert(input, limits);
+                bounds.sources.insert(out, input);
+            }
+        }
+        bounds
+    }
+}
+
+/// The limits of a table that changes nothing between them.
+fn limits_of(table: &[u8]) -> Option<[i64; 2]> {
+    let value = |byte: &u8| i64::from(byte.cast_signed());
+    let limits @ [low, high] = [value(table.first()?), value(table.last()?)];
+    let [first, _] = RANGE;
+    let mut values = (first..).zip(table);
+    let limited = |(code, byte): (i64, &u8)| value(byte) == code.max(low).min(high);
+    (low <= high && table.len() == 256 && values.all(limited)).then_some(limits)
+}
+
+/// Narrows the bounds of the convolution that was made last; says whether there is one.
+fn limit(b: &mut Builder<'_, '_>, limits: [i64; 2]) -> bool {
+    let found = b.made().iter().position(|node| {
+        matches!(
+            node.operator,
+            Operator::CORTEX_M_QUANTIZED_CONV2D_NHWC
+                | Operator::CORTEX_M_QUANTIZED_DEPTHWISE_CONV2D_NHWC
+                | Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC
+        )
+    });
+    let node = found.and_then(|at| b.made().get(at).cloned());
+    let Some(node) = node else { return false };
+    // Behind the bounds are scratch tensors, and the output.
+    let behind = match node.operator {
+        Operator::CORTEX_M_QUANTIZED_TRANSPOSE_CONV2D_NHWC => 3,
+        _ => 2,
+    };
+    let Some(low) = node.args.len().checked_sub(behind + 2) else { return false };
+    let (Ok(own_low), Ok(own_high)) = (b.int(&node.args, low), b.int(&node.args, low + 1)) else {
+        return false;
+    };
+    let narrowed = [own_low.max(limits[0]), own_high.min(limits[1])];
+    if narrowed[0] > narrowed[1] {
+        return false;
+    }
+    let narrowed = narrowed.map(|bound| b.new_int(bound));
+    let place = found.and_then(|at| b.made().get_mut(at));
+    let slots = place.and_then(|node| node.args.get_mut(low..low + 2));
+    slots.map(|slots| slots.copy_from_slice(&narrowed)).is_some()
 }
 
 /// Whether a call is on quantized tensors, and nobody reads what the integer form does not make.

@@ -124,6 +124,38 @@ fn convolutions() {
     check(Operator::ET_VK_Q8TA_CONV2D_TRANSPOSED, &inputs, &[1, 3, 6, 5], kernel);
 }
 
+/// A table that limits a convolution's results becomes the kernel's bounds; another stays.
+#[test]
+fn limits_are_bounds_of_convolutions() {
+    let mut inputs = layer(&[1, 4, 5, 6], &[3, 4], &[0.01, 0.02, 0.03], true);
+    inputs.extend([ints(&[1, 1]), ints(&[1, 1]), ints(&[0, 0]), ints(&[1, 1])]);
+    inputs.extend([int(1), activation("none")]);
+    let data = values(120, 5);
+    let given = [TensorRef::from_slice(&[1, 4, 5, 6], &data).unwrap()];
+    let limited: Vec<i8> = (-128..=127).map(|code: i8| code.clamp(-3, 40)).collect();
+    let other: Vec<i8> = limited.iter().map(|code| code.wrapping_add(1)).collect();
+    for (table, tables) in [(limited, 0), (other, 1)] {
+        let sizes = [1, 3, 5, 6];
+        let mut graph = one(Operator::ET_VK_Q8TA_CONV2D, &inputs, &sizes, ScalarType::Char);
+        let (first, out) = (graph.outputs[0], graph.values.len() + 1);
+        graph.values.extend([codes(&[256], &table), typed(&sizes, ScalarType::Char, None)]);
+        graph.nodes.push(Node::new(Operator::Q8TA_LOOKUP, vec![first, out - 1, out]));
+        graph.outputs = vec![out];
+        let mut floats = graph.clone();
+        super::super::run(&mut floats).unwrap();
+        assert_eq!(run(&mut graph, &registry()), 2);
+        let count = graph
+            .nodes
+            .iter()
+            .filter(|node| node.operator == Operator::CORTEX_M_QUANTIZED_ACTIVATION);
+        assert_eq!(count.count(), tables);
+        let (found, expected) = (outputs(&graph, &given), outputs(&floats, &given));
+        let far = found[0].iter().zip(&expected[0]).filter(|(a, b)| (*a - *b).abs() > 1.0);
+        assert_eq!(far.count(), 0, "{found:?}, not {expected:?}");
+        assert!(found[0].contains(&(if tables == 0 { 40.0 } else { 41.0 })), "{found:?}");
+    }
+}
+
 #[test]
 fn linear_layers() {
     for (scales, kernel) in [
@@ -174,7 +206,7 @@ fn windows_and_softmax() {
 fn what_kernels_cannot_compute_stays() {
     // A result that is quantized far finer than its operands.
     let mut inputs = vec![input(&[2]), input(&[2])];
-    for scale in [0.02, 0.05, 1e-7] {
+    for scale in [0.02, 0.05, 1e-9] {
         inputs.extend([number(scale), int(0)]);
     }
     inputs.push(number(1.0));
