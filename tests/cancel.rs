@@ -64,7 +64,7 @@ fn calls() -> Vec<(&'static str, usize, Vec<Arg>)> {
         ("aten::exp.out", 8, vec![Input(vec![1 << 24]), Out(vec![1 << 24])]),
         (
             "aten::convolution.out",
-            4,
+            2,
             vec![
                 Input(image.clone()),
                 Input(vec![16, 16, 3, 3]),

@@ -14,6 +14,8 @@ use core::ops::Range;
 
 /// Floats of the strip that a job reads which should stay in the second-level cache.
 const RESIDENT: usize = 1 << 17;
+/// The work of a band that takes some milliseconds with vectors, and some tens without, in grains.
+const LONG: usize = 1024;
 /// Summands of a pass over a panel of weights, about.
 const PASS: usize = 768;
 
@@ -93,6 +95,8 @@ pub(super) fn run(
     let bands = y.output.div_ceil(strips.height).max(jobs.min(y.output / 8)).max(1);
     let even = bands.next_multiple_of(threads.max(1));
     let bands = if jobs > 1 && bands > 1 && even <= y.output / 4 { even } else { bands };
+    // One thread has few bands, and still looks between them whether the run was cancelled.
+    let bands = bands.max((work / LONG).min(y.output / 16));
     let cuts = jobs.div_ceil(bands).min(out_group.div_ceil(nr));
     let weights_len = packed.len() / p.groups;
     let area = y.input * x.input * p.in_channels;
