@@ -6,6 +6,10 @@
 #[path = "../fuzz/src/lib.rs"]
 mod torchlet_fuzz;
 
+#[cfg(feature = "vulkan")]
+#[path = "common/vulkan.rs"]
+mod device;
+
 use std::path::{Path, PathBuf};
 use torchlet_fuzz::targets::{TARGETS, Target, campaign};
 
@@ -152,6 +156,35 @@ fn load_and_run() {
 #[test]
 fn compile() {
     try_target("compile");
+}
+
+/// How many random programs are compared. `TORCHLET_TEST_PROGRAMS` says `FIRST..END` for a longer search.
+const PROGRAMS: u32 = 400;
+
+#[test]
+fn control_flow() {
+    let (first, end) = match std::env::var("TORCHLET_TEST_PROGRAMS") {
+        Ok(range) => {
+            let (first, end) = range.split_once("..").expect("FIRST..END");
+            (first.parse().unwrap(), end.parse().unwrap())
+        }
+        Err(_) => (0, PROGRAMS),
+    };
+    for seed in first..end {
+        torchlet_fuzz::flow::check(seed, &[torchlet::RunOn::Cpu]);
+    }
+}
+
+/// Fewer, since their shaders are made for each program.
+#[test]
+#[cfg(feature = "vulkan")]
+fn control_flow_on_a_device() {
+    if !device::device_is_there() {
+        return;
+    }
+    for seed in 0..PROGRAMS / 16 {
+        torchlet_fuzz::flow::check(seed, &[torchlet::RunOn::Vulkan, torchlet::RunOn::Auto]);
+    }
 }
 
 #[test]

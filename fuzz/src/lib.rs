@@ -4,6 +4,7 @@
 //! Used by the programs in `fuzz_targets`, which search for as long as one lets them (`cargo xtask fuzz`), and by the test
 //! `tests/fuzz.rs`, which tries the same few thousand files each time. Nothing in here depends on the fuzzer.
 
+pub mod flow;
 pub mod mutate;
 mod places;
 pub mod targets;

@@ -20,6 +20,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "load", run: load, endings: &["pte", "bpte"] },
     Target { name: "load_and_run", run: load_and_run, endings: &["pte", "bpte"] },
     Target { name: "compile", run: compile, endings: &["pte", "bpte"] },
+    Target { name: "control_flow", run: control_flow, endings: &[] },
     Target { name: "ptd", run: ptd, endings: &["ptd"] },
     Target { name: "bpte", run: bpte, endings: &["bpte"] },
     Target { name: "etdump", run: etdump, endings: &["etdp"] },
@@ -120,6 +121,15 @@ pub fn compile(bytes: &[u8]) {
     let compiled = torchlet::graph::cpu::compile(&program, &[], kernels, &registry);
     let Ok(package) = compiled.and_then(|compiled| compiled.program.write()) else { return };
     load(&package.to_bytes());
+}
+
+/// Makes a random program with control flow and state, and compares what it is compiled to with its kernels one by one. The bytes only
+/// say which program.
+pub fn control_flow(bytes: &[u8]) {
+    let seed = bytes
+        .iter()
+        .fold(bytes.len() as u32, |seed, byte| seed.wrapping_mul(0x0100_0193) ^ u32::from(*byte));
+    super::flow::check(seed, &[torchlet::RunOn::Cpu]);
 }
 
 /// Opens external data and reads all of it.
