@@ -292,9 +292,8 @@ impl Tensor {
         bytes.resize(len, 0);
         self.memory.read(&mut bytes);
         let tensor = TensorRef::new(self.info.clone(), &bytes);
-        let tensor = tensor.ok_or_else(|| {
-            Failure::invalid("a tensor has other bytes than its shape".into())
-        })?;
+        let tensor = tensor
+            .ok_or_else(|| Failure::invalid("a tensor has other bytes than its shape".into()))?;
         Ok(torchlet::Tensor::try_from(&tensor)?)
     }
 

@@ -69,12 +69,7 @@ fn dense_order(sizes: &Sizes, strides: &[i64]) -> Option<DimOrder> {
 }
 
 /// Copies elements of any strides to row-major order.
-fn gather(
-    start: NonNull<u8>,
-    sizes: &[i64],
-    strides: &[i64],
-    size: usize,
-) -> PyResult<Memory> {
+fn gather(start: NonNull<u8>, sizes: &[i64], strides: &[i64], size: usize) -> PyResult<Memory> {
     let unusable = || invalid(format!("strides {strides:?} of shape {sizes:?} leave the memory"));
     let step = i64::try_from(size).map_err(|_| unusable())?;
     // In bytes; and the farthest that is reached has an offset that is a number.
