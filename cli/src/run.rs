@@ -116,7 +116,7 @@ fn percent(probability: f64) -> String {
 /// A score with four decimals, or four digits behind the first where that says more.
 fn digits(score: f64) -> String {
     let size = score.abs();
-    if size != 0.0 && (size < 1e-3 || size > 1e8) {
+    if size != 0.0 && !size.is_nan() && !(1e-3..=1e8).contains(&size) {
         return format!("{score:.4e}");
     }
     format!("{score:.4}")

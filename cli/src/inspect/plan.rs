@@ -141,7 +141,7 @@ fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
         })
     };
     let mut known = calls.iter().filter_map(number);
-    match (known.next(), known.last()) {
+    match (known.next(), known.next_back()) {
         (Some(first), Some(last)) if first != last => format!("{first}..{last}"),
         (Some(first), _) => first,
         _ => "view".to_owned(),
