@@ -466,6 +466,13 @@ impl Compiled {
         Some(clock.ticks(began))
     }
 
+    /// Waits for what a cancelled run left to the device: until then, its memory belongs to the
+    /// device. Delegates have nothing in common but weights, which nobody writes.
+    pub(crate) fn finish_pending(&self) -> Result<(), Error> {
+        let kept = self.kept.iter().map(|kept| &kept.recording);
+        kept.chain([&self.recording]).try_for_each(Recording::wait)
+    }
+
     /// Gives buffers their initial contents again.
     pub(crate) fn reset(&mut self) -> Result<(), Error> {
         let changing = |id| self.changing.contains(&id);

@@ -28,7 +28,7 @@ pub(crate) struct RecordingKey {
 /// A recording that is not in use, and what is known of tensors and numbers by it.
 pub(crate) struct Kept {
     key: RecordingKey,
-    recording: Recording,
+    pub(crate) recording: Recording,
     replay: Replay,
     search: Option<Search>,
     labels: Option<Vec<Label>>,

@@ -348,8 +348,7 @@ impl Backend for VulkanBackend {
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
-        let compiled =
-            device.finish_cancelled().and_then(|()| Compiled::new(build, graph, cells, &mut watch));
+        let compiled = Compiled::new(build, graph, cells, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
@@ -379,20 +378,21 @@ struct VulkanDelegate {
 }
 
 impl VulkanDelegate {
-    /// Works with the graph once the device is done with the runs that were cancelled.
+    /// Works with the graph once the device is done with a run that was cancelled.
     fn with_idle<T>(
         &mut self,
         work: impl FnOnce(&mut Compiled) -> Result<T, Error>,
     ) -> Result<T, DelegateError> {
-        let result = self.device.finish_cancelled().and_then(|()| work(&mut self.compiled));
+        let result = self.compiled.finish_pending().and_then(|()| work(&mut self.compiled));
         forget_lost(&self.contexts, &self.device, result)
     }
 }
 
 impl Drop for VulkanDelegate {
     fn drop(&mut self) {
-        // If this fails, the device is lost or abandoned, and so is the memory.
-        let _ = self.device.finish_cancelled();
+        // Memory is freed before recordings are. If waiting fails, the device is lost, or abandoned
+        // with its memory.
+        let _ = self.compiled.finish_pending();
     }
 }
 
@@ -420,7 +420,7 @@ impl Delegate for VulkanDelegate {
     }
 
     fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
-        let result = self.device.finish_cancelled();
+        let result = self.compiled.finish_pending();
         let result = result.and_then(|()| self.compiled.read_cell(number, target));
         forget_lost(&self.contexts, &self.device, result)
     }

@@ -90,7 +90,7 @@ pub use method::{
     ArenaUse, Attached, LentError, LoadOptions, MemoryNeeds, Method, MethodMemory, OutputMemory,
     Prepared, Progress, SharedMethod, StateInfo, TableUse,
 };
-pub use parallel::{Parallel, Serial};
+pub use parallel::{Parallel, Serial, Uncancelled};
 pub use program::Program;
 pub use recorder::{Clock, Record, RecordSlot, Recorder};
 pub use registry::{MAX_BACKENDS, MAX_TABLES, Missing, OperatorName, Registry, RegistryError};

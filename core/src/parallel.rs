@@ -11,8 +11,8 @@ pub trait Parallel: Sync {
     /// when all calls have returned.
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Whether the run was cancelled. Kernels ask between pieces of work of some milliseconds, and
-    /// leave the rest out: the run ends with an error, whatever they wrote.
+    /// Whether the run was cancelled. With the standard library, kernels ask between pieces of work,
+    /// and skip the rest: the run ends with an error, whatever they wrote. Loading is not cancelled.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -20,16 +20,16 @@ pub trait Parallel: Sync {
 
 /// The threads of one call, which ends early when the run is cancelled.
 ///
-/// Once a kernel was told so, the call counts as incomplete, even if the caller clears the flag
-/// before it returns.
+/// Once `is_cancelled` has returned true, the call counts as incomplete, even if the caller clears
+/// the flag before it returns.
 pub(crate) struct Cancellable<'c> {
     parallel: &'c dyn Parallel,
-    cancel: &'c AtomicBool,
+    cancel: Option<&'c AtomicBool>,
     is_incomplete: AtomicBool,
 }
 
 impl<'c> Cancellable<'c> {
-    pub(crate) fn new(parallel: &'c dyn Parallel, cancel: &'c AtomicBool) -> Self {
+    pub(crate) fn new(parallel: &'c dyn Parallel, cancel: Option<&'c AtomicBool>) -> Self {
         Cancellable { parallel, cancel, is_incomplete: AtomicBool::new(false) }
     }
 
@@ -50,12 +50,26 @@ impl Parallel for Cancellable<'_> {
 
     fn is_cancelled(&self) -> bool {
         let is_cancelled = self.is_incomplete()
-            || self.cancel.load(Ordering::Relaxed)
+            || self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed))
             || self.parallel.is_cancelled();
         if is_cancelled {
             self.is_incomplete.store(true, Ordering::Relaxed);
         }
         is_cancelled
+    }
+}
+
+/// The same threads for work that must be complete, such as packing weights when a method is loaded.
+#[allow(missing_debug_implementations, reason = "the threads have none")]
+pub struct Uncancelled<'c>(pub &'c dyn Parallel);
+
+impl Parallel for Uncancelled<'_> {
+    fn threads(&self) -> usize {
+        self.0.threads()
+    }
+
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.0.run(count, task);
     }
 }
 

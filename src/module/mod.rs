@@ -74,10 +74,10 @@ impl Canceller {
     /// [error](torchlet_core::error::InstructionError::Cancelled), until [`resume`](Self::resume).
     /// State may be partly written then: [reset](Module::reset) the method if that matters.
     ///
-    /// The run ends within milliseconds: kernels and the CPU engine leave out work that they have
-    /// not begun, and a run on a GPU is not waited for. The GPU itself goes on to the end of what
-    /// was submitted, and the next run waits for that. What is computed in one piece, such as the
-    /// order of a single row that is sorted, is finished first.
+    /// It usually ends within tens of milliseconds: most kernels and the CPU engine skip work that
+    /// they have not begun, and a run on a GPU is not waited for. The GPU finishes what was
+    /// submitted; the next run of the method waits for that. Operators that compute in one piece,
+    /// such as sorting a single row, `unique` or the gradients of pooling, are finished first.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

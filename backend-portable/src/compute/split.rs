@@ -382,8 +382,8 @@ pub(crate) fn chunk_len(parallel: &dyn Parallel, len: usize, grain: usize) -> us
     chunk_of_work(parallel, len, 1, grain)
 }
 
-/// As [`chunk_len`], for elements (rows, say) of which each is so much work; `grain` is the work
-/// that is worth a thread.
+/// As [`chunk_len`], for elements (such as rows) that cost `work` each; `grain` is the least work
+/// worth another thread.
 pub(crate) fn chunk_of_work(
     parallel: &dyn Parallel,
     len: usize,

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::vec::Vec;
-use torchlet_core::{Parallel, ScalarType};
+use torchlet_core::{Parallel, ScalarType, Uncancelled};
 use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -50,7 +50,8 @@ impl Packer for WeightPacker {
     }
 
     fn pack<'p>(&'p self, mut region: Graph<'p>) -> Graph<'p> {
-        let machine = Context { tier: Tier::detect(), parallel: &*self.parallel };
+        let whole = Uncancelled(&*self.parallel);
+        let machine = Context { tier: Tier::detect(), parallel: &whole };
         let Ok((made, plain)) = Builder::pack(&region, machine, &self.packs) else { return region };
         let mut calls: BTreeMap<ValueId, Vec<ValueId>> = BTreeMap::new();
         let mut seen = BTreeSet::new();

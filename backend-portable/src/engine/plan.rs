@@ -7,6 +7,7 @@ use super::packed::Constant;
 use super::view::BufferId;
 use crate::compute::gemm::{Context, ShapeMismatch};
 use crate::compute::simd::{LINE, Tier};
+use crate::compute::split::is_cancelled;
 use core::ops::Range;
 use std::boxed::Box;
 use std::time::Instant;
@@ -258,7 +259,7 @@ impl<'p> Plan<'p> {
         let constants = &self.constants;
         let context = Context { tier: self.tier, parallel };
         for call in &self.calls {
-            if parallel.is_cancelled() {
+            if is_cancelled(parallel) {
                 break;
             }
             let shared = memory.shared.as_mut_slice();

@@ -20,7 +20,7 @@ use std::vec;
 use std::vec::Vec;
 use torchlet_core::{
     Delegate, DelegateCall, DelegateClock, DelegateError, DelegateEvent, Invoke, KernelError,
-    Message, Parallel, ScalarType, TensorInfo,
+    Message, Parallel, ScalarType, TensorInfo, Uncancelled,
 };
 use torchlet_graph::graph::{Graph, Value, ValueId};
 
@@ -62,7 +62,8 @@ impl<'m> Region<'m> {
         packs: &'m Packs,
         parallel: &'m dyn Parallel,
     ) -> Result<Self, Refusal> {
-        let machine = Context { tier: Tier::detect(), parallel };
+        let whole = Uncancelled(parallel);
+        let machine = Context { tier: Tier::detect(), parallel: &whole };
         let (inputs, outputs) = (Given::of(&graph), graph.outputs.len());
         let names = graph.nodes.iter().map(|node| (node.title(), node.id)).collect();
         let types = [&graph.inputs, &graph.outputs].map(|ids| {
@@ -94,7 +95,8 @@ impl<'m> Region<'m> {
                 self.plans.push(plan);
             }
             (None, Some(Varying { graph, packs, parallel, .. })) => {
-                let machine = Context { tier: Tier::detect(), parallel: *parallel };
+                let whole = Uncancelled(*parallel);
+                let machine = Context { tier: Tier::detect(), parallel: &whole };
                 let plan = Builder::new(graph, machine, packs).build(&given);
                 let plan = plan.map_err(|why| DelegateError::InvalidData(message(&why)))?;
                 let no_memory =

@@ -105,7 +105,7 @@ pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (rows, cols, mut singular) = (matrix.rows(), matrix.cols, 0);
     for (k, pivot) in pivots.iter_mut().enumerate() {
         if matrix.is_cancelled() {
-            // Whatever the matrix has, a pivot names a row.
+            // Pivots must stay valid row numbers.
             *pivot = (k + 1) as f64;
             continue;
         }

@@ -4,6 +4,7 @@ use super::Context;
 use super::queues::Lane;
 use crate::error::Error;
 use ash::vk;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,9 +18,9 @@ const CANCEL_INTERVAL: Duration = Duration::from_millis(5);
 pub(crate) struct Completion {
     kind: Kind,
     /// How long the last run took, once there was one.
-    last_run: Option<Duration>,
+    last_run: Cell<Option<Duration>>,
     /// When what is not done yet was submitted.
-    pending: Option<Instant>,
+    pending: Cell<Option<Instant>>,
     lane: Lane,
     context: Arc<Context>,
 }
@@ -46,7 +47,13 @@ impl Completion {
             let made = unsafe { context.raw.create_fence(&Default::default(), None) };
             Kind::Fence(made.map_err(Error::of("vkCreateFence"))?)
         };
-        Ok(Completion { kind, last_run: None, pending: None, lane, context: context.clone() })
+        Ok(Completion {
+            kind,
+            last_run: Cell::new(None),
+            pending: Cell::new(None),
+            lane,
+            context: context.clone(),
+        })
     }
 
     /// Submits a command buffer that is recorded and not pending; what was submitted before is waited for first.
@@ -77,27 +84,21 @@ impl Completion {
                 *last += 1;
             }
         }
-        self.pending = Some(start);
+        self.pending.set(Some(start));
         Ok(())
     }
 
-    /// Submits nothing: it is done once all is done that was submitted to this queue before.
-    pub(super) fn submit_last(&mut self) -> Result<(), Error> {
-        self.submit_info(vk::SubmitInfo::default())
-    }
-
     /// Waits until what was submitted is done, if anything was.
-    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+    pub(crate) fn wait(&self) -> Result<(), Error> {
         self.wait_unless(&|| false)
     }
 
     /// As [`wait`](Self::wait), until the run is cancelled: then the submission stays pending, and
-    /// must be [waited for](Context::finish_cancelled) before the host or another submission
-    /// touches its memory.
-    pub(crate) fn wait_unless(&mut self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
-        let Some(start) = self.pending else { return Ok(()) };
-        let deadline = self.context.timeout;
-        let expected = polling(self.last_run);
+    /// must be waited for before the host or another submission touches its memory.
+    pub(crate) fn wait_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
+        let Some(start) = self.pending.get() else { return Ok(()) };
+        let timeout = self.context.timeout;
+        let expected = polling(self.last_run.get());
         let polls = !expected.is_zero() && self.context.polls();
         let polling = if polls { expected } else { Duration::ZERO };
         let result = match &self.kind {
@@ -106,10 +107,10 @@ impl Completion {
                 // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
                 poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
                 // SAFETY: the fence belongs to this device.
-                let waited = wait_in_turns(deadline, is_cancelled, |time| unsafe {
+                let waited = wait_in_turns(timeout, is_cancelled, |time| unsafe {
                     self.context.raw.wait_for_fences(&fences, true, time)
                 });
-                let Some(waited) = waited else { return self.leave() };
+                let Some(waited) = waited else { return Err(Error::Cancelled) };
                 self.context.waited("vkWaitForFences", waited).and_then(|()| {
                     // SAFETY: the fence is signalled, so no submission uses it.
                     unsafe { self.context.raw.reset_fences(&fences) }
@@ -126,27 +127,21 @@ impl Completion {
                     value.map_or(true, |value| value >= *last)
                 });
                 // SAFETY: as above.
-                let waited = wait_in_turns(deadline, is_cancelled, |time| unsafe {
+                let waited = wait_in_turns(timeout, is_cancelled, |time| unsafe {
                     functions.wait_semaphores(&wait, time)
                 });
-                let Some(waited) = waited else { return self.leave() };
+                let Some(waited) = waited else { return Err(Error::Cancelled) };
                 self.context.waited("vkWaitSemaphores", waited)
             }
         };
-        self.last_run = Some(start.elapsed());
-        self.pending = None;
+        self.last_run.set(Some(start.elapsed()));
+        self.pending.set(None);
         result
-    }
-
-    /// Leaves a submission to the device, since its run was cancelled.
-    fn leave(&self) -> Result<(), Error> {
-        self.context.note_cancelled();
-        Err(Error::Cancelled)
     }
 }
 
-/// Waits in short turns until a submission is done or the time is over; `None` if the run is
-/// cancelled before. `wait` waits for so many nanoseconds at most.
+/// Waits in intervals until the submission completes or the timeout expires. Returns `None` if the
+/// run is cancelled first. `wait` waits for at most so many nanoseconds.
 fn wait_in_turns(
     most: Duration,
     is_cancelled: &dyn Fn() -> bool,
@@ -213,5 +208,21 @@ mod tests {
         assert_eq!(polling(Some(micros(300))), micros(600));
         assert_eq!(polling(Some(micros(1900))), POLLING);
         assert_eq!(polling(Some(micros(2100))), Duration::ZERO);
+    }
+
+    #[test]
+    fn cancelled_runs_are_not_waited_for() {
+        let (most, asked) = (Duration::from_secs(60), Cell::new(0));
+        let cancelled = || {
+            asked.set(asked.get() + 1);
+            asked.get() == 3
+        };
+        let busy = |_| Err(vk::Result::TIMEOUT);
+        assert_eq!(wait_in_turns(most, &cancelled, busy), None);
+        assert_eq!(asked.get(), 3);
+        assert_eq!(wait_in_turns(most, &|| true, |_| Ok(())), Some(Ok(())));
+        assert_eq!(wait_in_turns(Duration::ZERO, &|| true, busy), Some(busy(0)));
+        let lost = |_| Err(vk::Result::ERROR_DEVICE_LOST);
+        assert_eq!(wait_in_turns(most, &|| true, lost), Some(lost(0)));
     }
 }

@@ -2,7 +2,6 @@
 
 use super::buffer::MemoryKind;
 use super::cache_file::{CacheFile, CacheKey, Holds};
-use super::completion::Completion;
 use super::features::{DeviceFeature, DeviceFeatures, make_device};
 use super::found::Found;
 use super::instance::{DeviceInfo, DeviceKind, Instance};
@@ -22,7 +21,7 @@ use gpu_allocator::AllocationSizes;
 use gpu_allocator::vulkan::{Allocator, AllocatorCreateDesc};
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// A device that work runs on.
@@ -73,8 +72,6 @@ pub(crate) struct Context {
     /// The memory in use.
     pub(crate) meter: Meter,
     state: AtomicU8,
-    /// Whether submissions of cancelled runs may be pending.
-    has_cancelled: Mutex<bool>,
     /// The most bytes that the device allocates in one piece.
     pub(crate) largest_allocation: u64,
     physical: vk::PhysicalDevice,
@@ -205,7 +202,6 @@ impl Context {
             weights: Weights::default(),
             meter: Meter::new(options.memory_limit),
             state: AtomicU8::new(WORKS),
-            has_cancelled: Mutex::new(false),
             instance,
         }))
     }
@@ -271,23 +267,6 @@ impl Context {
         };
         self.note(&error);
         Err(error)
-    }
-
-    /// Notes that a cancelled run left a submission pending.
-    pub(super) fn note_cancelled(&self) {
-        *self.has_cancelled.lock().unwrap_or_else(PoisonError::into_inner) = true;
-    }
-
-    /// Waits for the submissions of cancelled runs. Methods share memory on the device, so each
-    /// calls this before it touches any.
-    pub(crate) fn finish_cancelled(self: &Arc<Self>) -> Result<(), Error> {
-        let mut has_cancelled = self.has_cancelled.lock().unwrap_or_else(PoisonError::into_inner);
-        if *has_cancelled {
-            let mut last = Completion::new(self, self.compute.clone())?;
-            last.submit_last().and_then(|()| last.wait())?;
-            *has_cancelled = false;
-        }
-        Ok(())
     }
 
     fn note(&self, error: &Error) {

@@ -363,13 +363,13 @@ impl Recording {
     }
 
     /// Waits until what was submitted is done.
-    pub(crate) fn wait(&mut self) -> Result<(), Error> {
+    pub(crate) fn wait(&self) -> Result<(), Error> {
         self.completion.wait()
     }
 
     /// As [`wait`](Self::wait), until the run is cancelled: then the submission stays pending, and
-    /// must be [waited for](Context::finish_cancelled) before its memory is touched.
-    pub(crate) fn wait_unless(&mut self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
+    /// must be [waited for](Self::wait) before its memory is touched.
+    pub(crate) fn wait_unless(&self, is_cancelled: &dyn Fn() -> bool) -> Result<(), Error> {
         self.completion.wait_unless(is_cancelled)
     }
 
@@ -417,7 +417,8 @@ impl Drop for Recording {
             return;
         }
         let device = &self.context.raw;
-        // SAFETY: every submission was waited for; each object is destroyed once, and null handles are ignored.
+        // SAFETY: every submission was waited for, above if its run was cancelled; each object is
+        // destroyed once, and null handles are ignored.
         unsafe {
             device.destroy_descriptor_pool(self.descriptors, None);
             device.destroy_command_pool(self.pool, None);

@@ -1,6 +1,6 @@
 //! Running: a loop over resolved instructions.
 
-use super::{Instruction, KernelCall, Method, Packed};
+use super::{Instruction, KernelCall, LoadOptions, Method, Packed};
 use crate::arguments::Arguments;
 use crate::backend::Delegate;
 use crate::call::{DelegateCall, Invoke, Prepare, move_value, view};
@@ -24,30 +24,33 @@ pub enum Progress {
 }
 
 /// The threads that the calls of a method use, and the flag that cancels its runs.
+#[derive(Clone, Copy)]
 struct RunThreads<'m> {
     parallel: &'m dyn Parallel,
     cancel: Option<&'m AtomicBool>,
 }
 
-impl RunThreads<'_> {
-    /// Makes a call with these threads. A call that left out work, because the run was cancelled,
-    /// is an error whatever it returned.
+impl<'m> RunThreads<'m> {
+    fn of(options: &LoadOptions<'m>) -> Self {
+        RunThreads { parallel: options.parallel, cancel: options.cancel }
+    }
+
+    /// Makes a call with these threads. Returns [`InstructionError::Cancelled`] if the call skipped
+    /// work because the run was cancelled, whatever the call returned.
     ///
-    /// Without the standard library, kernels are not asked to stop: runs are cancelled between
-    /// instructions, and images do not grow.
+    /// Without the standard library, kernels do not ask: runs are cancelled between instructions,
+    /// which keeps firmware small.
     #[inline]
     fn lend<T>(
-        &self,
+        self,
         call: impl FnOnce(&dyn Parallel) -> Result<T, InstructionError>,
     ) -> Result<T, InstructionError> {
-        match self.cancel {
-            Some(cancel) if cfg!(feature = "std") => {
-                let threads = Cancellable::new(self.parallel, cancel);
-                let result = call(&threads);
-                if threads.is_incomplete() { Err(InstructionError::Cancelled) } else { result }
-            }
-            _ => call(self.parallel),
+        if !cfg!(feature = "std") {
+            return call(self.parallel);
         }
+        let threads = Cancellable::new(self.parallel, self.cancel);
+        let result = call(&threads);
+        if threads.is_incomplete() { Err(InstructionError::Cancelled) } else { result }
     }
 }
 
@@ -133,8 +136,7 @@ impl<'m> Method<'m> {
     ) -> Result<(), InstructionError> {
         let tracer = self.options.listener();
         let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
-        let options = &self.options;
-        let threads = RunThreads { parallel: options.parallel, cancel: options.cancel };
+        let threads = RunThreads::of(&self.options);
         let result = traced(tracer, &event, || {
             threads.lend(|parallel| self.invoke(call, parallel).map_err(InstructionError::Kernel))
         });
@@ -237,8 +239,7 @@ impl<'m> Method<'m> {
         run: impl FnOnce(&mut dyn Delegate, &mut DelegateCall<'_, '_>) -> Result<T, DelegateError>,
     ) -> Result<T, InstructionError> {
         let tracer = self.options.listener();
-        let options = &self.options;
-        let threads = RunThreads { parallel: options.parallel, cancel: options.cancel };
+        let threads = RunThreads::of(&self.options);
         threads.lend(|parallel| {
             let resources = self.resources(0, None, parallel);
             let Some(Some(delegate)) = self.delegates.get_mut(index) else {

@@ -11,7 +11,7 @@ use crate::memory::region::Region;
 use crate::memory::slot::Data;
 use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
-use crate::parallel::Parallel;
+use crate::parallel::{Parallel, Uncancelled};
 use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
@@ -276,7 +276,8 @@ impl<'m> Method<'m> {
     ) -> Result<(), Fault> {
         let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN)?;
-        let resources = self.resources(call.scratch, None, self.options.parallel);
+        let parallel = Uncancelled(self.options.parallel);
+        let resources = self.resources(call.scratch, None, &parallel);
         let (args, kernel) = (call.args, call.kernel);
         // What is shared is looked for again if it is not known: a pack function may read inputs that are bound by now.
         let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };

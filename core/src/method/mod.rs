@@ -69,7 +69,7 @@ pub struct LoadOptions<'m> {
     /// What the program may ask for.
     pub limits: Limits,
     /// Cancels runs while it is true: another thread sets it. A run ends before its next
-    /// instruction; with the standard library also inside one, within milliseconds.
+    /// instruction; with the standard library also inside one, where the kernel asks.
     pub cancel: Option<&'m AtomicBool>,
     /// What the method is prepared for.
     pub machine: Machine,

@@ -219,7 +219,7 @@ fn lookup(
 /// The table that takes quantized values with the first scale and zero point to the second, between limits of what they stand for.
 pub(crate) fn requantized(scales: [f64; 2], zeros: [i64; 2], [low, high]: [f64; 2]) -> Vec<u8> {
     let table = (LOWEST..=HIGHEST).map(|code| {
-        let value = ((code - zeros[0]) as f64 * scales[0]).max(low).min(high);
+        let value = (code.saturating_sub(zeros[0]) as f64 * scales[0]).max(low).min(high);
         let code = nearest(value / scales[1]).saturating_add(zeros[1]).clamp(LOWEST, HIGHEST);
         (code as i8).cast_unsigned()
     });

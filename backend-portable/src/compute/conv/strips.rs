@@ -14,7 +14,7 @@ use core::ops::Range;
 
 /// Floats of the strip that a job reads which should stay in the second-level cache.
 const RESIDENT: usize = 1 << 17;
-/// The work of a band that takes some milliseconds with vectors, and some tens without, in grains.
+/// Work per band, in grains: a few milliseconds with SIMD, tens without.
 const LONG: usize = 1024;
 /// Summands of a pass over a panel of weights, about.
 const PASS: usize = 768;
@@ -96,7 +96,7 @@ pub(super) fn run(
     let even = bands.next_multiple_of(threads.max(1));
     let bands = if jobs > 1 && bands > 1 && even <= y.output / 4 { even } else { bands };
     // One thread has few bands, and still looks between them whether the run was cancelled.
-    let bands = bands.max((work / LONG).min(y.output / 16));
+    let bands = if threads <= 1 { bands.max((work / LONG).min(y.output / 16)) } else { bands };
     let cuts = jobs.div_ceil(bands).min(out_group.div_ceil(nr));
     let weights_len = packed.len() / p.groups;
     let area = y.input * x.input * p.in_channels;

@@ -262,7 +262,15 @@ struct Quantization {
 impl Quantization {
     /// Those that are arguments `[scale, zero]`.
     fn of(b: &Builder<'_, '_>, args: &[ValueId], [scale, zero]: [usize; 2]) -> Result<Self, Error> {
-        Ok(Quantization { scale: b.number(args, scale)?, zero: b.int(args, zero)? })
+        let (scale, zero) = (b.number(args, scale)?, b.int(args, zero)?);
+        // Files decide both. Sums of products have room for zero points of int8 alone.
+        if i8::try_from(zero).is_err() || !scale.is_normal() || scale < 0.0 {
+            return Err(Error::Unsupported(format!(
+                "quantization with scale {scale} and zero point {zero}: expected a positive scale \
+                 and a zero point from -128 to 127"
+            )));
+        }
+        Ok(Quantization { scale, zero })
     }
 }
 
