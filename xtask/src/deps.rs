@@ -1,4 +1,4 @@
-//! Hygiene of the dependencies that needs no network: licences, sources, duplicates.
+//! Checks of the dependencies: licences, sources, duplicates.
 //!
 //! `deny.toml` says the same for `cargo deny`, which is run as well. `--advisories` looks through a copy of their database, for all lock files of the repository.
 
@@ -81,11 +81,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     faults.extend(duplicates(&metadata, &names));
     println!("{} packages, {} faults", packages.len(), faults.len());
-    cargo_deny()?;
+    if !faults.is_empty() {
+        bail!("{}", faults.join("\n"));
+    }
     if options.advisories.is_none() {
         println!("advisories are not checked here: `cargo deny --workspace check` fetches them");
     }
-    if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("\n")) }
+    cargo_deny()
 }
 
 /// Packages outside the workspace that users build, beside it.

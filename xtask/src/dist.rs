@@ -131,7 +131,7 @@ const DEPENDENCIES: &[u8] = b"dep-v0";
 /// Makes sure that there is `cargo auditable`, which adds the list of dependencies to programs.
 fn auditable() -> Result<()> {
     if !process::succeeds("cargo", &["auditable", "--version"]) {
-        process::run(cargo(&["install", "--quiet", "--locked", "cargo-auditable"]))?;
+        process::run(cargo(&["install", "--quiet", "--locked", "cargo-auditable@0.7.7"]))?;
     }
     Ok(())
 }

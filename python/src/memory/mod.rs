@@ -1,12 +1,14 @@
 //! The memory of tensors: this package's own, or that of others, lent through DLPack or the buffer protocol.
 //!
-//! All `unsafe` code of the package is in this module. It relies on one thing: whoever lends memory
-//! says truly where it is and how long it lasts. Only native code can make the objects that say so.
+//! All `unsafe` code of the package is in this module. Whoever lends memory says truly where it is
+//! and how long it lasts: only native code can make the objects that say so.
 //!
 //! Other threads may write to a tensor at any time: NumPy and PyTorch do so without the GIL, and a
 //! free-threaded interpreter has none. So this package makes no references to the memory of a
-//! tensor. It copies bytes in and out by raw pointers, one copy of a tensor at a time. A copy during
-//! which somebody else writes has old and new bytes, as a copy by NumPy has.
+//! tensor, whose contents must not change; it copies bytes in and out by raw pointers. A copy during
+//! which foreign code writes is still a data race in Rust's terms. No extension can prevent it; we
+//! accept it, as NumPy does, since bytes of every value are valid here: such a copy has old and new
+//! bytes.
 
 mod buffer;
 mod capsule;
@@ -98,9 +100,9 @@ impl Memory {
             return false;
         }
         let _copying = self.lock();
-        // SAFETY: the owner keeps `len` bytes at `start` alive, and the target has as many. No other
-        // thread of this package writes, since `copying` is held. `copy_from` allows for a target
-        // that overlaps.
+        // SAFETY: the owner keeps `len` bytes at `start` alive, and the target has as many. Only
+        // own memory is written by this package, with the same `copying` held. `copy_from` allows
+        // for a target that overlaps.
         unsafe { NonNull::from(target).cast::<u8>().copy_from(self.start, self.len) };
         true
     }
