@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use torchlet::core::{Program as File, Registry, Scalar, ScalarType, ShapeDynamism, TensorInfo};
 use torchlet::portable::KERNELS;
+use torchlet::portable::engine::CpuTarget;
 use torchlet::{Module, RunOn, Tensor};
 use torchlet_graph::method::{Instruction, Method, MethodTensor, MethodValue, Program, TensorData};
 use torchlet_graph::{Processors, cpu};
@@ -56,27 +57,31 @@ impl<'p> Builder<'p> {
 }
 
 fn module(bytes: Vec<u8>) -> Module {
-    let builder = Module::builder().threads(1).without_default_backends();
-    builder.run_on(RunOn::AsExported).from_bytes(bytes).unwrap()
+    Module::builder().threads(1).run_on(RunOn::AsExported).from_bytes(bytes).unwrap()
 }
 
-/// The program for kernels alone.
-fn compiled(bytes: &[u8]) -> Module {
+/// Compiles a program for these processors.
+fn compiled(bytes: &[u8], processors: Processors<'_>) -> Module {
     let registry = Registry::new().with_kernels(&KERNELS).unwrap();
     let file = File::from_bytes(bytes).unwrap();
-    let compiled = cpu::compile(&file, &[], Processors::KERNELS, &registry).unwrap();
+    let compiled = cpu::compile(&file, &[], processors, &registry).unwrap();
     module(compiled.program.write().unwrap().to_bytes())
 }
 
-/// Runs a method three times, as it is and compiled: the same numbers. Gives those of the last run.
+/// Runs a method three times: as exported, compiled for kernels, and compiled for the CPU engine. All have to give the same
+/// values. Returns those of the last run.
 fn same(method: Builder<'_>, sizes: &[usize]) -> Vec<Vec<f32>> {
     let bytes = Program { methods: vec![method.0], named: Vec::new() }.write().unwrap().to_bytes();
-    let (mut compiled, mut exported) = (compiled(&bytes), module(bytes));
+    let greedy = CpuTarget::greedy();
+    let mut kernels = compiled(&bytes, Processors::KERNELS);
+    let mut engine = compiled(&bytes, Processors::preferring(&[&greedy]));
+    let mut exported = module(bytes);
     let mut last = Vec::new();
     for round in 0..3 {
         let input = Tensor::rand(ScalarType::Float, sizes, 7 + round).unwrap();
         let expected = exported.forward(&input).unwrap();
-        assert_eq!(compiled.forward(&input).unwrap(), expected, "round {round}");
+        assert_eq!(kernels.forward(&input).unwrap(), expected, "kernels, round {round}");
+        assert_eq!(engine.forward(&input).unwrap(), expected, "engine, round {round}");
         last = expected.iter().map(|out| out.tensor().unwrap().to_vec().unwrap()).collect();
     }
     last
@@ -148,6 +153,27 @@ fn what_is_copied_stays_what_it_was() {
 }
 
 #[test]
+fn the_target_of_a_move_shares_its_memory_with_a_later_tensor() {
+    let mut method = Builder::new(&[128]);
+    let w = method.constant(&[2, 2], &[1.0, 2.0, 3.0, 4.0]);
+    let (x, a) = (method.tensor(&[4], (0, 0)), method.tensor(&[4], (0, 16)));
+    let (moved, b) = (method.tensor(&[4], (0, 32)), method.tensor(&[4], (0, 48)));
+    // `copy_` counts as a read of its target, so the compiler makes `later` a view of `moved`.
+    let later = method.tensor(&[2, 2], (0, 32));
+    let out = method.tensor(&[2, 2], (0, 64));
+    method.add_up(x, x, a);
+    let condition = method.0.add(MethodValue::Scalar(Scalar::Bool(true)));
+    method.0.instructions.push(Instruction::JumpFalse { condition, destination: 4 });
+    method.0.instructions.push(Instruction::Move { from: a, to: moved });
+    method.add_up(moved, x, b);
+    assert_eq!(method.0.instructions.len(), 4);
+    method.copy(later, w);
+    method.add_up(later, w, out);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![b, out]);
+    assert_eq!(same(method, &[4])[1], [2.0, 4.0, 6.0, 8.0]);
+}
+
+#[test]
 fn state_that_is_an_output_stays_where_it_is() {
     let mut method = Builder::new(&[64, 16]);
     let (x, state) = (method.tensor(&[4], (0, 0)), method.tensor(&[4], (1, 0)));
@@ -178,7 +204,7 @@ fn methods_still_share_state() {
     (write.0.name, read.0.name) = ("write".to_owned(), "read".to_owned());
     let methods = vec![write.0, read.0];
     let bytes = Program { methods, named: Vec::new() }.write().unwrap().to_bytes();
-    for mut module in [module(bytes.clone()), compiled(&bytes)] {
+    for mut module in [module(bytes.clone()), compiled(&bytes, Processors::KERNELS)] {
         for _ in 0..2 {
             module.execute("write", Tensor::full(&[4], 1.0f32).unwrap()).unwrap();
         }

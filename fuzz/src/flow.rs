@@ -7,10 +7,12 @@
 use super::mutate::Random;
 use std::borrow::Cow;
 use torchlet::core::{Program as File, Registry, Scalar, ScalarType, ShapeDynamism, TensorInfo};
+use torchlet::graph::graph::{Graph, Node};
 use torchlet::graph::method::{
     Instruction, Method, MethodTensor, MethodValue, Program, TensorData,
 };
-use torchlet::graph::{Processors, cpu};
+use torchlet::graph::{Processors, Target, cpu};
+use torchlet::portable::engine::CpuTarget;
 use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
 /// The shapes of floats: all have as many elements.
@@ -46,8 +48,6 @@ struct Known {
     /// The home of the tensor that it is a view of by an instruction: it may change when that does.
     follows: Option<Home>,
     is_constant: bool,
-    /// Whether another tensor has the same memory.
-    is_view: bool,
 }
 
 /// A program on its way.
@@ -96,7 +96,7 @@ impl Builder<'_> {
         let dynamism = ShapeDynamism::Static;
         let tensor = MethodTensor { info, dynamism, place, data, name };
         let value = self.method.add(MethodValue::Tensor(tensor));
-        Known { value, sizes, home, follows: None, is_constant, is_view: false }
+        Known { value, sizes, home, follows: None, is_constant }
     }
 
     /// A place in the first buffer, that nothing else uses now.
@@ -147,12 +147,11 @@ impl Builder<'_> {
                     None => (TensorData::None, None),
                 };
                 let view = self.tensor(scalar_type, sizes, of.home, data, name);
-                Known { follows: of.follows, is_view: true, ..view }
+                Known { follows: of.follows, ..view }
             }
             (0 | 1, Home::Unplanned(_)) => {
                 let (data, name) = named.unwrap_or_default();
-                let view = self.tensor(scalar_type, sizes, of.home, data, name);
-                Known { is_view: true, ..view }
+                self.tensor(scalar_type, sizes, of.home, data, name)
             }
             (2, _) if !of.is_constant => {
                 let dims = sizes.iter().map(|size| self.int((*size).into())).collect();
@@ -463,8 +462,7 @@ impl Builder<'_> {
                 }
                 5 | 6 => {
                     let target = self.any_float();
-                    // Compiled for a delegate, an update through a view of state is refused when it runs: both have one place.
-                    if !target.is_constant && !target.is_view && target.follows.is_none() {
+                    if !target.is_constant && target.follows.is_none() {
                         let source = self.any_float();
                         self.overwrite(target, source);
                     }
@@ -556,6 +554,37 @@ pub fn program(random: &mut Random) -> Vec<u8> {
     program.write().expect("a small program").to_bytes()
 }
 
+/// The CPU engine, for a random half of the calls that it accepts: delegates then lie between kernels.
+struct Sometimes {
+    inner: CpuTarget,
+    seed: u32,
+}
+
+impl Target for Sometimes {
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+
+    fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
+        match Random::new(self.seed.wrapping_add(node.id)).below(2) {
+            0 => Err("the random choice is a kernel".to_owned()),
+            _ => self.inner.accepts(graph, node),
+        }
+    }
+
+    fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
+        graph.nodes.iter().map(|node| self.accepts(graph, node)).collect()
+    }
+
+    fn is_worth(&self, graph: &Graph<'_>, region: &torchlet::graph::Region) -> Result<(), String> {
+        self.inner.is_worth(graph, region)
+    }
+
+    fn shares_memory(&self) -> bool {
+        true
+    }
+}
+
 fn module(bytes: Vec<u8>, on: RunOn) -> Module {
     let builder: ModuleBuilder = Module::builder().threads(1).run_on(on);
     builder.from_bytes(bytes).expect("a program that loads")
@@ -615,13 +644,23 @@ fn outputs(module: &mut Module, seed: u32) -> Vec<Vec<f64>> {
     all
 }
 
-/// Compares a random program on kernels alone, as it is, with all that it is compiled to.
+/// Compares a random program as exported, on kernels, with the same program compiled in several ways.
 pub fn check(seed: u32, others: &[RunOn]) {
     let bytes = program(&mut Random::new(seed));
     let expected = outputs(&mut module(bytes.clone(), RunOn::AsExported), seed);
+    let (greedy, sometimes) = (CpuTarget::greedy(), Sometimes { inner: CpuTarget::greedy(), seed });
     let kernels = compiled(&bytes, Processors::KERNELS);
+    let partly = compiled(&bytes, Processors::preferring(&[&sometimes]));
+    let engine = compiled(&bytes, Processors::preferring(&[&greedy]));
     let twice = compiled(&kernels, Processors::KERNELS);
-    let compiled = [("kernels", kernels), ("kernels, twice", twice)];
+    let then_engine = compiled(&kernels, Processors::preferring(&[&greedy]));
+    let compiled = [
+        ("kernels", kernels),
+        ("kernels, twice", twice),
+        ("kernels, then the engine", then_engine),
+        ("the engine", engine),
+        ("kernels and the engine", partly),
+    ];
     for (what, compiled) in compiled {
         let found = outputs(&mut module(compiled, RunOn::AsExported), seed);
         assert_eq!(found, expected, "program {seed}, compiled for {what}");

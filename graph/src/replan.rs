@@ -121,7 +121,9 @@ impl Method<'_> {
                     (outputs, vocabulary.scratch(name, overload))
                 }
                 Instruction::Delegate { delegate, .. } => (inputs.get(delegate).copied(), &[]),
-                _ => (None, &[]),
+                // A move overwrites its whole target, the second of its values.
+                Instruction::Move { .. } => (Some(1), &[]),
+                Instruction::JumpFalse { .. } | Instruction::Free { .. } => (None, &[]),
             };
             let block = blocks.of_instruction(at);
             for (place, arg) in instruction.values().enumerate() {
