@@ -43,6 +43,9 @@ impl Uses {
     /// Methods that use memory in turn ([`SharedMemory`](crate::SharedMemory)). No file says so: it takes several methods.
     pub const TURNS: Self = Uses(1 << 11);
 
+    /// State that has initial data and no place in the memory plan.
+    pub const UNPLANNED_STATE: Self = Uses(1 << 12);
+
     /// The set as a number, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
         self.0

@@ -22,8 +22,9 @@ pub(crate) enum Home {
     View(u32),
 }
 
-/// Stands for a planned buffer where state lies that has initial data and no place in the plan. Its memory is in the method
-/// arena; until then, offsets in this buffer keep it apart from all else.
+/// Pseudo buffer index of state that has initial data but no place in the memory plan. When the
+/// method is loaded, its memory comes from the method arena; before, its offset in this buffer tells
+/// it apart from all other tensors.
 pub(crate) const OWN_BUFFER: u16 = u16::MAX;
 
 /// Where a tensor's data is.

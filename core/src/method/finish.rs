@@ -226,12 +226,14 @@ impl<'m> Method<'m> {
                     target.put(Some(Region::read_only(copy)));
                 }
                 // State without a place in the plan.
-                (None, Some(blob), Some(arena)) if target.is_planned() => {
+                (None, Some(blob), Some(arena))
+                    if has(Uses::UNPLANNED_STATE) && target.is_planned() =>
+                {
                     let own = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, own)?;
                     target.put(Some(Region::writable(own)));
                 }
-                (None, Some(blob), None) if target.is_planned() => {
+                (None, Some(blob), None) if has(Uses::UNPLANNED_STATE) && target.is_planned() => {
                     if let Data::At(region) = target.data() {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
                         blob.read(0, unsafe { region.bytes_mut() }.unwrap_or_default())?;

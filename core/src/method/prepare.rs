@@ -13,7 +13,7 @@ use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::arena::Measure;
 use crate::memory::region::Region;
-use crate::memory::slot::{Home, OWN_BUFFER};
+use crate::memory::slot::{Data, Home, OWN_BUFFER};
 use crate::meta::{MethodMeta, tensor_name, to_index};
 use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
@@ -248,6 +248,10 @@ impl<'m> Prepared<'m> {
                 Value::Double(_) => Uses::FRACTIONS,
                 Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
                 Value::TensorList(..) => Uses::TENSOR_LISTS,
+                Value::Tensor(slot) => match values.tensor(slot).map(|tensor| tensor.data()) {
+                    Some(Data::Planned { buffer: OWN_BUFFER, .. }) => Uses::UNPLANNED_STATE,
+                    _ => Uses::NONE,
+                },
                 _ => Uses::NONE,
             });
         }
@@ -335,7 +339,9 @@ impl<'m> Prepared<'m> {
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
         let mut own_bytes = 0usize;
-        self.tables.state_views(&self.meta, &mut lookups)?;
+        if has(Uses::UNPLANNED_STATE) {
+            self.tables.state_views(&self.meta, &mut lookups)?;
+        }
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
@@ -349,7 +355,7 @@ impl<'m> Prepared<'m> {
             let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
             let place = locate(&self.meta, self.options.data, value, &tensor)?;
-            let is_written = values.has(index, flag::STATE);
+            let is_written = has(Uses::UNPLANNED_STATE) && values.has(index, flag::STATE);
             let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
             match (place.planned, place.stored) {

@@ -164,8 +164,12 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Marks tensors that an instruction writes as state where the file has data for them and no place: they are no constants.
+    /// Marks a written tensor as state if the file has data but no planned place for it: it is not a
+    /// constant. An image without such state refuses the call when it runs.
     fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
+        if !has(Uses::UNPLANNED_STATE) {
+            return Ok(());
+        }
         let Tables { values, .. } = &mut self.tables;
         let items = values.tensor_list(index).into_iter().flatten().map(|item| list_index(*item));
         for index in items.chain([index]) {
