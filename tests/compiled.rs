@@ -174,6 +174,29 @@ fn the_target_of_a_move_shares_its_memory_with_a_later_tensor() {
 }
 
 #[test]
+fn the_target_of_a_copy_shares_its_memory_with_a_later_tensor() {
+    let mut method = Builder::new(&[128]);
+    let four = method.constant(&[4], &[1.0, 2.0, 3.0, 4.0]);
+    let two = method.constant(&[2], &[5.0, 6.0]);
+    let x = method.tensor(&[2], (0, 0));
+    let (target, sum) = (method.tensor(&[4], (0, 32)), method.tensor(&[4], (0, 48)));
+    let (later, out) = (method.tensor(&[2], (0, 32)), method.tensor(&[2], (0, 64)));
+    let last = method.tensor(&[2], (0, 80));
+    method.copy(target, four);
+    let condition = method.0.add(MethodValue::Scalar(Scalar::Bool(true)));
+    method.0.instructions.push(Instruction::JumpFalse { condition, destination: 5 });
+    method.add_up(target, four, sum);
+    method.add_up(x, x, later);
+    method.add_up(later, x, out);
+    assert_eq!(method.0.instructions.len(), 5);
+    method.copy(later, two);
+    method.add_up(later, two, last);
+    (method.0.inputs, method.0.outputs) = (vec![x], vec![sum, out, last]);
+    let values = same(method, &[2]);
+    assert_eq!((&values[0][..], &values[2][..]), (&[2.0, 4.0, 6.0, 8.0][..], &[10.0, 12.0][..]));
+}
+
+#[test]
 fn state_that_is_an_output_stays_where_it_is() {
     let mut method = Builder::new(&[64, 16]);
     let (x, state) = (method.tensor(&[4], (0, 0)), method.tensor(&[4], (1, 0)));

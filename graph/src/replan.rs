@@ -1,8 +1,9 @@
 //! Frees a method of the places that an exporter gave its tensors, so that they can be planned anew.
 
 use crate::blocks::Blocks;
-use crate::front::{Access, Vocabulary};
-use crate::method::{Instruction, Method, MethodValue, TensorData};
+use crate::front::{Access, Meaning, Vocabulary};
+use crate::method::{Instruction, Method, MethodTensor, MethodValue, TensorData};
+use crate::views::{Place, place_of};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -107,6 +108,7 @@ impl Method<'_> {
         inputs: &BTreeMap<usize, usize>,
     ) -> BTreeSet<usize> {
         let mut blocks = Blocks::of(self);
+        let activations = self.overlapping();
         // The tensors that each block writes, and those that it reads before.
         let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
         let mut found = BTreeSet::new();
@@ -126,9 +128,11 @@ impl Method<'_> {
                 Instruction::JumpFalse { .. } | Instruction::Free { .. } => (None, &[]),
             };
             let block = blocks.of_instruction(at);
+            // State that is only written stays where other methods read it.
+            let copied = copied_to(instruction, vocabulary).filter(|it| activations.contains(it));
             for (place, arg) in instruction.values().enumerate() {
                 for value in self.with_items(arg) {
-                    if outputs.is_some_and(|first| place >= first) {
+                    if outputs.is_some_and(|first| place >= first) || copied == Some(value) {
                         found.insert(value);
                         written.insert((block, value));
                     } else if scratch.contains(&place) {
@@ -150,6 +154,38 @@ impl Method<'_> {
             if !is_written {
                 found.remove(&value);
             }
+        }
+        found
+    }
+
+    /// The unnamed tensors whose memory overlaps that of a tensor with another size or type. Exporters reuse the memory of
+    /// activations so, never that of state; a view of state has its size and type.
+    fn overlapping(&self) -> BTreeSet<usize> {
+        let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+        for (value, kind) in self.values.iter().enumerate() {
+            if let MethodValue::Tensor(tensor) = kind
+                && let Some(place) = place_of(tensor)
+            {
+                places.entry(place).or_default().push(value);
+            }
+        }
+        let mut found = BTreeSet::new();
+        // In the order of their offsets, with the end of those before.
+        let (mut last_buffer, mut last_end) = (0, 0);
+        let mut rest = places.iter().filter(|((_, _, bytes, _), _)| *bytes > 0).peekable();
+        while let Some(((buffer, offset, bytes, _), values)) = rest.next() {
+            let end = offset.saturating_add(*bytes);
+            if *buffer != last_buffer {
+                (last_buffer, last_end) = (*buffer, 0);
+            }
+            let overlaps_next =
+                rest.peek().is_some_and(|((other, next, ..), _)| other == buffer && *next < end);
+            if *offset < last_end || overlaps_next {
+                let is_unnamed = |tensor: &MethodTensor<'_>| tensor.name.is_none();
+                let values = values.iter().copied();
+                found.extend(values.filter(|value| self.tensor(*value).is_some_and(is_unnamed)));
+            }
+            last_end = last_end.max(end);
         }
         found
     }
@@ -183,5 +219,14 @@ impl Method<'_> {
         });
         let end = ends.max().unwrap_or(0);
         end.checked_next_multiple_of(ALIGN).unwrap_or(end)
+    }
+}
+
+/// The tensor that an instruction overwrites with a copy of another.
+fn copied_to(instruction: &Instruction, vocabulary: &Vocabulary) -> Option<usize> {
+    let Instruction::Kernel { name, overload, args } = instruction else { return None };
+    match (vocabulary.meaning(name, overload), &args[..]) {
+        (Some(Meaning::Copy), [target, source, ..]) if target != source => Some(*target),
+        _ => None,
     }
 }

@@ -18,10 +18,10 @@ use alloc::vec::Vec;
 use torchlet_core::{Scalar, ScalarType, ShapeDynamism};
 
 /// A place in planned memory, and how many bytes of what lie there.
-type Place = (usize, usize, usize, ScalarType);
+pub(crate) type Place = (usize, usize, usize, ScalarType);
 
 /// The place of a tensor that may be a view without an instruction: where shapes vary, views have one.
-fn place_of(tensor: &MethodTensor<'_>) -> Option<Place> {
+pub(crate) fn place_of(tensor: &MethodTensor<'_>) -> Option<Place> {
     let (buffer, offset) = tensor.place?;
     let is_static = tensor.dynamism == ShapeDynamism::Static;
     is_static.then_some((buffer, offset, tensor.info.nbytes(), tensor.info.scalar_type))

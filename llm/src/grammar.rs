@@ -12,7 +12,7 @@ use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
 use llguidance::{JsonCompileOptions, Matcher, ParserFactory};
 use serde_json::Value;
 use std::sync::Arc;
-use worker::{Gate, LEVELS, Worker};
+use worker::{Gate, Worker};
 
 /// Longer schemas are refused: what is made of one is some tens of times as long.
 const MAX_SCHEMA: usize = 1 << 20;
@@ -47,7 +47,9 @@ impl Grammar {
     /// properties, or hundreds with `minProperties` or `maxProperties`; alternatives and values within `allOf`, `$ref` beside others, patterns of
     /// one text, `multipleOf`, `patternProperties`.
     pub fn json_schema(schema: &str) -> Result<Self, Error> {
-        let fail = |message: String| Err(Error::Grammar { message });
+        fn fail<T>(message: String) -> Result<T, Error> {
+            Err(Error::Grammar { message })
+        }
         if schema.len() > MAX_SCHEMA {
             return fail(format!("it has {} bytes, more than {MAX_SCHEMA}", schema.len()));
         }
@@ -56,23 +58,17 @@ impl Grammar {
             Ok(Value::Object(fields)) if fields.contains_key(OPTIONS) => {
                 fail(format!("'{OPTIONS}' is not supported"))
             }
-            Ok(value @ Value::Object(_)) if cost::levels(&value) > LEVELS => fail(format!(
-                "the schema has {} levels with those of what it refers to, more than {LEVELS}",
-                cost::levels(&value)
-            )),
-            Ok(value @ Value::Object(_)) if cost::of(&value) > cost::MOST => fail(format!(
-                "the schema becomes too large (more than {} units): its properties, values and patterns are many, or what has to hold at once \
-                 ('allOf', '$ref' beside others, 'minProperties', patterns of one text, 'multipleOf', 'patternProperties') is put together",
-                cost::MOST
-            )),
-            Ok(mut value @ Value::Object(_)) => match alternatives::separate(&mut value) {
-                Ok(true) => Ok(Grammar { schema: value.to_string() }),
-                Ok(false) => Ok(Grammar { schema: schema.into() }),
-                Err(count) => fail(format!(
-                    "'oneOf' has {count} alternatives, more than {}",
-                    alternatives::MAX_ALTERNATIVES
-                )),
-            },
+            Ok(mut value @ Value::Object(_)) => {
+                cost::check(&value).or_else(fail)?;
+                match alternatives::separate(&mut value) {
+                    Ok(true) => Ok(Grammar { schema: value.to_string() }),
+                    Ok(false) => Ok(Grammar { schema: schema.into() }),
+                    Err(count) => fail(format!(
+                        "'oneOf' has {count} alternatives, more than {}",
+                        alternatives::MAX_ALTERNATIVES
+                    )),
+                }
+            }
             Ok(_) => fail("a schema should be an object".into()),
             Err(error) => fail(format!("the schema is not JSON: {error}")),
         }

@@ -9,7 +9,10 @@ use serde_json::{Map, Value};
 use std::cell::Cell;
 
 /// Comparisons for a schema: those of its alternatives are pairs, of which a schema of a megabyte could have billions.
-const STEPS: u32 = 1 << 20;
+const STEPS: usize = 1 << 20;
+/// Names, values or bytes that are looked at in one comparison without another step. Each pair of
+/// alternatives may be compared with long lists and texts behind references.
+const OF_STEP: usize = 64;
 /// References and alternatives within one another that are followed.
 const DEPTH: u32 = 24;
 /// More alternatives than these are refused, as they are compared with one another again by who reads the schema.
@@ -40,7 +43,7 @@ fn has_inner_identifier(value: &Value, outermost: bool) -> bool {
 struct Proof<'a> {
     whole: &'a Value,
     follows: bool,
-    steps: Cell<u32>,
+    steps: Cell<usize>,
 }
 
 impl<'a> Proof<'a> {
@@ -73,13 +76,21 @@ impl<'a> Proof<'a> {
             .all(|(at, one)| after(at).all(|other| self.apart(one, other, DEPTH)))
     }
 
+    /// Takes steps. Once there are not as many, there are none for anything else either.
+    fn charge(&self, steps: usize) -> bool {
+        let left = self.steps.get().checked_sub(steps);
+        self.steps.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Takes steps for what is looked at beside the comparison itself.
+    fn charge_for(&self, looked_at: usize) -> bool {
+        self.charge(looked_at / OF_STEP)
+    }
+
     /// Whether it is shown that no value fits both.
     fn apart(&self, one: &Value, other: &Value, depth: u32) -> bool {
-        let (Some(left), Some(depth)) = (self.steps.get().checked_sub(1), depth.checked_sub(1))
-        else {
-            return false;
-        };
-        self.steps.set(left);
+        let Some(depth) = depth.checked_sub(1).filter(|_| self.charge(1)) else { return false };
         let (Some(one), Some(other)) = (self.followed(one), self.followed(other)) else {
             return false;
         };
@@ -87,8 +98,8 @@ impl<'a> Proof<'a> {
             return true;
         }
         let (Value::Object(fields), Value::Object(others)) = (one, other) else { return false };
-        types(fields) & types(others) == 0
-            || values_apart(fields, others)
+        self.types_apart(fields, others)
+            || self.values_apart(fields, others)
             || self.properties_apart(fields, others, depth)
             || self.parts_apart(fields, other, depth)
             || self.parts_apart(others, one, depth)
@@ -105,7 +116,8 @@ impl<'a> Proof<'a> {
             // Others are read in another way by the compiler than by the specification.
             let is_plain = pointer.is_empty()
                 || pointer.len() > 1 && pointer.starts_with('/') && !pointer.contains(['%', '~']);
-            schema = (self.follows && is_plain).then(|| self.whole.pointer(pointer))??;
+            let follows = self.follows && is_plain && self.charge_for(pointer.len());
+            schema = follows.then(|| self.whole.pointer(pointer))??;
         }
         None
     }
@@ -119,15 +131,56 @@ impl<'a> Proof<'a> {
 
     /// Whether a property that one of them requires is something else in the other. What is no object has no properties to differ in.
     fn properties_apart(&self, one: &Fields, other: &Fields, depth: u32) -> bool {
-        if types(one) != OBJECT && types(other) != OBJECT {
+        if self.types(one) != Some(OBJECT) && self.types(other) != Some(OBJECT) {
             return false;
         }
-        list(one, "required").iter().chain(list(other, "required")).filter_map(Value::as_str).any(
-            |key| match (property_of(one, key), property_of(other, key)) {
-                (Some(one), Some(other)) => self.apart(one, other, depth),
-                _ => false,
-            },
-        )
+        let names = list(one, "required").iter().chain(list(other, "required"));
+        let mut looked_at = 0;
+        for key in names.filter_map(Value::as_str) {
+            looked_at += 1 + key.len();
+            if looked_at >= OF_STEP {
+                if !self.charge_for(looked_at) {
+                    return false;
+                }
+                looked_at = 0;
+            }
+            if let (Some(one), Some(other)) = (property_of(one, key), property_of(other, key))
+                && self.apart(one, other, depth)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn types_apart(&self, one: &Fields, other: &Fields) -> bool {
+        matches!((self.types(one), self.types(other)), (Some(one), Some(other)) if one & other == 0)
+    }
+
+    /// Which types values may be of, if there are steps left to find out.
+    fn types(&self, fields: &Fields) -> Option<u8> {
+        let names = list(fields, "type").len();
+        let values = values(fields).map_or(0, <[Value]>::len);
+        self.charge_for(names.saturating_add(values)).then(|| types(fields))
+    }
+
+    fn values_apart(&self, one: &Fields, other: &Fields) -> bool {
+        let (Some(one), Some(other)) = (values(one), values(other)) else { return false };
+        // Each with each: of long lists, that would take long.
+        one.len().saturating_mul(other.len()) <= MAX_ALTERNATIVES
+            && one.iter().all(|value| other.iter().all(|other| self.differ(value, other)))
+    }
+
+    /// Whether two values are not the same, where that is easily seen: 1 and 1.0 are.
+    fn differ(&self, one: &Value, other: &Value) -> bool {
+        match (one, other) {
+            (Value::Number(one), Value::Number(other)) => one.as_f64() != other.as_f64(),
+            (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => false,
+            (Value::String(one), Value::String(other)) if one.len() == other.len() => {
+                self.charge_for(one.len()) && one != other
+            }
+            (one, other) => one != other,
+        }
     }
 }
 
@@ -180,22 +233,6 @@ fn values(fields: &Fields) -> Option<&[Value]> {
     one.or_else(|| fields.get("enum")?.as_array().map(Vec::as_slice))
 }
 
-fn values_apart(one: &Fields, other: &Fields) -> bool {
-    let (Some(one), Some(other)) = (values(one), values(other)) else { return false };
-    // Each with each: of long lists, that would take long.
-    one.len().saturating_mul(other.len()) <= MAX_ALTERNATIVES
-        && one.iter().all(|value| other.iter().all(|other| differ(value, other)))
-}
-
-/// Whether two values are not the same, where that is easily seen: 1 and 1.0 are.
-fn differ(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Number(one), Value::Number(other)) => one.as_f64() != other.as_f64(),
-        (Value::Array(_), Value::Array(_)) | (Value::Object(_), Value::Object(_)) => false,
-        (one, other) => one != other,
-    }
-}
-
 /// `anyOf` in the place of `oneOf`, or beside all else that has to hold, where there is one already.
 fn rewrite(fields: &mut Fields) {
     let has_any = fields.contains_key("anyOf");
@@ -219,5 +256,39 @@ fn rewrite(fields: &mut Fields) {
             Some(_) => (),
             None => drop(fields.insert("allOf".into(), Value::Array(vec![part]))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Comparing these took minutes to hours: each pair looked at all of `big`.
+    #[test]
+    fn comparing_ends_where_alternatives_refer_to_long_lists() {
+        let names: Vec<String> = (0..60_000).map(|at| format!("k{at}")).collect();
+        let mut types = vec!["null"; 135_000];
+        types.push("number");
+        let big = [
+            json!({"type": types}),
+            json!({"enum": vec![0; 200_000]}),
+            json!({"type": "object", "required": names, "properties": {}}),
+            json!({"type": "object", "required": ["a".repeat(500_000)], "properties": {}}),
+            json!({"enum": ["x".repeat(800_000)]}),
+        ];
+        let name = "a".repeat(400_000);
+        let long = json!({"$ref": format!("#/{name}")});
+        for big in big.into_iter().chain([long]) {
+            let one = |at: usize| json!({"allOf": [{"$ref": "#/big"}, {"const": at}]});
+            let all: Vec<Value> = (0..900).map(one).collect();
+            let mut schema = json!({"oneOf": all, "big": big, name.as_str(): {}});
+            assert_eq!(separate(&mut schema), Ok(false));
+        }
+        // With nothing long, all pairs are compared.
+        let one = |at: usize| json!({"allOf": [{"$ref": "#/small"}, {"const": at}]});
+        let all: Vec<Value> = (0..400).map(one).collect();
+        let mut schema = json!({"oneOf": all, "small": {"type": ["null", "number"]}});
+        assert_eq!(separate(&mut schema), Ok(true));
     }
 }

@@ -4,6 +4,7 @@
 //! patterns. A few hundred bytes can become billions in this way, and some of it is not counted there. So it is estimated here, from above.
 
 use super::parts;
+use super::worker::LEVELS;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -58,9 +59,32 @@ const DIGIT: u64 = 3;
 /// Keywords of bounds of numbers.
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
 /// Texts within one another that are told apart: what is further in counts for the one that it is within.
-const LEVELS: u32 = 32;
-/// The work that is done to find out, in names of properties.
+const PLACES: u32 = 32;
+/// Steps of measuring one schema: about 0.3 s in a release build. References may lead to the same
+/// part again and again, each written in another way (`#/x/0`, `#/x/00`), and the compiler takes
+/// each of these for another schema.
 const WORK: usize = 1 << 21;
+/// Steps for a schema that is measured, beyond one for each of its keywords.
+const VISIT: usize = 4;
+/// Bytes of a reference for another step: it is compared with others.
+const BYTES_OF_STEP: usize = 16;
+/// How many types JSON has.
+const TYPES: usize = 7;
+
+/// What is left of the steps for measuring one schema.
+struct Work(usize);
+
+impl Work {
+    fn charge(&mut self, steps: usize) -> Result<(), String> {
+        self.0 = self.0.checked_sub(steps).ok_or_else(|| {
+            format!(
+                "measuring the schema takes more than {WORK} steps: it is too large, or many \
+                 references lead to the same large part; let all that lead there be the same text"
+            )
+        })?;
+        Ok(())
+    }
+}
 
 /// What a schema becomes.
 #[derive(Clone)]
@@ -124,7 +148,7 @@ impl<'a> Patterns<'a> {
         if most == 0 {
             return;
         }
-        if part.levels >= LEVELS {
+        if part.levels >= PLACES {
             part = Patterns { further: most, ..Patterns::default() };
         }
         self.levels = self.levels.max(part.levels + 1);
@@ -230,38 +254,57 @@ impl<'a> Cost<'a> {
     }
 }
 
+/// Fails where compiling a schema would take too much time or stack.
+pub(super) fn check(schema: &Value) -> Result<(), String> {
+    let mut work = Work(WORK);
+    if levels(schema, &mut work)? > LEVELS {
+        return Err(format!(
+            "the schema has more than {LEVELS} levels, with those of what it refers to"
+        ));
+    }
+    match measure(schema, work)? > MOST {
+        true => Err(format!(
+            "the schema becomes too large (more than {MOST} units): its properties, values and \
+             patterns are many, or what has to hold at once ('allOf', '$ref' beside others, \
+             'minProperties', patterns of one text, 'multipleOf', 'patternProperties') is put \
+             together"
+        )),
+        false => Ok(()),
+    }
+}
+
 /// What the whole of a schema becomes, with all that it refers to.
-pub(super) fn of(schema: &Value) -> u64 {
+fn measure(schema: &Value, mut work: Work) -> Result<u64, String> {
+    let (references, has_circles) = references(schema, &mut work)?;
     let mut costs = Costs {
         whole: schema,
         known: BTreeMap::new(),
         alone: BTreeSet::new(),
         seen: BTreeMap::new(),
-        work: WORK,
+        work,
     };
-    let (references, has_circles) = references(schema);
     if has_circles {
         // What is on the way around is known the second time.
-        costs.see(&references);
+        costs.see(&references)?;
         costs.known.clear();
     }
-    costs.see(&references);
-    let own = costs.of(schema, false, 0).total();
+    costs.see(&references)?;
+    let own = costs.of(schema, false, 0)?.total();
     // What is referred to becomes a part of its own once.
     let alone = costs.alone.iter().filter_map(|reference| costs.known.get(reference));
-    alone.fold(own, |total, cost| total.saturating_add(cost.total()))
+    Ok(alone.fold(own, |total, cost| total.saturating_add(cost.total())))
 }
 
 /// What a schema refers to, and what that refers to: each behind what it refers to itself, but where references lead in circles, and whether any do.
-fn references(whole: &Value) -> (Vec<&str>, bool) {
+fn references<'v>(whole: &'v Value, work: &mut Work) -> Result<(Vec<&'v str>, bool), String> {
     let (mut ordered, mut begun, mut ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     let mut has_circles = false;
-    let mut waiting = vec![(None, named_in(whole))];
+    let mut waiting = vec![(None, named_in(whole, work)?)];
     while let Some((reference, next)) = waiting.last_mut() {
         match next.pop() {
             Some(next) if begun.insert(next) => {
-                let schema = target(whole, next);
-                waiting.push((Some(next), schema.map(named_in).unwrap_or_default()));
+                let named = target(whole, next).map(|schema| named_in(schema, work));
+                waiting.push((Some(next), named.transpose()?.unwrap_or_default()));
             }
             Some(next) => has_circles |= !ended.contains(next),
             None => {
@@ -271,20 +314,25 @@ fn references(whole: &Value) -> (Vec<&str>, bool) {
             }
         }
     }
-    (ordered, has_circles)
+    Ok((ordered, has_circles))
 }
 
 /// The references in a schema, but those of schemas that are there to be referred to.
-fn named_in(schema: &Value) -> Vec<&str> {
+fn named_in<'v>(schema: &'v Value, work: &mut Work) -> Result<Vec<&'v str>, String> {
     let (mut found, mut waiting) = (Vec::new(), vec![schema]);
     while let Some(schema) = waiting.pop() {
+        work.charge(1)?;
         let Value::Object(fields) = schema else { continue };
-        found.extend(fields.get("$ref").and_then(Value::as_str));
+        work.charge(fields.len())?;
+        if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
+            work.charge(reference.len() / BYTES_OF_STEP)?;
+            found.push(reference);
+        }
         for (key, value) in fields.iter().filter(|(key, _)| !NOTES.contains(&key.as_str())) {
             waiting.extend(parts::of(key, value).into_iter().map(|(_, schema)| schema));
         }
     }
-    found
+    Ok(found)
 }
 
 /// The schema that a reference leads to, found as the compiler finds it: names are compared as they
@@ -300,8 +348,8 @@ fn target<'v>(whole: &'v Value, reference: &str) -> Option<&'v Value> {
 }
 
 /// How many levels the compiler may be deep in a schema at once: those of the schema, and of each
-/// that is referred to, since each of these is entered once.
-pub(super) fn levels(schema: &Value) -> usize {
+/// that is referred to, since each of these is entered once. It stops counting beyond [`LEVELS`].
+fn levels(schema: &Value, work: &mut Work) -> Result<usize, String> {
     let (mut seen, mut waiting) = (BTreeSet::new(), vec![schema]);
     while let Some(value) = waiting.pop() {
         match value {
@@ -313,18 +361,35 @@ pub(super) fn levels(schema: &Value) -> usize {
             _ => {}
         }
     }
-    let known = seen.iter().map(|reference| target(schema, reference).map_or(1, depth));
-    known.fold(depth(schema), usize::saturating_add)
+    let mut levels = depth(schema, work)?;
+    for reference in seen {
+        if levels > LEVELS {
+            break;
+        }
+        let own = target(schema, reference).map_or(Ok(1), |target| depth(target, work))?;
+        levels = levels.saturating_add(own);
+    }
+    Ok(levels)
 }
 
 /// Lists and objects within one another.
-fn depth(value: &Value) -> usize {
-    let most = |inner: &mut dyn Iterator<Item = &Value>| inner.map(depth).max().unwrap_or(0);
+fn depth(value: &Value, work: &mut Work) -> Result<usize, String> {
+    work.charge(1)?;
+    let mut most = 0;
     match value {
-        Value::Array(items) => 1 + most(&mut items.iter()),
-        Value::Object(fields) => 1 + most(&mut fields.values()),
-        _ => 0,
+        Value::Array(items) => {
+            for item in items {
+                most = most.max(depth(item, work)?);
+            }
+        }
+        Value::Object(fields) => {
+            for field in fields.values() {
+                most = most.max(depth(field, work)?);
+            }
+        }
+        _ => return Ok(0),
     }
+    Ok(1 + most)
 }
 
 struct Costs<'a> {
@@ -335,35 +400,44 @@ struct Costs<'a> {
     alone: BTreeSet<&'a str>,
     /// What texts behind references have to fit: where properties of a name are put together, so is what these refer to.
     seen: BTreeMap<&'a str, Patterns<'a>>,
-    work: usize,
+    work: Work,
 }
 
 impl<'a> Costs<'a> {
     /// Looks at all that is referred to.
-    fn see(&mut self, references: &[&'a str]) {
+    fn see(&mut self, references: &[&'a str]) -> Result<(), String> {
         for &reference in references {
             if !self.known.contains_key(reference) {
-                self.referred(reference, 0);
+                self.referred(reference, 0)?;
             }
             let patterns = self.known.get(reference).map(|cost| cost.patterns.blurred());
             self.seen.insert(reference, patterns.unwrap_or_default());
         }
+        Ok(())
     }
 
     /// What a schema becomes, be it put together with another or not.
-    fn of(&mut self, schema: &'a Value, is_put_together: bool, depth: u32) -> Cost<'a> {
-        let Value::Object(fields) = schema else { return Cost::least() };
+    fn of(
+        &mut self,
+        schema: &'a Value,
+        is_put_together: bool,
+        depth: u32,
+    ) -> Result<Cost<'a>, String> {
+        self.work.charge(VISIT)?;
+        let Value::Object(fields) = schema else { return Ok(Cost::least()) };
+        self.work.charge(fields.len())?;
         if depth > DEPTH {
-            return Cost::too_much();
+            return Ok(Cost::too_much());
         }
-        let mut cost = self.own(fields, depth);
+        let mut cost = self.own(fields, depth)?;
         let parts = list(fields, "allOf");
         let is_alone =
             |only: &str| fields.keys().all(|key| key == only || NOTES.contains(&key.as_str()));
         if let Some(reference) = fields.get("$ref").and_then(Value::as_str) {
             if is_put_together || !is_alone("$ref") {
-                cost = cost.and(self.referred(reference, depth + 1));
+                cost = cost.and(self.referred(reference, depth + 1)?);
             } else {
+                self.work.charge(reference.len() / BYTES_OF_STEP)?;
                 self.alone.insert(reference);
                 let seen = self.seen.get(reference).cloned().unwrap_or_default();
                 cost.patterns = cost.patterns.joined(seen, u64::saturating_add);
@@ -371,18 +445,20 @@ impl<'a> Costs<'a> {
         }
         let is_one = parts.len() == 1 && is_alone("allOf");
         for part in parts {
-            cost = cost.and(self.of(part, is_put_together || !is_one, depth + 1));
+            cost = cost.and(self.of(part, is_put_together || !is_one, depth + 1)?);
         }
         for key in ["anyOf", "oneOf"] {
             let is_put_together = is_put_together || !is_alone(key);
-            let each = list(fields, key).iter();
-            let mut within = 0u64;
-            let each = each.map(|one| {
-                let cost = self.of(one, is_put_together, depth + 1);
+            let (mut within, mut either) = (0u64, None);
+            for one in list(fields, key) {
+                let cost = self.of(one, is_put_together, depth + 1)?;
                 within = within.saturating_add(cost.alternatives.saturating_pow(2));
-                cost
-            });
-            let Some(mut one) = each.reduce(Cost::or) else { continue };
+                either = Some(match either {
+                    Some(either) => Cost::or(either, cost),
+                    None => cost,
+                });
+            }
+            let Some(mut one) = either else { continue };
             if key == "oneOf" {
                 // Alternatives of each are compared with those of each other.
                 let pairs = one.alternatives.saturating_pow(2).saturating_sub(within);
@@ -390,23 +466,25 @@ impl<'a> Costs<'a> {
             }
             cost = cost.and(one);
         }
-        cost
+        Ok(cost)
     }
 
     /// What a schema says itself.
-    fn own(&mut self, fields: &'a Map<String, Value>, depth: u32) -> Cost<'a> {
+    fn own(&mut self, fields: &'a Map<String, Value>, depth: u32) -> Result<Cost<'a>, String> {
+        let types = list(fields, "type").len();
+        if types > TYPES {
+            return Err(format!("a 'type' has {types} names, but there are {TYPES} types"));
+        }
         let mut cost = Cost::least();
-        let mut add = |costs: &mut Self, name: Option<&'a str>, schema: &'a Value| {
-            let part = costs.of(schema, false, depth + 1);
-            cost.size = cost.size.saturating_add(part.total());
-            cost.patterns.put(name, part.patterns, u64::max);
-        };
         for (key, value) in fields {
             if NOTES.contains(&key.as_str()) || ALTERNATIVES.contains(&key.as_str()) {
                 continue;
             }
             for (name, schema) in parts::of(key, value) {
-                add(self, name.filter(|_| key == "properties"), schema);
+                let part = self.of(schema, false, depth + 1)?;
+                cost.size = cost.size.saturating_add(part.total());
+                let name = name.filter(|_| key == "properties");
+                cost.patterns.put(name, part.patterns, u64::max);
             }
         }
         if let Some(Value::Object(all)) = fields.get("patternProperties") {
@@ -429,61 +507,71 @@ impl<'a> Costs<'a> {
             .into_iter()
             .fold(cost.size, u64::saturating_add);
         if let Some(value) = fields.get("const") {
-            cost = cost.and(values(std::slice::from_ref(value)));
+            cost = cost.and(self.values(std::slice::from_ref(value))?);
         }
         if fields.contains_key("enum") {
-            cost = cost.and(values(list(fields, "enum")));
+            cost = cost.and(self.values(list(fields, "enum"))?);
         }
         if let Some(multiple) = fields.get("multipleOf").and_then(Value::as_f64) {
             cost.multiple = fraction(multiple);
         }
-        cost
+        Ok(cost)
     }
 
-    fn referred(&mut self, reference: &'a str, depth: u32) -> Cost<'a> {
+    /// The cost of values of which a text has to be one.
+    fn values(&mut self, values: &[Value]) -> Result<Cost<'a>, String> {
+        let mut size = 0u64;
+        for value in values {
+            size = size.saturating_add(self.value(value)?);
+        }
+        Ok(Cost { alternatives: (values.len() as u64).max(1), size, ..Cost::least() })
+    }
+
+    /// Units for a value of `const` or `enum` beyond that for an alternative: each value in it, and
+    /// texts that are long.
+    fn value(&mut self, value: &Value) -> Result<u64, String> {
+        self.work.charge(1)?;
+        let long = |text: &str| (text.len() / BYTES_OF_UNIT) as u64;
+        let mut size = 0u64;
+        match value {
+            Value::Null | Value::Bool(_) => {}
+            Value::Number(_) => size = digits(value) / BYTES_OF_UNIT as u64,
+            Value::String(text) => size = long(text),
+            Value::Array(items) => {
+                for item in items {
+                    size = size.saturating_add(self.value(item)?.saturating_add(1));
+                }
+            }
+            Value::Object(fields) => {
+                let properties = Cost { properties: fields.len() as u64, ..Cost::least() };
+                size = properties.object_total();
+                for (name, value) in fields {
+                    let inner = self.value(value)?.saturating_add(1).saturating_add(long(name));
+                    size = size.saturating_add(inner);
+                }
+            }
+        }
+        Ok(size)
+    }
+
+    fn referred(&mut self, reference: &'a str, depth: u32) -> Result<Cost<'a>, String> {
+        self.work.charge(reference.len() / BYTES_OF_STEP)?;
         if let Some(cost) = self.known.get(reference) {
-            let count = if self.work > 0 { cost.patterns.count() } else { 1 };
-            let Some(left) = self.work.checked_sub(count) else {
-                self.work = 0;
-                return Cost::too_much();
-            };
-            self.work = left;
-            return cost.clone();
+            self.work.charge(cost.patterns.count())?;
+            return Ok(cost.clone());
         }
         self.known.insert(reference, Cost::least());
-        let schema = target(self.whole, reference);
-        let cost = schema.map_or(Cost::least(), |schema| self.of(schema, true, depth));
+        let cost = match target(self.whole, reference) {
+            Some(schema) => self.of(schema, true, depth)?,
+            None => Cost::least(),
+        };
         self.known.insert(reference, cost.clone());
-        cost
+        Ok(cost)
     }
 }
 
 fn list<'v>(fields: &'v Map<String, Value>, key: &str) -> &'v [Value] {
     fields.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
-}
-
-/// The cost of values of which a text has to be one.
-fn values<'a>(values: &[Value]) -> Cost<'a> {
-    let size = values.iter().map(value).fold(0, u64::saturating_add);
-    Cost { alternatives: (values.len() as u64).max(1), size, ..Cost::least() }
-}
-
-/// Units for a value of `const` or `enum` beyond that for an alternative: each value in it, and
-/// texts that are long.
-fn value(value: &Value) -> u64 {
-    let long = |text: &str| (text.len() / BYTES_OF_UNIT) as u64;
-    let inner = |inner: &Value| self::value(inner).saturating_add(1);
-    match value {
-        Value::Null | Value::Bool(_) => 0,
-        Value::Number(_) => digits(value) / BYTES_OF_UNIT as u64,
-        Value::String(text) => long(text),
-        Value::Array(items) => items.iter().map(inner).fold(0, u64::saturating_add),
-        Value::Object(fields) => {
-            let properties = Cost { properties: fields.len() as u64, ..Cost::least() };
-            let fields = fields.iter().map(|(name, value)| inner(value).saturating_add(long(name)));
-            fields.fold(properties.object_total(), u64::saturating_add)
-        }
-    }
 }
 
 /// Units for a number that is a bound: its digits without an exponent, as the compiler writes them.
@@ -523,6 +611,58 @@ fn common_multiple(one: (u64, u32), other: (u64, u32)) -> (u64, u32) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn of(schema: &Value) -> u64 {
+        measure(schema, Work(WORK)).unwrap_or(u64::MAX)
+    }
+
+    /// References of so many spellings, each of which leads to the one node at `#/x/0/0/…`.
+    fn spellings(prefix: &str, count: usize) -> Vec<Value> {
+        let names = ["0", "00", "+0"];
+        let spelled = |mut at: usize| {
+            let digit = |_| {
+                let name = names[at % names.len()];
+                at /= names.len();
+                name
+            };
+            let path: Vec<&str> = (0..7).map(digit).collect();
+            json!({"$ref": format!("#/{prefix}/{}", path.join("/"))})
+        };
+        (0..count).map(spelled).collect()
+    }
+
+    /// Each of these took minutes to measure, for some hundred kilobytes.
+    #[test]
+    fn measuring_ends_where_many_references_lead_to_one_large_part() {
+        let large = 100_000;
+        let wide = |value: Value| vec![value; large];
+        let names: Map<String, Value> =
+            (0..large / 2).map(|at| (format!("{at}"), json!(1))).collect();
+        let parts = [
+            json!({"prefixItems": wide(json!({}))}),
+            json!({"anyOf": wide(json!({}))}),
+            json!({"const": wide(json!(0))}),
+            json!({"enum": wide(json!(0))}),
+            json!({"properties": names}),
+            json!({"x": wide(json!(0))}),
+            Value::Object(names.clone()),
+            json!({"type": wide(json!("null"))}),
+            json!({"required": wide(json!("a"))}),
+        ];
+        for part in parts {
+            let x = (0..7).fold(part, |inner, _| json!([inner]));
+            for key in ["anyOf", "allOf", "prefixItems"] {
+                let schema = json!({key: spellings("x", 1300), "x": x});
+                assert!(schema.to_string().len() < 1 << 20);
+                assert!(check(&schema).is_err());
+                // This ends, too, without the count of levels, whatever it says.
+                of(&schema);
+            }
+        }
+        let error = check(&json!({"items": {"type": vec!["null"; 8]}})).unwrap_err();
+        assert!(error.contains("8 names"), "{error}");
+        assert_eq!(check(&json!({"type": vec!["null"; 7]})), Ok(()));
+    }
 
     /// Each of these took the compiler seconds to minutes, or gigabytes, for some kilobytes.
     #[test]
@@ -569,10 +709,10 @@ mod tests {
             json!({"$ref": "#/$defs/d0", "$defs": defs})
         };
         // The whole has three, and each of the 11 that are referred to has one.
-        assert_eq!(levels(&chain(10)), 3 + 11);
+        assert_eq!(levels(&chain(10), &mut Work(WORK)), Ok(3 + 11));
         let twice = json!({"items": {"$ref": "#"}, "prefixItems": [{"$ref": "#/"}, {"$ref": "#"}]});
-        assert_eq!(levels(&twice), 3 * 3);
-        assert_eq!(levels(&json!({"const": [[[1]]]})), 4);
+        assert_eq!(levels(&twice, &mut Work(WORK)), Ok(3 * 3));
+        assert_eq!(levels(&json!({"const": [[[1]]]}), &mut Work(WORK)), Ok(4));
     }
 
     /// What is looked at here is what the compiler reads.
@@ -669,7 +809,7 @@ mod tests {
         let uneven = |at: usize| {
             let wrap = |inner: Value, _| json!({"properties": {"meta": inner}});
             let inner = json!({"properties": {"f": pattern(at), "g": if at.is_multiple_of(2) { pattern(at) } else { json!({"items": pattern(at)}) }}});
-            (0..LEVELS - 1).fold(inner, wrap)
+            (0..PLACES - 1).fold(inner, wrap)
         };
         assert!(patterns(&uneven) > MOST);
         let places = |at: usize| match at {

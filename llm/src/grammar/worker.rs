@@ -3,8 +3,8 @@
 //! The compiler recurses: by schemas within one another, by references, by the properties of an
 //! object. A stack overflow ends the process, so the thread has a stack that schemas within the
 //! limits of [`cost`](super::cost) cannot use up. It can also not be interrupted while it compiles.
-//! Who waits for it can be: they leave, and the thread ends behind what it does, which the limits
-//! bound. Until then no other schema is compiled for the same vocabulary, so that clients that come
+//! A caller can stop waiting; the thread then finishes the compilation, which the limits bound, and
+//! ends. Until then no other schema is compiled for the same vocabulary, so that clients that come
 //! and go do not leave more and more threads at work.
 
 use crate::error::Error;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// Bytes of the stack, of which those that are not used take no memory. In a debug build for 64
 /// bits, a level takes up to 22 kB, of which there are up to [`LEVELS`], and a property 1.1 kB.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 256 << 20 } else { 128 << 20 };
-/// The most levels of a schema, see [`cost::levels`](super::cost::levels).
+/// The most levels of a schema, see [`cost::check`](super::cost::check).
 pub(super) const LEVELS: usize = 4000;
 /// How often to look whether the result is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
@@ -159,7 +159,7 @@ fn wait<T>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Grammar, Vocabulary, cost};
+    use super::super::{Grammar, Vocabulary};
     use super::*;
     use crate::tokenizer::Tokenizer;
     use serde_json::{Map, Value, json};
@@ -211,34 +211,38 @@ mod tests {
         for (limit, shape) in shapes {
             let most = largest(shape);
             let grammar = Grammar::json_schema(&shape(most).to_string()).unwrap();
-            // Whether there is a constraint does not matter, but that there is an answer.
-            let _ = vocabulary.constraint(&grammar, &|| false);
+            // The compiler may refuse it, but in time.
+            if let Err(error) = vocabulary.constraint(&grammar, &|| false) {
+                assert!(!error.to_string().contains("was not compiled within"), "{most}: {error}");
+            }
             let error = Grammar::json_schema(&shape(most + 1).to_string()).unwrap_err();
             assert!(error.to_string().contains(limit), "{most}: {error}");
         }
         assert_eq!(largest(|count| chain(count, |next| next)), LEVELS - 4);
     }
 
-    /// Who waits for a schema can leave, and the next one is compiled behind it.
+    /// A caller can leave while a schema is compiled; the next one is compiled behind it.
     #[test]
     fn compilation_ends_for_who_leaves() {
         let vocabulary = vocabulary();
-        let schema = json!({"properties": named(1000, |_| json!({}))}).to_string();
-        let slow = Grammar::json_schema(&schema).unwrap();
-        assert!(cost::of(&serde_json::from_str(&schema).unwrap()) > cost::MOST / 8);
-        let looks = Cell::new(0);
-        let start = Instant::now();
-        let leave = || {
-            looks.set(looks.get() + 1);
-            looks.get() == 2
+        let ((begun, begins), (go, goes)) = (channel(), channel::<()>());
+        let held = move || {
+            begun.send(()).unwrap();
+            goes.recv().unwrap();
+            Err(ended())
         };
-        assert!(vocabulary.constraint(&slow, &leave).unwrap().is_none());
-        let left = start.elapsed();
-        // Another that is not wanted either does not begin before the first has ended.
-        assert!(vocabulary.constraint(&slow, &|| true).unwrap().is_none());
+        // It leaves once the compilation, which cannot end yet, has begun.
+        let leave = || begins.try_recv().is_ok();
+        assert!(Worker::start(&vocabulary.gate, &leave, held).unwrap().is_none());
+        // Another does not begin before the first has ended.
+        let looks = Cell::new(0);
+        let leave = || looks.replace(looks.get() + 1) == 2;
+        let early = || unreachable!("two are compiled at once");
+        assert!(Worker::start(&vocabulary.gate, &leave, early).unwrap().is_none());
+        assert_eq!(looks.get(), 3);
+        go.send(()).unwrap();
         let quick = Grammar::json_schema(r#"{"type": "integer"}"#).unwrap();
         assert!(vocabulary.constraint(&quick, &|| false).unwrap().is_some());
-        assert!(left < start.elapsed() / 2, "{left:?} of {:?}", start.elapsed());
     }
 
     /// A mask that nobody wants any more is not made, and logits stay as they are.
@@ -247,13 +251,14 @@ mod tests {
         let vocabulary = vocabulary();
         let grammar = Grammar::json_schema(r#"{"type": "integer"}"#).unwrap();
         let mut constraint = vocabulary.constraint(&grammar, &|| false).unwrap().unwrap();
-        let sleep = |_: &mut Matcher| {
-            std::thread::sleep(Duration::from_millis(400));
+        let (go, goes) = channel::<()>();
+        let held = move |_: &mut Matcher| {
+            goes.recv().unwrap();
             Ok(())
         };
-        let start = Instant::now();
-        assert!(constraint.worker.ask(&|| true, sleep).unwrap().is_none());
-        assert!(start.elapsed() < Duration::from_millis(200));
+        // It leaves while the job is held.
+        assert!(constraint.worker.ask(&|| true, held).unwrap().is_none());
+        go.send(()).unwrap();
         let mut logits = vec![1.0; 1024];
         let masked = constraint.mask(&mut logits, &[], &|| false);
         assert!(masked.is_err() && logits.iter().all(|logit| *logit == 1.0));

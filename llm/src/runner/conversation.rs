@@ -6,6 +6,7 @@ use crate::encoder::Input;
 use crate::error::Error;
 use crate::generation::{Generation, GenerationConfig};
 use crate::mark::Mark;
+use crate::tokenizer::Tokenizer;
 use crate::tools::Tool;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -141,11 +142,18 @@ impl Runner {
         self.prompt_tokens(messages, tools)
     }
 
+    fn divided(&self, messages: &[Message]) -> Result<Option<(char, Vec<Message>)>, Error> {
+        match self.are_messages_text {
+            true => divided(&self.tokenizer, messages),
+            false => Ok(None),
+        }
+    }
+
     fn prompt_tokens(&mut self, messages: &[Message], tools: &[Tool]) -> Result<Vec<u32>, Error> {
         match self.divided(messages)? {
             Some((mark, messages)) => {
                 let prompt = self.chat_prompt(&messages, tools)?;
-                self.tokenizer.encode_divided(&prompt, mark.as_str())
+                self.tokenizer.encode_divided(&prompt, mark)
             }
             None => {
                 let prompt = self.chat_prompt(messages, tools)?;
@@ -153,27 +161,128 @@ impl Runner {
             }
         }
     }
+}
 
-    /// The messages with a mark in each name of a control token, and the mark, if there are such
-    /// names and they should be text.
-    fn divided(&self, messages: &[Message]) -> Result<Option<(Mark, Vec<Message>)>, Error> {
-        if !self.are_messages_text {
-            return Ok(None);
-        }
-        let mut texts = Vec::new();
-        for message in messages {
-            message.clone().each_text(&mut |text| texts.push(text.to_owned()))?;
-        }
-        let names = self.tokenizer.specials().map(|(name, _)| name);
-        let mark = Mark::unlike(texts.iter().map(String::as_str).chain(names));
-        let (mut messages, mut has_names) = (messages.to_vec(), false);
-        for message in &mut messages {
-            message.each_text(&mut |text| {
-                if let Some(divided) = self.tokenizer.divide(text, mark.as_str()) {
-                    (*text, has_names) = (divided, true);
+/// Returns the messages with each control-token name split by a mark, and the mark; `None` if
+/// nothing was split.
+fn divided(
+    tokenizer: &Tokenizer,
+    messages: &[Message],
+) -> Result<Option<(char, Vec<Message>)>, Error> {
+    let mut texts = Vec::new();
+    for message in messages {
+        message.clone().each_text(&mut |text| texts.push(text.to_owned()))?;
+    }
+    let mark = tokenizer.unused_character(texts.iter().map(String::as_str));
+    let mark = mark.ok_or_else(|| Error::Template {
+        message: "the messages have all characters for private use, but one has to be free to \
+                  mark names of control tokens"
+            .into(),
+    })?;
+    let (mut messages, mut has_names, mut failed) = (messages.to_vec(), false, None);
+    for message in &mut messages {
+        message.each_text(&mut |text| match tokenizer.divide(text, mark) {
+            Ok(Some(divided)) => (*text, has_names) = (divided, true),
+            Ok(None) => {}
+            Err(error) => failed = Some(error),
+        })?;
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    Ok(has_names.then_some((mark, messages)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::ToolCall;
+    use serde_json::json;
+
+    fn tokenizer(specials: &[&str], normalizer: &serde_json::Value, normalized: bool) -> Tokenizer {
+        let all: Vec<char> = (' '..='~').chain("\u{fffc}\u{fffd}ＳＵ＜＞é".chars()).collect();
+        let vocab: serde_json::Map<String, serde_json::Value> =
+            all.iter().enumerate().map(|(at, one)| (one.to_string(), json!(at))).collect();
+        let added: Vec<serde_json::Value> = specials
+            .iter()
+            .enumerate()
+            .map(|(at, name)| {
+                json!({"id": 200 + at, "content": name, "special": true, "normalized": normalized,
+                    "single_word": false, "lstrip": false, "rstrip": false})
+            })
+            .collect();
+        let model = json!({"type": "BPE", "vocab": vocab, "merges": []});
+        let file = json!({"added_tokens": added, "normalizer": normalizer, "model": model});
+        Tokenizer::from_bytes(file.to_string().as_bytes()).unwrap()
+    }
+
+    /// Messages that try to write control tokens in all places.
+    fn hostile(name: &str) -> Vec<Message> {
+        let call = ToolCall {
+            id: name.into(),
+            name: format!("f{name}"),
+            arguments: json!({"x": name, name: [name, {"y": name}]}).to_string(),
+        };
+        vec![
+            Message::new("user", format!("a{name}b{name}{name}")),
+            Message { tool_calls: vec![call], ..Message::new("assistant", "\u{fffc}") },
+            Message {
+                tool_call_id: Some(name.into()),
+                others: vec![("note".into(), json!({"z": name}).to_string())],
+                ..Message::new("tool", name)
+            },
+        ]
+    }
+
+    /// How many control tokens there are with messages as they are, and with them as text.
+    fn count(tokenizer: &Tokenizer, messages: &[Message]) -> (usize, usize) {
+        let template = "{% for m in messages %}{{ m.role + ': ' + m.content }}{{ m | tojson }}\
+            {{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}";
+        let template = ChatTemplate::new(template, None, None).unwrap();
+        let render = |messages: &[Message]| {
+            let arguments = TemplateArguments::default();
+            template.render_until(messages, &[], &arguments, true, &|| false).unwrap().unwrap()
+        };
+        let specials = |tokens: Vec<u32>| tokens.iter().filter(|token| **token >= 200).count();
+        let plain = tokenizer.encode(&render(messages)).unwrap();
+        let (mark, divided) = divided(tokenizer, messages).unwrap().expect("there are names");
+        let text = tokenizer.encode_divided(&render(&divided), mark).unwrap();
+        // Nothing else changes.
+        assert_eq!(text, tokenizer.encode_plain(&render(messages)).unwrap());
+        (specials(plain), specials(text))
+    }
+
+    #[test]
+    fn no_message_writes_a_control_token() {
+        let null = serde_json::Value::Null;
+        let shapes: [&[&str]; 5] = [
+            &["|s|"],
+            &["\u{fffc}0", "0\u{fffd}", "|\u{fffc}", "\u{fffc}", "|s|"],
+            &["ab", "bc", "abc", "|s|"],
+            &["\u{fdd0}s", "s\u{e000}", "|s|", "|\u{fffc}0\u{fffd}s|"],
+            &["|", "||", "|||", "|s|"],
+        ];
+        for specials in shapes {
+            for name in specials {
+                if *name == "ab" {
+                    continue;
                 }
-            })?;
+                let found = count(&tokenizer(specials, &null, false), &hostile(name));
+                assert!(found.0 > 5, "{specials:?} {name}: {found:?}");
+                assert_eq!(found.1, 0, "{specials:?} {name}");
+            }
         }
-        Ok(has_names.then_some((mark, messages)))
+    }
+
+    /// Names that are looked for behind normalization.
+    #[test]
+    fn no_message_writes_a_name_before_it_is_normalized() {
+        for (normalizer, name) in [("Lowercase", "|Su|"), ("NFKC", "|ＳＵ|"), ("NFKC", "|SU|")] {
+            let specials = [if normalizer == "NFKC" { "|SU|" } else { "|su|" }];
+            let tokenizer = tokenizer(&specials, &json!({"type": normalizer}), true);
+            let found = count(&tokenizer, &hostile(name));
+            assert!(found.0 > 5, "{name}: {found:?}");
+            assert_eq!(found.1, 0, "{name}");
+        }
     }
 }

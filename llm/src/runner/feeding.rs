@@ -134,8 +134,8 @@ impl Runner {
             let is_fed = match part {
                 Input::Tokens(tokens) => self.feed(tokens, feeding)?,
                 Input::Text(text) => {
-                    let tokens = match &self.divider {
-                        Some(mark) => self.tokenizer.encode_divided(text, mark.as_str())?,
+                    let tokens = match self.divider {
+                        Some(mark) => self.tokenizer.encode_divided(text, mark)?,
                         None => self.tokenizer.encode(text)?,
                     };
                     tokens.is_empty() || self.feed(&tokens, feeding)?

@@ -12,7 +12,6 @@ use crate::generation::{Generation, GenerationConfig, Stop};
 #[cfg(feature = "grammar")]
 use crate::grammar::Vocabulary;
 use crate::logprobs::Logprobs;
-use crate::mark::Mark;
 use crate::metadata::{Metadata, Overrides};
 use crate::model::Model;
 use crate::sampler::Sampling;
@@ -43,7 +42,7 @@ pub struct Runner {
     /// Whether names of control tokens in messages are text.
     are_messages_text: bool,
     /// What divides these names in the prompt that is fed.
-    divider: Option<Mark>,
+    divider: Option<char>,
     #[cfg(feature = "grammar")]
     vocabulary: Arc<std::sync::OnceLock<Vocabulary>>,
     /// The tokens that were fed.

@@ -3,7 +3,7 @@
 //! `kitoken` 0.11 finds them as well, and knows nothing of `"single_word"`, `"lstrip"` and `"rstrip"` of a `tokenizer.json`; and where special ones are
 //! text, it cuts the text at them all the same. So they are found here, and what is between them is given to it.
 
-use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, Input, MatchKind};
 use kitoken::{Configuration, Definition, Regex, SpecialTokenKind, Split, SplitBehavior};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -120,6 +120,8 @@ fn of_json(token: &Value, known: &BTreeMap<String, Added>) -> Option<Added> {
 #[derive(Debug)]
 pub(super) struct Finder {
     names: Option<AhoCorasick>,
+    /// Finds the name of a special token that ends first.
+    specials: Option<AhoCorasick>,
     tokens: Vec<Added>,
     /// What finds out whether a character belongs to words, if that is asked.
     words: Option<Configuration>,
@@ -134,6 +136,16 @@ impl Finder {
             true => None,
             false => Some(longest().build(names).map_err(|error| fail(&error))?),
         };
+        let specials = tokens.iter().filter(|added| added.is_special);
+        let specials: Vec<&str> = specials.map(|added| added.name.as_str()).collect();
+        let specials = match specials.is_empty() {
+            true => None,
+            false => {
+                let mut builder = longest();
+                builder.match_kind(MatchKind::Standard);
+                Some(builder.build(specials).map_err(|error| fail(&error))?)
+            }
+        };
         let words = match tokens.iter().any(|added| added.is_word) {
             false => None,
             true => {
@@ -142,11 +154,12 @@ impl Finder {
                 Some(Configuration { split, ..Configuration::default() })
             }
         };
-        Ok(Finder { names, tokens, words })
+        Ok(Finder { names, specials, tokens, words })
     }
 
-    /// The tokens in a text and what is between them. Where `specials` are text, they are a part of that.
-    pub(super) fn parts(&self, text: &str, specials: bool) -> Vec<Part> {
+    /// The tokens in a text and what is between them. Special tokens are text unless `specials`,
+    /// and where their names begin behind the mark.
+    pub(super) fn parts(&self, text: &str, specials: bool, mark: Option<char>) -> Vec<Part> {
         let mut parts = Vec::new();
         // Behind the last token with what it took.
         let mut free = 0;
@@ -158,7 +171,8 @@ impl Finder {
                 continue;
             };
             let in_word = |next: Option<char>| next.is_some_and(|next| self.is_of_word(next));
-            if (added.is_special && !specials)
+            let is_marked = mark.is_some_and(|mark| before.ends_with(mark));
+            if (added.is_special && (!specials || is_marked))
                 || added.is_word
                     && (in_word(before.chars().next_back()) || in_word(behind.chars().next()))
             {
@@ -180,35 +194,38 @@ impl Finder {
         parts
     }
 
-    /// A text in which a mark divides the name of each special token behind its first character, so
-    /// that none is found; nothing if it has none. A name of one character cannot be divided.
-    pub(super) fn divide(&self, text: &str, mark: &str) -> Option<String> {
-        let mut divided: Option<String> = None;
-        // What was hidden by a name that overlaps it is found the next time.
-        loop {
-            let text = divided.as_deref().unwrap_or(text);
-            let mut places = Vec::new();
-            for found in self.names.iter().flat_map(|names| names.find_iter(text)) {
-                let added = self.tokens.get(found.pattern().as_usize());
-                let is_special = added.is_some_and(|added| added.is_special);
-                let mut name = text.get(found.range()).unwrap_or_default().char_indices();
-                if let (true, Some((second, _))) = (is_special, name.nth(1)) {
-                    places.push(found.start() + second);
-                }
+    /// Puts a mark in front of the last character of each name of a special token; `None` if the
+    /// text has none. No name has the mark, so no name is left, but where it begins behind a mark:
+    /// [`parts`](Self::parts) does not take those, which names of one character need.
+    pub(super) fn divide(&self, text: &str, mark: char) -> Option<String> {
+        let specials = self.specials.as_ref()?;
+        let (mut divided, mut written, mut from) = (String::new(), 0, 0);
+        // The name that ends first is found first: all that end behind it and begin before its
+        // last character are divided with it.
+        while let Some(found) = specials.find(Input::new(text).span(from..text.len())) {
+            let name = text.get(found.range())?;
+            let place = found.end() - name.chars().next_back()?.len_utf8();
+            if place > written || divided.is_empty() {
+                divided.push_str(text.get(written..place)?);
+                divided.push(mark);
+                written = place;
             }
-            if places.is_empty() {
-                return divided;
-            }
-            let mut marked = String::with_capacity(text.len() + places.len() * mark.len());
-            let mut from = 0;
-            for place in places {
-                marked.push_str(text.get(from..place).unwrap_or_default());
-                marked.push_str(mark);
-                from = place;
-            }
-            marked.push_str(text.get(from..).unwrap_or_default());
-            divided = Some(marked);
+            from = if place > found.start() { place } else { found.end() };
         }
+        if divided.is_empty() {
+            return None;
+        }
+        divided.push_str(text.get(written..)?);
+        Some(divided)
+    }
+
+    /// Whether the name of a special token is in a text.
+    pub(super) fn has_specials(&self, text: &str) -> bool {
+        self.specials.as_ref().is_some_and(|specials| specials.is_match(text))
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().map(|added| added.name.as_str())
     }
 
     fn is_of_word(&self, character: char) -> bool {
@@ -245,7 +262,7 @@ mod tests {
             Token(token) => format!("[{token}]"),
             Text(range) => text[range].to_owned(),
         };
-        finder().parts(text, specials).into_iter().map(part).collect()
+        finder().parts(text, specials, None).into_iter().map(part).collect()
     }
 
     #[test]
@@ -271,7 +288,46 @@ mod tests {
     fn special_ones_can_be_text() {
         assert_eq!(shown("a <l> <r> <b> c", false), "a <l> <r>[3]c");
         // In one part, which is not cut at them.
-        assert_eq!(finder().parts("a <n> b", false), [Text(0..7)]);
+        assert_eq!(finder().parts("a <n> b", false, None), [Text(0..7)]);
+    }
+
+    #[test]
+    fn a_mark_divides_all_names_of_special_tokens() {
+        const MARK: char = '\u{fdd0}';
+        let tokens_of = |names: &[&str], text: &str| {
+            let special = |name: &&str| Added { is_special: true, ..added(name, 1) };
+            let finder = Finder::new(names.iter().map(special).collect()).unwrap();
+            let whole = [Text(0..text.len())];
+            let divided = finder.divide(text, MARK);
+            assert_eq!(divided.is_none(), finder.parts(text, true, None) == whole, "{text}");
+            let divided = divided.unwrap_or_else(|| text.into());
+            assert_eq!(divided.replace(MARK, ""), text);
+            assert_eq!(finder.parts(&divided, true, Some(MARK)), [Text(0..divided.len())]);
+            divided.matches(MARK).count()
+        };
+        assert_eq!(tokens_of(&["<s>"], "no <s name"), 0);
+        assert_eq!(tokens_of(&["<s>"], "<s> <s><s>"), 3);
+        // What was once written in their place.
+        let marks = ["\u{fffc}0", "0\u{fffd}", "<\u{fffc}", "<s>", "\u{fffc}0\u{fffd}"];
+        tokens_of(&marks, "<s> \u{fffc} <\u{fffc}s> \u{fffc}0\u{fffd} <\u{fffc}0\u{fffd}");
+        tokens_of(&["\u{fffc}"], "\u{fffc}\u{fffc}a\u{fffc}");
+        // Overlapping, of one character, and within one another.
+        tokens_of(&["ab", "bc", "cd"], "abcd abc bcd abab");
+        tokens_of(&["a", "ab", "ba", "é"], "ababab é éa aé");
+        tokens_of(&["abc", "b", "cd"], "abcd abcbcd");
+        tokens_of(&["Xyz", "X", "aX", "zq"], "aXyzq Xyzq aX");
+        let nested: Vec<String> = (1..100).map(|count| "a".repeat(count)).collect();
+        let nested: Vec<&str> = nested.iter().map(String::as_str).collect();
+        assert_eq!(tokens_of(&nested, &"a".repeat(1000)), 1000);
+        assert_eq!(tokens_of(&nested[49..], &"a".repeat(1000)), 20);
+    }
+
+    /// Longer names that are no special tokens do not hide those that are.
+    #[test]
+    fn hidden_names_are_divided() {
+        let special = Added { is_special: true, ..added("<s>", 1) };
+        let finder = Finder::new(vec![special, added("a<s>b", 2)]).unwrap();
+        assert_eq!(finder.divide("a<s>b", '|').unwrap(), "a<s|>b");
     }
 
     #[test]
@@ -302,6 +358,6 @@ mod tests {
         assert!(new(MAX_NAME, MAX_BYTES / MAX_NAME + 1, 1).unwrap_err().contains("4195328 bytes"));
         let odd = serde_json::json!({"added_tokens": [{"content": "<a>"}, {"id": 1}, 5]});
         let none = AddedTokens::new(&definition, &odd, str::to_owned).unwrap();
-        assert_eq!(none.before.parts("<a>", true), [Text(0..3)]);
+        assert_eq!(none.before.parts("<a>", true, None), [Text(0..3)]);
     }
 }

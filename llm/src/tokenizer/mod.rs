@@ -29,7 +29,7 @@ use kitoken::{
 use llama2c::Llama2c;
 use pipeline::Pipeline;
 use rewrite::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use unigram::{Kind, Unigrams};
@@ -346,17 +346,46 @@ impl Tokenizer {
         self.encode_with(text, false, None)
     }
 
-    /// A text in which a mark divides the names of special tokens, if it has any.
-    pub(crate) fn divide(&self, text: &str, mark: &str) -> Option<String> {
-        match &self.model {
+    /// A character that is in none of the texts and in no name of a token that is looked for.
+    pub(crate) fn unused_character<'t>(
+        &'t self,
+        texts: impl Iterator<Item = &'t str>,
+    ) -> Option<char> {
+        // Noncharacters, which no text should have, and those for private use.
+        let all = ['\u{fdd0}'..='\u{fdef}', '\u{e000}'..='\u{f8ff}', '\u{f0000}'..='\u{ffffd}'];
+        let names = match &self.model {
             Model::Empty | Model::Llama2c(_) => None,
-            Model::Kitoken(pipeline) => pipeline.divide(text, mark),
+            Model::Kitoken(pipeline) => Some(pipeline.added_names()),
+        };
+        let mut used = HashSet::new();
+        for text in texts.chain(names.into_iter().flatten()) {
+            used.extend(text.chars().filter(|character| *character >= '\u{e000}'));
+        }
+        all.into_iter().flatten().find(|character| !used.contains(character))
+    }
+
+    /// A text in which a mark divides the names of special tokens; `None` if it has none.
+    pub(crate) fn divide(&self, text: &str, mark: char) -> Result<Option<String>, Error> {
+        match &self.model {
+            Model::Empty | Model::Llama2c(_) => Ok(None),
+            Model::Kitoken(pipeline) => {
+                self.check_length(text)?;
+                catch_unwind(AssertUnwindSafe(|| pipeline.divide(text, mark)))
+                    .map_err(|_| Error::tokenizer("it cannot normalize: its file is damaged"))
+            }
+        }
+    }
+
+    fn check_length(&self, text: &str) -> Result<(), Error> {
+        match text.len().saturating_mul(self.growth) > MAX_TEXT {
+            true => Err(Error::tokenizer(format!("a text of {} bytes is too long", text.len()))),
+            false => Ok(()),
         }
     }
 
     /// The same as [`encode`](Self::encode), where names that a mark [divides](Self::divide) are
     /// text, without the mark.
-    pub(crate) fn encode_divided(&self, text: &str, mark: &str) -> Result<Vec<u32>, Error> {
+    pub(crate) fn encode_divided(&self, text: &str, mark: char) -> Result<Vec<u32>, Error> {
         self.encode_with(text, true, Some(mark))
     }
 
@@ -364,11 +393,9 @@ impl Tokenizer {
         &self,
         text: &str,
         specials: bool,
-        mark: Option<&str>,
+        mark: Option<char>,
     ) -> Result<Vec<u32>, Error> {
-        if text.len().saturating_mul(self.growth) > MAX_TEXT {
-            return Err(Error::tokenizer(format!("a text of {} bytes is too long", text.len())));
-        }
+        self.check_length(text)?;
         match &self.model {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
             Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),

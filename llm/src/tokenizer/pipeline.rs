@@ -137,11 +137,21 @@ impl Pipeline {
         Ok(Pipeline { model, added, steps, unigrams, pairs, names, are_of_bytes, silent, bytes })
     }
 
-    /// A text in which no name of a special token is found, if it has any.
-    pub(super) fn divide(&self, text: &str, mark: &str) -> Option<String> {
-        let before = self.added.before.divide(text, mark);
-        let behind = self.added.behind.divide(before.as_deref().unwrap_or(text), mark);
-        behind.or(before)
+    /// A text in which a mark divides the names of special tokens; `None` if it has none.
+    pub(super) fn divide(&self, text: &str, mark: char) -> Option<String> {
+        let (steps, behind) = (&self.steps.0, &self.added.behind);
+        let has_specials =
+            |is_inner: bool| behind.has_specials(&changed(steps, text, !is_inner, !is_inner));
+        if has_specials(true) || has_specials(false) {
+            // Where the names are before normalization is not known.
+            return Some(text.chars().flat_map(|character| [mark, character]).collect());
+        }
+        self.added.before.divide(text, mark)
+    }
+
+    /// The names of added tokens, as they are looked for.
+    pub(super) fn added_names(&self) -> impl Iterator<Item = &str> {
+        self.added.before.names().chain(self.added.behind.names())
     }
 
     /// The tokens of a text. Names of special tokens are text where `specials` is false, and where a
@@ -150,13 +160,13 @@ impl Pipeline {
         &self,
         text: &str,
         specials: bool,
-        mark: Option<&str>,
+        mark: Option<char>,
     ) -> Result<Vec<u32>, EncodeError> {
         let mut tokens = Vec::new();
         let ends = |range: &std::ops::Range<usize>, text: &str| {
             (range.start == 0, range.end == text.len())
         };
-        for part in self.added.before.parts(text, specials) {
+        for part in self.added.before.parts(text, specials, mark) {
             let (range, outer) = match part {
                 Part::Token(token) => {
                     tokens.push(token);
@@ -165,11 +175,11 @@ impl Pipeline {
                 Part::Text(range) => (range.clone(), ends(&range, text)),
             };
             let text = text.get(range).unwrap_or_default();
-            let mark = mark.filter(|mark| text.contains(mark));
+            let mark = mark.filter(|mark| text.contains(*mark));
             let whole = mark.map_or(Cow::Borrowed(text), |mark| text.replace(mark, "").into());
             let specials = specials && mark.is_none();
             let text = changed(&self.steps.0, &whole, outer.0, outer.1);
-            for part in self.added.behind.parts(&text, specials) {
+            for part in self.added.behind.parts(&text, specials, None) {
                 let (range, inner) = match part {
                     Part::Token(token) => {
                         tokens.push(token);
