@@ -12,6 +12,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,15 +46,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
     if let Some(folder) = path.parent() {
         create_folders(folder)?;
     }
-    let part = part_of(path);
-    let mut file = create_new(&part).or_else(|error| {
-        // A process of the same number left it behind when it was killed.
-        if error.kind() != io::ErrorKind::AlreadyExists {
-            return Err(error);
-        }
-        std::fs::remove_file(&part)?;
-        create_new(&part)
-    })?;
+    let (part, mut file) = create_part(path)?;
     let written = write(&mut file).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
         // The part is of no use; failing to remove it changes nothing.
@@ -62,11 +55,31 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> 
     written
 }
 
-/// A file beside `path` that no other writer of any process uses.
-fn part_of(path: &Path) -> PathBuf {
+/// How many names to try: one that is taken is an accident.
+const ATTEMPTS: usize = 16;
+
+/// Creates a file beside `path` that no other writer uses. A file that is there already may be of a
+/// process at work, so it is left alone: processes in other containers can have the same number.
+fn create_part(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut taken = io::ErrorKind::AlreadyExists.into();
+    for _ in 0..ATTEMPTS {
+        let part = path.with_extension(format!("{}.part", random_name()));
+        match create_new(&part) {
+            Ok(file) => return Ok((part, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(taken)
+}
+
+/// A name that differs from those of other writers and processes. The keys of a hasher are random.
+fn random_name() -> String {
     static WRITERS: AtomicU64 = AtomicU64::new(0);
-    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
-    path.with_extension(format!("{}-{writer}.part", std::process::id()))
+    let mut hasher = RandomState::new().build_hasher();
+    hasher.write_u64(WRITERS.fetch_add(1, Ordering::Relaxed));
+    hasher.write_u32(std::process::id());
+    format!("{:016x}", hasher.finish())
 }
 
 /// Creates a file that did not exist. It never follows a link that somebody put in its place.

@@ -2,6 +2,7 @@
 
 use crate::budget::Budget;
 use crate::failure::Failure;
+use std::borrow::Cow;
 use std::io::Read;
 use std::path::Path;
 use torchlet::{ScalarType, Tensor};
@@ -73,10 +74,10 @@ fn parse(bytes: &[u8]) -> Result<Tensor, String> {
     let size = scalar_type.size();
     let count = shape.iter().try_fold(size, |product, size| product.checked_mul(*size));
     let data = count.and_then(|count| data.get(..count)).ok_or_else(|| bad("too few elements"))?;
-    let mut data = data.to_vec();
+    let mut data = Cow::Borrowed(data);
     if swapped {
         let part = if name.starts_with('c') { size / 2 } else { size };
-        data.chunks_exact_mut(part).for_each(<[u8]>::reverse);
+        data.to_mut().chunks_exact_mut(part).for_each(<[u8]>::reverse);
     }
     let tensor = |shape: &[usize]| {
         Tensor::from_bytes(scalar_type, shape, &data).map_err(|error| error.to_string())

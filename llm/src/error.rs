@@ -30,6 +30,16 @@ pub enum Error {
         /// What is wrong.
         message: String,
     },
+    /// Too much else is at work: the same may succeed later.
+    Overloaded {
+        /// What could not be done.
+        message: String,
+    },
+    /// A defect of this crate, or of one that it uses, which was contained.
+    Defect {
+        /// What failed.
+        message: String,
+    },
     /// A sound is damaged or of a kind that is not supported.
     Sound {
         /// What is wrong.
@@ -159,6 +169,8 @@ impl fmt::Display for Error {
             Error::Read { path, .. } => write!(f, "cannot read {}", path.display()),
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
+            Error::Overloaded { message } => f.write_str(message),
+            Error::Defect { message } => write!(f, "{message}; this is a defect"),
             Error::Sound { message } => write!(f, "sound: {message}"),
             Error::Tool { message } => write!(f, "function: {message}"),
             Error::Picture { message } => write!(f, "picture: {message}"),

@@ -22,8 +22,8 @@ impl Form {
         Form { constraint: Some(constraint) }
     }
 
-    /// Leaves the logits of those tokens that may come next; `ends` end the text. Whether it did:
-    /// it stops if `is_left` says that they are not wanted any more.
+    /// Masks the logits of tokens that the grammar forbids; `ends` end the text. Returns false if
+    /// `is_left` ended it first.
     pub(crate) fn mask(
         &mut self,
         logits: &mut [f32],

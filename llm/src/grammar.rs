@@ -146,8 +146,8 @@ pub(crate) struct Constraint {
 }
 
 impl Constraint {
-    /// Leaves the logits of those tokens that may come next, of which `ends` end the text. Whether
-    /// it did: it stops if `is_left` says that they are not wanted any more.
+    /// Masks the logits of tokens that the grammar forbids; `ends` end the text. Returns false if
+    /// `is_left` ended it first.
     pub(crate) fn mask(
         &mut self,
         logits: &mut [f32],

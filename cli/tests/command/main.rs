@@ -171,6 +171,7 @@ fn readers_may_leave() {
 
 /// A file that says that an input is large gets no more memory than was allowed.
 #[test]
+#[cfg(target_os = "linux")]
 fn inputs_count_against_the_memory_limit() {
     // Inputs of 1.3 GiB.
     let bytes = std::fs::read(fixture(ADD)).unwrap();

@@ -412,7 +412,10 @@ fn whoever_has_asked_may_close_its_side() {
     }
     let whole = json!({"prompt": "In the beginning", "n": 16, "logit_bias": forbid});
     let asked = send(&whole, "1.1");
-    std::thread::sleep(Duration::from_millis(100));
+    let running = "\ntorchlet_generations_running{model=\"fp32\"} 1\n";
+    while !server.ask("GET", "/metrics", "", "").1.contains(running) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     drop(asked);
     let body = json!({"prompt": "a", "max_tokens": 1});
     assert_eq!(server.complete("/v1/completions", &body).0, 200);

@@ -1,5 +1,4 @@
-//! What of templates can make more than it is given: each filter, test, function and method that
-//! there is, tried with what would make it write a terabyte.
+//! Tests that no filter, test, function or method of templates outgrows its fuel.
 
 use super::{ChatTemplate, Message};
 use std::collections::BTreeSet;
@@ -9,7 +8,7 @@ const LONG: &str =
     "{% set s = 'a' * 1000000 %}{% set many = range(9999) | map(attribute='x', default=s) %}";
 
 /// Filters, tests and functions, and uses of them that must end, for want of fuel or not. `many` and
-/// `s` are those above. What has the same text for another name is under both.
+/// `s` are those above. Aliases are listed under both names.
 const USES: [(&str, &str); 110] = [
     // Filters.
     ("abs", "-1|abs"),

@@ -118,7 +118,7 @@ fn each_part(
     Ok(())
 }
 
-/// Does something where there is stack enough for it.
+/// Runs `work` on a thread with a large stack.
 pub(super) fn with_stack<T: Send>(
     work: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
@@ -139,7 +139,7 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Counts a rendering that nobody waits for, until its thread drops this.
 struct Running {
-    /// Whether it was left; nothing before that and before it has ended.
+    /// `None` while running, `Some(true)` once abandoned, `Some(false)` once finished.
     state: Arc<Mutex<Option<bool>>>,
     left: Arc<AtomicUsize>,
 }
@@ -164,18 +164,18 @@ impl Drop for Running {
     }
 }
 
-/// Does something where there is stack enough for it, and stops waiting for it if `is_left` says
-/// that the result is not wanted any more: a template cannot be interrupted, but fuel ends it. `left`
-/// counts those that nobody waits for.
+/// Runs `work` on a thread with a large stack. Stops waiting once `is_left` returns true; the work
+/// itself ends when its fuel is used up. `left` counts the abandoned ones.
 pub(super) fn with_stack_until<T: Send + 'static>(
     left: &Arc<AtomicUsize>,
     is_left: &dyn Fn() -> bool,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
 ) -> Result<Option<T>, Error> {
-    let fail = |message: String| Error::Template { message };
+    let overloaded = |message| Error::Overloaded { message };
     if left.load(Ordering::Relaxed) >= MAX_LEFT {
-        let message = "too many others are still rendered that nobody waits for; try again";
-        return Err(fail(message.into()));
+        return Err(overloaded(format!(
+            "chat template: {MAX_LEFT} abandoned renderings still run; try again"
+        )));
     }
     let (tell, told) = sync_channel(1);
     let state = Arc::default();
@@ -186,12 +186,16 @@ pub(super) fn with_stack_until<T: Send + 'static>(
         // Whoever waited may have left.
         let _ = tell.send(work());
     });
-    spawned.map_err(|error| fail(format!("there is no thread to render it: {error}")))?;
+    spawned.map_err(|error| {
+        overloaded(format!("chat template: there is no thread to render it: {error}"))
+    })?;
     loop {
         match told.recv_timeout(LOOK) {
             Ok(result) => return result.map(Some),
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(fail("it cannot be rendered".into()));
+                return Err(Error::Defect {
+                    message: "the chat template's renderer failed".into(),
+                });
             }
             Err(RecvTimeoutError::Timeout) if is_left() => {
                 Running::leave(&state, left);
@@ -208,7 +212,7 @@ mod tests {
     use super::*;
     use minijinja::context;
 
-    /// Who waits for a rendering can leave, and only so many go on without anyone who waits.
+    /// A caller can abandon a rendering; at most `MAX_LEFT` abandoned ones run.
     #[test]
     fn rendering_ends_for_who_leaves() {
         let (release, left) = (Arc::new(Mutex::new(())), Arc::<AtomicUsize>::default());
@@ -223,8 +227,8 @@ mod tests {
         for _ in 0..MAX_LEFT {
             assert!(with_stack_until(&left, &|| true, wait()).unwrap().is_none());
         }
-        let refused = with_stack_until(&left, &|| false, || Ok(())).unwrap_err().to_string();
-        assert!(refused.contains("nobody waits for"), "{refused}");
+        let refused = with_stack_until(&left, &|| false, || Ok(())).unwrap_err();
+        assert!(matches!(refused, Error::Overloaded { .. }), "{refused}");
         drop(held);
         while left.load(Ordering::Relaxed) > 0 {
             std::thread::sleep(LOOK);
@@ -232,7 +236,7 @@ mod tests {
         assert!(with_stack_until(&left, &|| false, || Ok(())).unwrap().is_some());
         let panics =
             with_stack_until(&left, &|| false, || -> Result<(), Error> { panic!("a defect") });
-        assert!(panics.is_err());
+        assert!(matches!(panics, Err(Error::Defect { .. })));
     }
 
     #[test]

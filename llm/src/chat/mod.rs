@@ -147,7 +147,7 @@ impl ChatTemplate {
         // Jinja has none of these, which put lists into others.
         environment.remove_filter("zip");
         environment.remove_filter("chain");
-        // It writes all that there is, as often as it is asked to.
+        // `debug` prints the whole context, without fuel.
         environment.remove_global("debug");
         environment.set_formatter(|out, state, value| {
             let text = python::text(value)?;

@@ -142,7 +142,7 @@ fn field(value: Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// Methods of texts whose result is no longer than the text by more than a few times, or a list of
+/// Methods of texts whose result is at most a few times as long as the text, or a list of
 /// its parts. minijinja takes fuel for both.
 const OF_TEXTS: [&str; 21] = [
     "capitalize",
@@ -213,7 +213,7 @@ pub(super) fn method(
     minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
 }
 
-/// Takes fuel for what replacing makes a text longer by.
+/// Charges fuel for the growth of a text by `replace`.
 fn pay_for_replacements(
     text: &str,
     old: &Value,

@@ -323,7 +323,7 @@ impl<'s> Reader<'s> {
         match name {
             "and" | "or" | "not" | "in" | "if" | "elif" | "else" | "recursive" => {
                 let is_target = is_whole && matches!(part, Part::Targets { .. });
-                // A `not` behind a value is that of `not in`.
+                // `not` after a value begins `not in`.
                 if matches!(name, "in" | "not") && frame.is_value && !is_target {
                     (frame.has_sum, frame.has_text) = (true, false);
                 }
@@ -350,7 +350,7 @@ impl<'s> Reader<'s> {
         }
     }
 
-    /// Ends an operand of what is no sum, and lets a list that the sum makes be paid for.
+    /// Ends the current sum and wraps it in the filter `PAID` if it may make a list.
     fn end_sum(&mut self, frame: &mut Frame, at: usize) {
         self.end_operand(frame, at);
         if let Some(begin) = frame.sum.take()

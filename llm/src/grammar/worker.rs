@@ -64,14 +64,14 @@ impl Drop for Pass {
 
 fn late() -> Error {
     let message = format!(
-        "the schema was not compiled within {} s: it is too complex, or many others wait",
+        "grammar: the schema was not compiled within {} s: it is too complex, or many others wait",
         PATIENCE.as_secs()
     );
-    Error::Grammar { message }
+    Error::Overloaded { message }
 }
 
 fn ended() -> Error {
-    Error::Grammar { message: "the grammar compiler failed; this is a defect".into() }
+    Error::Defect { message: "the grammar compiler failed".into() }
 }
 
 /// The thread of a compiled grammar, which ends when this is dropped.
@@ -107,8 +107,8 @@ impl Worker {
                 Err(error) => drop(tell.send(Err(error))),
             }
         });
-        spawned.map_err(|error| Error::Grammar {
-            message: format!("there is no thread to compile the schema: {error}"),
+        spawned.map_err(|error| Error::Overloaded {
+            message: format!("grammar: there is no thread to compile the schema: {error}"),
         })?;
         let cancel = wait(&told, is_left, Some(end))?.transpose()?;
         Ok(cancel.map(|cancel| Worker { jobs, cancel }))
@@ -213,7 +213,7 @@ mod tests {
             let grammar = Grammar::json_schema(&shape(most).to_string()).unwrap();
             // The compiler may refuse it, but in time.
             if let Err(error) = vocabulary.constraint(&grammar, &|| false) {
-                assert!(!error.to_string().contains("was not compiled within"), "{most}: {error}");
+                assert!(matches!(error, Error::Grammar { .. }), "{most}: {error}");
             }
             let error = Grammar::json_schema(&shape(most + 1).to_string()).unwrap_err();
             assert!(error.to_string().contains(limit), "{most}: {error}");
@@ -262,5 +262,17 @@ mod tests {
         let mut logits = vec![1.0; 1024];
         let masked = constraint.mask(&mut logits, &[], &|| false);
         assert!(masked.is_err() && logits.iter().all(|logit| *logit == 1.0));
+    }
+
+    /// What is not the schema's fault is told apart: a request may be sent again, or not.
+    #[test]
+    fn overload_and_defects_are_told_apart() {
+        let vocabulary = vocabulary();
+        let pass = vocabulary.gate.enter(&|| false, Instant::now() + PATIENCE).unwrap();
+        let late = vocabulary.gate.enter(&|| false, Instant::now());
+        assert!(matches!(late, Err(Error::Overloaded { .. })));
+        drop(pass);
+        let failed = Worker::start(&vocabulary.gate, &|| false, || panic!("a test's panic"));
+        assert!(matches!(failed, Err(Error::Defect { .. })));
     }
 }

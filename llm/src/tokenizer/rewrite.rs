@@ -168,7 +168,7 @@ fn set_score(piece: &mut Value, score: Value) {
     }
 }
 
-/// Sets a field, if there is an object to have it. Assignment to an index would panic elsewhere.
+/// Sets a field, if there is an object to have it. `value[field] = …` panics if `value` is not an object.
 fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(field.into(), to.into());

@@ -21,28 +21,32 @@ pub(super) enum Event {
     /// One of the texts that are wanted, the number of tokens of its prompt, whether they were fed now or before, and how likely those of its tokens were
     /// that no text was of, and that did not end it.
     Done { generation: Box<Generation>, prompt: usize, rest: Vec<Logprobs> },
-    /// Why there is none, and whether the request is to blame.
-    Failed { message: String, is_theirs: bool },
+    /// Why there is none, and the status of HTTP that says whose fault it is.
+    Failed { message: String, status: u16 },
 }
 
-/// Why there is no text, and whether the request is to blame.
+/// Why there is no text, and the status of HTTP that says whose fault it is.
 struct Refusal {
     message: String,
-    is_theirs: bool,
+    status: u16,
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        let is_theirs = !matches!(error, Error::Model { .. } | Error::Interface { .. });
+        let status = match error {
+            Error::Overloaded { .. } => 503,
+            Error::Model { .. } | Error::Interface { .. } | Error::Defect { .. } => 500,
+            _ => 400,
+        };
         let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-        Refusal { message: format!("{error}{}", source.unwrap_or_default()), is_theirs }
+        Refusal { message: format!("{error}{}", source.unwrap_or_default()), status }
     }
 }
 
 impl From<Failure> for Refusal {
     /// What is wrong with a picture.
     fn from(failure: Failure) -> Self {
-        Refusal { message: failure.to_string(), is_theirs: true }
+        Refusal { message: failure.to_string(), status: 400 }
     }
 }
 
@@ -147,7 +151,7 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual
         if worked.is_err() {
             counts.failed.fetch_add(1, Ordering::Relaxed);
             let message = "the session failed; this is a defect".into();
-            let _ = job.reply.send(Event::Failed { message, is_theirs: false });
+            let _ = job.reply.send(Event::Failed { message, status: 500 });
             let another = catch_unwind(AssertUnwindSafe(|| runner.session()));
             match another {
                 Ok(Ok(another)) => runner = another,
@@ -175,10 +179,10 @@ fn work(runner: &mut Runner, job: &Job, counts: &Counts, usual: &Usual) {
         Ok(false) => abandon(),
         // What was stopped for a client that has left did not fail.
         Err(_) if is_left() => abandon(),
-        Err(Refusal { message, is_theirs }) => {
+        Err(Refusal { message, status }) => {
             counts.failed.fetch_add(1, Ordering::Relaxed);
             // Nobody may be left to hear it.
-            let _ = job.reply.send(Event::Failed { message, is_theirs });
+            let _ = job.reply.send(Event::Failed { message, status });
         }
     }
 }
@@ -359,6 +363,20 @@ mod tests {
         push(queue, prompt).events.iter().last().unwrap()
     }
 
+    /// A client sends again what failed for another reason than itself.
+    #[test]
+    fn failures_have_the_status_of_their_cause() {
+        let message = String::new;
+        for (error, status) in [
+            (Error::Overloaded { message: message() }, 503),
+            (Error::Defect { message: message() }, 500),
+            (Error::Template { message: message() }, 400),
+            (Error::Grammar { message: message() }, 400),
+        ] {
+            assert_eq!(Refusal::from(error).status, status);
+        }
+    }
+
     #[test]
     fn a_session_that_panics_is_replaced() {
         const BAD: i64 = 77;
@@ -367,7 +385,7 @@ mod tests {
         let bad = tokenizer.decode(&[BAD as u32]);
         for _ in 0..3 {
             assert!(matches!(ask(&queue, "In the beginning"), Event::Done { .. }));
-            assert!(matches!(ask(&queue, &bad), Event::Failed { is_theirs: false, .. }));
+            assert!(matches!(ask(&queue, &bad), Event::Failed { status: 500, .. }));
         }
         assert!(queue.is_alive() && queue.is_idle());
         assert_eq!(queue.counts.failed.load(Ordering::Relaxed), 3);

@@ -48,6 +48,8 @@ struct Server {
     shares: Shares,
     /// Held while a body becomes values, which take a hundred times as much: of one at a time.
     reading: Mutex<()>,
+    /// The same for a schema, which takes longer: requests without one do not wait for that.
+    measuring: Mutex<()>,
     created: u64,
     requests: AtomicU64,
     connections: AtomicUsize,
@@ -79,6 +81,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
         bodies: Bodies::default(),
         shares: Shares::new(arguments.connections, arguments.connections_per_address),
         reading: Mutex::default(),
+        measuring: Mutex::default(),
         created: openai::now(),
         requests: AtomicU64::new(0),
         connections: AtomicUsize::new(0),
@@ -236,9 +239,16 @@ impl Server {
         let knows_interim = request.knows_interim;
         let read = {
             let _alone = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
-            Completion::read(&request.body, is_chat)
+            Completion::parse(&request.body, is_chat)
         };
-        let request = match read {
+        let measured = read.and_then(|parsed| match parsed.has_schema() {
+            true => {
+                let _alone = self.measuring.lock().unwrap_or_else(PoisonError::into_inner);
+                parsed.measured()
+            }
+            false => parsed.measured(),
+        });
+        let request = match measured {
             Ok(request) => request,
             Err(message) => return fail(stream, 400, &message, None),
         };
@@ -294,9 +304,9 @@ fn refuse(stream: &mut TcpStream, refusal: &models::Refusal) -> std::io::Result<
     fail(stream, refusal.status, &refusal.message, refusal.code)
 }
 
-fn failed(stream: &mut TcpStream, message: &str, is_theirs: bool) -> std::io::Result<()> {
+fn failed(stream: &mut TcpStream, message: &str, status: u16) -> std::io::Result<()> {
     let code = message.contains("context is full").then_some("context_length_exceeded");
-    fail(stream, if is_theirs { 400 } else { 500 }, message, code)
+    fail(stream, status, message, code)
 }
 
 fn whole_answer(
@@ -317,7 +327,7 @@ fn whole_answer(
                     return http::respond(stream, 200, JSON, whole.as_bytes());
                 }
             }
-            Event::Failed { message, is_theirs } => return failed(stream, &message, is_theirs),
+            Event::Failed { message, status } => return failed(stream, &message, status),
         }
     }
     match client.is_gone(stream) {
@@ -351,11 +361,12 @@ fn stream_answer(
     while let Some(event) = next(stream, client, events) {
         let mut is_done = false;
         let events = match event {
-            Event::Failed { message, is_theirs } if !has_begun => {
-                return failed(stream, &message, is_theirs);
+            Event::Failed { message, status } if !has_begun => {
+                return failed(stream, &message, status);
             }
-            Event::Failed { message, .. } => {
-                return http::event(stream, &openai::error(500, &message, None).to_string());
+            Event::Failed { message, status } => {
+                let error = openai::error(status.max(500), &message, None);
+                return http::event(stream, &error.to_string());
             }
             Event::Text(text, tokens) => choice.push(text, tokens),
             Event::Done { generation, prompt, rest } => {

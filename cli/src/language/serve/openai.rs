@@ -46,6 +46,39 @@ pub(super) struct Completion {
     pub(super) include_usage: bool,
 }
 
+/// A request whose schema was not looked at yet.
+pub(super) struct Parsed {
+    completion: Completion,
+    /// The schema, and what an error about it begins with.
+    schema: Option<(String, &'static str)>,
+}
+
+impl Parsed {
+    pub(super) fn has_schema(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    /// The request, if its schema is within the limits.
+    pub(super) fn measured(self) -> Result<Completion, String> {
+        #[cfg(feature = "grammar")]
+        if let Some((schema, field)) = self.schema {
+            let mut completion = self.completion;
+            let grammar = Grammar::json_schema(&schema);
+            let grammar = grammar.map_err(|error| format!("{field}{error}"))?;
+            completion.config.grammar = Some(grammar);
+            return Ok(completion);
+        }
+        Ok(self.completion)
+    }
+}
+
+/// What an answer has to be.
+#[cfg(feature = "grammar")]
+enum Form {
+    Object,
+    Schema(String),
+}
+
 /// Fields that change nothing about the answer of this server.
 const WITHOUT_EFFECT: [&str; 8] = [
     "user",
@@ -81,7 +114,13 @@ const UNSUPPORTED: [Neutral; 9] = [
 
 impl Completion {
     /// What a body asks for.
+    #[cfg(test)]
     pub(super) fn read(body: &[u8], is_chat: bool) -> Result<Self, String> {
+        Self::parse(body, is_chat)?.measured()
+    }
+
+    /// What a body asks for, without a look at its schema.
+    pub(super) fn parse(body: &[u8], is_chat: bool) -> Result<Parsed, String> {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| format!("the body is not JSON: {error}"))?;
         let Value::Object(mut fields) = body else {
@@ -117,16 +156,17 @@ impl Completion {
         let calls_several =
             fields.take("parallel_tool_calls", "true or false", Value::as_bool)?.unwrap_or(true);
         #[cfg(feature = "grammar")]
-        let grammar = match (fields.grammar()?, is_forced) {
+        let (grammar, schema) = match (fields.grammar()?, is_forced) {
             (Some(_), true) => {
                 return Err("'response_format' and 'tool_choice' ask for different things".into());
             }
-            (grammar, false) => grammar,
-            (None, true) => {
-                let schema = Grammar::json_schema(&Tool::call_schema(&tools));
-                Some(schema.map_err(|error| format!("'tools': {error}"))?)
-            }
+            (None, true) => (None, Some((Tool::call_schema(&tools), "'tools': "))),
+            (Some(Form::Schema(schema)), false) => (None, Some((schema, ""))),
+            (Some(Form::Object), false) => (Some(Grammar::json_object()), None),
+            (None, false) => (None, None),
         };
+        #[cfg(not(feature = "grammar"))]
+        let schema = None;
         #[cfg(not(feature = "grammar"))]
         if is_forced {
             return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
@@ -160,7 +200,7 @@ impl Completion {
         if let Some(name) = fields.0.keys().next() {
             return Err(format!("'{name}' is not known"));
         }
-        Ok(Completion {
+        let completion = Completion {
             model,
             prompt,
             config,
@@ -170,7 +210,8 @@ impl Completion {
             calls_several,
             stream,
             include_usage,
-        })
+        };
+        Ok(Parsed { completion, schema })
     }
 
     pub(super) fn is_chat(&self) -> bool {
@@ -314,15 +355,13 @@ impl Fields {
 
     /// What the answer has to be: `text`, `json_object`, or `json_schema` with a schema.
     #[cfg(feature = "grammar")]
-    fn grammar(&mut self) -> Result<Option<Grammar>, String> {
+    fn grammar(&mut self) -> Result<Option<Form>, String> {
         let Some(format) = self.0.remove("response_format") else { return Ok(None) };
         match format["type"].as_str() {
             Some("text") => Ok(None),
-            Some("json_object") => Ok(Some(Grammar::json_object())),
+            Some("json_object") => Ok(Some(Form::Object)),
             Some("json_schema") if format["json_schema"]["schema"].is_object() => {
-                Grammar::json_schema(&format["json_schema"]["schema"].to_string())
-                    .map(Some)
-                    .map_err(|error| error.to_string())
+                Ok(Some(Form::Schema(format["json_schema"]["schema"].to_string())))
             }
             _ => Err("'response_format' should be of type 'text', 'json_object', or 'json_schema' with 'json_schema.schema'".into()),
         }
