@@ -10,8 +10,9 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 use std::path::Path;
 
 /// Bytes of flash that core may add to an image without it (`boards/core-size`), without texts of errors. Measured when it was last
-/// changed: 33,080 bytes (rustc 1.95, thumbv7em-none-eabihf). Lower it when core shrinks; 32 kB is the aim.
-const LIMIT: u64 = 33_100;
+/// changed: 34,484 bytes (rustc 1.95, thumbv7em-none-eabihf), of which 1,400 are for state without a planned place; images
+/// whose programs have none leave that out. Lower it when core shrinks; 32 kB is the aim.
+const LIMIT: u64 = 34_500;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 
