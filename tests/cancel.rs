@@ -56,12 +56,12 @@ impl Parallel for Counting {
 /// of work of some milliseconds.
 fn calls() -> Vec<(&'static str, usize, Vec<Arg>)> {
     let square = |n: i32| vec![n, n];
-    let (wide, image) = (vec![64, 16_384], vec![1, 16, 256, 256]);
+    let (wide, image) = (vec![64, 8_192], vec![1, 16, 256, 256]);
     let images = vec![40, 64, 64];
     vec![
         ("aten::mm.out", 8, vec![Input(square(1024)), Input(square(1024)), Out(square(1024))]),
         ("aten::bmm.out", 40, vec![Input(images.clone()), Input(images.clone()), Out(images)]),
-        ("aten::exp.out", 8, vec![Input(vec![1 << 24]), Out(vec![1 << 24])]),
+        ("aten::exp.out", 2, vec![Input(vec![1 << 22]), Out(vec![1 << 22])]),
         (
             "aten::convolution.out",
             2,
@@ -91,8 +91,8 @@ fn calls() -> Vec<(&'static str, usize, Vec<Arg>)> {
         ),
         (
             "aten::permute_copy.out",
-            8,
-            vec![Input(square(4096)), Ints(vec![1, 0]), Out(square(4096))],
+            2,
+            vec![Input(square(2048)), Ints(vec![1, 0]), Out(square(2048))],
         ),
         ("aten::linalg_matrix_exp.out", 128, vec![Input(square(64)), Out(square(64))]),
         ("aten::linalg_polar.out", 64, vec![Input(square(48)), Out(square(48)), Out(square(48))]),
