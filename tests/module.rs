@@ -409,7 +409,9 @@ fn runs_are_cancelled_from_another_thread() {
     module.set_method_options("forward", options).unwrap();
     let x = Tensor::full(&[4], 0.5f32).unwrap();
     let error = module.forward(&x).unwrap_err();
-    assert!(error.to_string().contains("instruction 3: the run was cancelled"), "{error}");
+    // The third operator itself asks, and leaves its work out.
+    let text = error.to_string();
+    assert!(text.contains("instruction 2") && text.contains("the run was cancelled"), "{text}");
     assert_eq!(tracer.1.load(std::sync::atomic::Ordering::Relaxed), 3);
     assert!(canceller.is_cancelled() && module.forward(&x).is_err());
     // Others over the same files run on, and so does this one when it is let.
