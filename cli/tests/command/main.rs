@@ -114,7 +114,7 @@ fn files_of_other_formats_are_named() {
         for command in ["run", "inspect"] {
             let text = error(&[command, &path]);
             let is_said = |part: &&str| text.contains(part);
-            assert!(expected.iter().all(|part| is_said(part)), "{name}: {text}");
+            assert!(expected.iter().all(is_said), "{name}: {text}");
         }
     }
 }
