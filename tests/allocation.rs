@@ -109,12 +109,12 @@ fn an_allocation_that_fails_is_an_error() {
         let (bytes, inputs) = (program(name, &args), inputs(&args));
         for (label, target) in &targets {
             // What is made once in a process is there.
-            load_and_run(&bytes, &inputs, target.clone()).unwrap();
+            load_and_run(&bytes, &inputs, *target).unwrap();
             let mut failed = 0;
             for at in 0.. {
                 println!("{name}, {label}: allocation {at} fails");
                 LEFT.store(at, Ordering::SeqCst);
-                let result = load_and_run(&bytes, &inputs, target.clone());
+                let result = load_and_run(&bytes, &inputs, *target);
                 let was_reached = LEFT.swap(usize::MAX, Ordering::SeqCst) == usize::MAX;
                 if !was_reached {
                     result.unwrap();

@@ -106,7 +106,7 @@ fn operators_ask_often_and_end_when_they_are_told() {
         for (name, least, args) in calls() {
             let counting = Counting::new();
             let builder = || {
-                let builder = Module::builder().run_on(run_on.clone());
+                let builder = Module::builder().run_on(run_on);
                 builder.parallel(counting.clone())
             };
             let mut module = builder().from_bytes(program(name, &args)).unwrap();

@@ -5,7 +5,7 @@ mod common;
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod tests {
-    use crate::common::{Fixture, check, check_all, fixtures, folder, open};
+    use crate::common::{Fixture, allow_steps_at_ties, check, check_all, fixtures, folder, open};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use torchlet::Module;
     use torchlet::core::{BundledProgram, DataMap, Program, Registry};
@@ -37,7 +37,8 @@ mod tests {
     #[test]
     fn outputs_are_pytorchs() {
         let needs = |fixture: &Fixture| fixture.backends.iter().any(|name| name == "VulkanBackend");
-        let fixtures: Vec<Fixture> = fixtures().into_iter().filter(needs).collect();
+        let mut fixtures: Vec<Fixture> = fixtures().into_iter().filter(needs).collect();
+        allow_steps_at_ties(&mut fixtures);
         assert!(fixtures.len() > 400, "the manifest lists {} files for Vulkan", fixtures.len());
         let cases = AtomicUsize::new(0);
         let failures = check_all(&fixtures, |fixture| {
