@@ -30,6 +30,9 @@ impl Paths {
     /// Windows that are spread over the input.
     pub(crate) const ADAPTIVE: Self = Paths(1 << 5);
 
+    /// Copies of int8 tensors to the memory order of the kernels.
+    pub(crate) const REORDERED: Self = Paths(1 << 6);
+
     /// The set as a number, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
         self.0

@@ -1,9 +1,10 @@
-//! 8-bit tensors in the memory order that the kernels compute in: copies, where a tensor lies in another one.
+//! Copies int8 tensors to the memory order of the kernels, where theirs differs.
 //!
 //! Exporters write these operators around channels-last tensors, but not always. Padding by reflection, for example, is
 //! decomposed into indexing, whose result is contiguous.
 
 use super::Order;
+use crate::paths::{Paths, has, take};
 use crate::scratch::take_from;
 use crate::shape::{bad, moves, walk_of};
 use torchlet_core::layout::same_layout;
@@ -17,8 +18,11 @@ pub(super) fn copies_len(
     order: Order,
 ) -> Result<usize, KernelError> {
     args.iter().try_fold(0usize, |all, &arg| {
-        let len = copy_len(&ctx.info(arg)?, order);
-        len.and_then(|len| all.checked_add(len)).ok_or(bad(arg, "is too large"))
+        let info = ctx.info(arg)?;
+        if !lies_in(&info, order) {
+            take(Paths::REORDERED)?;
+        }
+        copy_len(&info, order).and_then(|len| all.checked_add(len)).ok_or(bad(arg, "is too large"))
     })
 }
 
@@ -62,7 +66,7 @@ impl<'c> Arranged<'c> {
         arg: usize,
     ) -> Result<&'c [i8], KernelError> {
         let input = ctx.tensor(arg)?;
-        if lies_in(input.info(), self.order) {
+        if !has(Paths::REORDERED) || lies_in(input.info(), self.order) {
             return input.data::<i8>();
         }
         let copy = self.take_copy(input.info())?;
@@ -83,10 +87,10 @@ impl<'c> Arranged<'c> {
         arg: usize,
     ) -> Result<Output<'c>, KernelError> {
         let out = ctx.out(arg)?;
-        let info = arranged(out.info(), self.order);
-        if lies_in(out.info(), self.order) {
+        if !has(Paths::REORDERED) || lies_in(out.info(), self.order) {
             return Ok(Output { values: out.into_data::<i8>()?, copied: None });
         }
+        let info = arranged(out.info(), self.order);
         let values = self.take_copy(out.info())?;
         Ok(Output { values, copied: Some((out, info)) })
     }
@@ -110,7 +114,9 @@ pub(super) struct Output<'c> {
 impl Output<'_> {
     /// Brings computed values to the output.
     pub(super) fn finish(self, parallel: &dyn Parallel) -> Result<(), KernelError> {
-        let Some((out, info)) = self.copied else { return Ok(()) };
+        let Some((out, info)) = self.copied.filter(|_| has(Paths::REORDERED)) else {
+            return Ok(());
+        };
         let to = out.info().clone();
         copy_all(parallel, &info, &to, bytemuck::cast_slice(self.values), out.into_bytes())
     }
