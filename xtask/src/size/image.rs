@@ -18,7 +18,7 @@ struct Case {
 
 const CASES: &[Case] = &[
     Case { name: "digits, f32", model: "digits/digits.pte", flash: 78_520, ram: 16_800 },
-    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 62_100, ram: 3_900 },
+    Case { name: "digits, int8", model: "tinyml/digits.pte", flash: 62_650, ram: 3_900 },
 ];
 
 /// Bytes of flash by what they are for.
