@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, MutexGuard};
 use torchlet::core::layout::same_layout;
-use torchlet::core::{TensorInfo, TensorRef, ValueMeta, ValueRef};
+use torchlet::core::{TensorInfo, ValueMeta, ValueRef};
 use torchlet::{Canceller, Method, Profiler, RunOn};
 use torchlet_devtools::Recorder;
 use torchlet_devtools::etdump::{self, DelegateIds};

@@ -275,7 +275,7 @@ impl Tensor {
         PyModule::import(slf.py(), "torchlet._arrays")?.call_method1("to_torch", (slf,))
     }
 
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+    fn __repr__(&self) -> PyResult<String> {
         Ok(self.facade()?.to_string())
     }
 }

@@ -29,7 +29,7 @@ type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, V
 impl Picture {
     fn of((points, tiling, tiles, mean, std): PictureSource<'_>) -> PyResult<Self> {
         let none = || invalid(format!("{} has neither a buffer nor DLPack", points.get_type()));
-        let tensor = Tensor::from_object(&points)?.ok_or_else(none)?.facade(points.py())?;
+        let tensor = Tensor::from_object(&points)?.ok_or_else(none)?.facade()?;
         let (height, width) = match (tensor.scalar_type(), tensor.shape()) {
             (ScalarType::Byte, [height, width, 3]) => (*height, *width),
             (scalar_type, shape) => {
@@ -104,7 +104,7 @@ impl Part {
         let tensor = || {
             let none = || invalid(format!("{} has neither a buffer nor DLPack", value.get_type()));
             let tensor = Tensor::from_object(value)?.ok_or_else(none)?;
-            Ok::<_, PyErr>(tensor.facade(value.py())?)
+            Ok::<_, PyErr>(tensor.facade()?)
         };
         Ok(match kind.as_str() {
             "text" => Part::Text(value.extract()?),

@@ -19,7 +19,6 @@ pub(crate) use buffer::{export as export_buffer, import as import_buffer, is_buf
 pub(crate) use capsule::{export as export_capsule, import as import_capsule};
 pub(crate) use strided::Foreign;
 
-use pyo3::prelude::*;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
