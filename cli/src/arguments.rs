@@ -258,6 +258,20 @@ pub(crate) struct InputOptions {
     pub(crate) ones: bool,
 }
 
+impl InputOptions {
+    /// All inputs at random, from this seed.
+    pub(crate) fn random(seed: u64) -> Self {
+        InputOptions {
+            input: Vec::new(),
+            image: None,
+            mean: Vec::new(),
+            std: Vec::new(),
+            random: Some(seed),
+            ones: false,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// The program, .pte or .bpte

@@ -153,14 +153,7 @@ pub(crate) fn inputs(
         .iter()
         .any(|suite| suite.method == method && !suite.cases.is_empty());
     if nothing_given && options.random.is_none() && !has_case {
-        let random = InputOptions {
-            input: Vec::new(),
-            image: None,
-            mean: Vec::new(),
-            std: Vec::new(),
-            random: Some(0),
-            ones: false,
-        };
+        let random = InputOptions::random(0);
         return crate::inputs::gather(module, method, &random, budget);
     }
     crate::inputs::gather(module, method, options, budget)

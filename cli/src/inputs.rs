@@ -242,14 +242,7 @@ mod tests {
         let input = program.methods[0].inputs[0];
         program.methods[0].inputs = vec![input; 5000];
         let module = open().from_bytes(program.write().unwrap().to_bytes()).unwrap();
-        let options = InputOptions {
-            input: Vec::new(),
-            image: None,
-            mean: Vec::new(),
-            std: Vec::new(),
-            random: Some(0),
-            ones: false,
-        };
+        let options = InputOptions::random(0);
         // Each has 256 bytes.
         let error = gather(&module, "forward", &options, &mut Budget::new(1)).unwrap_err();
         assert!(error.to_string().contains("input 4096"), "{error}");
