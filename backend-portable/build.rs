@@ -1,9 +1,10 @@
-//! Says whether the target has the DSP extension of Cortex-M (`cfg(arm_dsp)`) and its vectors (`cfg(arm_mve)`: Helium), for which
-//! stable Rust has no `cfg`.
+//! Says whether the target has the DSP extension of Cortex-M (`cfg(arm_dsp)`) and its vectors
+//! (`cfg(arm_mve)`: Helium), for which stable Rust has no `cfg`.
 
 use std::env;
 
-/// Processors of ARMv8-M whose DSP extension the compiler takes for granted. Of ARMv7E-M, all have it.
+/// Processors of ARMv8-M whose DSP extension the compiler takes for granted. Of ARMv7E-M, all have
+/// it.
 const WITH_DSP: &[&str] = &["cortex-m33", "cortex-m35p", "cortex-m55", "cortex-m85", "star-mc1"];
 /// Those whose vectors of integers it takes for granted, too.
 const WITH_MVE: &[&str] = &["cortex-m55", "cortex-m85"];

@@ -1,4 +1,5 @@
-//! The build script of all boards: tells the linker where a board's memory map is, and whose start-up code lays it out.
+//! The build script of all boards: tells the linker where a board's memory map is, and whose
+//! start-up code lays it out.
 
 use std::env::var;
 

@@ -10,7 +10,8 @@ const LINE: usize = 64;
 
 /// A fixed number of bytes, zero at first, that start at a multiple of 64.
 ///
-/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as the system gives it.
+/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as
+/// the system gives it.
 pub(crate) struct Buffer {
     memory: Vec<u8>,
     /// The bytes, from the first line on.

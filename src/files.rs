@@ -23,18 +23,21 @@ pub enum FileAccess {
     /// The file is read as a whole, and may change or vanish afterwards.
     #[default]
     Read,
-    /// The operating system maps the file: pages are read when they are used, and shared between processes. It saves time and
-    /// memory for large files.
+    /// The operating system maps the file: pages are read when they are used, and shared between
+    /// processes. It saves time and memory for large files.
     ///
-    /// Whoever chooses this promises that nobody writes to the file, or cuts it short, as long as modules use it: its contents
-    /// were checked once, and what changes under a running program is undefined behaviour, usually a crash. Replacing a
-    /// file by renaming another over it is fine. The same is promised of files in the
-    /// [cache of compiled programs](crate::ModuleBuilder::compile_cache), which are mapped, too; torchlet itself replaces them so.
+    /// Whoever chooses this promises that nobody writes to the file, or cuts it short, as long as
+    /// modules use it: its contents were checked once, and what changes under a running program is
+    /// undefined behaviour, usually a crash. Replacing a file by renaming another over it is fine.
+    /// The same is promised of files in the [cache of compiled
+    /// programs](crate::ModuleBuilder::compile_cache), which are mapped, too; torchlet itself
+    /// replaces them so.
     Map,
-    /// As [`Map`](FileAccess::Map), with the same promise, and the system is asked to read everything ahead.
+    /// As [`Map`](FileAccess::Map), with the same promise, and the system is asked to read
+    /// everything ahead.
     MapPrefetched,
-    /// As [`Map`](FileAccess::Map), with the same promise, and the pages stay in memory. An error where the system does not
-    /// allow it.
+    /// As [`Map`](FileAccess::Map), with the same promise, and the pages stay in memory. An error
+    /// where the system does not allow it.
     MapLocked,
 }
 
@@ -69,7 +72,8 @@ impl fmt::Debug for Source {
     }
 }
 
-/// Storage, and a copy of the front of its file: of all but the data of tensors, if the storage does not lend.
+/// Storage, and a copy of the front of its file: of all but the data of tensors, if the storage
+/// does not lend.
 struct Stored {
     loader: SharedLoader,
     front: Buffer,
@@ -134,8 +138,8 @@ impl FileBytes {
             read_all(&mut file, buffer.bytes_mut(), parallel).map_err(fail)?;
             return Ok(FileBytes::Read(buffer));
         }
-        // SAFETY: the map is only read. That the file does not change under it is what whoever chooses `FileAccess::Map`
-        // promises, as every use of memory-mapped files must.
+        // SAFETY: the map is only read. That the file does not change under it is what whoever
+        // chooses `FileAccess::Map` promises, as every use of memory-mapped files must.
         let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
         #[cfg(unix)]
         match access {
@@ -221,7 +225,8 @@ impl Contents {
         }
     }
 
-    /// The error of a file that cannot be opened as what it should be: says what it is, where that is known.
+    /// The error of a file that cannot be opened as what it should be: says what it is, where that
+    /// is known.
     fn explain(&self, role: Role, source: &Source, error: ProgramError) -> Error {
         let path = source.path().map(Path::to_path_buf);
         let bytes = self.bytes().unwrap_or_else(|stored| stored.front.bytes());
@@ -316,7 +321,8 @@ self_cell!(
     }
 );
 
-/// A program with its external data, opened. It never changes, and is shared between modules and methods.
+/// A program with its external data, opened. It never changes, and is shared between modules and
+/// methods.
 pub(crate) struct OpenProgram(OpenFiles);
 
 impl OpenProgram {
@@ -358,7 +364,8 @@ impl OpenProgram {
         &self.0.borrow_dependent().data
     }
 
-    /// The bytes of the program file, and of the files of external data. `None` if they are in storage.
+    /// The bytes of the program file, and of the files of external data. `None` if they are in
+    /// storage.
     pub(crate) fn bytes(&self) -> Option<Vec<&[u8]>> {
         let Files { program, data } = self.0.borrow_owner();
         std::iter::once(program).chain(data).map(|file| file.bytes().ok()).collect()

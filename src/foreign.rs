@@ -1,7 +1,7 @@
 //! Files of other formats, recognized when they are opened as programs or as external weights.
 //!
-//! People give `torchlet` checkpoints, exports for other runtimes, and what a download left in place of a file. The first bytes tell them
-//! apart, and each has another way out.
+//! People give `torchlet` checkpoints, exports for other runtimes, and what a download left in
+//! place of a file. The first bytes tell them apart, and each has another way out.
 
 use crate::files::Role;
 
@@ -77,7 +77,8 @@ pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
     None
 }
 
-/// Files of PyTorch are ZIP archives, which the names of their entries tell apart. The list of names is at the end.
+/// Files of PyTorch are ZIP archives, which the names of their entries tell apart. The list of
+/// names is at the end.
 fn archive(bytes: &[u8]) -> Foreign {
     const LIST: usize = 1 << 16;
     let (front, _) = bytes.split_at(bytes.len().min(LIST));
@@ -120,8 +121,8 @@ fn is_safetensors(bytes: &[u8]) -> bool {
     rest.starts_with(b"{") && rest.len() >= len
 }
 
-/// A protobuf message whose first field is the version of the format, a small number, and whose next field is a name, a graph or
-/// an operator set.
+/// A protobuf message whose first field is the version of the format, a small number, and whose
+/// next field is a name, a graph or an operator set.
 fn is_onnx(bytes: &[u8]) -> bool {
     matches!(bytes, [0x08, 1..=30, 0x12 | 0x1a | 0x22 | 0x32 | 0x3a | 0x42, ..])
 }

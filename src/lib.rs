@@ -1,6 +1,7 @@
 //! Runs PyTorch programs that were exported with ExecuTorch (`.pte` files), in pure Rust.
 //!
-//! This crate is the front door: [`Module`] opens a file, [`Tensor`] and [`Value`] go in and come out.
+//! This crate is the front door: [`Module`] opens a file, [`Tensor`] and [`Value`] go in and come
+//! out.
 //!
 //! ```
 //! use torchlet::{Module, Tensor};
@@ -25,10 +26,11 @@
 //! # Ok::<(), torchlet::Error>(())
 //! ```
 //!
-//! It holds no kernel, no file format and no executor itself. The runtime is [`core`], the kernels are in `portable`, and
-//! firmware uses these two without this crate's conveniences (`default-features = false`). There, nothing is
-//! allocated. [`program!`] makes a module of a program that is part of a [firmware] image; what it stands on is at hand, too, and the
-//! program says how much memory it needs:
+//! It holds no kernel, no file format and no executor itself. The runtime is [`core`], the kernels
+//! are in `portable`, and firmware uses these two without this crate's conveniences
+//! (`default-features = false`). There, nothing is allocated. [`program!`] makes a module of a
+//! program that is part of a [firmware] image; what it stands on is at hand, too, and the program
+//! says how much memory it needs:
 //!
 //! ```
 //! use torchlet::core::{
@@ -79,8 +81,8 @@
 //! | `small-mem` | | firmware for Cortex-M3 and up gets `memcpy` and its like in 170 bytes |
 //! | `log`, `defmt` | | log lines of the runtime; errors and events through `defmt` |
 //!
-//! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it borrows from is in
-//! `module/method.rs`.
+//! Start reading at [`Module`], then [`Tensor`]. How a loaded method owns the memory that it
+//! borrows from is in `module/method.rs`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "std"), no_std)]

@@ -17,13 +17,15 @@ use torchlet_graph::{self as graph, Package, Report, blob};
 
 /// What a program runs on.
 ///
-/// How a file was lowered is a hint, not a decision: what a processor takes of a program is compiled for it when the program is
-/// opened, whatever it was lowered for, and the CPU kernels run the rest.
+/// How a file was lowered is a hint, not a decision: what a processor takes of a program is
+/// compiled for it when the program is opened, whatever it was lowered for, and the CPU kernels run
+/// the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 #[non_exhaustive]
 pub enum RunOn {
-    /// What takes the least time, as far as that can be estimated: a GPU if there is one, the CPU, or each for a part. What was lowered
-    /// for a GPU leaves it, and all else goes there, for half the time only. Software that does as if it was a GPU does not count.
+    /// What takes the least time, as far as that can be estimated: a GPU if there is one, the CPU,
+    /// or each for a part. What was lowered for a GPU leaves it, and all else goes there, for half
+    /// the time only. Software that does as if it was a GPU does not count.
     #[default]
     Auto,
     /// As the exporter decided: delegates by their backends, all else by CPU kernels.
@@ -38,7 +40,8 @@ pub enum RunOn {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// It is the program as it was exported, or lowered by torchlet before: there is nothing to compile.
+    /// It is the program as it was exported, or lowered by torchlet before: there is nothing to
+    /// compile.
     Exported,
     /// It is the program as it was exported, since it cannot be compiled, and why.
     NotCompiled(graph::Error),
@@ -106,8 +109,9 @@ pub(crate) struct Compiling<'c> {
 }
 
 impl RunOn {
-    /// Does something while the GPU is opened that a program is wanted to run on: that takes longer than to read and to compile most
-    /// programs. Who needs the device is told if it cannot be opened.
+    /// Does something while the GPU is opened that a program is wanted to run on: that takes longer
+    /// than to read and to compile most programs. Who needs the device is told if it cannot be
+    /// opened.
     pub(crate) fn opening_device<T>(self, registry: &Registry<'_>, work: impl FnOnce() -> T) -> T {
         let gpu = registry.backend(GPU).filter(|_| self == RunOn::Vulkan);
         std::thread::scope(|scope| {
@@ -149,13 +153,15 @@ impl RunOn {
                 compiling.or_faster(ready)
             }
             Ok(ready) => Ok(ready),
-            // Kernels have a rule for delegates that a graph cannot say; where they have none either, that is what is wrong.
+            // Kernels have a rule for delegates that a graph cannot say; where they have none
+            // either, that is what is wrong.
             Err((open, _)) if processor != Processor::Cpu && compiling.is_needed(&open) => {
                 let ready = compiling.compiled(open, Processor::Cpu);
                 ready.map_err(|(_, source)| Error::Compile { source })
             }
-            // What was not asked for by name is an attempt, and kernels run what needs no other. What needs the compiler cannot run
-            // as it is either: what is wrong says more than that.
+            // What was not asked for by name is an attempt, and kernels run what needs no other.
+            // What needs the compiler cannot run as it is either: what is wrong says more than
+            // that.
             Err((open, error))
                 if (self == RunOn::Auto || delegates == Delegates::None)
                     && !compiling.is_needed(&open) =>
@@ -167,8 +173,9 @@ impl RunOn {
     }
 }
 
-/// What a method takes at least, in billionths of a second, that a GPU may be worth asking about: no GPU is started and waited for in
-/// half the time. Looking for one takes longer than running less than that a hundred times.
+/// What a method takes at least, in billionths of a second, that a GPU may be worth asking about:
+/// no GPU is started and waited for in half the time. Looking for one takes longer than running
+/// less than that a hundred times.
 const SMALL: u64 = 150_000;
 
 /// What delegates a program has, of those that the compiler knows.

@@ -6,7 +6,8 @@ use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 use torchlet_core::{DelegateEvent, Event, EventKind, EventTracer};
 
-/// An event tracer that adds up the time of every instruction, and of what delegates tell of their own.
+/// An event tracer that adds up the time of every instruction, and of what delegates tell of their
+/// own.
 ///
 /// ```no_run
 /// # use std::sync::Arc;
@@ -79,11 +80,14 @@ pub struct ProfileEntry {
     pub kind: ProfileKind,
     /// The operator, backend or method.
     pub name: String,
-    /// The instruction's index; a delegate's, for its initialisation. Of a part, that of the delegate's call.
+    /// The instruction's index; a delegate's, for its initialisation. Of a part, that of the
+    /// delegate's call.
     pub instruction: usize,
-    /// The delegate's own number of a part: for Vulkan, the number of the operator's call; 0 for all else.
+    /// The delegate's own number of a part: for Vulkan, the number of the operator's call; 0 for
+    /// all else.
     pub part: u32,
-    /// What a delegate adds to a part: for Vulkan, the shape that an operator writes, and the variant of its shader.
+    /// What a delegate adds to a part: for Vulkan, the shape that an operator writes, and the
+    /// variant of its shader.
     pub detail: String,
     /// How often it ran.
     pub count: u64,
@@ -109,7 +113,8 @@ impl Profiler {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was recorded: methods first, then instructions in their order, then parts of delegates in theirs.
+    /// What was recorded: methods first, then instructions in their order, then parts of delegates
+    /// in theirs.
     pub fn entries(&self) -> Vec<ProfileEntry> {
         let record = self.record();
         let mut sums: Vec<(&Key, &Sum)> = record.entries.iter().collect();

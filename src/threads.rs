@@ -69,8 +69,8 @@ impl From<SharedParallel> for Threads {
 /// Bytes that a thread takes at a time.
 pub(crate) const PART: usize = 1 << 20;
 
-/// Calls `work` with each part of memory, of [`PART`] bytes, and where it begins, on several threads. Gives the first error, and `None`
-/// if a part was left out.
+/// Calls `work` with each part of memory, of [`PART`] bytes, and where it begins, on several
+/// threads. Gives the first error, and `None` if a part was left out.
 #[cfg_attr(not(unix), allow(dead_code, reason = "files are read in parts on Unix alone"))]
 pub(crate) fn each_part<E: Send>(
     parallel: &dyn Parallel,
@@ -96,7 +96,8 @@ pub(crate) fn each_part<E: Send>(
     Some(Ok(()))
 }
 
-/// What `of` makes of each part of bytes, of [`PART`] of them, on several threads; `None` if a part was left out.
+/// What `of` makes of each part of bytes, of [`PART`] of them, on several threads; `None` if a part
+/// was left out.
 pub(crate) fn map_parts<T: Send + Sync>(
     parallel: &dyn Parallel,
     bytes: &[u8],

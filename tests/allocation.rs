@@ -1,5 +1,5 @@
-//! Memory that is refused, at each allocation whose size a file decides: loading and running give an
-//! error, and never abort.
+//! Memory that is refused, at each allocation whose size a file decides: loading and running give
+//! an error, and never abort.
 //!
 //! An allocation that fails where nobody expects it ends the process. So a child process tries them
 //! one after the other, and says which one it is at.

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use torchlet::core::{Bool, Registry};
 use torchlet::{Module, Tensor};
 
-/// Backends of the fixtures that the tests of core provide, the one whose tests are in `vulkan/`, and the one whose programs are
-/// compiled wherever they run, as in `processors.rs`.
+/// Backends of the fixtures that the tests of core provide, the one whose tests are in `vulkan/`,
+/// and the one whose programs are compiled wherever they run, as in `processors.rs`.
 const OTHER_BACKENDS: &[&str] =
     &["BackendWithCompilerDemo", "BackendWithNamedDataMap", "VulkanBackend", "XnnpackBackend"];
 

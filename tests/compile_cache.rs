@@ -1,4 +1,5 @@
-//! Compiled programs are kept from run to run: what is there is not compiled again, what is damaged or of something else is.
+//! Compiled programs are kept from run to run: what is there is not compiled again, what is damaged
+//! or of something else is.
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod common;
@@ -123,13 +124,15 @@ mod tests {
         assert_eq!(open(&program, None), (Origin::Compiled, 3));
     }
 
-    /// The second file must not get what was compiled from the first: strangers can make such pairs, with any contents.
+    /// The second file must not get what was compiled from the first: strangers can make such
+    /// pairs, with any contents.
     #[test]
     fn files_that_collide_in_a_fast_hash_have_entries_of_their_own() {
         let folder = Folder::new("collision");
         let bytes = std::fs::read(crate::common::folder().join(PROGRAM)).unwrap();
         let mut program = BundledProgram::from_bytes(&bytes).unwrap().program().unwrap().to_vec();
-        // XXH3 sums up words of blocks of 1 KiB. Where the high half of a word equals that of its secret, a word adds only itself.
+        // XXH3 sums up words of blocks of 1 KiB. Where the high half of a word equals that of its
+        // secret, a word adds only itself.
         program.resize(program.len().next_multiple_of(1024), 0);
         for (index, words) in [[1, 0], [0, 1]].into_iter().enumerate() {
             let mut tail = [0; 2048];

@@ -1,4 +1,5 @@
-//! Programs that are compiled give what they gave as exported, from call to call: state, views of it, constants, copies.
+//! Programs that are compiled give what they gave as exported, from call to call: state, views of
+//! it, constants, copies.
 
 #![cfg(all(feature = "std", feature = "portable"))]
 
@@ -68,8 +69,8 @@ fn compiled(bytes: &[u8], processors: Processors<'_>) -> Module {
     module(compiled.program.write().unwrap().to_bytes())
 }
 
-/// Runs a method three times: as exported, compiled for kernels, and compiled for the CPU engine. All have to give the same
-/// values. Returns those of the last run.
+/// Runs a method three times: as exported, compiled for kernels, and compiled for the CPU engine.
+/// All have to give the same values. Returns those of the last run.
 fn same(method: Builder<'_>, sizes: &[usize]) -> Vec<Vec<f32>> {
     let bytes = Program { methods: vec![method.0], named: Vec::new() }.write().unwrap().to_bytes();
     let greedy = CpuTarget::greedy();

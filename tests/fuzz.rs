@@ -1,4 +1,5 @@
-//! The fuzzer's targets and mutations, without the fuzzer: the same files each time. `cargo xtask fuzz` looks for others.
+//! The fuzzer's targets and mutations, without the fuzzer: the same files each time.
+//! `cargo xtask fuzz` looks for others.
 
 #![cfg(all(feature = "std", feature = "portable"))]
 
@@ -158,7 +159,8 @@ fn compile() {
     try_target("compile");
 }
 
-/// How many random programs are compared. `TORCHLET_TEST_PROGRAMS` says `FIRST..END` for a longer search.
+/// How many random programs are compared. `TORCHLET_TEST_PROGRAMS` says `FIRST..END` for a longer
+/// search.
 const PROGRAMS: u32 = 400;
 
 #[test]

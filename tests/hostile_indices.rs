@@ -1,5 +1,6 @@
-//! Tensors as hostile as files: every index, repeat and offset of the operators that read or write where a tensor
-//! says is replaced by numbers out of all range. An error or a result, never a panic or a hang.
+//! Tensors as hostile as files: every index, repeat and offset of the operators that read or write
+//! where a tensor says is replaced by numbers out of all range. An error or a result, never a panic
+//! or a hang.
 
 use std::path::Path;
 use torchlet::core::ValueRef;

@@ -1,4 +1,5 @@
-//! Programs that were compiled and written as files are programs like others, and what exporters cut to pieces is whole in them.
+//! Programs that were compiled and written as files are programs like others, and what exporters
+//! cut to pieces is whole in them.
 
 #![cfg(all(feature = "portable", feature = "vulkan"))]
 
@@ -134,7 +135,8 @@ fn compiling_again_changes_nothing() {
     }
 }
 
-/// The partitioner leaves `any` and a product to the CPU in each attention; five delegates become one.
+/// The partitioner leaves `any` and a product to the CPU in each attention; five delegates become
+/// one.
 #[test]
 fn transformers_are_one_delegate() {
     // Nothing stays on the CPU: tokens of 64 bits come in as the nearest integers of 32.

@@ -108,7 +108,8 @@ fn programs_and_data_come_from_any_storage() {
         let mut module = builder.from_loader(loader(read(program))).unwrap();
         assert_eq!(module.forward(&x).unwrap(), expected);
         assert_eq!(module.file_size(), read(program).len() as u64);
-        // Storage that ends too soon, or holds something else. What is wrong inside shows when it is used.
+        // Storage that ends too soon, or holds something else. What is wrong inside shows when it
+        // is used.
         for len in (0..read(program).len()).step_by(61) {
             let data = Module::builder().data_loader(loader(read(data)));
             if let Ok(mut module) = data.from_loader(loader(read(program)[..len].to_vec())) {
@@ -222,7 +223,8 @@ fn missing_operators_are_listed() {
     assert!(!backends.is_empty() && error.to_string().contains(&backends[0]), "{error}");
 }
 
-/// An operator that there is, in a type in which there is none: that is said when the program is loaded, whatever is to run it.
+/// An operator that there is, in a type in which there is none: that is said when the program is
+/// loaded, whatever is to run it.
 #[test]
 fn types_that_an_operator_does_not_have_are_named() {
     let files = std::fs::read_dir(fixture("refused")).unwrap();

@@ -1,5 +1,5 @@
-//! Every program gives PyTorch's numbers on every processor, whatever it was exported for: as exported, on the CPU, compiled for kernels
-//! alone. On GPUs, `vulkan/processors.rs` has the same.
+//! Every program gives PyTorch's numbers on every processor, whatever it was exported for: as
+//! exported, on the CPU, compiled for kernels alone. On GPUs, `vulkan/processors.rs` has the same.
 
 #[cfg(all(feature = "std", feature = "portable"))]
 mod common;
@@ -61,7 +61,8 @@ mod tests {
         });
     }
 
-    /// Kernels on int8 images compute the same whatever the memory order of their inputs and outputs is.
+    /// Kernels on int8 images compute the same whatever the memory order of their inputs and
+    /// outputs is.
     #[test]
     fn int8_kernels_support_any_memory_order() {
         let mut changed = 0;
@@ -102,7 +103,8 @@ mod tests {
         assert!(changed > 12, "{changed}");
     }
 
-    /// Programs for microcontrollers keep their weights and activations in 8 bits, whatever they were quantized and lowered for.
+    /// Programs for microcontrollers keep their weights and activations in 8 bits, whatever they
+    /// were quantized and lowered for.
     #[test]
     fn quantized_programs_stay_quantized_for_kernels_alone() {
         for file in ["tinyml/parts_portable.bpte", "tinyml/parts_xnnpack.bpte"] {
@@ -128,7 +130,8 @@ mod tests {
             let expected = [
                 "aten::cat",
                 "aten::constant_pad_nd",
-                // PyTorch's quantizer leaves this function, and the mean behind it, in floating point.
+                // PyTorch's quantizer leaves this function, and the mean behind it, in floating
+                // point.
                 "aten::hardswish",
                 "aten::mean",
                 "aten::permute_copy",
@@ -150,7 +153,8 @@ mod tests {
         }
     }
 
-    /// Delegates for XNNPACK run nowhere as they are: what keeps one from being compiled is said, whatever it was to run on.
+    /// Delegates for XNNPACK run nowhere as they are: what keeps one from being compiled is said,
+    /// whatever it was to run on.
     #[test]
     fn what_a_delegate_for_xnnpack_lacks_is_named() {
         let path = folder().join("xnnpack/parts/external.bpte");
@@ -206,7 +210,8 @@ mod tests {
         }
     }
 
-    /// Rows that lie far from zero are normalised by what they differ in, closer than in PyTorch, which rounds their means.
+    /// Rows that lie far from zero are normalised by what they differ in, closer than in PyTorch,
+    /// which rounds their means.
     #[test]
     fn layers_far_from_zero_are_normalised() {
         let file = folder().join("ops/normalization/layer_norm_not_affine.bpte");

@@ -35,7 +35,8 @@ fn write(module: &mut Module, elements: [f32; 3]) {
     assert_eq!(floats(&module.execute("write", vector(&elements)).unwrap()), expected);
 }
 
-/// Methods that were exported with `share_mutable_buffers`, and the first values of their two buffers.
+/// Methods that were exported with `share_mutable_buffers`, and the first values of their two
+/// buffers.
 const SHARED: [(&str, f32, i64); 3] = [
     ("state_shared.bpte", 0.0, 0),
     ("state_shared_unnamed.bpte", 0.0, 0),

@@ -79,7 +79,8 @@ fn optimizers_step_as_those_of_pytorch() {
     }
 }
 
-/// Parameters in a file of their own, and programs that are run as they were exported, are trained alike.
+/// Parameters in a file of their own, and programs that are run as they were exported, are trained
+/// alike.
 #[test]
 fn parameters_may_lie_outside() {
     let (_, expected) = page();
@@ -245,7 +246,8 @@ mod saved {
         goes_on(&Adam::new(AdamOptions::adamw()));
     }
 
-    /// Goes on from what PyTorch has made of the parameters, and remembers of them, after half of the steps.
+    /// Goes on from what PyTorch has made of the parameters, and remembers of them, after half of
+    /// the steps.
     fn goes_on_from_pytorch<O: Optimizer + Clone>(name: &str, mut optimizer: O) {
         let (batches, expected) = page();
         let mut module = TrainingModule::load(format!("{FOLDER}/layers.pte")).unwrap();

@@ -1,4 +1,5 @@
-//! What happens to programs when memory ends or a device is lost, and how the device can be set up and watched.
+//! What happens to programs when memory ends or a device is lost, and how the device can be set up
+//! and watched.
 
 #![cfg(feature = "vulkan")]
 

@@ -1,8 +1,9 @@
-//! Damaged delegates: an error or a result, never a panic, a crash, a hang, memory without limit, or a message of the
-//! validation layers (which `cargo xtask test vulkan` looks for).
+//! Damaged delegates: an error or a result, never a panic, a crash, a hang, memory without limit,
+//! or a message of the validation layers (which `cargo xtask test vulkan` looks for).
 //!
-//! Every fixture's blob is damaged twice over: in bytes anywhere, and in fields that mean something, with values that
-//! are wrong there. `TORCHLET_HOSTILE_ROUNDS` sets how often for each file, `TORCHLET_HOSTILE_SEED` where it starts.
+//! Every fixture's blob is damaged twice over: in bytes anywhere, and in fields that mean
+//! something, with values that are wrong there. `TORCHLET_HOSTILE_ROUNDS` sets how often for each
+//! file, `TORCHLET_HOSTILE_SEED` where it starts.
 
 #![cfg(feature = "vulkan")]
 
@@ -22,14 +23,16 @@ use torchlet::core::{Scalar, ValueMeta};
 use torchlet::vulkan::VulkanBackend;
 use torchlet::{Limits, Module, RunOn, Tensor, Value};
 
-/// How long one file may take at most: the largest that a patch makes of it is computed in software.
+/// How long one file may take at most: the largest that a patch makes of it is computed in
+/// software.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn number(variable: &str, default: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Ends the process where one file takes too long, with its name: a hang could not be told otherwise.
+/// Ends the process where one file takes too long, with its name: a hang could not be told
+/// otherwise.
 struct Watchdog(Arc<Mutex<HashMap<std::thread::ThreadId, (String, Instant)>>>);
 
 impl Watchdog {
@@ -60,7 +63,8 @@ impl Watchdog {
 
 /// Loads and runs every method, as far as it goes: whether it was loaded, and whether it ran.
 fn use_all(bytes: Vec<u8>) -> (bool, bool) {
-    // Both memories are limited: a file that asks for a gigabyte and gets it harms nobody, but takes its time in software.
+    // Both memories are limited: a file that asks for a gigabyte and gets it harms nobody, but
+    // takes its time in software.
     static BACKEND: LazyLock<Arc<VulkanBackend>> = LazyLock::new(|| {
         let backend = VulkanBackend::builder().memory_limit(1 << 30);
         Arc::new(backend.timeout(PATIENCE / 2).build())

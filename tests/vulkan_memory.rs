@@ -1,4 +1,5 @@
-//! Loading and dropping a thousand modules leaves nothing behind. A process of its own: what other tests hold would count.
+//! Loading and dropping a thousand modules leaves nothing behind. A process of its own: what other
+//! tests hold would count.
 
 #![cfg(all(feature = "vulkan", target_os = "linux"))]
 
@@ -21,7 +22,8 @@ const FILES: &[&str] = &[
     "vulkan/program/several_delegates.bpte",
 ];
 
-/// Bytes of the process that are in memory. On a software device, the device's memory is among them.
+/// Bytes of the process that are in memory. On a software device, the device's memory is among
+/// them.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -1,11 +1,13 @@
-//! The layers of three networks, one after the other as in the network, with channels last and packed weights: time and
-//! multiply-adds of each distinct layer, on one thread and on two, and the sum of each network.
+//! The layers of three networks, one after the other as in the network, with channels last and
+//! packed weights: time and multiply-adds of each distinct layer, on one thread and on two, and the
+//! sum of each network.
 //!
-//! `cargo bench -p torchlet-portable --features std --bench layers -- [MODEL|LAYER ...] [--threads 1,2] [--passes 20]
-//! [--tier NAME]`
+//! `cargo bench -p torchlet-portable --features std --bench layers
+//! -- [MODEL|LAYER ...] [--threads 1,2] [--passes 20] [--tier NAME]`
 //!
-//! Every layer has weights of its own, so that they come from where they come from in a network: not from the nearest cache.
-//! The times are the least of all passes, since other processes disturb in one direction only.
+//! Every layer has weights of its own, so that they come from where they come from in a network:
+//! not from the nearest cache. The times are the least of all passes, since other processes disturb
+//! in one direction only.
 
 use std::time::{Duration, Instant};
 use torchlet_core::{Parallel, Serial};
@@ -347,7 +349,8 @@ fn time(
             std::mem::swap(&mut input, &mut output);
         }
         all = begin.elapsed().min(all);
-        // A new picture; no more, or it would push weights out of the caches that an application finds there.
+        // A new picture; no more, or it would push weights out of the caches that an application
+        // finds there.
         input[..224 * 224 * 3].fill(0.25);
     }
     let mut table: Vec<(Layer, usize, Duration)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Runs a program on kernels, so many times, for those who count what that takes: `inferences FILE.pte COUNT`.
+//! Runs a program on kernels, so many times, for those who count what that takes:
+//! `inferences FILE.pte COUNT`.
 //!
 //! Inputs are zeros, and memory is just what the program says that it needs.
 
@@ -15,7 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (file, count) = (arguments.next().ok_or("which file?")?, arguments.next());
     let count: u32 = count.ok_or("how many times?")?.parse()?;
     let bytes = std::fs::read(file)?;
-    // Of a bundle, the program. Vectors of bytes begin where the allocator likes, which is at a multiple of 16.
+    // Of a bundle, the program. Vectors of bytes begin where the allocator likes, which is at a
+    // multiple of 16.
     let bytes = match BundledProgram::from_bytes(&bytes) {
         Ok(bundle) => bundle.program()?.to_vec(),
         Err(_) => bytes,

@@ -13,7 +13,8 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! {
-    /// `aten::clone.out(self, memory_format, out)`: the same elements, in the memory order that `out` has.
+    /// `aten::clone.out(self, memory_format, out)`: the same elements, in the memory order that
+    /// `out` has.
     CLONE_OUT = Kernel::new("aten::clone.out", &[Tensor, OptionalInt, Out], prepare_copy::<0, 2>);
     /// `aten::alias_copy.out(self, out)`: the same elements.
     ALIAS_COPY_OUT = Kernel::new("aten::alias_copy.out", &[Tensor, Out], prepare_copy::<0, 1>);
@@ -27,27 +28,31 @@ kernels! {
     D2H_COPY_OUT = renamed(ALIAS_COPY_OUT, "et_copy::_d2h_copy.out");
     /// `llama::fallback.out(input, output)`: the same elements.
     FALLBACK_OUT = renamed(ALIAS_COPY_OUT, "llama::fallback.out");
-    /// `aten::dequantize.self_out(self, out)`: numbers as `float32`. Tensors that PyTorch calls quantized have scales, which programs cannot carry.
+    /// `aten::dequantize.self_out(self, out)`: numbers as `float32`. Tensors that PyTorch calls
+    /// quantized have scales, which programs cannot carry.
     DEQUANTIZE_SELF_OUT = renamed(ALIAS_COPY_OUT, "aten::dequantize.self_out");
-    /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of `out`.
+    /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: the elements as the type of
+    /// `out`.
     TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
-    /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as the type and in the memory
-    /// order of `out`.
+    /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: the elements as
+    /// the type and in the memory order of `out`.
     TO_DIM_ORDER_COPY_OUT = Kernel::new(
         "dim_order_ops::_to_dim_order_copy.out",
         &[Tensor, Bool, OptionalIntList, Out],
         prepare_copy::<0, 3>,
     );
-    /// `dim_order_ops::_clone_dim_order.out(self, non_blocking, dim_order, out)`: the same elements in the memory order of
-    /// `out`.
+    /// `dim_order_ops::_clone_dim_order.out(self, non_blocking, dim_order, out)`: the same elements
+    /// in the memory order of `out`.
     CLONE_DIM_ORDER_OUT = renamed(TO_DIM_ORDER_COPY_OUT, "dim_order_ops::_clone_dim_order.out");
-    /// `aten::copy.out(self, src, non_blocking, out)`: `src`, broadcast to the shape of `self`, as the type of `out`.
+    /// `aten::copy.out(self, src, non_blocking, out)`: `src`, broadcast to the shape of `self`, as
+    /// the type of `out`.
     COPY_OUT = Kernel::new("aten::copy.out", &[Tensor, Tensor, Bool, Out], |ctx| {
         let sizes = ctx.info(0)?.sizes;
         ctx.resize(3, &sizes)?;
         prepare_broadcast::<1, 3>(ctx)
     });
-    /// `aten::copy_(self, src, non_blocking)`: overwrites `self` with `src`, broadcast to its shape.
+    /// `aten::copy_(self, src, non_blocking)`: overwrites `self` with `src`, broadcast to its
+    /// shape.
     COPY_IN_PLACE = Kernel::new("aten::copy_", &[Out, Tensor, Bool], prepare_broadcast::<1, 0>);
     /// `aten::complex.out(real, imag, out)`: complex numbers from their parts.
     COMPLEX_OUT = Kernel::new("aten::complex.out", &[Tensor, Tensor, Out], |ctx| {
@@ -77,7 +82,8 @@ kernels! {
         let plan = prepare_copy::<0, 1>(ctx)?;
         Ok(if is_complex(from.scalar_type) { Plan::new(conjugate) } else { plan })
     });
-    /// `aten::resize.out(self, size, memory_format, out)`: as many elements as there are, in the order of memory, and zeros behind them.
+    /// `aten::resize.out(self, size, memory_format, out)`: as many elements as there are, in the
+    /// order of memory, and zeros behind them.
     RESIZE_OUT = Kernel::new("aten::resize.out", &[Tensor, IntList, OptionalInt, Out], |ctx| {
         prepare_sizes(ctx, 1, 3)?;
         let found = ctx.info(3)?.scalar_type;
@@ -205,7 +211,8 @@ fn join_parts(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Copies complex numbers and turns the sign of the imaginary part, which is the top bit of each element's last byte.
+/// Copies complex numbers and turns the sign of the imaginary part, which is the top bit of each
+/// element's last byte.
 fn conjugate(ctx: &mut Invoke) -> Result<(), KernelError> {
     let size = ctx.info(0)?.scalar_type.size();
     for number in copy(ctx, 0, 1)?.chunks_exact_mut(size) {

@@ -1,11 +1,14 @@
-//! CPU kernels: the operators of ExecuTorch's portable library, with PyTorch's semantics, in portable Rust.
+//! CPU kernels: the operators of ExecuTorch's portable library, with PyTorch's semantics, in
+//! portable Rust.
 //!
-//! The same source runs on a microcontroller (`no_std`, no heap, one thread, scalar code) and, with feature `std`, on
-//! servers (threads through [`torchlet_core::Parallel`], SIMD chosen at run time). It knows nothing of files or methods.
+//! The same source runs on a microcontroller (`no_std`, no heap, one thread, scalar code) and, with
+//! feature `std`, on servers (threads through [`torchlet_core::Parallel`], SIMD chosen at run
+//! time). It knows nothing of files or methods.
 //!
-//! Every operator is a constant, such as [`elementwise::arithmetic::ADD_OUT`]; [`KERNELS`] is the sorted table of all. A
-//! firmware image names the few it uses in a table of its own, and the linker drops the rest. Start reading at
-//! `elementwise/mod.rs`; `RECIPE.md` says how to add an operator.
+//! Every operator is a constant, such as [`elementwise::arithmetic::ADD_OUT`]; [`KERNELS`] is the
+//! sorted table of all. A firmware image names the few it uses in a table of its own, and the
+//! linker drops the rest. Start reading at `elementwise/mod.rs`; `RECIPE.md` says how to add an
+//! operator.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), no_std)]
@@ -156,7 +159,8 @@ const FAMILIES: &[&[Kernel]] = &[
     quantized::cortex_m::POOLING,
 ];
 
-/// All kernels, sorted by name, for [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
+/// All kernels, sorted by name, for
+/// [`Registry::with_kernels`](torchlet_core::Registry::with_kernels).
 pub static KERNELS: [Kernel; table::count(FAMILIES)] = table::sorted(FAMILIES);
 
 /// The kernel of this name, for tables of firmware images: in a constant, it links nothing else.

@@ -1,7 +1,8 @@
 //! Going along one dimension of a tensor: what softmax and running sums have in common.
 //!
-//! A *line* is what one dimension goes through while the others stand still. Where the dimension is the innermost of the output,
-//! lines are computed one by one; else some that lie side by side are computed together.
+//! A *line* is what one dimension goes through while the others stand still. Where the dimension is
+//! the innermost of the output, lines are computed one by one; else some that lie side by side are
+//! computed together.
 
 use crate::compute::split::{Columns, for_each_chunk_mut, for_each_columns_mut};
 use crate::number::{Compute, load};

@@ -1,8 +1,8 @@
 //! Element-wise computation: the loop that all element-wise operators share.
 //!
-//! An operator gives a function from values to a value. The loop walks over output and inputs, hands over whole runs
-//! where an input already has the computing type and lies side by side, and converts block by block
-//! where it has another type, is strided, or is broadcast.
+//! An operator gives a function from values to a value. The loop walks over output and inputs,
+//! hands over whole runs where an input already has the computing type and lies side by side, and
+//! converts block by block where it has another type, is strided, or is broadcast.
 
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::number::{Compute, ComputeType, elements, elements_mut, load, round_through, store};
@@ -10,7 +10,8 @@ use crate::walk::Walk;
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, KernelError, ScalarType, TensorInfo, TensorRef};
 
-/// Values converted at a time, for each input. They live on the stack, which is small on microcontrollers.
+/// Values converted at a time, for each input. They live on the stack, which is small on
+/// microcontrollers.
 const BLOCK: usize = if cfg!(feature = "std") { 256 } else { 64 };
 
 /// Elements that are worth a thread of their own, for cheap operations.
@@ -18,7 +19,8 @@ const GRAIN: usize = 16 * 1024;
 
 /// A function of `N` values, applied to slices of equal length.
 pub(crate) trait Function<const N: usize, C>: Sync {
-    /// Whether half and bfloat16 operands meet numbers of a tensor without dimensions as such numbers: rounded first.
+    /// Whether half and bfloat16 operands meet numbers of a tensor without dimensions as such
+    /// numbers: rounded first.
     fn rounds_operands(&self) -> bool {
         false
     }
@@ -92,7 +94,8 @@ impl<C: Compute, F: Fn(C, C, C, C) -> C + Sync> Function<4, C> for Four<F> {
 
 /// Computes output `out` from the tensors `inputs`, broadcast to its shape, in type `C`.
 ///
-/// The loop is shared by all functions: they are called once for each run or block, not for each element.
+/// The loop is shared by all functions: they are called once for each run or block, not for each
+/// element.
 pub(crate) fn map<C: Compute, const N: usize>(
     ctx: &mut Invoke,
     inputs: [usize; N],
@@ -141,8 +144,9 @@ pub(crate) fn map_tensors<C: Compute, const N: usize>(
 
 /// The type that values have to be rounded through, where that makes a difference.
 ///
-/// PyTorch converts its operands to their common type first. Integers then lose their high bits. Half and bfloat16
-/// matter to predicates, whose answer depends on the last bit; otherwise the wider value is kept, which only adds precision.
+/// PyTorch converts its operands to their common type first. Integers then lose their high bits.
+/// Half and bfloat16 matter to predicates, whose answer depends on the last bit; otherwise the
+/// wider value is kept, which only adds precision.
 fn narrow<C: Compute>(tensors: &[TensorRef], out: &TensorInfo, rounds: bool) -> Option<ScalarType> {
     let first = tensors.first()?.scalar_type;
     if tensors.iter().all(|tensor| tensor.scalar_type == first) && out.scalar_type == first {
@@ -173,7 +177,8 @@ pub(crate) fn scalar_operand<C: Compute>(
     Ok(in_type(common, C::of_scalar(number)))
 }
 
-/// The same beside tensors of half and bfloat16, for functions that [round their operands](Function::rounds_operands).
+/// The same beside tensors of half and bfloat16, for functions that [round their
+/// operands](Function::rounds_operands).
 pub(crate) fn rounded_operand<C: Compute>(
     ctx: &Invoke,
     tensor: usize,

@@ -1,8 +1,10 @@
-//! Elements as numbers: conversion between all element types and the three types that kernels compute in.
+//! Elements as numbers: conversion between all element types and the three types that kernels
+//! compute in.
 //!
-//! Operators are written for `f32`, `f64` and `i64` (those that ask which of two is larger, for `u64` as well): half and bfloat16 compute in `f32` and round once, as PyTorch does;
-//! integers and bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so
-//! that an operator serves every mix of element types with three instances of its loop.
+//! Operators are written for `f32`, `f64` and `i64` (those that ask which of two is larger, for
+//! `u64` as well): half and bfloat16 compute in `f32` and round once, as PyTorch does; integers and
+//! bool compute in `i64` and keep the low bits. [`load`] and [`store`] convert blocks, so that an
+//! operator serves every mix of element types with three instances of its loop.
 
 use crate::types;
 use half::slice::HalfFloatSliceExt;
@@ -15,9 +17,11 @@ pub(crate) trait Number: Element {
     fn to_f32(self) -> f32;
     /// As `f64`.
     fn to_f64(self) -> f64;
-    /// As `i64`; fractions are cut, values out of range saturate. (What is written out of range is [`whole`]'s.)
+    /// As `i64`; fractions are cut, values out of range saturate. (What is written out of range is
+    /// [`whole`]'s.)
     fn to_i64(self) -> i64;
-    /// From `f32`: integers cut the fraction ([`whole`] says what is out of range), bool is "not zero".
+    /// From `f32`: integers cut the fraction ([`whole`] says what is out of range), bool is "not
+    /// zero".
     fn from_f32(value: f32) -> Self;
     /// From `f64`, likewise.
     fn from_f64(value: f64) -> Self;
@@ -44,11 +48,13 @@ pub(crate) trait Number: Element {
     }
 }
 
-/// Floating-point numbers as integers: the fraction is cut. What is out of range follows PyTorch on x86, where the processor converts to 32
-/// or 64 bits and has the smallest integer for what does not fit, NaN included; shorter integers are the low bits of 32, and `uint32` those of
-/// 64, as are those of `uint8` made of `float64`. `uint64` takes all that fits it, too, and is 0 beyond. (What a `uint32` is that is made of a
-/// number below -2^31, above 2^32 or NaN depends in PyTorch on whether it is one of the last of a row, which no vector takes. These, and all that
-/// are made of `float16`, are the low bits of 64; so are all here.)
+/// Floating-point numbers as integers: the fraction is cut. What is out of range follows PyTorch on
+/// x86, where the processor converts to 32 or 64 bits and has the smallest integer for what does
+/// not fit, NaN included; shorter integers are the low bits of 32, and `uint32` those of 64, as are
+/// those of `uint8` made of `float64`. `uint64` takes all that fits it, too, and is 0 beyond. (What
+/// a `uint32` is that is made of a number below -2^31, above 2^32 or NaN depends in PyTorch on
+/// whether it is one of the last of a row, which no vector takes. These, and all that are made of
+/// `float16`, are the low bits of 64; so are all here.)
 mod whole {
     macro_rules! whole {
         ($name:ident: $f:ty, $wide:ty) => {
@@ -312,8 +318,8 @@ pub(crate) enum ComputeType {
 }
 
 impl ComputeType {
-    /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats), and those that no kernel of this image
-    /// [computes in](crate::types).
+    /// `None` for element types that are data only (quantized, bits, complex, 8-bit floats), and
+    /// those that no kernel of this image [computes in](crate::types).
     #[inline(always)]
     pub(crate) fn of(scalar_type: ScalarType) -> Option<Self> {
         match Self::of_any(scalar_type)? {
@@ -335,7 +341,8 @@ impl ComputeType {
     }
 }
 
-/// Runs `$body` with `$T` standing for the Rust type of an element type; `$otherwise` for types that are data only.
+/// Runs `$body` with `$T` standing for the Rust type of an element type; `$otherwise` for types
+/// that are data only.
 macro_rules! with_number {
     ($scalar_type:expr, |$T:ident| $body:expr, else $otherwise:expr) => {
         match $scalar_type {
@@ -423,8 +430,8 @@ macro_rules! with_number {
 }
 pub(crate) use with_number;
 
-/// The bytes as elements. Tensors are checked for alignment when they get their memory; bytes that are not
-/// aligned all the same read as no elements.
+/// The bytes as elements. Tensors are checked for alignment when they get their memory; bytes that
+/// are not aligned all the same read as no elements.
 pub(crate) fn elements<T: Element>(bytes: &[u8]) -> &[T] {
     bytemuck::try_cast_slice(bytes).unwrap_or(&[])
 }
@@ -434,7 +441,8 @@ pub(crate) fn elements_mut<T: Element>(bytes: &mut [u8]) -> &mut [T] {
     bytemuck::try_cast_slice_mut(bytes).unwrap_or(&mut [])
 }
 
-/// Reads `out.len()` elements from position `start` on, `stride` apart, as `C`. Positions outside `bytes` read as zero.
+/// Reads `out.len()` elements from position `start` on, `stride` apart, as `C`. Positions outside
+/// `bytes` read as zero.
 pub(crate) fn load<C: Compute>(
     scalar_type: ScalarType,
     bytes: &[u8],
@@ -466,7 +474,8 @@ pub(crate) fn store<C: Compute>(scalar_type: ScalarType, bytes: &mut [u8], value
     with_number!(scalar_type, |T| C::all_to(values, elements_mut::<T>(bytes)), else ());
 }
 
-/// Rounds values as if they had been stored as elements of this type: integers keep the low bits, half and bfloat16 round.
+/// Rounds values as if they had been stored as elements of this type: integers keep the low bits,
+/// half and bfloat16 round.
 pub(crate) fn round_through<C: Compute>(scalar_type: ScalarType, values: &mut [C]) {
     with_number!(scalar_type, |T| {
         for value in values {
@@ -531,7 +540,8 @@ mod tests {
         assert_eq!(i8::from_f64(9e9 + 77.0), 0);
     }
 
-    /// Values of `torch.tensor(x, dtype=float64).to(float16)`: rounded to `float32` first, so that the second is a tie then.
+    /// Values of `torch.tensor(x, dtype=float64).to(float16)`: rounded to `float32` first, so that
+    /// the second is a tie then.
     #[test]
     fn doubles_become_halves_as_in_pytorch() {
         let tie = 1.0 + 2f64.powi(-11);
@@ -541,7 +551,8 @@ mod tests {
         assert_eq!(<bf16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0078125);
     }
 
-    /// Values of `torch.tensor([2**63 + 2**40, 2**64 - 1, 2**63], dtype=uint64).to(dtype)`: none is negative.
+    /// Values of `torch.tensor([2**63 + 2**40, 2**64 - 1, 2**63], dtype=uint64).to(dtype)`: none is
+    /// negative.
     #[test]
     fn large_unsigned_numbers_become_floats_as_in_pytorch() {
         let values = [(1u64 << 63) + (1 << 40), u64::MAX, 1 << 63];

@@ -1,9 +1,10 @@
-//! Ways to compute among which kernels choose by shapes and arguments: all of them, or, with the feature `chosen-types`, those that the
-//! programs of a firmware image take.
+//! Ways to compute among which kernels choose by shapes and arguments: all of them, or, with the
+//! feature `chosen-types`, those that the programs of a firmware image take.
 //!
-//! A kernel's prepare function [takes](take) a path before it decides for it. On hosts that is noted, for `torchlet-build`, which prepares
-//! the programs of an image as the image will; in the image, a path that none of them took is an error there, and the code that asks
-//! whether [there is](has) such a path is left out, as with the [types](crate::types).
+//! A kernel's prepare function [takes](take) a path before it decides for it. On hosts that is
+//! noted, for `torchlet-build`, which prepares the programs of an image as the image will; in the
+//! image, a path that none of them took is an error there, and the code that asks whether [there
+//! is](has) such a path is left out, as with the [types](crate::types).
 
 use torchlet_core::KernelError;
 
@@ -60,7 +61,8 @@ impl Paths {
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
-        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes; without it nothing links.
+        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes;
+        // without it nothing links.
         pub(super) safe static torchlet_paths: super::Paths;
     }
 }
@@ -129,7 +131,8 @@ mod trial {
         PATHS.get()
     }
 
-    /// Lets kernels that this thread prepares take these paths alone, as those of an image do: for tests on hosts.
+    /// Lets kernels that this thread prepares take these paths alone, as those of an image do: for
+    /// tests on hosts.
     pub fn choose_paths(paths: Paths) {
         PATHS.set(paths);
     }

@@ -1,7 +1,8 @@
-//! Operators on numbers and shapes: what a program does between its tensors when sizes vary or it loops.
+//! Operators on numbers and shapes: what a program does between its tensors when sizes vary or it
+//! loops.
 //!
-//! Numbers are Python's: integers, floats and truth values, with Python's rounding. (ExecuTorch's runtime rounds some
-//! integer divisions towards zero, where Python and the exporter mean down.)
+//! Numbers are Python's: integers, floats and truth values, with Python's rounding. (ExecuTorch's
+//! runtime rounds some integer divisions towards zero, where Python and the exporter mean down.)
 
 use crate::creation::number;
 use crate::elementwise::division::Division;
@@ -114,12 +115,12 @@ kernels! {
                 ctx.set_scalar(3, result)
             }))
         });
-    /// `executorch_prim::et_view.default(self, size, out)`: `out` becomes `self` in another shape, sharing its memory; one size
-    /// may be -1 and follows from the others.
+    /// `executorch_prim::et_view.default(self, size, out)`: `out` becomes `self` in another shape,
+    /// sharing its memory; one size may be -1 and follows from the others.
     ET_VIEW =
         Kernel::new("executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing(2, 0);
-    /// `executorch_prim::et_copy_index.tensor(copy_to, copy_from, index)`: appends to the results of a loop: `copy_to[index]`
-    /// becomes `copy_from`, and `copy_to` ends there.
+    /// `executorch_prim::et_copy_index.tensor(copy_to, copy_from, index)`: appends to the results
+    /// of a loop: `copy_to[index]` becomes `copy_from`, and `copy_to` ends there.
     ET_COPY_INDEX =
         Kernel::new("executorch_prim::et_copy_index.tensor", &[Out, Tensor, Int], prepare_copy_index);
     /// `aten::sym_size.int(self, dim)`: the size of a dimension.
@@ -274,7 +275,8 @@ fn prepare_copy_index(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if to.rank() != from.rank() + 1 {
         return Err(KernelError::rank(1, from.rank()));
     }
-    // Elements go where they lie in `copy_from`, so both have to be in the same order, the new dimension outermost.
+    // Elements go where they lie in `copy_from`, so both have to be in the same order, the new
+    // dimension outermost.
     let order = to.dim_order.iter().skip(1).copied().eq(from.dim_order.iter().map(|dim| dim + 1));
     if !(order || to.is_contiguous() && from.is_contiguous()) {
         return Err(KernelError::layout(1));

@@ -1,10 +1,12 @@
-//! Elementary functions of floating-point numbers: from the standard library where there is one, from `libm` elsewhere.
+//! Elementary functions of floating-point numbers: from the standard library where there is one,
+//! from `libm` elsewhere.
 
 use crate::number::{Compute, unsupported};
 use core::ops::{Add, Div, Mul, Neg, Sub};
 use torchlet_core::{Arguments, InvokeFn, KernelError, Plan, ScalarType};
 
-/// The function of the type that floating-point numbers like an argument's are computed in, `f32` or `f64`.
+/// The function of the type that floating-point numbers like an argument's are computed in, `f32`
+/// or `f64`.
 pub(crate) fn by_type(
     args: &Arguments,
     arg: usize,
@@ -54,7 +56,8 @@ pub(crate) trait Real:
     fn floor(self) -> Self;
     fn ceil(self) -> Self;
     fn trunc(self) -> Self;
-    /// To the nearest integer, halves to the even one; with additions only, which come many at a time everywhere.
+    /// To the nearest integer, halves to the even one; with additions only, which come many at a
+    /// time everywhere.
     fn round_even(self) -> Self;
     fn pow(self, exponent: Self) -> Self;
     fn copysign(self, sign: Self) -> Self;

@@ -8,7 +8,8 @@ pub(crate) fn bytes_for(len: usize, element: usize) -> Result<usize, KernelError
     bytes.ok_or(KernelError::unsupported("more scratch memory than can be addressed"))
 }
 
-/// The first `len` elements of the scratch memory, of which prepare asked for enough; can be taken once.
+/// The first `len` elements of the scratch memory, of which prepare asked for enough; can be taken
+/// once.
 pub(crate) fn take<'c, T: bytemuck::Pod>(
     ctx: &mut Invoke<'c, '_>,
     len: usize,

@@ -1,4 +1,5 @@
-//! Special functions of real numbers, in `f64`: few programs call them, and these want digits rather than speed.
+//! Special functions of real numbers, in `f64`: few programs call them, and these want digits
+//! rather than speed.
 //!
 //! Formulas: NIST Digital Library of Mathematical Functions, by section.
 
@@ -26,8 +27,8 @@ const BERNOULLI: [f64; 10] = [
     -174611.0 / 330.0,
 ];
 
-/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 left of zero). As in PyTorch, infinite at zero, with the other sign, and no number at
-/// negative integers.
+/// The derivative of [`log_gamma`] (5.11.2; 5.5.4 left of zero). As in PyTorch, infinite at zero,
+/// with the other sign, and no number at negative integers.
 pub(crate) fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
@@ -55,8 +56,9 @@ pub(crate) fn digamma(x: f64) -> f64 {
     sum + libm::log(x) - 0.5 / x - series
 }
 
-/// Hurwitz' zeta function, the sum of `(q + n)^-s` over `n` from 0 (25.11.5). As in PyTorch, infinite at `s = 1` and at poles, and no number
-/// for smaller `s`, nor for negative `q` where `s` is no integer.
+/// Hurwitz' zeta function, the sum of `(q + n)^-s` over `n` from 0 (25.11.5). As in PyTorch,
+/// infinite at `s = 1` and at poles, and no number for smaller `s`, nor for negative `q` where `s`
+/// is no integer.
 pub(crate) fn zeta(s: f64, q: f64) -> f64 {
     if s == 1.0 {
         return f64::INFINITY;
@@ -71,7 +73,8 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         if s != libm::floor(s) {
             return f64::NAN;
         }
-        // Terms below zero are those of two other sums, but for the sign: no number of them has to be added.
+        // Terms below zero are those of two other sums, but for the sign: no number of them has to
+        // be added.
         let terms = libm::ceil(-q);
         let (first, behind) = (q + terms, -q + 1.0);
         let least = -(first - 1.0);
@@ -79,7 +82,8 @@ pub(crate) fn zeta(s: f64, q: f64) -> f64 {
         return sign * (zeta(s, least) - zeta(s, behind)) + zeta(s, first);
     }
     let (mut q, mut sum) = (q, 0.0);
-    // The series behind wants `q` to be as large as `s`; where that is large, terms soon add nothing.
+    // The series behind wants `q` to be as large as `s`; where that is large, terms soon add
+    // nothing.
     while q < FAR + s {
         let term = libm::pow(q, -s);
         sum += term;
@@ -148,8 +152,8 @@ pub(crate) fn inverse_erf(x: f64) -> f64 {
     y
 }
 
-/// The inverse of `erfc`, right of zero: `p` is from 0 to 1. By Halley's method, from a guess that is good to a few thousandths
-/// (Abramowitz and Stegun, 26.2.22).
+/// The inverse of `erfc`, right of zero: `p` is from 0 to 1. By Halley's method, from a guess that
+/// is good to a few thousandths (Abramowitz and Stegun, 26.2.22).
 fn inverse_erfc(p: f64) -> f64 {
     if p == 0.0 {
         return f64::INFINITY;
@@ -172,7 +176,8 @@ fn inverse_erfc(p: f64) -> f64 {
     y
 }
 
-/// Below which value a normally distributed number of mean 0 and deviation 1 lies with this probability.
+/// Below which value a normally distributed number of mean 0 and deviation 1 lies with this
+/// probability.
 pub(crate) fn normal_quantile(p: f64) -> f64 {
     if (0.25..=0.75).contains(&p) {
         return SQRT_2 * inverse_erf(2.0 * p - 1.0);
@@ -180,7 +185,8 @@ pub(crate) fn normal_quantile(p: f64) -> f64 {
     if p <= 0.5 { -SQRT_2 * inverse_erfc(2.0 * p) } else { SQRT_2 * inverse_erfc(2.0 * (1.0 - p)) }
 }
 
-/// The modified Bessel function of the first kind of this order (0 or 1), times `e^-|x|` (10.25.2; 10.40.1 far from zero).
+/// The modified Bessel function of the first kind of this order (0 or 1), times `e^-|x|` (10.25.2;
+/// 10.40.1 far from zero).
 pub(crate) fn scaled_bessel_i(order: u8, x: f64) -> f64 {
     let (size, nu) = (x.abs(), f64::from(order));
     let value = if size <= 20.0 {
@@ -212,8 +218,9 @@ pub(crate) fn bessel_i(order: u8, x: f64) -> f64 {
 /// Euler's constant.
 const EULER: f64 = 0.577_215_664_901_532_9;
 
-/// The modified Bessel function of the second kind of this order (0 or 1), times `e^x` (10.31.1 and 10.31.2 near zero; else the
-/// integral 10.32.9, whose trapezoidal sum has all digits). Infinite at zero, no number left of it.
+/// The modified Bessel function of the second kind of this order (0 or 1), times `e^x` (10.31.1 and
+/// 10.31.2 near zero; else the integral 10.32.9, whose trapezoidal sum has all digits). Infinite at
+/// zero, no number left of it.
 pub(crate) fn scaled_bessel_k(order: u8, x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY;
@@ -244,8 +251,8 @@ pub(crate) fn scaled_bessel_k(order: u8, x: f64) -> f64 {
     bessel_k_by_integral(f64::from(order), x)
 }
 
-/// The integral of `e^(x (1 - cosh t)) cosh(nu t)` over all `t` above zero, which is the modified Bessel function of the second
-/// kind times `e^x`; for `x` from about 1.
+/// The integral of `e^(x (1 - cosh t)) cosh(nu t)` over all `t` above zero, which is the modified
+/// Bessel function of the second kind times `e^x`; for `x` from about 1.
 fn bessel_k_by_integral(nu: f64, x: f64) -> f64 {
     // Narrower for large arguments, around which the integrand is that narrow, too.
     let step = (0.5 / libm::sqrt(x)).min(0.125);
@@ -268,7 +275,8 @@ pub(crate) fn bessel_k(order: u8, x: f64) -> f64 {
     scaled_bessel_k(order, x) * libm::exp(-x)
 }
 
-/// Airy's function (9.4.1 around zero, 9.6.2 right of it, 9.7.9 left of it). As in PyTorch, no number at infinity.
+/// Airy's function (9.4.1 around zero, 9.6.2 right of it, 9.7.9 left of it). As in PyTorch, no
+/// number at infinity.
 pub(crate) fn airy(x: f64) -> f64 {
     if !x.is_finite() {
         return f64::NAN;
@@ -336,8 +344,9 @@ const UNIFORM: f64 = 1e5;
 /// Terms of a sum at most: those that [`UNIFORM`] leaves need some thousands.
 const TERMS: u32 = 10_000;
 
-/// The lower and the upper part of the gamma function of `a`, cut at `x`: they add up to one (8.2.4). As in PyTorch, no numbers where one of
-/// them is negative, nor where both are zero or infinite.
+/// The lower and the upper part of the gamma function of `a`, cut at `x`: they add up to one
+/// (8.2.4). As in PyTorch, no numbers where one of them is negative, nor where both are zero or
+/// infinite.
 pub(crate) fn incomplete_gamma(a: f64, x: f64) -> [f64; 2] {
     let nothing = [f64::NAN; 2];
     if a.is_nan() || x.is_nan() || a < 0.0 || x < 0.0 {
@@ -398,7 +407,8 @@ fn gamma_front(a: f64, x: f64) -> f64 {
     if a < FAR {
         return libm::exp(a * libm::log(x) - x - log_gamma(a + 1.0));
     }
-    // What Stirling's series (5.11.1) leaves of the logarithms, which are large and nearly the same.
+    // What Stirling's series (5.11.1) leaves of the logarithms, which are large and nearly the
+    // same.
     let square = 1.0 / (a * a);
     let (mut power, mut series) = (1.0 / a, 0.0);
     for (k, bernoulli) in (1u8..).zip(BERNOULLI) {

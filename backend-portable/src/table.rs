@@ -2,8 +2,9 @@
 
 use torchlet_core::{Kernel, KernelError, Param, Plan, Prepare};
 
-/// Declares the operators of a file: a public constant for each, and `KERNELS`, the list of all. Where files are seen from outside as
-/// one module, the list has a name of its own: `kernels! { VIEWS: … }`.
+/// Declares the operators of a file: a public constant for each, and `KERNELS`, the list of all.
+/// Where files are seen from outside as one module, the list has a name of its own:
+/// `kernels! { VIEWS: … }`.
 ///
 /// `/// What it computes.`, then `NAME = kernel expression;`.
 macro_rules! kernels {
@@ -99,7 +100,8 @@ pub(crate) const fn sorted<const N: usize>(lists: &[&[Kernel]]) -> [Kernel; N] {
         }
         i += 1;
     }
-    // Runs are merged with their neighbours until there is one: compilers give up on loops in constants that take many steps.
+    // Runs are merged with their neighbours until there is one: compilers give up on loops in
+    // constants that take many steps.
     let mut run = 1;
     while run < N {
         table = merged(&table, run);

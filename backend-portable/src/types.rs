@@ -1,10 +1,13 @@
-//! The element types that kernels serve: all of them, or, with the feature `chosen-types`, those of a firmware image.
+//! The element types that kernels serve: all of them, or, with the feature `chosen-types`, those of
+//! a firmware image.
 //!
-//! Kernels find out at run time which types their tensors are of, so each comes with its loops for `f32`, `f64` and `i64` and with
-//! conversions from and to thirteen types. An image whose programs have two of them has no use for the others. There, the code that
-//! `torchlet-build` writes defines a symbol that says which there are; every place that goes by types asks for it first. The symbol
-//! is a constant, so that the optimiser, which sees the whole image (`lto = "fat"`), knows the answers, and leaves out what they rule
-//! out. Without that optimisation the answers are the same, and what they rule out is an error.
+//! Kernels find out at run time which types their tensors are of, so each comes with its loops for
+//! `f32`, `f64` and `i64` and with conversions from and to thirteen types. An image whose programs
+//! have two of them has no use for the others. There, the code that `torchlet-build` writes defines
+//! a symbol that says which there are; every place that goes by types asks for it first. The symbol
+//! is a constant, so that the optimiser, which sees the whole image (`lto = "fat"`), knows the
+//! answers, and leaves out what they rule out. Without that optimisation the answers are the same,
+//! and what they rule out is an error.
 
 use crate::elementwise::complex;
 use crate::number::{Compute, ComputeType};
@@ -40,8 +43,8 @@ impl Types {
         Types(self.0 | 1 << scalar_type as u32)
     }
 
-    /// With what values of this type are computed in, of which kernels may make tensors of their own: complex numbers in that of their
-    /// parts.
+    /// With what values of this type are computed in, of which kernels may make tensors of their
+    /// own: complex numbers in that of their parts.
     #[must_use]
     pub fn with_computed(self, scalar_type: ScalarType) -> Self {
         let parts = complex::part(scalar_type).unwrap_or(scalar_type);
@@ -128,7 +131,8 @@ fn chosen() -> Types {
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
-        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes; without it nothing links.
+        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes;
+        // without it nothing links.
         pub(super) safe static torchlet_types: super::Types;
     }
 }
@@ -152,7 +156,8 @@ mod trial {
         TYPES.get()
     }
 
-    /// Lets kernels that this thread runs serve these types alone, as those of an image do: for tests on hosts.
+    /// Lets kernels that this thread runs serve these types alone, as those of an image do: for
+    /// tests on hosts.
     pub fn choose(types: Types) {
         TYPES.set(types);
     }
@@ -181,7 +186,8 @@ pub(crate) fn computes<C: Compute>() -> bool {
     chosen().computes(C::SCALAR_TYPE)
 }
 
-/// Fails unless kernels compute in this type. What follows it in a function of `C` is not linked then.
+/// Fails unless kernels compute in this type. What follows it in a function of `C` is not linked
+/// then.
 #[inline(always)]
 pub(crate) fn expect<C: Compute>() -> Result<(), KernelError> {
     if computes::<C>() {

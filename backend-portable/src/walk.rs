@@ -1,8 +1,9 @@
 //! Walking over the elements of tensors of different layouts together.
 //!
-//! An output is dense: position `i` of its memory is its `i`-th element in memory order. A [`Walk`] goes through the
-//! output in that order and tells, for runs along the innermost dimension, where the corresponding elements of
-//! each input lie. Dimensions that all tensors step through alike are merged, so that most walks are a single run.
+//! An output is dense: position `i` of its memory is its `i`-th element in memory order. A [`Walk`]
+//! goes through the output in that order and tells, for runs along the innermost dimension, where
+//! the corresponding elements of each input lie. Dimensions that all tensors step through alike are
+//! merged, so that most walks are a single run.
 
 use torchlet_core::layout::MAX_RANK;
 use torchlet_core::{KernelError, TensorInfo};
@@ -122,7 +123,8 @@ impl<const N: usize> Walk<N> {
         (sizes, self.strides.get(..self.rank).unwrap_or(&[]), self.base)
     }
 
-    /// Whether every input begins at its first element and goes `step` elements from each position to the next.
+    /// Whether every input begins at its first element and goes `step` elements from each position
+    /// to the next.
     pub(crate) fn is_plain(&self, step: isize) -> bool {
         let steps = self.inner_steps().iter().all(|own| *own == step);
         self.base.iter().all(|base| *base == 0) && (self.rank == 0 || self.rank == 1 && steps)
@@ -136,8 +138,8 @@ impl<const N: usize> Walk<N> {
         }
     }
 
-    /// Calls `run(start, inputs, len)` for runs that cover output positions `from..to`: `start` is the run's first
-    /// output position, `inputs` the positions of the inputs' elements there.
+    /// Calls `run(start, inputs, len)` for runs that cover output positions `from..to`: `start` is
+    /// the run's first output position, `inputs` the positions of the inputs' elements there.
     pub(crate) fn for_each_run(
         &self,
         from: usize,

@@ -1,4 +1,5 @@
-//! What ExecuTorch's libraries have, by their lists of names, and what the README says is not here yet.
+//! What ExecuTorch's libraries have, by their lists of names, and what the README says is not here
+//! yet.
 
 use std::collections::BTreeSet;
 use torchlet_portable::KERNELS;
@@ -16,8 +17,9 @@ fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
     libraries
 }
 
-/// Names in the lists that no exporter can write a call of: PyTorch 2.15 has no operators of two (`torch.ops.aten.conv1d` has two overloads, both without
-/// outputs, and `unsqueeze_copy` has no `dim_out`), and replaces the third by `_native_batch_norm_legit`, even where it is asked not to.
+/// Names in the lists that no exporter can write a call of: PyTorch 2.15 has no operators of two
+/// (`torch.ops.aten.conv1d` has two overloads, both without outputs, and `unsqueeze_copy` has no
+/// `dim_out`), and replaces the third by `_native_batch_norm_legit`, even where it is asked not to.
 const NOT_WRITTEN: [&str; 3] =
     ["aten::conv1d.out", "aten::native_batch_norm.out", "aten::unsqueeze_copy.dim_out"];
 

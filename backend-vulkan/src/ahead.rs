@@ -1,5 +1,6 @@
-//! What the next run will need, made while the device is at work on this one: programs that generate text count positions up from run to
-//! run, so that their integers can be told before they come.
+//! What the next run will need, made while the device is at work on this one: programs that
+//! generate text count positions up from run to run, so that their integers can be told before they
+//! come.
 
 use crate::compiled::Compiled;
 use crate::encode::encode_again;
@@ -17,7 +18,8 @@ pub(crate) struct Ahead {
 /// More numbers than these are no positions.
 const MOST_NUMBERS: usize = 16;
 
-/// After so many runs in a row that were others than expected, nothing is expected of a recording any more.
+/// After so many runs in a row that were others than expected, nothing is expected of a recording
+/// any more.
 const MOST_MISSED: u8 = 4;
 
 impl Compiled {
@@ -61,7 +63,8 @@ impl Compiled {
         Ok(true)
     }
 
-    /// The calls that read integers with those that there are; `None` if the recording is not for these.
+    /// The calls that read integers with those that there are; `None` if the recording is not for
+    /// these.
     fn encode_varying(&mut self) -> Result<Option<Vec<Step>>, Error> {
         let Some(reads) = self.replay.reads.take() else { return Ok(None) };
         let calls = &self.replay.calls;
@@ -72,7 +75,8 @@ impl Compiled {
         Ok(same.then_some(steps))
     }
 
-    /// Encodes the calls that read integers as if these went on as they did from the last run to this one.
+    /// Encodes the calls that read integers as if these went on as they did from the last run to
+    /// this one.
     pub(crate) fn look_ahead(&mut self) {
         let now = self.numbers();
         let before = std::mem::replace(&mut self.replay.numbers, now.clone());
@@ -89,7 +93,8 @@ impl Compiled {
             Some(steps) => self.replay.ahead = Some(Ahead { numbers: next, integers: set, steps }),
             None => {
                 self.replay.missed = self.replay.missed.saturating_add(1);
-                // Shapes may be others meanwhile: they are what they were again, or the next run records what it has.
+                // Shapes may be others meanwhile: they are what they were again, or the next run
+                // records what it has.
                 self.recorded = matches!(self.encode_varying(), Ok(Some(_)));
             }
         }

@@ -1,7 +1,8 @@
 //! Numbers of `bfloat16`: few devices compute with them, so they are kept as others.
 //!
-//! What a program computes and what comes from outside has 32 bits on the device, and is rounded where the program asks for `bfloat16`, and
-//! where it leaves. Weights are `float16` where that loses nothing that counts: it has three bits more, and fewer exponents.
+//! What a program computes and what comes from outside has 32 bits on the device, and is rounded
+//! where the program asks for `bfloat16`, and where it leaves. Weights are `float16` where that
+//! loses nothing that counts: it has three bits more, and fewer exponents.
 
 use torchlet_graph::graph::Graph;
 use torchlet_graph::operators::Operator;
@@ -22,7 +23,8 @@ pub(crate) fn converted_bytes(bytes: &[u8], element: Element) -> usize {
     (bytes.len() / SIZE).saturating_mul(element.size())
 }
 
-/// Which values all calls take as weights of sums over rows, or as tables of rows, and nothing else.
+/// Which values all calls take as weights of sums over rows, or as tables of rows, and nothing
+/// else.
 pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
     let mut are_weights = vec![true; graph.values.len()];
     // What a call of several is made of says what it does with its arguments.
@@ -53,8 +55,9 @@ pub(crate) fn are_weights(graph: &Graph<'_>) -> Vec<bool> {
     are_weights
 }
 
-/// Whether weights may be `float16`: a matrix in which no number is too large, and the largest of each row, if it is not zero, is 2^-11 at
-/// least. The numbers of `float16` near zero are 2^-24 apart: what is lost is 2^-14 of that, and less than the largest was rounded by.
+/// Whether weights may be `float16`: a matrix in which no number is too large, and the largest of
+/// each row, if it is not zero, is 2^-11 at least. The numbers of `float16` near zero are 2^-24
+/// apart: what is lost is 2^-14 of that, and less than the largest was rounded by.
 pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
     let (elements, columns) = (bytes.as_chunks::<2>().0, sizes.last().copied().unwrap_or(1));
     // A sign, eight bits of the exponent, seven of the fraction.

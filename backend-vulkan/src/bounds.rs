@@ -1,7 +1,8 @@
 //! What symbolic integers are when all shapes are at their bounds.
 //!
-//! A graph says of its tensors how large they can be, but nothing of the integers that it takes as inputs, or reads from
-//! elements of tensors. Those that are parts of shapes follow from the tensors of those shapes.
+//! A graph says of its tensors how large they can be, but nothing of the integers that it takes as
+//! inputs, or reads from elements of tensors. Those that are parts of shapes follow from the
+//! tensors of those shapes.
 
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};

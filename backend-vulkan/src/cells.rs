@@ -16,7 +16,8 @@ pub(crate) struct Cell {
     pub(crate) info: TensorInfo,
 }
 
-/// What a graph that the compiler wrote keeps: it says so of each, and has a name for what the exporter had one.
+/// What a graph that the compiler wrote keeps: it says so of each, and has a name for what the
+/// exporter had one.
 pub(crate) fn of(graph: &Graph<'_>) -> Result<Vec<Cell>, Error> {
     let mut ids: Vec<TensorId> = graph.updates.iter().map(|(_, old)| *old).collect();
     ids.sort_unstable();

@@ -1,7 +1,8 @@
 //! Which of several ways a call is computed.
 //!
-//! An operator that has several asks with [`Encoder::choose`], the way first that it knows to be good by the shapes and by what
-//! kind of device there is. What was measured on the device decides ([`crate::tuning`]), where it was; else the first one.
+//! An operator that has several asks with [`Encoder::choose`], the way first that it knows to be
+//! good by the shapes and by what kind of device there is. What was measured on the device decides
+//! ([`crate::tuning`]), where it was; else the first one.
 
 use crate::device::{Best, Question};
 use crate::encoder::Encoder;
@@ -17,7 +18,8 @@ type Place = (usize, usize);
 pub(crate) struct Choices {
     /// What is known of the device.
     known: HashMap<Question, Best>,
-    /// The number of the way that is tried wherever there is one; then all that is asked is noted, known or not.
+    /// The number of the way that is tried wherever there is one; then all that is asked is noted,
+    /// known or not.
     trying: Option<u8>,
     made: HashMap<Place, Choice>,
 }
@@ -65,8 +67,9 @@ impl Choices {
 }
 
 impl Encoder<'_, '_> {
-    /// One of several ways to compute `out`: `first`, or one of those behind it, where it was measured to be faster. There are no others where
-    /// its shape varies: what is right for the largest may not be for others. Else ways and the question, what the time depends on besides,
+    /// One of several ways to compute `out`: `first`, or one of those behind it, where it was
+    /// measured to be faster. There are no others where its shape varies: what is right for the
+    /// largest may not be for others. Else ways and the question, what the time depends on besides,
     /// have to be the same whenever the call is encoded.
     pub(crate) fn choose<W: Debug>(
         &mut self,

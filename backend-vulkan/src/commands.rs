@@ -15,7 +15,8 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node};
 use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushConstants};
 
-/// Bytes of an input that the device reads in memory of the host, at most, and of all workgroups together, as each fetches them anew.
+/// Bytes of an input that the device reads in memory of the host, at most, and of all workgroups
+/// together, as each fetches them anew.
 const MOST_READ: u64 = 4096;
 const MOST_FETCHED: u64 = 1 << 18;
 
@@ -166,9 +167,11 @@ impl Compiled {
         Ok(Binding { offset: host.offset + start, size, written, ..*host })
     }
 
-    /// The inputs and outputs that steps use where the host writes or reads them: a copy is a step more that others wait for. Where that is
-    /// memory of the device, all inputs that no step changes, and outputs that one step alone writes; else inputs that one step alone reads, and
-    /// both where they are so small that the device reads or writes them there sooner than it copies them.
+    /// The inputs and outputs that steps use where the host writes or reads them: a copy is a step
+    /// more that others wait for. Where that is memory of the device, all inputs that no step
+    /// changes, and outputs that one step alone writes; else inputs that one step alone reads, and
+    /// both where they are so small that the device reads or writes them there sooner than it
+    /// copies them.
     fn at_host(&self, steps: &[Step]) -> AtHost {
         let ends = self.graph.inputs.iter().chain(&self.graph.outputs);
         let mut uses: IdMap<TensorId, Uses<'_>> =
@@ -198,7 +201,8 @@ impl Compiled {
                     tensor.element == staging.element && tensor.bytes() <= staging.bytes
                 })
         };
-        // And by a step. What has elements of less than 32 bits may be written by atomic operations.
+        // And by a step. What has elements of less than 32 bits may be written by atomic
+        // operations.
         let is_alone = |id: TensorId, staging: &Staging, most: u64| {
             let is_plain = matches!(staging.element, Element::F32 | Element::I32);
             let has_one = uses.get(&id).is_some_and(|uses| uses.count == 2);
@@ -320,7 +324,8 @@ fn conversion(from: Element, to: Element) -> PipelineKey {
     PipelineKey { module: Gather::MODULE, constants, workgroup: [64, 1, 1] }
 }
 
-/// The pipelines that inputs and outputs need because their types differ from those of their tensors.
+/// The pipelines that inputs and outputs need because their types differ from those of their
+/// tensors.
 pub(crate) fn conversions(
     graph: &Graph<'_>,
     state: &State,

@@ -98,7 +98,8 @@ pub(crate) struct Compiled {
     pub(crate) kept: Vec<Kept>,
     /// How it is run with other integers.
     pub(crate) replay: Replay,
-    /// What each command of the recording is for, where a tracer listens; nothing is known otherwise.
+    /// What each command of the recording is for, where a tracer listens; nothing is known
+    /// otherwise.
     pub(crate) labels: Option<Vec<Label>>,
     /// The constants that change.
     changing: HashSet<TensorId>,
@@ -228,7 +229,8 @@ impl Compiled {
             let (goes_on, why) = contest.settle(build)?;
             watch.lap_of("compare matrix units", why);
             if !goes_on {
-                // Once for a device: it is known from now on. Two would not fit beside each other on every device.
+                // Once for a device: it is known from now on. Two would not fit beside each other
+                // on every device.
                 drop((tensors, constants, own_weights, input_staging, output_staging));
                 return Self::choosing(build, graph, cells, Self::choices(context), watch);
             }
@@ -281,8 +283,8 @@ impl Compiled {
         Ok(compiled)
     }
 
-    /// Finds which constants take new values when all steps are done: those that the graph says, and those that outputs
-    /// without a taker belong to.
+    /// Finds which constants take new values when all steps are done: those that the graph says,
+    /// and those that outputs without a taker belong to.
     fn find_updates(&mut self) -> Result<(), Error> {
         let owners = self.buffers.owners(self.new_values)?;
         let owned = self.graph.outputs.iter().copied().zip(owners);
@@ -301,7 +303,8 @@ impl Compiled {
         Ok(())
     }
 
-    /// Where a call has the inputs and outputs: found at the first call, since only calls tell how many arguments there are.
+    /// Where a call has the inputs and outputs: found at the first call, since only calls tell how
+    /// many arguments there are.
     fn layout(&mut self, call: &DelegateCall<'_, '_>) -> Result<CallLayout, Error> {
         let count = call.len();
         if let Some((_, layout)) = self.layout.as_ref().filter(|(known, _)| *known == count) {
@@ -319,8 +322,8 @@ impl Compiled {
         Ok(layout)
     }
 
-    /// Runs the graph over the arguments of a call. If one of the outputs was searched in the place of being given back, the answer is its
-    /// number of rows.
+    /// Runs the graph over the arguments of a call. If one of the outputs was searched in the place
+    /// of being given back, the answer is its number of rows.
     pub(crate) fn run(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
@@ -457,8 +460,8 @@ impl Compiled {
         Ok(())
     }
 
-    /// How many ticks of the device there were from when the watch began to a time that the device took; `None` where its clock cannot
-    /// be compared with the host's.
+    /// How many ticks of the device there were from when the watch began to a time that the device
+    /// took; `None` where its clock cannot be compared with the host's.
     fn since_call(&self, taken: u64, clock: &Clock, watch: &Stopwatch) -> Option<u64> {
         let (now, ticks) = self.context.now()?;
         let passed = clock.nanoseconds(clock.since_first(&[taken, ticks]).last().copied()?);
@@ -483,8 +486,8 @@ impl Compiled {
     }
 }
 
-/// Copies in an order in which none overwrites what a later one reads, which lies in the memory of `root`. `None` if there is no such
-/// order.
+/// Copies in an order in which none overwrites what a later one reads, which lies in the memory of
+/// `root`. `None` if there is no such order.
 fn in_safe_order<T: Copy + PartialEq>(
     copies: &[(T, T)],
     root: impl Fn(T) -> T,
@@ -540,11 +543,12 @@ fn stage(
     Ok((staging, end))
 }
 
-/// The constants that change when the graph runs, or may: those that steps write, those that the graph updates, and those that
-/// an output may be the new value of.
+/// The constants that change when the graph runs, or may: those that steps write, those that the
+/// graph updates, and those that an output may be the new value of.
 ///
 /// # Errors
-/// A step writes to a constant that counted as one that does not change when others were made of it.
+/// A step writes to a constant that counted as one that does not change when others were made of
+/// it.
 fn changing(graph: &Graph<'_>, state: &State, steps: &[Step]) -> Result<HashSet<TensorId>, Error> {
     let updated = graph.updates.iter().map(|(_, old)| state.root(*old));
     let mut changing = state.changing.clone();

@@ -98,7 +98,8 @@ fn make(
     if let Derived::Transposed(Transposed { source, matrices }) = derived
         && let Storage::Constant(Contents::Converted(element)) = state.tensor(source.id)?.storage
     {
-        // Turned around before they become others, so that not all have to become others for each piece.
+        // Turned around before they become others, so that not all have to become others for each
+        // piece.
         let (here, there) = (bfloat16::SIZE, element.size());
         let source = Source { element: Element::F16, ..*source };
         let turned = Derived::Transposed(Transposed { source, matrices: *matrices });
@@ -223,8 +224,8 @@ impl<'c> ConstantWrites<'c> {
         if largest(0, 1) == 0 {
             return run_tasks(parallel, tasks);
         }
-        // While the device copies one chunk, the next one is written beside it, where there is memory for both. A way is gone before what it
-        // copies from and to.
+        // While the device copies one chunk, the next one is written beside it, where there is
+        // memory for both. A way is gone before what it copies from and to.
         let mut ways = Vec::new();
         if chunks.len() > 1 {
             let both = [0, 1].map(|first| Way::new(context, largest(first, 2).max(4)));

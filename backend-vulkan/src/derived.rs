@@ -1,8 +1,9 @@
-//! Constants that are made when a graph is compiled: numbers, weights in the order in which shaders read them, factors of
-//! normalisations, memory that begins as zeros.
+//! Constants that are made when a graph is compiled: numbers, weights in the order in which shaders
+//! read them, factors of normalisations, memory that begins as zeros.
 //!
-//! [`Derived`] says how one is made, and nothing but it and the bytes of the constants that it names are there to make it. So it
-//! is also the whole key by which a constant is found again: what a derivation depends on cannot be missing from it.
+//! [`Derived`] says how one is made, and nothing but it and the bytes of the constants that it
+//! names are there to make it. So it is also the whole key by which a constant is found again: what
+//! a derivation depends on cannot be missing from it.
 
 mod normed;
 
@@ -50,10 +51,12 @@ pub(crate) enum Number {
     Float(u32),
 }
 
-/// What makes codes of 8 bits of others: what these stand for, clamped, in another scale. Numbers are the bits of 32-bit floating-point numbers.
+/// What makes codes of 8 bits of others: what these stand for, clamped, in another scale. Numbers
+/// are the bits of 32-bit floating-point numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Recoding {
-    /// Scale and zero point of what they are made of, and of what becomes of it, whose scale is one over this.
+    /// Scale and zero point of what they are made of, and of what becomes of it, whose scale is one
+    /// over this.
     pub(crate) from: [u32; 2],
     pub(crate) to: [u32; 2],
     pub(crate) clamp: [u32; 2],
@@ -69,13 +72,15 @@ impl Recoding {
         Recoding { from: bits(from), to, clamp: bits(clamp), bounds: bits(bounds) }
     }
 
-    /// The codes that all codes become, the one for -128 first: as shaders compute them that keep what is not a number.
+    /// The codes that all codes become, the one for -128 first: as shaders compute them that keep
+    /// what is not a number.
     fn codes(&self) -> impl Iterator<Item = u8> {
         let Recoding { from, to, clamp, bounds } = *self;
         let numbers = |bits: [u32; 2]| bits.map(f32::from_bits);
         let ([scale, zero], [inverse, to_zero]) = (numbers(from), numbers(to));
         let (clamp, bounds) = (numbers(clamp), numbers(bounds));
-        // What is not a number stays so, and becomes the least integer, as what does not fit into 32 bits; of integers the last byte counts.
+        // What is not a number stays so, and becomes the least integer, as what does not fit into
+        // 32 bits; of integers the last byte counts.
         let within = |number: f32, [low, high]: [f32; 2]| match number.is_nan() {
             true => number,
             false => number.max(low).min(high),
@@ -111,7 +116,8 @@ pub(crate) struct Transposed {
     pub(crate) matrices: Matrices,
 }
 
-/// Rows of codes from -8 to 7, an even number in each: each code is 8 more, the first of two in the low bits.
+/// Rows of codes from -8 to 7, an even number in each: each code is 8 more, the first of two in the
+/// low bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Nibbles {
     pub(crate) source: Source,
@@ -119,7 +125,8 @@ pub(crate) struct Nibbles {
     pub(crate) columns: usize,
 }
 
-/// Rows of codes of 8 bits from -128 to 127, `pitch` behind each other: of each row, so many parts of so many codes count.
+/// Rows of codes of 8 bits from -128 to 127, `pitch` behind each other: of each row, so many parts
+/// of so many codes count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rows {
     pub(crate) count: usize,
@@ -155,14 +162,16 @@ pub(crate) struct Beside {
     pub(crate) numel: usize,
 }
 
-/// Zeros to begin with, in groups of four numbers: counts, which each call leaves as zeros, and whatever else. Calls with as many of both share them.
+/// Zeros to begin with, in groups of four numbers: counts, which each call leaves as zeros, and
+/// whatever else. Calls with as many of both share them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Shared {
     pub(crate) counts: usize,
     pub(crate) shares: usize,
 }
 
-/// What rows of transposed matrices are padded to, so that shaders can read so many elements from any multiple of them.
+/// What rows of transposed matrices are padded to, so that shaders can read so many elements from
+/// any multiple of them.
 pub(crate) const PITCH: usize = 8;
 
 /// The codes of 8 bits that shaders take at a time, from a multiple of them on.
@@ -217,7 +226,8 @@ impl Derived {
         }
     }
 
-    /// How many bytes [`make`](Self::make) writes; more than there can be if they cannot be counted.
+    /// How many bytes [`make`](Self::make) writes; more than there can be if they cannot be
+    /// counted.
     pub(crate) fn bytes(&self) -> usize {
         let numel = self.sizes().into_iter().try_fold(1usize, usize::checked_mul);
         match self {
@@ -246,7 +256,8 @@ impl Derived {
         }
     }
 
-    /// Writes its bytes from this one on, which is a multiple of [`grain`](Self::grain), as many as the target has.
+    /// Writes its bytes from this one on, which is a multiple of [`grain`](Self::grain), as many as
+    /// the target has.
     pub(crate) fn make(&self, of: &Bytes<'_>, from: usize, target: &mut [u8]) -> Result<(), Error> {
         match self {
             Derived::Number(Number::Int(number)) => fill(target, [number.to_le_bytes()]),
@@ -371,8 +382,8 @@ fn fill(target: &mut [u8], elements: impl IntoIterator<Item = [u8; 4]>) {
     }
 }
 
-/// Transposes matrices of elements of `SIZE` bytes, tile by tile: as many rows of what comes of it as the target has, from the row `first` on,
-/// counted through all matrices.
+/// Transposes matrices of elements of `SIZE` bytes, tile by tile: as many rows of what comes of it
+/// as the target has, from the row `first` on, counted through all matrices.
 fn transpose<const SIZE: usize>(
     source: &[u8],
     target: &mut [u8],

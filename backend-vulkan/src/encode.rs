@@ -1,7 +1,7 @@
 //! Encoding a graph: each call's operator turns it into steps.
 //!
-//! The same code runs when a graph is compiled, with the largest shapes, and again when shapes change: then memory and
-//! pipelines are there already, and only sizes and parameters differ.
+//! The same code runs when a graph is compiled, with the largest shapes, and again when shapes
+//! change: then memory and pipelines are there already, and only sizes and parameters differ.
 
 use crate::encoder::{Encoder, Reads};
 use crate::error::Error;
@@ -10,7 +10,8 @@ use crate::state::State;
 use crate::steps::Step;
 use torchlet_graph::graph::{Graph, Node};
 
-/// Encodes all calls. If `planning`, the shapes are those that memory is planned for. Also tells who reads what.
+/// Encodes all calls. If `planning`, the shapes are those that memory is planned for. Also tells
+/// who reads what.
 pub(crate) fn encode(
     graph: &Graph<'_>,
     state: &mut State,
@@ -21,7 +22,8 @@ pub(crate) fn encode(
     Ok(encoder.finish())
 }
 
-/// Encodes some calls again, in order, whose shapes are as they were when all were encoded. Who reads what is told in any case.
+/// Encodes some calls again, in order, whose shapes are as they were when all were encoded. Who
+/// reads what is told in any case.
 pub(crate) fn encode_again(
     graph: &Graph<'_>,
     state: &mut State,

@@ -1,5 +1,5 @@
-//! What operators encode with: they look at their arguments, give their outputs shapes and emit [`Step`]s over tensors; where
-//! tensors lie is decided later.
+//! What operators encode with: they look at their arguments, give their outputs shapes and emit
+//! [`Step`]s over tensors; where tensors lie is decided later.
 
 mod arguments;
 mod cells;
@@ -42,7 +42,8 @@ pub(crate) struct Encoder<'e, 'p> {
     settled: bool,
     /// What is to be done to the result of the current call, until it takes it.
     epilogue: Option<Epilogue>,
-    /// Whether the shapes are those that memory is planned for: then tensors and constants may be added.
+    /// Whether the shapes are those that memory is planned for: then tensors and constants may be
+    /// added.
     planning: bool,
     /// Who reads what, and what is overwritten when all is done.
     reads: Reads,
@@ -56,8 +57,9 @@ pub(crate) struct Encoder<'e, 'p> {
 /// The invocations of a workgroup of a one-dimensional dispatch.
 const LINEAR_WORKGROUP: u32 = 64;
 
-/// The same where there are many times as many as keep the device busy: beginning workgroups takes time, too. On an NVIDIA H200, a sum of 2^24 halves
-/// takes 28 µs so, and 43 in workgroups of 64; smaller ones take the same in either.
+/// The same where there are many times as many as keep the device busy: beginning workgroups takes
+/// time, too. On an NVIDIA H200, a sum of 2^24 halves takes 28 µs so, and 43 in workgroups of 64;
+/// smaller ones take the same in either.
 const WIDE_WORKGROUP: u32 = 256;
 const MANY_TIMES: usize = 4;
 
@@ -111,8 +113,9 @@ impl<'e, 'p> Encoder<'e, 'p> {
         (place, &mut self.state.choices, self.planning)
     }
 
-    /// The size of a workgroup as it was when memory was planned, so that other shapes need no other pipeline: `here` as long as it is being
-    /// planned. The same call must ask for the same ones, in order, whatever the shapes.
+    /// The size of a workgroup as it was when memory was planned, so that other shapes need no
+    /// other pipeline: `here` as long as it is being planned. The same call must ask for the same
+    /// ones, in order, whatever the shapes.
     pub(crate) fn as_planned(&mut self, here: [u32; 2]) -> [u32; 2] {
         let place = (self.node, self.noted);
         self.noted += 1;
@@ -122,7 +125,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.state.workgroups.get(&place).copied().unwrap_or(here)
     }
 
-    /// Has the rest of the current call go the usual way, as a part of what was chosen for the whole.
+    /// Has the rest of the current call go the usual way, as a part of what was chosen for the
+    /// whole.
     pub(crate) fn settle(&mut self) {
         self.settled = true;
     }
@@ -132,8 +136,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.settled
     }
 
-    /// Whether the current call reads integers that can change from one run to the next: then its dispatches should differ in parameters
-    /// alone.
+    /// Whether the current call reads integers that can change from one run to the next: then its
+    /// dispatches should differ in parameters alone.
     pub(crate) fn varies(&self) -> bool {
         self.state.varying.binary_search(&self.node).is_ok()
     }
@@ -223,8 +227,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.constant(id).is_some() || self.state.tensor(self.state.root(id)).is_ok_and(made)
     }
 
-    /// The shape of a value's tensor when all shapes are at their bounds: what kernels are chosen by, so that a
-    /// change of shapes needs no other pipelines.
+    /// The shape of a value's tensor when all shapes are at their bounds: what kernels are chosen
+    /// by, so that a change of shapes needs no other pipelines.
     pub(crate) fn bound_sizes(&self, tensor: &Operand) -> Vec<usize> {
         match self.value(tensor.value) {
             Ok(Value::Tensor(bound)) if bound.sizes.len() == tensor.rank() => bound.sizes.clone(),
@@ -272,7 +276,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.features().have(module.features) && self.state.limits.bind(module)
     }
 
-    /// The call that leaves a value to those who take it ([`leave`](Self::leave)), and which of its outputs that is.
+    /// The call that leaves a value to those who take it ([`leave`](Self::leave)), and which of its
+    /// outputs that is.
     pub(crate) fn left(&self, id: ValueId) -> Option<(&'e Node, usize)> {
         let left = self.state.left.get(&id)?;
         Some((self.graph.nodes.get(left.call)?, left.which))
@@ -283,8 +288,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.graph.producer(id)
     }
 
-    /// Element `at` of a tensor of integers that is known on the host: a constant or an input. `None` for an input while
-    /// memory is planned.
+    /// Element `at` of a tensor of integers that is known on the host: a constant or an input.
+    /// `None` for an input while memory is planned.
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
         // Of a part, the numbers of the whole are known.
         let (root, start) = self.state.location(id);
@@ -355,8 +360,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.tensor(id)
     }
 
-    /// Makes a tensor use the memory of another that has as many elements of the same type. Nothing may write to either
-    /// while the other is needed.
+    /// Makes a tensor use the memory of another that has as many elements of the same type. Nothing
+    /// may write to either while the other is needed.
     pub(crate) fn alias(&mut self, id: TensorId, target: TensorId) -> Result<(), Error> {
         let (a, b) = (self.state.tensor(id)?, self.state.tensor(target)?);
         if a.element != b.element || a.numel() != b.numel() {
@@ -366,7 +371,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(())
     }
 
-    /// A tensor for intermediate results. The same call must ask for the same ones, in order, whatever the shapes.
+    /// A tensor for intermediate results. The same call must ask for the same ones, in order,
+    /// whatever the shapes.
     pub(crate) fn temporary(
         &mut self,
         element: Element,
@@ -398,8 +404,9 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Operand { id, value: id, element, sizes: sizes.to_vec() })
     }
 
-    /// A tensor for intermediate results that is needed for some shapes alone: whether for those that there are, and whether others may
-    /// come. Where it is not needed, its memory is kept for others.
+    /// A tensor for intermediate results that is needed for some shapes alone: whether for those
+    /// that there are, and whether others may come. Where it is not needed, its memory is kept for
+    /// others.
     pub(crate) fn temporary_for(
         &mut self,
         [needed, varies]: [bool; 2],
@@ -417,7 +424,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         Ok(Some(tensor))
     }
 
-    /// A constant that is made when the graph is compiled, once for all calls that need the same one.
+    /// A constant that is made when the graph is compiled, once for all calls that need the same
+    /// one.
     pub(crate) fn derived(&mut self, derived: Derived) -> Result<Operand, Error> {
         let (element, sizes) = (derived.element(), derived.sizes());
         numel_of(&sizes)?;
@@ -453,7 +461,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_module(module, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// The same with one of the pipeline's modules, where the device's features do not decide alone.
+    /// The same with one of the pipeline's modules, where the device's features do not decide
+    /// alone.
     pub(crate) fn dispatch_module<P: Pipeline>(
         &mut self,
         module: Module,
@@ -479,7 +488,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
         self.dispatch_along(0, pipeline, accesses, push, invocations, workgroup)
     }
 
-    /// Emits a dispatch of a shader that works along y, with a workgroup's worth of invocations along x, and calls y `invocation_y`.
+    /// Emits a dispatch of a shader that works along y, with a workgroup's worth of invocations
+    /// along x, and calls y `invocation_y`.
     pub(crate) fn dispatch_along_y<P: Pipeline>(
         &mut self,
         pipeline: &P,
@@ -556,15 +566,16 @@ impl<'e, 'p> Encoder<'e, 'p> {
         step.in_turns(P::Push::BASE_Z, at_once, &mut self.steps)
     }
 
-    /// Keeps memory for a temporary tensor beside what the next dispatch needs: with other shapes, the call takes it instead.
+    /// Keeps memory for a temporary tensor beside what the next dispatch needs: with other shapes,
+    /// the call takes it instead.
     pub(crate) fn reserve(&mut self, tensor: &Operand) {
         if self.planning {
             self.state.reserved.push((self.steps.len(), tensor.id));
         }
     }
 
-    /// The module that the current call takes instead: parameters that change are for shaders that read them from memory, so that the
-    /// recording stays.
+    /// The module that the current call takes instead: parameters that change are for shaders that
+    /// read them from memory, so that the recording stays.
     fn replayed<P: Pipeline>(&self, module: Module) -> Module {
         match P::REPLAYED {
             Some(replayed) if self.varies() && module.name == P::MODULE.name => replayed,

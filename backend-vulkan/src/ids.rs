@@ -1,4 +1,5 @@
-//! Maps by small numbers, as values and calls of a graph have: they are asked for every call that is encoded.
+//! Maps by small numbers, as values and calls of a graph have: they are asked for every call that
+//! is encoded.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -6,8 +7,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 pub(crate) type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
 pub(crate) type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
-/// Spreads numbers by a product. A file that chose them to collide could have as many of them as it has values, which is too few to matter: they
-/// differ in their lowest bits, and so do their products.
+/// Spreads numbers by a product. A file that chose them to collide could have as many of them as it
+/// has values, which is too few to matter: they differ in their lowest bits, and so do their
+/// products.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct IdHasher(u64);
 

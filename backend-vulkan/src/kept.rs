@@ -1,5 +1,5 @@
-//! Recordings of shapes that were run before. A language model takes a prompt, then token by token, then the next prompt: what was recorded for a
-//! token serves again.
+//! Recordings of shapes that were run before. A language model takes a prompt, then token by token,
+//! then the next prompt: what was recorded for a token serves again.
 
 use crate::compiled::Compiled;
 use crate::device::Recording;
@@ -53,11 +53,12 @@ impl Compiled {
         }
     }
 
-    /// Goes on with the recording for these sizes and this search: the one in use, one that was kept, or, if there is none, one that has yet to be
-    /// recorded.
+    /// Goes on with the recording for these sizes and this search: the one in use, one that was
+    /// kept, or, if there is none, one that has yet to be recorded.
     ///
     /// # Errors
-    /// The sizes of an input exceed its bound, or there is no memory for another recording; then all is as it was.
+    /// The sizes of an input exceed its bound, or there is no memory for another recording; then
+    /// all is as it was.
     pub(crate) fn turn_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
         let now = self.key();
         if now == wanted {
@@ -74,7 +75,8 @@ impl Compiled {
                 })?;
                 self.snapshot(wanted.clone(), recording)
             }
-            // In the place of the one that was not in use for the longest time: much of it may stay as it is, above all descriptors.
+            // In the place of the one that was not in use for the longest time: much of it may stay
+            // as it is, above all descriptors.
             None if self.recorded => self.kept.remove(0),
             None => {
                 self.set_inputs(&wanted);
@@ -175,7 +177,8 @@ impl Compiled {
         for (tensor, known) in self.state.tensors.iter_mut().zip(&mut other.tensors) {
             let (Some(tensor), Some((sizes, place))) = (tensor, known) else { continue };
             std::mem::swap(&mut tensor.sizes, sizes);
-            // Which tensors lie in others is decided when memory is planned; where they do may change.
+            // Which tensors lie in others is decided when memory is planned; where they do may
+            // change.
             if let (Storage::Alias(root, start), Some((other_root, other_start))) =
                 (&mut tensor.storage, place)
             {

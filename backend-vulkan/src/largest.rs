@@ -1,5 +1,6 @@
-//! Where the largest numbers in the rows of an output are, in the place of the output: of the logits of a language model that takes the
-//! likeliest token, nothing else is wanted, and the device finds it sooner than it gives them back.
+//! Where the largest numbers in the rows of an output are, in the place of the output: of the
+//! logits of a language model that takes the likeliest token, nothing else is wanted, and the
+//! device finds it sooner than it gives them back.
 
 use crate::commands::Purpose;
 use crate::compiled::{Compiled, Staging};
@@ -54,7 +55,8 @@ impl Wanted<'_> {
 }
 
 impl Compiled {
-    /// How the rows of an output are searched; `None` where they are not, and the output is given back.
+    /// How the rows of an output are searched; `None` where they are not, and the output is given
+    /// back.
     pub(crate) fn search(&self, position: usize) -> Option<Search> {
         let id = *self.graph.outputs.get(position).filter(|_| position >= self.new_values)?;
         let staging = (*self.outputs.get(position)?)?;

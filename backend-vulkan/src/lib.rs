@@ -1,12 +1,14 @@
-//! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, and regions of any program that the compiler gives it, on any Vulkan 1.1
-//! device.
+//! The Vulkan delegate: runs what ExecuTorch's `VulkanPartitioner` lowers, and regions of any
+//! program that the compiler gives it, on any Vulkan 1.1 device.
 //!
-//! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob; so is a graph of the compiler's own. Operators ([`ops`]) encode the graph into
-//! dispatches over tensors ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the dispatches
-//! are recorded once and replayed ([`compiled`]). Everything Vulkan is below [`device`].
+//! A blob is read into a graph ([`torchlet_graph`]), which knows nothing of the blob; so is a graph
+//! of the compiler's own. Operators ([`ops`]) encode the graph into dispatches over tensors
+//! ([`mod@encode`]); tensors are placed in memory by their lifetimes ([`memory_plan`]); the
+//! dispatches are recorded once and replayed ([`compiled`]). Everything Vulkan is below [`device`].
 //!
-//! Layouts in the blob are hints for phones: here, tensors are row-major in buffers. 64-bit types are narrowed as the
-//! exporter does. The Vulkan loader is opened at run time; where there is none, the backend says so.
+//! Layouts in the blob are hints for phones: here, tensors are row-major in buffers. 64-bit types
+//! are narrowed as the exporter does. The Vulkan loader is opened at run time; where there is none,
+//! the backend says so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
@@ -77,11 +79,12 @@ use trace::Stopwatch;
 /// What programs call this backend.
 pub const BACKEND_NAME: &str = "VulkanBackend";
 
-/// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device context.
+/// The backend for programs lowered with `VulkanPartitioner`. All its delegates share one device
+/// context.
 ///
-/// The device is the most capable one, unless the [builder](Self::builder) or the environment variable
-/// `TORCHLET_VULKAN_DEVICE` names another, by index or by a part of its name; the runtime option `device` does for one
-/// module.
+/// The device is the most capable one, unless the [builder](Self::builder) or the environment
+/// variable `TORCHLET_VULKAN_DEVICE` names another, by index or by a part of its name; the runtime
+/// option `device` does for one module.
 #[derive(Default)]
 pub struct VulkanBackend {
     options: Options,
@@ -110,85 +113,97 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Remembers compiled pipelines in this folder, in a file for each device and driver, so that they load faster the next
-    /// time; `off` for no folder. Unless it is set here or by the environment variable
-    /// `TORCHLET_VULKAN_PIPELINE_CACHE`, nothing is written. [`user_cache_folder`] is a good place.
+    /// Remembers compiled pipelines in this folder, in a file for each device and driver, so that
+    /// they load faster the next time; `off` for no folder. Unless it is set here or by the
+    /// environment variable `TORCHLET_VULKAN_PIPELINE_CACHE`, nothing is written.
+    /// [`user_cache_folder`] is a good place.
     pub fn pipeline_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.options.pipeline_cache = Some(folder.into());
         self
     }
 
-    /// Does without a feature even if the device has it; may be called several times. So does the environment variable
-    /// `TORCHLET_VULKAN_DISABLE`, which takes [names](DeviceFeature::name) separated by commas, or `all`.
+    /// Does without a feature even if the device has it; may be called several times. So does the
+    /// environment variable `TORCHLET_VULKAN_DISABLE`, which takes [names](DeviceFeature::name)
+    /// separated by commas, or `all`.
     pub fn disable(mut self, feature: DeviceFeature) -> Self {
         self.options.disabled.push(feature);
         self
     }
 
-    /// The most bytes of memory to use for tensors and weights on the device; all that there is unless it is set here or by
-    /// the environment variable `TORCHLET_VULKAN_MEMORY_LIMIT`. What exceeds it fails to load.
+    /// The most bytes of memory to use for tensors and weights on the device; all that there is
+    /// unless it is set here or by the environment variable `TORCHLET_VULKAN_MEMORY_LIMIT`. What
+    /// exceeds it fails to load.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.options.memory_limit = Some(bytes);
         self
     }
 
-    /// The longest that the device may take for one call of a delegate, zero for any time; then the call fails, and what the
-    /// device holds of it is given up. Unless it is set here or, in seconds, by the environment variable
-    /// `TORCHLET_VULKAN_TIMEOUT`, a minute on GPUs, and any time on software devices.
+    /// The longest that the device may take for one call of a delegate, zero for any time; then the
+    /// call fails, and what the device holds of it is given up. Unless it is set here or, in
+    /// seconds, by the environment variable `TORCHLET_VULKAN_TIMEOUT`, a minute on GPUs, and any
+    /// time on software devices.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
-    /// Measures programs when they are loaded, each for as long as this, roughly: calls that can be computed in several ways run in
-    /// each, and go the fastest from then on. What is found is kept beside the [pipelines](Self::pipeline_cache) and serves whatever
-    /// program asks the same, also where nothing is measured. Unless it is set here or, in seconds, by the environment variable
-    /// `TORCHLET_VULKAN_TUNE`, nothing is measured. State and outputs are not touched; the device needs memory for the program twice
-    /// over, else kernels are chosen as without.
+    /// Measures programs when they are loaded, each for as long as this, roughly: calls that can be
+    /// computed in several ways run in each, and go the fastest from then on. What is found is kept
+    /// beside the [pipelines](Self::pipeline_cache) and serves whatever program asks the same, also
+    /// where nothing is measured. Unless it is set here or, in seconds, by the environment variable
+    /// `TORCHLET_VULKAN_TUNE`, nothing is measured. State and outputs are not touched; the device
+    /// needs memory for the program twice over, else kernels are chosen as without.
     pub fn tune(mut self, longest: Duration) -> Self {
         self.options.tune = Some(longest);
         self
     }
 
-    /// Whether the first load whose program would use matrix units (`VK_KHR_cooperative_matrix`) has one product computed with them and without, which
-    /// takes a few milliseconds: on devices that are not faster with them, as those whose drivers make do without any, all programs go without from then
-    /// on. What was found is kept beside the [pipelines](Self::pipeline_cache). Unless it is set here or by the environment variable
-    /// `TORCHLET_VULKAN_PROBE_MATRICES`, which is `on` or `off`, so it is; else what a device lists is used.
+    /// Whether the first load whose program would use matrix units (`VK_KHR_cooperative_matrix`)
+    /// has one product computed with them and without, which takes a few milliseconds: on devices
+    /// that are not faster with them, as those whose drivers make do without any, all programs go
+    /// without from then on. What was found is kept beside the [pipelines](Self::pipeline_cache).
+    /// Unless it is set here or by the environment variable `TORCHLET_VULKAN_PROBE_MATRICES`, which
+    /// is `on` or `off`, so it is; else what a device lists is used.
     pub fn probe_matrices(mut self, probe: bool) -> Self {
         self.options.probe_matrices = Some(probe);
         self
     }
 
-    /// Whether the weights of products are read into the device's cache beside the call before, if that has none of its own. Unless it is set here or by
-    /// the environment variable `TORCHLET_VULKAN_PREFETCH`, which is `on` or `off`: on devices whose caches are large, of programs on matrix units
-    /// whose weights are larger.
+    /// Whether the weights of products are read into the device's cache beside the call before, if
+    /// that has none of its own. Unless it is set here or by the environment variable
+    /// `TORCHLET_VULKAN_PREFETCH`, which is `on` or `off`: on devices whose caches are large, of
+    /// programs on matrix units whose weights are larger.
     pub fn prefetch(mut self, prefetch: bool) -> Self {
         self.options.prefetch = Some(prefetch);
         self
     }
 
-    /// How weights go to the device when a program is loaded. Unless it is set here or by the environment variable `TORCHLET_VULKAN_UPLOAD`, which
-    /// is `host`, `copy` or `transfer`: [`Upload::Host`].
+    /// How weights go to the device when a program is loaded. Unless it is set here or by the
+    /// environment variable `TORCHLET_VULKAN_UPLOAD`, which is `host`, `copy` or `transfer`:
+    /// [`Upload::Host`].
     pub fn upload(mut self, upload: Upload) -> Self {
         self.options.upload = Some(upload);
         self
     }
 
-    /// Where the device has no queue for transfers alone, the one that computes stands in for it. For tests.
+    /// Where the device has no queue for transfers alone, the one that computes stands in for it.
+    /// For tests.
     #[doc(hidden)]
     pub fn transfers_where_it_computes(mut self) -> Self {
         self.options.stand_in = true;
         self
     }
 
-    /// Folds dispatches of more workgroups along a dimension than this, or has several of them, as if the device took no more. For tests.
+    /// Folds dispatches of more workgroups along a dimension than this, or has several of them, as
+    /// if the device took no more. For tests.
     #[doc(hidden)]
     pub fn fold_workgroups_at(mut self, most: u32) -> Self {
         self.options.fold_at = Some(most);
         self
     }
 
-    /// Binds no more buffers to a shader than this, as if the device took no more; programs may need 7. For tests.
+    /// Binds no more buffers to a shader than this, as if the device took no more; programs may
+    /// need 7. For tests.
     #[doc(hidden)]
     pub fn storage_buffers(mut self, most: u32) -> Self {
         self.options.buffers = Some(most);
@@ -202,7 +217,8 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// Computes each call in the way of this number, where it has so many; 0 is the usual one. For tests.
+    /// Computes each call in the way of this number, where it has so many; 0 is the usual one. For
+    /// tests.
     #[doc(hidden)]
     pub fn go_way(mut self, way: u8) -> Self {
         self.options.way = Some(way);
@@ -216,8 +232,9 @@ impl VulkanBackendBuilder {
         self
     }
 
-    /// The devices that there are, as a backend would use them: with the features that are left of what they have, and, if there is a folder for
-    /// [pipelines](Self::pipeline_cache), with what is remembered of them. None is opened.
+    /// The devices that there are, as a backend would use them: with the features that are left of
+    /// what they have, and, if there is a folder for [pipelines](Self::pipeline_cache), with what
+    /// is remembered of them. None is opened.
     ///
     /// # Errors
     /// Why there are none: no loader, no driver, a variable of the environment that makes no sense.
@@ -247,7 +264,8 @@ impl VulkanBackend {
         VulkanBackendBuilder::default()
     }
 
-    /// Makes the open devices behave as if they were lost: calls fail, later loads open them anew. For tests.
+    /// Makes the open devices behave as if they were lost: calls fail, later loads open them anew.
+    /// For tests.
     #[doc(hidden)]
     pub fn lose_devices(&self) {
         lock(&self.contexts).values().for_each(|context| context.lose());
@@ -355,8 +373,8 @@ impl Backend for VulkanBackend {
     }
 }
 
-/// Reads the graph of a delegate, and what of it callers are shown: what the compiler of torchlet wrote, or the exporter, who does not say
-/// what is kept.
+/// Reads the graph of a delegate, and what of it callers are shown: what the compiler of torchlet
+/// wrote, or the exporter, who does not say what is kept.
 fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,

@@ -1,5 +1,6 @@
-//! Whether a device's products of matrices are worth it: some drivers list them, and compute them element by element. The first load whose program would
-//! use them has one product computed both ways; what comes of it is remembered beside the pipelines, and holds for all programs.
+//! Whether a device's products of matrices are worth it: some drivers list them, and compute them
+//! element by element. The first load whose program would use them has one product computed both
+//! ways; what comes of it is remembered beside the pipelines, and holds for all programs.
 
 use crate::choices::Choices;
 use crate::compiled::Build;
@@ -22,7 +23,8 @@ use torchlet_shaders::Feature;
 /// What a device is made to do without in the other way.
 const WITHOUT: &[DeviceFeature] = &[DeviceFeature::CooperativeMatrix];
 
-/// How often each way is run, in turns: of each, the shortest time counts. What the first run does once is not measured if there is time for another.
+/// How often each way is run, in turns: of each, the shortest time counts. What the first run does
+/// once is not measured if there is time for another.
 const RUNS: usize = 3;
 /// From then on, no further run begins.
 const LONGEST: Duration = Duration::from_millis(2);
@@ -32,8 +34,8 @@ pub(crate) fn question() -> Question {
     Question::of("matrix units")
 }
 
-/// Whether to use the units, by how long the same product takes with them and without. Drivers that emulate them are slower by far; a few percent are
-/// what devices differ in from run to run.
+/// Whether to use the units, by how long the same product takes with them and without. Drivers that
+/// emulate them are slower by far; a few percent are what devices differ in from run to run.
 fn are_worth_it([with, without]: [u64; 2]) -> bool {
     with.saturating_mul(4) < without.saturating_mul(5)
 }
@@ -49,7 +51,8 @@ fn says_so(best: &Best) -> bool {
     best.way == 0
 }
 
-/// What is known of a device when it is opened: what was found before, or, where there is nothing to ask, that it goes on as it is.
+/// What is known of a device when it is opened: what was found before, or, where there is nothing
+/// to ask, that it goes on as it is.
 pub(crate) fn known(asks: bool, found: &Found) -> OnceLock<bool> {
     match found.all().get(&question()) {
         _ if !asks => OnceLock::from(true),
@@ -63,7 +66,8 @@ fn uses(step: &Step) -> bool {
     step.key.module.features.contains(&Feature::CooperativeMatrix)
 }
 
-/// What programs use of what a device can do: its units only if they are worth it, as far as that is known.
+/// What programs use of what a device can do: its units only if they are worth it, as far as that
+/// is known.
 pub(crate) fn used(features: &DeviceFeatures, are_worth_it: Option<bool>) -> DeviceFeatures {
     match are_worth_it {
         Some(false) => features.without(WITHOUT),
@@ -71,8 +75,9 @@ pub(crate) fn used(features: &DeviceFeatures, are_worth_it: Option<bool>) -> Dev
     }
 }
 
-/// The rows, columns and terms of a product that tells: so many that computing takes longer than beginning to, on a device that is as good as others of
-/// its kind, and no more than take a millisecond there.
+/// The rows, columns and terms of a product that tells: so many that computing takes longer than
+/// beginning to, on a device that is as good as others of its kind, and no more than take a
+/// millisecond there.
 fn side(kind: DeviceKind) -> usize {
     if kind == DeviceKind::Discrete { 1024 } else { 384 }
 }
@@ -115,7 +120,8 @@ pub(crate) struct Contest {
 }
 
 impl Contest {
-    /// What is to be found out before a program of these dispatches is recorded. `None` if they do not use the units, or nothing is open.
+    /// What is to be found out before a program of these dispatches is recorded. `None` if they do
+    /// not use the units, or nothing is open.
     pub(crate) fn of(context: &Context, steps: &[Step]) -> Option<Self> {
         let is_open = context.clock.is_some() && context.matrices.get().is_none();
         if !is_open || !steps.iter().any(uses) {
@@ -145,7 +151,8 @@ impl Contest {
         &self.keys
     }
 
-    /// Finds out, and tells whether the device goes on with its units, and why, for people. Where it cannot be found out, it does.
+    /// Finds out, and tells whether the device goes on with its units, and why, for people. Where
+    /// it cannot be found out, it does.
     ///
     /// # Errors
     /// The device was lost.
@@ -181,7 +188,8 @@ impl Contest {
     }
 }
 
-/// Finds out beforehand, for a program that is going to be measured: what is measured then is of the ways that are left.
+/// Finds out beforehand, for a program that is going to be measured: what is measured then is of
+/// the ways that are left.
 ///
 /// # Errors
 /// The device was lost.
@@ -199,7 +207,8 @@ pub(crate) fn settle_for(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Erro
     }
 }
 
-/// Runs two in turns, but not for long, and tells the shortest time of each, in ticks. `None` if there is nothing to compare.
+/// Runs two in turns, but not for long, and tells the shortest time of each, in ticks. `None` if
+/// there is nothing to compare.
 fn race(trials: &mut [Trial; 2], longest: Duration) -> Result<Option<[u64; 2]>, Error> {
     let began = Instant::now();
     let mut least = [u64::MAX; 2];
@@ -294,7 +303,8 @@ mod tests {
             lasts: false,
             without: &[],
         };
-        // Any two do, for want of a device with units: a product of eight times as many rows, columns and terms takes longer.
+        // Any two do, for want of a device with units: a product of eight times as many rows,
+        // columns and terms takes longer.
         let trial = |side| Trial::new(build, &product(side), 0).unwrap();
         let longest = Duration::from_secs(1);
         let times = race(&mut [trial(32), trial(256)], longest).unwrap().unwrap();

@@ -1,5 +1,5 @@
-//! Placing tensors in few buffers, so that those that are not needed at the same time share memory. There is more than one buffer only
-//! where the device gives no larger piece of memory.
+//! Placing tensors in few buffers, so that those that are not needed at the same time share memory.
+//! There is more than one buffer only where the device gives no larger piece of memory.
 
 use crate::error::Error;
 use crate::state::{State, Storage};
@@ -19,8 +19,9 @@ pub(crate) struct Request {
 /// Where a request is: the number of a buffer, and an offset in it.
 type Spot = (usize, u64);
 
-/// A spot for each request, and the bytes of each buffer. Largest first, each in the first buffer that has room for it below `most`
-/// bytes, at the lowest offset that is free for as long as it lives. What is larger than that gets a buffer of its own.
+/// A spot for each request, and the bytes of each buffer. Largest first, each in the first buffer
+/// that has room for it below `most` bytes, at the lowest offset that is free for as long as it
+/// lives. What is larger than that gets a buffer of its own.
 ///
 /// # Errors
 /// There are more bytes than can be counted.
@@ -130,8 +131,8 @@ pub(crate) enum Kind {
     There(u64),
 }
 
-/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in memory of their own, in buffers of
-/// at most `most` bytes where tensors allow it.
+/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in
+/// memory of their own, in buffers of at most `most` bytes where tensors allow it.
 pub(crate) fn plan_memory(
     graph: &Graph<'_>,
     state: &State,
@@ -213,7 +214,8 @@ pub(crate) fn plan_memory(
     Ok(plan)
 }
 
-/// Room at the end of the last buffer, or in another one if that would have more than `most` bytes: which one it is, and where.
+/// Room at the end of the last buffer, or in another one if that would have more than `most` bytes:
+/// which one it is, and where.
 fn append(sizes: &mut Vec<u64>, bytes: u64, align: u64, most: u64) -> Result<(usize, u64), Error> {
     let begun = sizes.last().copied().unwrap_or(0);
     let (mut offset, mut end) = (begun, end_of(begun, bytes)?);

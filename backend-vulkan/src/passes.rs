@@ -23,8 +23,8 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::passes::pieces;
 
-/// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done when it is loaded: these are the calls that
-/// runs tell of.
+/// Rewrites the graph of a delegate into one that computes the same with fewer calls, as is done
+/// when it is loaded: these are the calls that runs tell of.
 pub fn run(graph: &mut Graph<'_>) {
     dynamic::split(graph);
     codes::keep(graph);
@@ -59,12 +59,14 @@ pub(crate) fn cut(graph: &mut Graph<'_>, limits: &Limits) -> usize {
     })
 }
 
-/// Has convolutions of 8-bit codes take and give channels beside each other, on a device that computes with such.
+/// Has convolutions of 8-bit codes take and give channels beside each other, on a device that
+/// computes with such.
 pub(crate) fn by_place(graph: &mut Graph<'_>, features: &DeviceFeatures, limits: &Limits) {
     places::run(graph, limits.tensor, |graph, node| ops::suited(graph, node, features, limits));
 }
 
-/// How many calls take each value, also within lists; an output of the graph, or what updates a buffer, counts as one more.
+/// How many calls take each value, also within lists; an output of the graph, or what updates a
+/// buffer, counts as one more.
 fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let mut uses = HashMap::new();
     for node in &graph.nodes {
@@ -88,7 +90,8 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     uses
 }
 
-/// Whether each value is made once at most. Where a file has several calls make one, the last one counts: passes that look back would have to know which.
+/// Whether each value is made once at most. Where a file has several calls make one, the last one
+/// counts: passes that look back would have to know which.
 fn each_is_made_once(graph: &Graph<'_>) -> bool {
     let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
     let mut results =
@@ -160,8 +163,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
     use torchlet_graph::operators::Operator;
 
-    /// A graph of calls `(operator, inputs, output)` over tensors of these shapes; the value behind them is 1, the next
-    /// nothing.
+    /// A graph of calls `(operator, inputs, output)` over tensors of these shapes; the value behind
+    /// them is 1, the next nothing.
     fn graph(
         shapes: &[&[usize]],
         calls: &[(Operator, &[ValueId], ValueId)],
@@ -362,8 +365,8 @@ mod tests {
         assert!(!operators(&written).contains(&Operator::GATED));
     }
 
-    /// A convolution of each of four channels by itself, an activation, and one of all of them at each place, with what is added to that.
-    /// Values from 8 on are of six calls.
+    /// A convolution of each of four channels by itself, an activation, and one of all of them at
+    /// each place, with what is added to that. Values from 8 on are of six calls.
     fn separable(groups: i64) -> Graph<'static> {
         let picture: &[usize] = &[1, 4, 5, 5];
         let shapes = [picture, &[4, 1, 3, 3], &[4, 4, 1, 1], picture, picture, picture, picture];
@@ -427,7 +430,8 @@ mod tests {
         assert_eq!(parts(&graph.nodes[0]), [Operator::MM, Operator::SILU]);
     }
 
-    /// A sum of values 0 and 1 to 2, and a norm of it to 4, with weight 3: values behind them are what norms of layers take.
+    /// A sum of values 0 and 1 to 2, and a norm of it to 4, with weight 3: values behind them are
+    /// what norms of layers take.
     fn normed(operator: Operator, shapes: [&[usize]; 3]) -> Graph<'static> {
         let [a, b, sum] = shapes;
         let norm: &[ValueId] = match operator {

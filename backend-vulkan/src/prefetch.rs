@@ -1,8 +1,10 @@
 //! Weights that are read into the device's cache before the call that multiplies by them.
 //!
-//! Products on matrix units are over so soon that they wait for their weights, where these come from memory: in ViT-B/16, whose weights no cache
-//! holds, by a fifth of their time on an NVIDIA H200. Norms and attention read little, and have memory to themselves: a dispatch beside each of
-//! them reads the weights of the products behind it. It reads them for nothing but that, and no other dispatch depends on it.
+//! Products on matrix units are over so soon that they wait for their weights, where these come
+//! from memory: in ViT-B/16, whose weights no cache holds, by a fifth of their time on an NVIDIA
+//! H200. Norms and attention read little, and have memory to themselves: a dispatch beside each of
+//! them reads the weights of the products behind it. It reads them for nothing but that, and no
+//! other dispatch depends on it.
 
 use crate::compiled::Compiled;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey};
@@ -15,27 +17,30 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
 
-/// Processors from which on a device's cache is known to hold what is read beside one step: NVIDIA's of 100 and more have at least 40 MB.
+/// Processors from which on a device's cache is known to hold what is read beside one step:
+/// NVIDIA's of 100 and more have at least 40 MB.
 const LEAST_PROCESSORS: usize = 100;
 /// Bytes of all weights from which on they do not stay in the cache by themselves.
 const LEAST_WEIGHTS: u64 = 48 << 20;
 /// Bytes of what is read beside one step at most, and of one tensor at least.
 const MOST_AT_ONCE: u64 = 16 << 20;
 const LEAST_AT_ONCE: u64 = 256 << 10;
-/// Bytes of a constant from which on a step has its own weights to wait for: those of norms are smaller.
+/// Bytes of a constant from which on a step has its own weights to wait for: those of norms are
+/// smaller.
 const LEAST_OF_OWN: u64 = 16 << 10;
 /// Both where it was said that weights are to be read ahead.
 const LEAST_ALWAYS: u64 = 1 << 10;
 
-/// Elements of a result from which on a product takes so long that its weights come meanwhile: 20 µs of 2048 terms, on an NVIDIA H200.
+/// Elements of a result from which on a product takes so long that its weights come meanwhile: 20
+/// µs of 2048 terms, on an NVIDIA H200.
 const LONG: usize = 1_000_000;
 
 /// The invocations of a workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
 const BYTES_EACH: u64 = 8 * 16;
 
-/// Weights, each with the step that they are read beside, in the order of these: where they are read sooner then, unless it was said whether they
-/// are to be.
+/// Weights, each with the step that they are read beside, in the order of these: where they are
+/// read sooner then, unless it was said whether they are to be.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let always = wanted == Some(true);
     if wanted == Some(false) || !(always || state.processors() >= LEAST_PROCESSORS) {
@@ -130,7 +135,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// So many products of weights of 8 MB, two behind each activation: which steps have weights read beside them, by how many each.
+    /// So many products of weights of 8 MB, two behind each activation: which steps have weights
+    /// read beside them, by how many each.
     fn planned(
         layers: usize,
         rows: usize,

@@ -1,9 +1,11 @@
-//! How fast devices are, roughly: Vulkan says of what kind one is, and some drivers how many cores it has, not how fast these are.
+//! How fast devices are, roughly: Vulkan says of what kind one is, and some drivers how many cores
+//! it has, not how fast these are.
 
 use crate::device::{DeviceInfo, DeviceKind};
 use torchlet_core::Rates;
 
-/// What a call that is recorded takes beyond its work: a barrier, and the time until the device is busy.
+/// What a call that is recorded takes beyond its work: a barrier, and the time until the device is
+/// busy.
 const CALL: f64 = 4.5e-6;
 /// Submitting, and waiting for the end.
 const SUBMISSION: f64 = 80e-6;
@@ -28,9 +30,10 @@ pub(crate) fn of(device: &DeviceInfo) -> Rates {
 
 /// The figures of a kind of device.
 ///
-/// Those of discrete ones are fitted to ResNet-18, ResNet-50 and MobileNetV2 in 32-bit floating point, batch 1, on an NVIDIA H200
-/// (0.55, 1.35 and 0.35 ms), rounded down, since most have less. Those of others follow by what such devices usually have of both,
-/// compared with it; nobody has measured them.
+/// Those of discrete ones are fitted to ResNet-18, ResNet-50 and MobileNetV2 in 32-bit floating
+/// point, batch 1, on an NVIDIA H200 (0.55, 1.35 and 0.35 ms), rounded down, since most have less.
+/// Those of others follow by what such devices usually have of both, compared with it; nobody has
+/// measured them.
 fn of_kind(kind: DeviceKind) -> Rates {
     let discrete = Rates {
         operations: 6e12,

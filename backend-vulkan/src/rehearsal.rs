@@ -1,5 +1,6 @@
-//! Pipelines that a graph takes with other shapes and integers than those that memory is planned for. The graph is encoded with some before
-//! it runs, so that they are made when it is loaded: a driver takes milliseconds for one.
+//! Pipelines that a graph takes with other shapes and integers than those that memory is planned
+//! for. The graph is encoded with some before it runs, so that they are made when it is loaded: a
+//! driver takes milliseconds for one.
 
 use crate::device::PipelineKey;
 use crate::encode::encode;
@@ -15,7 +16,8 @@ const MOST_CALLS: usize = 1 << 15;
 /// Shapes at most that a graph of few calls is tried with.
 const MOST_TRIALS: usize = 256;
 
-/// What varies at most, for a graph to be tried: no exporter writes more, and each takes trials of its own.
+/// What varies at most, for a graph to be tried: no exporter writes more, and each takes trials of
+/// its own.
 const MOST_PLACES: usize = 64;
 
 /// Integers of an input at most that are given values.
@@ -36,12 +38,14 @@ enum Place {
 #[derive(Debug)]
 struct Varying {
     places: Vec<(Place, usize)>,
-    /// Places that are tried with the same number at once, by position: what has the same bound is mostly one number of the program's.
+    /// Places that are tried with the same number at once, by position: what has the same bound is
+    /// mostly one number of the program's.
     together: Vec<Vec<usize>>,
 }
 
-/// The pipelines of a graph with other shapes than those that memory was planned for in this state: at most `most`, or as many as one shape more takes. What
-/// the graph does not take as a shape is left out.
+/// The pipelines of a graph with other shapes than those that memory was planned for in this state:
+/// at most `most`, or as many as one shape more takes. What the graph does not take as a shape is
+/// left out.
 pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, planned);
@@ -108,9 +112,10 @@ impl Varying {
         Varying { places, together }
     }
 
-    /// Numbers for all places, by position, for each time that the graph is encoded, `most` times at most: each number alone or with those that are
-    /// tried together, where all else is at its largest, where it is at its least, and where integers are half of what they may be; these in turns, and
-    /// first what is tried together.
+    /// Numbers for all places, by position, for each time that the graph is encoded, `most` times
+    /// at most: each number alone or with those that are tried together, where all else is at its
+    /// largest, where it is at its least, and where integers are half of what they may be; these in
+    /// turns, and first what is tried together.
     fn trials(&self, most: usize) -> Vec<Vec<usize>> {
         let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
             let number = |(place, bound): &(Place, usize)| match place {
@@ -175,8 +180,9 @@ impl Varying {
     }
 }
 
-/// Numbers to try of those up to `bound`, what matters most first: small ones have kernels of their own, and larger ones differ in the power of two
-/// that they are multiples of, as far as eight, and in how many bits they have: there are enough of them for tiles, or for more invocations.
+/// Numbers to try of those up to `bound`, what matters most first: small ones have kernels of their
+/// own, and larger ones differ in the power of two that they are multiples of, as far as eight, and
+/// in how many bits they have: there are enough of them for tiles, or for more invocations.
 fn numbers(bound: usize) -> Vec<usize> {
     let below = |most: usize, less: usize| (most / 8 * 8).saturating_sub(less);
     let first = [1, below(bound, 0), 2, below(bound, 1), 4, below(bound, 4), 3, 5, 8];
@@ -216,7 +222,8 @@ mod tests {
         assert_eq!(numbers(3), [1, 2, 3]);
         assert_eq!(numbers(0), [0usize; 0]);
         let many = numbers(1000);
-        // Odd, twice an odd number, four times one, and a multiple of eight: near the end and near the middle.
+        // Odd, twice an odd number, four times one, and a multiple of eight: near the end and near
+        // the middle.
         let first = [1, 1000, 2, 999, 4, 996, 3, 5, 8, 998, 997, 496, 495, 494, 493, 492];
         let between = [12, 24, 48, 96, 192, 384, 768];
         assert_eq!(many, [first.as_slice(), &between].concat());

@@ -1,5 +1,6 @@
-//! Runs that differ from the one before in integers alone, as the position of a token does: the calls that read these integers are encoded
-//! again, and what changes in their dispatches is written to memory from which the shaders read it. The recording stays.
+//! Runs that differ from the one before in integers alone, as the position of a token does: the
+//! calls that read these integers are encoded again, and what changes in their dispatches is
+//! written to memory from which the shaders read it. The recording stays.
 
 use crate::ahead::Ahead;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording};
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The calls that read integers which are inputs of the graph, or follow from such, or from the contents of inputs: by position.
+/// The calls that read integers which are inputs of the graph, or follow from such, or from the
+/// contents of inputs: by position.
 pub(crate) fn varying_calls(graph: &Graph<'_>) -> Vec<usize> {
     let is_integer = |id: &ValueId| matches!(graph.values.get(*id), Some(Value::SymInt(_)));
     let mut integers: HashSet<ValueId> = graph.inputs.iter().copied().filter(is_integer).collect();
@@ -40,17 +42,21 @@ fn arguments<'g>(graph: &'g Graph<'_>, node: &'g Node) -> impl Iterator<Item = V
 pub(crate) struct Replay {
     /// The calls that read integers, in order.
     pub(crate) calls: Vec<usize>,
-    /// Their steps as they were recorded, and where the parameters of each are, if the shader reads them from memory.
+    /// Their steps as they were recorded, and where the parameters of each are, if the shader reads
+    /// them from memory.
     steps: Vec<(Step, Option<usize>)>,
     /// The same places of all steps that are being recorded.
     places: Vec<Option<usize>>,
-    /// The shapes of what these calls make, as they were recorded: others are for more calls than these.
+    /// The shapes of what these calls make, as they were recorded: others are for more calls than
+    /// these.
     shapes: Vec<(TensorId, Vec<usize>)>,
     /// Who reads what, from when all was encoded.
     pub(crate) reads: Option<Reads>,
-    /// Whether integers are others than those that were encoded: also behind a call that failed once it had set some.
+    /// Whether integers are others than those that were encoded: also behind a call that failed
+    /// once it had set some.
     pub(crate) varied: bool,
-    /// The integers of the last run that had others than the one before, and what was made for the next.
+    /// The integers of the last run that had others than the one before, and what was made for the
+    /// next.
     pub(crate) numbers: Vec<i64>,
     pub(crate) ahead: Option<Ahead>,
     /// How many runs in a row were others than expected.
@@ -93,8 +99,8 @@ impl Replay {
         self.shapes.iter().all(same)
     }
 
-    /// Gives the parameters of steps places in memory: a binding for each step that reads them there, and the copy that comes first. What was
-    /// recorded names the memory that there is.
+    /// Gives the parameters of steps places in memory: a binding for each step that reads them
+    /// there, and the copy that comes first. What was recorded names the memory that there is.
     pub(crate) fn place(
         &mut self,
         steps: &[Step],
@@ -214,7 +220,8 @@ mod tests {
                 node(Operator::ABS, &[1, 4]),
                 node(Operator::VIEW_COPY, &[1, 5, 1]),
                 node(Operator::VIEW_COPY, &[1, 3, 1]),
-                // Takes another one beside the first: that is none the more an integer that changes.
+                // Takes another one beside the first: that is none the more an integer that
+                // changes.
                 node(Operator::UPDATE_CACHE, &[1, 1, 0, 6, 1]),
                 node(Operator::VIEW_COPY, &[1, 6, 1]),
             ],

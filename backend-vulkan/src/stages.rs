@@ -4,7 +4,8 @@ use crate::tensors::Operand;
 use torchlet_graph::graph::ValueId;
 use torchlet_shaders::functions::unary;
 
-/// What an element-wise operator computes: a function of the shaders, by its number, and what it takes.
+/// What an element-wise operator computes: a function of the shaders, by its number, and what it
+/// takes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
     /// A function of one tensor, with two parameters.
@@ -34,7 +35,8 @@ pub(crate) struct Epilogue {
 }
 
 impl Epilogue {
-    /// A clamp. A clamp to everything stands for no function at all, so that there are fewer pipelines.
+    /// A clamp. A clamp to everything stands for no function at all, so that there are fewer
+    /// pipelines.
     pub(crate) fn clamp(low: f64, high: f64) -> Self {
         Self::function(unary::CLAMP, [low, high])
     }

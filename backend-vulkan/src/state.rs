@@ -1,4 +1,5 @@
-//! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers, tensors that operators added.
+//! What is known of a graph while it is encoded, and from one time to the next: shapes, numbers,
+//! tensors that operators added.
 
 use crate::bfloat16;
 use crate::bounds;
@@ -23,7 +24,8 @@ use torchlet_shaders::Element;
 pub(crate) enum Contents {
     /// The bytes of the graph's value.
     Graph,
-    /// Those of the graph's value, of `bfloat16`, which become elements of the tensor's type when they go to the device.
+    /// Those of the graph's value, of `bfloat16`, which become elements of the tensor's type when
+    /// they go to the device.
     Converted(Element),
     /// Bytes that were made when the graph was encoded.
     Made(Vec<u8>),
@@ -72,7 +74,8 @@ impl DeviceTensor {
         self.sizes.iter().product()
     }
 
-    /// Bytes in memory: whole groups of four elements, so that shaders can read and write four at a time.
+    /// Bytes in memory: whole groups of four elements, so that shaders can read and write four at a
+    /// time.
     pub(crate) fn bytes(&self) -> u64 {
         padded_bytes(self.element, self.numel())
     }
@@ -93,7 +96,8 @@ pub(crate) struct Left {
 pub(crate) struct State {
     /// Tensors by value, then those that operators added.
     pub(crate) tensors: Vec<Option<DeviceTensor>>,
-    /// How far neighbours are from each other in memory, of tensors that do not lie in the order of their dimensions.
+    /// How far neighbours are from each other in memory, of tensors that do not lie in the order of
+    /// their dimensions.
     pub(crate) strided: IdMap<TensorId, Vec<usize>>,
     /// Symbolic integers by value.
     pub(crate) integers: Vec<Option<i64>>,
@@ -107,7 +111,8 @@ pub(crate) struct State {
     pub(crate) derived: HashMap<Derived, TensorId>,
     /// Whether the graph is of 16 bits only because the exporter made them of 32.
     pub(crate) narrowed: bool,
-    /// Invocations that keep the device busy: dispatches of fewer are split further where they can be.
+    /// Invocations that keep the device busy: dispatches of fewer are split further where they can
+    /// be.
     pub(crate) busy: usize,
     /// The device's processors, where they are known.
     pub(crate) known_processors: Option<usize>,
@@ -115,11 +120,13 @@ pub(crate) struct State {
     pub(crate) features: DeviceFeatures,
     /// What the device takes at most.
     pub(crate) limits: Limits,
-    /// Values whose contents may differ from one run to the next though they are constants: nothing is made of them at load.
+    /// Values whose contents may differ from one run to the next though they are constants: nothing
+    /// is made of them at load.
     pub(crate) changing: HashSet<ValueId>,
     /// The calls that read integers which change from run to run, in order.
     pub(crate) varying: Vec<usize>,
-    /// Tensors that calls take with other shapes than those that memory is planned for, each in the place of a step.
+    /// Tensors that calls take with other shapes than those that memory is planned for, each in the
+    /// place of a step.
     pub(crate) reserved: Vec<(usize, TensorId)>,
     /// What calls leave to those who take it. Decided when memory is planned.
     pub(crate) left: IdMap<ValueId, Left>,

@@ -44,8 +44,8 @@ impl Step {
         self.split().1
     }
 
-    /// Adds it to others: as several, if the number of the first workgroup along z is a parameter that lies at `base_z` and there are more than so many
-    /// `at_once`.
+    /// Adds it to others: as several, if the number of the first workgroup along z is a parameter
+    /// that lies at `base_z` and there are more than so many `at_once`.
     pub(crate) fn in_turns(
         mut self,
         base_z: Option<usize>,

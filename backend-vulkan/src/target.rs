@@ -226,7 +226,8 @@ fn moves_indices(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> bool {
         )
 }
 
-/// A graph of one call alone, and which value of the other each of its values is. Its constants are borrowed.
+/// A graph of one call alone, and which value of the other each of its values is. Its constants are
+/// borrowed.
 fn alone<'g>(graph: &'g Graph<'_>, node: &Node) -> (Graph<'g>, Vec<ValueId>) {
     let mut single = Graph::default();
     let mut known = HashMap::new();

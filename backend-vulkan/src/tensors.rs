@@ -8,7 +8,8 @@ use torchlet_shaders::Element;
 /// The index of a tensor: that of its value, or beyond all values for what operators add.
 pub(crate) type TensorId = usize;
 
-/// How a host type is kept on the device: 64-bit types are narrowed, as the exporter does, and `bfloat16` is widened.
+/// How a host type is kept on the device: 64-bit types are narrowed, as the exporter does, and
+/// `bfloat16` is widened.
 pub(crate) fn element_of(scalar_type: ScalarType) -> Result<Element, Error> {
     Ok(match scalar_type {
         ScalarType::Float | ScalarType::Double | ScalarType::BFloat16 => Element::F32,

@@ -1,4 +1,5 @@
-//! What a tracer is told of a run: the time of every command on the device, and of every transfer on the host.
+//! What a tracer is told of a run: the time of every command on the device, and of every transfer
+//! on the host.
 
 use crate::device::{Clock, PipelineKey};
 use std::time::Instant;
@@ -11,13 +12,15 @@ pub(crate) struct Label {
     pub(crate) name: String,
     /// The number of the operator's call in the blob, or the position of the input or output.
     pub(crate) id: u32,
-    /// The shape of what it makes, the variant of the shader, and the ways that it goes where several were measured.
+    /// The shape of what it makes, the variant of the shader, and the ways that it goes where
+    /// several were measured.
     pub(crate) detail: String,
     /// The call that it is part of: its position in the graph.
     pub(crate) call: Option<usize>,
 }
 
-/// The constants of shaders that say how work is divided: with the name of the module and the workgroup, they are what variants differ in.
+/// The constants of shaders that say how work is divided: with the name of the module and the
+/// workgroup, they are what variants differ in.
 const DIVISION: &[&str] = &[
     "rows",
     "quads",
@@ -38,7 +41,8 @@ const DIVISION: &[&str] = &[
     "term_parts",
 ];
 
-/// The variant of a shader, for people: invocations of a workgroup, and how these divide their work.
+/// The variant of a shader, for people: invocations of a workgroup, and how these divide their
+/// work.
 pub(crate) fn variant(key: &PipelineKey) -> String {
     let [x, y, z] = key.workgroup;
     let mut text = format!("{x}×{y}×{z} invocations");
@@ -54,8 +58,9 @@ pub(crate) fn variant(key: &PipelineKey) -> String {
     text
 }
 
-/// Tells of the commands of a recording: `times` are those before the first command and after each, `first` is when the first was
-/// taken, in ticks since the delegate was called, where that is known.
+/// Tells of the commands of a recording: `times` are those before the first command and after each,
+/// `first` is when the first was taken, in ticks since the delegate was called, where that is
+/// known.
 pub(crate) fn report_commands(
     call: &DelegateCall<'_, '_>,
     labels: &[Label],
@@ -102,7 +107,8 @@ impl Stopwatch {
         Stopwatch { begin: runs.then(Instant::now), before: 0, laps: Vec::new(), last: 0 }
     }
 
-    /// Goes on behind the parts of another one, if that began at `start` or later. Of what was over before, it tells how long it took.
+    /// Goes on behind the parts of another one, if that began at `start` or later. Of what was over
+    /// before, it tells how long it took.
     pub(crate) fn after(earlier: Stopwatch, start: Instant) -> Self {
         if earlier.begin.is_some_and(|begin| begin >= start) {
             return Stopwatch { begin: Some(Instant::now()), before: earlier.last, ..earlier };
@@ -130,7 +136,8 @@ impl Stopwatch {
         self.last = now;
     }
 
-    /// When something was, in nanoseconds since the clock began; `None` where it does not run, or began later.
+    /// When something was, in nanoseconds since the clock began; `None` where it does not run, or
+    /// began later.
     pub(crate) fn nanoseconds_until(&self, time: Instant) -> Option<u64> {
         let since = time.checked_duration_since(self.begin?)?;
         Some(self.before.saturating_add(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)))

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo};
 use torchlet_shaders::Element;
 
-/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed, integers to the nearest, and `bfloat16` is widened.
+/// The bytes of row-major host elements as the device keeps them: 64-bit types are narrowed,
+/// integers to the nearest, and `bfloat16` is widened.
 pub(crate) fn to_device(scalar_type: ScalarType, bytes: &[u8]) -> Vec<u8> {
     let mut converted = vec![0; device_bytes(scalar_type, bytes.len())];
     convert(scalar_type, bytes, &mut converted, &Serial);
@@ -52,7 +53,8 @@ fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8], parallel: &
     }
 }
 
-/// What a thread copies at a time, and the bytes from which on several share a copy: one thread moves some 12 GB/s, and begins within 20 µs.
+/// What a thread copies at a time, and the bytes from which on several share a copy: one thread
+/// moves some 12 GB/s, and begins within 20 µs.
 const PIECE: usize = 128 << 10;
 const SHARED: usize = 1 << 20;
 /// The threads that share a copy at most.

@@ -1,8 +1,8 @@
 //! Measures on the device which ways its calls are the fastest.
 //!
-//! A program is compiled with its first choices, and once for each other way, tried wherever a call has so many. Both are run in turns:
-//! the clock of a device wanders, and what is compared has to have met the same one. Calls that ask the same are one question, whose
-//! times add up.
+//! A program is compiled with its first choices, and once for each other way, tried wherever a call
+//! has so many. Both are run in turns: the clock of a device wanders, and what is compared has to
+//! have met the same one. Calls that ask the same are one question, whose times add up.
 
 use crate::choices::Choices;
 use crate::compiled::{Build, Compiled};
@@ -24,10 +24,12 @@ const LEAST_RUNS: usize = 2;
 /// What a way takes of the time of the best one at most, to be better: less is in the noise.
 const MARGIN: f32 = 0.97;
 
-/// Finds the best ways for what the graph asks and the device does not know yet, within the time that the context allows.
+/// Finds the best ways for what the graph asks and the device does not know yet, within the time
+/// that the context allows.
 ///
 /// # Errors
-/// The device was lost. What else fails ends the search; calls go the first way then, and if that fails, too, loading tells.
+/// The device was lost. What else fails ends the search; calls go the first way then, and if that
+/// fails, too, loading tells.
 pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     let context = build.context;
     if context.tune.is_zero() || context.clock.is_none() {
@@ -74,7 +76,8 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the graph asks of which not all ways were measured: how many there are, and the best so far.
+/// What the graph asks of which not all ways were measured: how many there are, and the best so
+/// far.
 fn open_questions(
     context: &Arc<Context>,
     graph: &Graph<'_>,
@@ -109,7 +112,8 @@ impl Trial {
         Ok(Trial { compiled, questions })
     }
 
-    /// Runs once, over inputs of zeros, and adds up the times of the calls with a question, in ticks.
+    /// Runs once, over inputs of zeros, and adds up the times of the calls with a question, in
+    /// ticks.
     pub(crate) fn run(&mut self) -> Result<HashMap<usize, u64>, Error> {
         self.compiled.input_staging.mapped().fill(0);
         self.compiled.recording.run()?;
@@ -141,7 +145,8 @@ impl Trial {
     }
 }
 
-/// Runs two in turns, but not for long once time is over, and tells the time that each needs for each question.
+/// Runs two in turns, but not for long once time is over, and tells the time that each needs for
+/// each question.
 fn race(
     first: &mut Trial,
     other: &mut Trial,

@@ -1,8 +1,10 @@
 //! Weights that several graphs have in common: each is on the device once.
 //!
-//! Methods of one program and delegates of one method refer to the same bytes of a file. Which bytes those are is told by where they lie in
-//! the host's memory: as long as anything is there that was made of a graph with these bytes, they lie there, too, and nothing else can.
-//! Where somebody forgot a method without ending it, that does not hold: so a sample of the contents has to agree as well.
+//! Methods of one program and delegates of one method refer to the same bytes of a file. Which
+//! bytes those are is told by where they lie in the host's memory: as long as anything is there
+//! that was made of a graph with these bytes, they lie there, too, and nothing else can. Where
+//! somebody forgot a method without ending it, that does not hold: so a sample of the contents has
+//! to agree as well.
 
 use crate::derived::{Derived, Matrices, Rows, Source, Transposed};
 use crate::device::Buffer;
@@ -71,7 +73,8 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct Weights(Mutex<HashMap<Weight, Entry>>);
 
-/// The weights of a graph whose bytes last as long as what is made of it, by tensor: constants of the file that never change.
+/// The weights of a graph whose bytes last as long as what is made of it, by tensor: constants of
+/// the file that never change.
 pub(crate) fn of(
     graph: &Graph<'_>,
     state: &State,
@@ -145,7 +148,8 @@ impl Weights {
         found.collect()
     }
 
-    /// Lets others find the weights of a graph, which are in these buffers now, as long as it holds them.
+    /// Lets others find the weights of a graph, which are in these buffers now, as long as it holds
+    /// them.
     pub(crate) fn keep(
         &self,
         weights: &HashMap<TensorId, Weight>,

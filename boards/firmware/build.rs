@@ -1,5 +1,5 @@
-//! Takes the models of the image from the repository's fixtures: programs for `torchlet::program!`, and the inputs of their first
-//! test cases.
+//! Takes the models of the image from the repository's fixtures: programs for `torchlet::program!`,
+//! and the inputs of their first test cases.
 
 use std::env::var;
 use std::error::Error;
@@ -9,8 +9,9 @@ use std::{env, fs};
 use torchlet_build::{Image, Program};
 use torchlet_core::{BundledProgram, ValueRef};
 
-/// The models that there are: the feature that has it in the image, the file below `tests/fixtures`, and how many runs its output
-/// is looked at after (more than one where it keeps state).
+/// The models that there are: the feature that has it in the image, the file below
+/// `tests/fixtures`, and how many runs its output is looked at after (more than one where it keeps
+/// state).
 const MODELS: &[(&str, &str, usize)] = &[
     ("digits", "digits/digits.bpte", 1),
     ("digits_int8", "tinyml/digits.bpte", 1),
@@ -97,8 +98,8 @@ fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
     }
 }
 
-/// Where a file may be: from the folder of who started the build, which a shell says, and from that of this package, in which
-/// Cargo runs this.
+/// Where a file may be: from the folder of who started the build, which a shell says, and from that
+/// of this package, in which Cargo runs this.
 fn places(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let here = std::path::absolute(path)?;
     if path.is_absolute() {

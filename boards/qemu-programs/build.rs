@@ -1,5 +1,6 @@
-//! Makes modules of programs that differ in what they ask of a module, and files of their test cases: the inputs, and what PyTorch
-//! gave for them. With `SHARE_ACTIVATIONS` in the environment, those that can compute in the same memory.
+//! Makes modules of programs that differ in what they ask of a module, and files of their test
+//! cases: the inputs, and what PyTorch gave for them. With `SHARE_ACTIVATIONS` in the environment,
+//! those that can compute in the same memory.
 
 #[path = "../link.rs"]
 mod link;
@@ -53,7 +54,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(image.write()?)
 }
 
-/// Writes each input and output of each test case: a tensor as its bytes, and a number as Rust has it.
+/// Writes each input and output of each test case: a tensor as its bytes, and a number as Rust has
+/// it.
 fn write_cases(bundle: &[u8], stem: &Path) -> Result<(), Box<dyn Error>> {
     for suite in BundledProgram::from_bytes(bundle)?.suites()? {
         let suite = suite?;

@@ -26,8 +26,8 @@ pub struct Analysis {
     pub paths: Paths,
     /// Bytes of the program, as it is embedded, without external data.
     pub program: u64,
-    /// What of a quantized program computes in floating point since it was [lowered](crate::Program::lowered), and what that costs: a
-    /// sentence for each operator.
+    /// What of a quantized program computes in floating point since it was
+    /// [lowered](crate::Program::lowered), and what that costs: a sentence for each operator.
     pub floating: Vec<String>,
 }
 
@@ -149,7 +149,8 @@ impl From<InitError> for Obstacle {
 }
 
 impl Analysis {
-    /// Looks at the named methods of a program, all if there are none. An obstacle comes with the method's name.
+    /// Looks at the named methods of a program, all if there are none. An obstacle comes with the
+    /// method's name.
     pub(crate) fn of(
         program: &Program<'_>,
         methods: &[String],

@@ -49,8 +49,9 @@ impl Image {
         self
     }
 
-    /// Methods of all programs compute in the same planned and scratch memory, one after the other: `torchlet_image::activations()`
-    /// gives it, and `load` and each run take it. State that methods keep in it, and outputs, are read before another one runs.
+    /// Methods of all programs compute in the same planned and scratch memory, one after the other:
+    /// `torchlet_image::activations()` gives it, and `load` and each run take it. State that
+    /// methods keep in it, and outputs, are read before another one runs.
     #[must_use]
     pub fn share_activations(mut self) -> Self {
         self.shares_activations = true;

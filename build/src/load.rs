@@ -110,7 +110,8 @@ fn kernels(own: &[Kernel]) -> Vec<Kernel> {
     all
 }
 
-/// The program as the compiler makes it for kernels alone, and what of it computes in floating point though it is quantized.
+/// The program as the compiler makes it for kernels alone, and what of it computes in floating
+/// point though it is quantized.
 fn lower(
     path: &Path,
     bytes: &[u8],

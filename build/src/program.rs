@@ -27,8 +27,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program of a `.pte` file, or of a `.bpte` file, without its test cases. Paths are those of the build script: relative to
-    /// the folder of the package.
+    /// The program of a `.pte` file, or of a `.bpte` file, without its test cases. Paths are those
+    /// of the build script: relative to the folder of the package.
     pub fn new(path: impl AsRef<Path>) -> Self {
         Program {
             path: path.as_ref().into(),
@@ -48,7 +48,8 @@ impl Program {
         self
     }
 
-    /// A file of data that the program leaves outside (`.ptd`). Names are looked up in the order in which files were added.
+    /// A file of data that the program leaves outside (`.ptd`). Names are looked up in the order in
+    /// which files were added.
     #[must_use]
     pub fn data(mut self, path: impl AsRef<Path>) -> Self {
         self.data.push(path.as_ref().into());
@@ -64,16 +65,18 @@ impl Program {
         self
     }
 
-    /// Embeds the program as the compiler makes it of the file, as `torchlet lower --for mcu` does: constants are folded, calls are
-    /// fused, memory is planned anew, external data is part of it. Results may differ from the file's in the last bits.
+    /// Embeds the program as the compiler makes it of the file, as `torchlet lower --for mcu` does:
+    /// constants are folded, calls are fused, memory is planned anew, external data is part of it.
+    /// Results may differ from the file's in the last bits.
     #[must_use]
     pub fn lowered(mut self) -> Self {
         self.is_lowered = true;
         self
     }
 
-    /// A kernel of your own, and the path of the same constant in the firmware. It stands before one of the same name here. Put it
-    /// into a crate that the build script and the firmware depend on.
+    /// A kernel of your own, and the path of the same constant in the firmware. It stands before
+    /// one of the same name here. Put it into a crate that the build script and the firmware depend
+    /// on.
     #[must_use]
     pub fn kernel(mut self, kernel: Kernel, path: &str) -> Self {
         self.kernels.push((kernel, path.into()));

@@ -11,7 +11,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// The machine of a target triple, such as `thumbv7em-none-eabihf`, or of `32` or `64`, by the bits of its pointers.
+    /// The machine of a target triple, such as `thumbv7em-none-eabihf`, or of `32` or `64`, by the
+    /// bits of its pointers.
     ///
     /// # Errors
     /// How wide its pointers are is not known.
@@ -43,7 +44,8 @@ impl Target {
         Ok(Target { name: name.into(), width, has_vectors })
     }
 
-    /// The machine that a build script builds for, as Cargo describes it, whatever the name of its target is.
+    /// The machine that a build script builds for, as Cargo describes it, whatever the name of its
+    /// target is.
     pub(crate) fn described(name: &str, width: &str, arch: &str) -> Result<Self, String> {
         let width = match width {
             "32" => PointerWidth::Bits32,
@@ -69,7 +71,8 @@ impl Target {
         self.width
     }
 
-    /// Whether its kernels use vector instructions, so that what they take depends on the processor.
+    /// Whether its kernels use vector instructions, so that what they take depends on the
+    /// processor.
     pub fn has_vectors(&self) -> bool {
         self.has_vectors
     }

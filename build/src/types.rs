@@ -6,8 +6,9 @@ use torchlet_portable::Types;
 
 /// The types of a method's calls.
 ///
-/// Kernels compute in the types of their inputs. In that of an output they do where values are converted to it; numbers of places,
-/// which is what integers are that come of floating-point values, are written as they are.
+/// Kernels compute in the types of their inputs. In that of an output they do where values are
+/// converted to it; numbers of places, which is what integers are that come of floating-point
+/// values, are written as they are.
 pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
     let mut types = Types::NONE;
     for instruction in &method.instructions {
@@ -41,7 +42,8 @@ pub(crate) fn of(method: &Method<'_>, kernels: &[Kernel]) -> Types {
     types
 }
 
-/// Whether a value is a number with a fraction, with which integers are computed as floating-point values.
+/// Whether a value is a number with a fraction, with which integers are computed as floating-point
+/// values.
 fn is_fraction(method: &Method<'_>, value: usize) -> bool {
     matches!(method.values.get(value), Some(MethodValue::Scalar(Scalar::Double(_))))
 }

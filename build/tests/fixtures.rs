@@ -59,7 +59,8 @@ fn loads(bytes: &[u8], method: &str, kernels: &[Kernel]) -> bool {
     meta.prepare(ArenaBlock::bytes(&mut tables), &registry, LoadOptions::default()).is_ok()
 }
 
-/// Programs of several families: the kernels that are named are enough, and none of them is too many.
+/// Programs of several families: the kernels that are named are enough, and none of them is too
+/// many.
 #[test]
 fn kernel_tables_are_exact() {
     let folder = Folder::new("exact");
@@ -158,7 +159,8 @@ fn shapes_that_change_are_tensors() {
     assert!(text.contains(run), "{text}");
 }
 
-/// Arrays are in the order of the memory, which is that of the shape unless channels really lie innermost.
+/// Arrays are in the order of the memory, which is that of the shape unless channels really lie
+/// innermost.
 #[test]
 fn arrays_are_in_the_order_of_the_memory() {
     let folder = Folder::new("order");
@@ -257,7 +259,8 @@ fn what_nobody_has_fails_by_name() {
 #[test]
 fn kernels_of_ones_own_go_before_others() {
     let folder = Folder::new("own");
-    // The same program, but for the name of an operator: of the same length, so that all else stays where it is.
+    // The same program, but for the name of an operator: of the same length, so that all else stays
+    // where it is.
     let mut bytes = program_bytes(&fixture("digits/digits.bpte"));
     let name = b"aten::relu";
     let places: Vec<usize> =

@@ -1,5 +1,6 @@
-//! Every fixture runs the same when kernels serve no types but those that its program was found to have, in no ways but those that
-//! they take, and core handles nothing but what it makes use of: what an image leaves out, none of its programs needs.
+//! Every fixture runs the same when kernels serve no types but those that its program was found to
+//! have, in no ways but those that they take, and core handles nothing but what it makes use of:
+//! what an image leaves out, none of its programs needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,8 +39,9 @@ fn choose((types, uses, paths): (Types, Uses, Paths)) {
 
 const ALL: (Types, Uses, Paths) = (Types::ALL, Uses::ALL, Paths::ALL);
 
-/// What a method gives for the inputs of a test case, as text, and whether it could be run; what it made use of meanwhile. (Kernels of
-/// this machine may decide for other ways than those of a microcontroller.)
+/// What a method gives for the inputs of a test case, as text, and whether it could be run; what it
+/// made use of meanwhile. (Kernels of this machine may decide for other ways than those of a
+/// microcontroller.)
 fn outputs(
     program: &torchlet_core::Program<'static>,
     name: &str,
@@ -123,11 +125,13 @@ fn programs_run_with_what_is_their_own_alone() {
             let (own, ..) = outputs(&program, name, &case);
             lean += usize::from(!uses.has(Uses::CONTROL) && !uses.has(Uses::DELEGATES));
             count += 1;
-            // Without any one of the things that it makes use of, it is refused; some of the programs are enough.
+            // Without any one of the things that it makes use of, it is refused; some of the
+            // programs are enough.
             for bit in (0..32).map(|bit| 1u32 << bit).filter(|_| count % 4 == 0) {
                 let (use_bit, path_bit) = (Uses::from_bits(bit), Paths::from_bits(bit));
                 let mut less = Vec::new();
-                // These are there in case: numbers that kernels make can have fractions, views can come to lie over outputs.
+                // These are there in case: numbers that kernels make can have fractions, views can
+                // come to lie over outputs.
                 let in_case = use_bit == Uses::FRACTIONS && uses.has(Uses::VARIABLE)
                     || use_bit == Uses::SHARING && uses.has(Uses::VIEWS);
                 if uses.has(use_bit) && !in_case {

@@ -1,13 +1,16 @@
 //! Files that torchlet keeps from run to run, such as compiled programs and GPU pipelines.
 //!
-//! A cached file decides what a program computes, or is handed to a driver that trusts it. On Unix, a file is therefore read only if it
-//! belongs to this user or to the superuser, and if neither its group nor others may write to it. The folder may be writable by
-//! anybody: whoever can only rename or link files there cannot make one that passes these checks. On other systems, the
-//! permissions of the folder are the protection.
+//! A cached file decides what a program computes, or is handed to a driver that trusts it. On Unix,
+//! a file is therefore read only if it belongs to this user or to the superuser, and if neither its
+//! group nor others may write to it. The folder may be writable by anybody: whoever can only rename
+//! or link files there cannot make one that passes these checks. On other systems, the permissions
+//! of the folder are the protection.
 //!
-//! Opening never waits: a FIFO, a device, a socket or a folder in the place of a file is an error at once.
+//! Opening never waits: a FIFO, a device, a socket or a folder in the place of a file is an error
+//! at once.
 //!
-//! What this crate does not do: name files, or check their contents. Start reading at [`open`] and [`replace`].
+//! What this crate does not do: name files, or check their contents. Start reading at [`open`] and
+//! [`replace`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -20,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Opens a cached file for reading.
 ///
 /// # Errors
-/// The file cannot be opened, is a symbolic link, or is not a regular file. On Unix: it belongs to another user, or its group
-/// or others may write to it.
+/// The file cannot be opened, is a symbolic link, or is not a regular file. On Unix: it belongs to
+/// another user, or its group or others may write to it.
 pub fn open(path: &Path) -> io::Result<File> {
     let file = open_nonblocking(path, FollowLinks::No)?;
     #[cfg(unix)]
@@ -37,8 +40,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     open_nonblocking(path, FollowLinks::Yes)
 }
 
-/// Replaces a cached file as a whole: readers see the old file or the new one. Missing folders are made. On Unix, folders and
-/// file are accessible to this user alone.
+/// Replaces a cached file as a whole: readers see the old file or the new one. Missing folders are
+/// made. On Unix, folders and file are accessible to this user alone.
 ///
 /// # Errors
 /// The file cannot be written, or `write` failed. The old file remains then.
@@ -113,7 +116,8 @@ fn open_nonblocking(path: &Path, links: FollowLinks) -> io::Result<File> {
     #[cfg(all(unix, not(miri)))]
     {
         use rustix::fs::OFlags;
-        // Opening a FIFO waits for a writer otherwise, and opening a terminal can make it the process's own.
+        // Opening a FIFO waits for a writer otherwise, and opening a terminal can make it the
+        // process's own.
         let mut flags = OFlags::NONBLOCK | OFlags::NOCTTY;
         if links == FollowLinks::No {
             flags |= OFlags::NOFOLLOW;

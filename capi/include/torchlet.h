@@ -318,8 +318,8 @@ typedef struct torchlet_options {
 
 // A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
 // it runs. One thread uses it at a time, and while a function runs that changes it, other calls
-// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must be
-// closed before its memory and its program are used otherwise.
+// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must
+// be closed before its memory and its program are used otherwise.
 typedef struct torchlet_method {
     uint64_t opaque;
     size_t words[136];
@@ -851,8 +851,8 @@ bool torchlet_is_bundle(const void *data,
 
 // Opens a bundled program that is in memory, and gives the program in it, to be opened with
 // `torchlet_program_open`; where the bundle starts at a multiple of 16, that does, too.
-// The bytes must stay, and not change, as long as the bundle
-// or its program is used.
+// The bytes must stay, and not change, as long as the
+// bundle or its program is used.
 torchlet_status torchlet_bundle_open(struct torchlet_bundle *bundle,
                                      const void *data,
                                      size_t size,
@@ -1242,9 +1242,9 @@ torchlet_status torchlet_method_execute_into(struct torchlet_method *method,
                                              struct torchlet_tensor_info *infos,
                                              const struct torchlet_text *error);
 
-// Makes memory for methods each of whose planned buffers
-// (`torchlet_method_meta_planned_size`) and scratch memory (`torchlet_needs`) are at most as large as
-// these. There can be up to 8 buffers; the list is not used after the call.
+// Makes memory for methods each of whose planned buffers (`torchlet_method_meta_planned_size`) and
+// scratch memory (`torchlet_needs`) are at most as large as these. There can be up to 8 buffers;
+// the list is not used after the call.
 // The buffers are the memory's as long as it is used, and
 // do not overlap.
 torchlet_status torchlet_shared_memory_init(struct torchlet_shared_memory *memory,

@@ -58,8 +58,8 @@ pub unsafe extern "C" fn torchlet_is_bundle(data: *const c_void, size: usize) ->
 /// `torchlet_program_open`; where the bundle starts at a multiple of 16, that does, too.
 ///
 /// # Safety
-/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the bundle
-/// or its program is used.
+/// The rules at the head of `torchlet.h`. The bytes must stay, and not change, as long as the
+/// bundle or its program is used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn torchlet_bundle_open(
     bundle: *mut torchlet_bundle,

@@ -1,9 +1,9 @@
 //! Handles: values of Rust in memory of C.
 //!
 //! A handle is a mark, and room. The mark says what lies in the room, so that a handle that was
-//! never opened, or was closed, is told from one that can be used; and whether it is in use, so that
-//! of two tasks that run a method at once the second is refused. What lies there does not refer
-//! to itself: handles can be moved as bytes, as C++ does.
+//! never opened, or was closed, is told from one that can be used; and whether it is in use, so
+//! that of two tasks that run a method at once the second is refused. What lies there does not
+//! refer to itself: handles can be moved as bytes, as C++ does.
 
 use crate::fault::Fault;
 use core::mem::{MaybeUninit, offset_of};
@@ -137,8 +137,8 @@ pub(crate) unsafe fn enter<H: Handle>(handle: *mut H) -> Result<Using<H>, Fault>
     state
         .compare_exchange(H::KIND, H::KIND | IN_USE, Ordering::Acquire, Ordering::Relaxed)
         .map_err(|_| Fault::InUse(H::NAME))?;
-    // Such processors have one core. An interrupt between the look at the mark and this has ended when
-    // we go on; between tasks that take turns by a timer, a lock is the caller's.
+    // Such processors have one core. An interrupt between the look at the mark and this has ended
+    // when we go on; between tasks that take turns by a timer, a lock is the caller's.
     #[cfg(not(target_has_atomic = "32"))]
     state.store(H::KIND | IN_USE, Ordering::Relaxed);
     Ok(Using(room))
@@ -180,8 +180,8 @@ pub(crate) unsafe fn get_mut<'a, H: Handle>(handle: *mut H) -> Result<&'a mut H:
     Ok(unsafe { &mut *inner })
 }
 
-/// Drops what lies in a handle, and takes its mark away. A handle that is not open, or in use, is left
-/// alone.
+/// Drops what lies in a handle, and takes its mark away. A handle that is not open, or in use, is
+/// left alone.
 ///
 /// # Safety
 /// As [`get_mut`].

@@ -21,8 +21,8 @@ pub use state::*;
 
 /// A method, in memory of the caller: prepared, so that it tells what it needs, or loaded, so that
 /// it runs. One thread uses it at a time, and while a function runs that changes it, other calls
-/// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must be
-/// closed before its memory and its program are used otherwise.
+/// with it fail (`TORCHLET_INVALID_STATE`); several methods of a program can run at once. It must
+/// be closed before its memory and its program are used otherwise.
 #[repr(C)]
 pub struct torchlet_method {
     opaque: u64,

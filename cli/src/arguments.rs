@@ -39,11 +39,13 @@ pub(crate) enum Command {
   torchlet inspect model.pte --html model.html --etrecord model.etrecord
   torchlet inspect model.pte --svg memory > memory.svg")]
     Inspect(InspectArguments),
-    /// Takes the data of delegates out of a program, with what it consists of, whatever backend it is for.
+    /// Takes the data of delegates out of a program, with what it consists of, whatever backend it
+    /// is for.
     #[command(after_help = "Examples:
   torchlet extract model.pte --out delegates")]
     Extract(ExtractArguments),
-    /// Writes a program anew: with external weights within or all weights without, without debug information, without test cases if asked for.
+    /// Writes a program anew: with external weights within or all weights without, without debug
+    /// information, without test cases if asked for.
     #[command(after_help = "Examples:
   torchlet convert model.pte --data weights.ptd -o model_whole.pte
   torchlet convert model.pte --split weights.ptd -o model_small.pte
@@ -64,14 +66,16 @@ Examples:
   torchlet verify cases/*.bpte --rtol 1e-4 --atol 1e-5
   torchlet verify model.bpte --data weights.ptd --json")]
     Verify(VerifyArguments),
-    /// Writes a program as it is compiled for a processor: for those that cannot compile it themselves, or to load it faster.
+    /// Writes a program as it is compiled for a processor: for those that cannot compile it
+    /// themselves, or to load it faster.
     #[command(after_help = "Examples:
   torchlet lower model.pte --for vulkan -o model_vulkan.pte
   torchlet lower model_vulkan.pte --for mcu -o model_mcu.pte
   torchlet lower model.pte --data weights.ptd --for cpu -o model_cpu.pte
   torchlet lower model.bpte --for cpu -o model_cpu.bpte   (its test cases go with it)")]
     Lower(LowerArguments),
-    /// Tells what a program takes in a firmware image: memory, kernels, element types, without building one.
+    /// Tells what a program takes in a firmware image: memory, kernels, element types, without
+    /// building one.
     #[command(after_help = "Examples:
   torchlet size model.pte
   torchlet size model.pte --lower --target riscv32imac-unknown-none-elf
@@ -82,7 +86,8 @@ Examples:
   torchlet bench model.pte
   torchlet bench model.pte --threads 1 --iterations 200 --json")]
     Bench(BenchArguments),
-    /// Shows where the time of a program goes: by operator, by call, by module of its source, and how that compares with what the device can do.
+    /// Shows where the time of a program goes: by operator, by call, by module of its source, and
+    /// how that compares with what the device can do.
     #[command(after_help = "Examples:
   torchlet profile model.pte
   torchlet profile model.pte --backend vulkan --trace trace.json      (for ui.perfetto.dev)
@@ -90,7 +95,8 @@ Examples:
   torchlet profile model.pte --save before.json; torchlet profile model.pte --against before.json
   torchlet profile --from run.etdp")]
     Profile(ProfileArguments),
-    /// Runs a program in two ways, and says value by value how far they are apart, and which call is the first that differs.
+    /// Runs a program in two ways, and says value by value how far they are apart, and which call
+    /// is the first that differs.
     #[command(after_help = "Exit status: 0 if all values are in tolerance, 1 if some are not.
 
 Examples:
@@ -113,7 +119,8 @@ Examples:
   torchlet chat model.pte
   torchlet chat model.pte --system 'Be brief.' --temperature 0.6 --top-p 0.9")]
     Chat(crate::language::ChatArguments),
-    /// Writes down what is said in a sound, with a program that hears (Whisper and its like: encoder and text_decoder).
+    /// Writes down what is said in a sound, with a program that hears (Whisper and its like:
+    /// encoder and text_decoder).
     #[cfg(feature = "llm")]
     #[command(after_help = "Examples:
   torchlet transcribe whisper.pte speech.wav
@@ -195,29 +202,35 @@ pub(crate) struct ModelOptions {
     /// Threads that kernels use [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: Option<u16>,
-    /// Use the CPU's instructions up to these alone, to compare, or to look for a fault: `torchlet devices` shows the best, which are the default
+    /// Use the CPU's instructions up to these alone, to compare, or to look for a fault:
+    /// `torchlet devices` shows the best, which are the default
     #[arg(long, value_name = "TIER", value_parser = tier)]
     pub(crate) tier: Option<Tier>,
     /// What to run on
     #[arg(long, value_enum, default_value_t)]
     pub(crate) backend: Backend,
-    /// The GPU: its index or a part of its name, as `torchlet devices` shows them; not with `--backend cpu` [default: the most capable]
+    /// The GPU: its index or a part of its name, as `torchlet devices` shows them; not with
+    /// `--backend cpu` [default: the most capable]
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
     /// Where compiled GPU pipelines are remembered, or `off` [default: the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) pipeline_cache: Option<PathBuf>,
-    /// Measure for about so long which kernels the GPU runs fastest, when a program is loaded for the first time; what is found is kept with
-    /// the pipelines [default: 0, not at all, or $TORCHLET_VULKAN_TUNE]
+    /// Measure for about so long which kernels the GPU runs fastest, when a program is loaded for
+    /// the first time; what is found is kept with the pipelines [default: 0, not at all, or
+    /// $TORCHLET_VULKAN_TUNE]
     #[arg(long, value_name = "SECONDS", value_parser = whole_seconds)]
     pub(crate) tune: Option<u64>,
-    /// Where compiled programs are kept, or `off` [default: the user's cache folder, or $TORCHLET_COMPILE_CACHE]
+    /// Where compiled programs are kept, or `off` [default: the user's cache folder, or
+    /// $TORCHLET_COMPILE_CACHE]
     #[arg(long, value_name = "DIR")]
     pub(crate) compile_cache: Option<PathBuf>,
-    /// The most memory that a method may take, in MiB: with copies of its outputs, and with its inputs, where files decide their size
+    /// The most memory that a method may take, in MiB: with copies of its outputs, and with its
+    /// inputs, where files decide their size
     #[arg(long, value_name = "MIB", default_value_t = 4096)]
     pub(crate) memory_limit: u64,
-    /// The most backward jumps of a run: a program with a loop that goes on for longer fails there. Less is for programs that are not trusted
+    /// The most backward jumps of a run: a program with a loop that goes on for longer fails there.
+    /// Less is for programs that are not trusted
     #[arg(long, value_name = "N", default_value_t = Limits::HOST.backward_jumps)]
     pub(crate) jump_limit: u64,
 }
@@ -237,7 +250,8 @@ fn tier(name: &str) -> Result<Tier, String> {
 /// Where inputs come from.
 #[derive(Debug, Args)]
 pub(crate) struct InputOptions {
-    /// An input: .npy, .npz (several inputs) or .bin (bare elements); may be given several times, in order
+    /// An input: .npy, .npz (several inputs) or .bin (bare elements); may be given several times,
+    /// in order
     #[arg(long, short, value_name = "FILE")]
     pub(crate) input: Vec<PathBuf>,
     /// An image for the first input that takes one, scaled and cropped to its size
@@ -307,8 +321,9 @@ pub(crate) struct RunArguments {
 /// What is recorded for ExecuTorch's tools.
 #[derive(Debug, Args)]
 pub(crate) struct RecordingOptions {
-    /// Write all events as an ETDump, which ExecuTorch's Inspector reads. The program runs as it was exported then, unless --backend
-    /// says otherwise or it has delegates for XNNPACK, so that instructions have the numbers that an ETRecord knows
+    /// Write all events as an ETDump, which ExecuTorch's Inspector reads. The program runs as it
+    /// was exported then, unless --backend says otherwise or it has delegates for XNNPACK, so that
+    /// instructions have the numbers that an ETRecord knows
     #[arg(long, value_name = "FILE.etdp", conflicts_with = "profile")]
     pub(crate) etdump: Option<PathBuf>,
     /// Write the values to this file that instructions made, and the outputs of the program
@@ -320,14 +335,16 @@ pub(crate) struct RecordingOptions {
     /// Which values: what the program returns, or also what instructions make on the way
     #[arg(long, value_enum, default_value_t, requires = "debug_buffer")]
     pub(crate) values: Values,
-    /// Write what calls within delegates and compiled regions make, too: the program is taken apart for that and runs once more, and the
-    /// dump has a block of its own, `Inside`, whose instructions are those of the program taken apart
+    /// Write what calls within delegates and compiled regions make, too: the program is taken apart
+    /// for that and runs once more, and the dump has a block of its own, `Inside`, whose
+    /// instructions are those of the program taken apart
     #[arg(long, requires = "debug_buffer")]
     pub(crate) inside: bool,
     /// The most bytes of values, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256, requires = "debug_buffer")]
     pub(crate) debug_buffer_limit: usize,
-    /// What parts of delegates are called by: names to be read, or the exporter's numbers, which an ETRecord resolves
+    /// What parts of delegates are called by: names to be read, or the exporter's numbers, which an
+    /// ETRecord resolves
     #[arg(long, value_enum, default_value_t, requires = "etdump")]
     pub(crate) delegate_ids: DelegateIds,
 }
@@ -377,7 +394,8 @@ pub(crate) struct InspectArguments {
     pub(crate) model: PathBuf,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Tell memory on another machine: a target triple, such as thumbv7em-none-eabihf, or 32 or 64 (bits of a pointer)
+    /// Tell memory on another machine: a target triple, such as thumbv7em-none-eabihf, or 32 or 64
+    /// (bits of a pointer)
     #[arg(long, value_name = "TRIPLE", value_parser = Target::parse)]
     pub(crate) target: Option<Target>,
     /// Show where each call would run with --backend, and why, and what is fused
@@ -389,8 +407,8 @@ pub(crate) struct InspectArguments {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page to look at in a browser, which needs nothing else: graphs as exported and as compiled with --backend, memory,
-    /// weights, what the file consists of
+    /// Write a page to look at in a browser, which needs nothing else: graphs as exported and as
+    /// compiled with --backend, memory, weights, what the file consists of
     #[arg(long, value_name = "FILE.html", conflicts_with_all = ["target", "plan", "json", "svg"])]
     pub(crate) html: Option<PathBuf>,
     /// Show modules of the PyTorch source on the page, which the exporter's ETRecord tells
@@ -447,8 +465,8 @@ pub(crate) struct VerifyArguments {
     /// Bundled programs
     #[arg(required = true, value_name = "FILE.bpte")]
     pub(crate) files: Vec<PathBuf>,
-    /// Tolerance in relation to the expected value [default: 1e-5 for float32, 5e-3 for float16, 3e-2 for bfloat16, 1e-7 for float64,
-    /// and 0 for integers]
+    /// Tolerance in relation to the expected value [default: 1e-5 for float32, 5e-3 for float16,
+    /// 3e-2 for bfloat16, 1e-7 for float64, and 0 for integers]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
     /// Absolute tolerance [default: that of --rtol, times the largest value of the expected output]
@@ -482,7 +500,8 @@ pub(crate) struct LowerArguments {
     /// The file to write
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: PathBuf,
-    /// External weights that the program needs; may be given several times. They become part of what is written
+    /// External weights that the program needs; may be given several times. They become part of
+    /// what is written
     #[arg(long, value_name = "FILE.ptd")]
     pub(crate) data: Vec<PathBuf>,
     /// Print one JSON object
@@ -501,7 +520,8 @@ pub(crate) struct BenchArguments {
     pub(crate) inputs: InputOptions,
     #[command(flatten)]
     pub(crate) model_options: ModelOptions,
-    /// Inferences to measure: inputs are copied to where the method has them, outputs stay where they can be read
+    /// Inferences to measure: inputs are copied to where the method has them, outputs stay where
+    /// they can be read
     #[arg(long, value_name = "N", default_value_t = 50)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) iterations: u32,
@@ -524,7 +544,8 @@ pub(crate) struct ProfileArguments {
     /// The program, .pte or .bpte
     #[arg(required_unless_present = "from")]
     pub(crate) model: Option<PathBuf>,
-    /// Show what an ETDump tells, of torchlet or of ExecuTorch's runtime, instead of running a program
+    /// Show what an ETDump tells, of torchlet or of ExecuTorch's runtime, instead of running a
+    /// program
     #[arg(long, value_name = "FILE.etdp", conflicts_with_all = ["model", "InputOptions", "ModelOptions", "iterations", "warmup"])]
     pub(crate) from: Option<PathBuf>,
     /// The method [default: forward, or the only one]
@@ -559,8 +580,9 @@ pub(crate) struct ProfileArguments {
     /// Compare with a profile that was written earlier: what became slower comes first
     #[arg(long, value_name = "FILE.json")]
     pub(crate) against: Option<PathBuf>,
-    /// What the processors can do that the program runs on, which its calls are held against: measured here, in half a second for each
-    /// processor; the compiler's model of their kind; or nothing
+    /// What the processors can do that the program runs on, which its calls are held against:
+    /// measured here, in half a second for each processor; the compiler's model of their kind; or
+    /// nothing
     #[arg(long, value_enum, default_value_t, conflicts_with = "from")]
     pub(crate) roofline: Roofline,
     /// Print one JSON object
@@ -622,12 +644,14 @@ pub(crate) struct DiffArguments {
     /// The GPU: its index or a part of its name
     #[arg(long, value_name = "NAME")]
     pub(crate) device: Option<String>,
-    /// Tolerance in relation to the expected value [default: 1e-3 for float32, 1e-2 for float16, 5e-2 for bfloat16, and 0 for integers;
-    /// quantized values, and what is computed from some that are a step off, may be off by one quantization step]
+    /// Tolerance in relation to the expected value [default: 1e-3 for float32, 1e-2 for float16,
+    /// 5e-2 for bfloat16, and 0 for integers; quantized values, and what is computed from some that
+    /// are a step off, may be off by one quantization step]
     #[arg(long, value_name = "R")]
     pub(crate) rtol: Option<f64>,
-    /// Tolerance in relation to the root of the mean square of the expected tensor, and at least in relation to 1 [default: 1e-4 for
-    /// float32, 5e-3 for float16, 2e-2 for bfloat16, and 0 for integers]
+    /// Tolerance in relation to the root of the mean square of the expected tensor, and at least in
+    /// relation to 1 [default: 1e-4 for float32, 5e-3 for float16, 2e-2 for bfloat16, and 0 for
+    /// integers]
     #[arg(long, value_name = "A")]
     pub(crate) atol: Option<f64>,
     /// The most memory that the method may take, all of whose values are kept, in MiB
@@ -671,7 +695,8 @@ pub(crate) struct BundleArguments {
     pub(crate) method: Option<String>,
     #[command(flatten)]
     pub(crate) inputs: InputOptions,
-    /// Expected outputs: .npy, or .npz (several outputs); may be given several times, in order [default: what the program gives here]
+    /// Expected outputs: .npy, or .npz (several outputs); may be given several times, in order
+    /// [default: what the program gives here]
     #[arg(long, value_name = "FILE")]
     pub(crate) expect: Vec<PathBuf>,
     #[command(flatten)]

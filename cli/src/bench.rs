@@ -93,7 +93,8 @@ pub(crate) fn bench(arguments: &BenchArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// An inference: copies the inputs to where the method has them, runs it, and leaves the outputs where the caller can read them.
+/// An inference: copies the inputs to where the method has them, runs it, and leaves the outputs
+/// where the caller can read them.
 fn infer(method: &mut Method<'_>, values: &[Value]) -> Result<(), Failure> {
     method.execute_in_place(values)?;
     for index in 0..method.output_count() {
@@ -102,7 +103,8 @@ fn infer(method: &mut Method<'_>, values: &[Value]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The mean time of an inference on the device, from a load that measures it: that slows all else down a little.
+/// The mean time of an inference on the device, from a load that measures it: that slows all else
+/// down a little.
 fn device_time(arguments: &BenchArguments) -> Result<Option<Duration>, Failure> {
     let profiler = Arc::new(Profiler::new());
     let builder = model::builder(&arguments.model_options)?.event_tracer(profiler.clone());

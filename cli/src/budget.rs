@@ -1,4 +1,5 @@
-//! Memory for values whose sizes a file decides: inputs that are made up or read from test cases, and images that are scaled.
+//! Memory for values whose sizes a file decides: inputs that are made up or read from test cases,
+//! and images that are scaled.
 
 use crate::failure::Failure;
 use crate::terminal;

@@ -10,7 +10,8 @@ use torchlet::core::DataLoader;
 use torchlet::graph::{self, method::Program};
 use torchlet::{FileAccess, Module, RunOn};
 
-/// Writes a program anew. What exporters put into files for debuggers is not part of what is read, so that it is gone.
+/// Writes a program anew. What exporters put into files for debuggers is not part of what is read,
+/// so that it is gone.
 pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
     // The help says that files must not change meanwhile.
     let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);

@@ -29,8 +29,8 @@ pub(crate) fn recorder(options: &RecordingOptions) -> Option<Recorder> {
     })
 }
 
-/// Opens a program that a recorder listens to. Numbers of instructions are those of the file, unless a backend was asked for, or the
-/// program cannot run otherwise.
+/// Opens a program that a recorder listens to. Numbers of instructions are those of the file,
+/// unless a backend was asked for, or the program cannot run otherwise.
 pub(crate) fn open(
     path: &Path,
     options: &ModelOptions,
@@ -59,8 +59,8 @@ pub(crate) fn open(
     Ok(module)
 }
 
-/// Records what all calls of a method make, those within delegates and compiled regions included: of the program taken apart, whose
-/// instructions are calls alone.
+/// Records what all calls of a method make, those within delegates and compiled regions included:
+/// of the program taken apart, whose instructions are calls alone.
 pub(crate) fn record_inside(
     recorder: &Recorder,
     path: &Path,

@@ -8,8 +8,9 @@ use std::path::{Component, Path, PathBuf};
 use torchlet::core::ProgramError;
 use torchlet::{FileAccess, Module, RunOn};
 
-/// How many times the bytes of the file may be taken out of it. Parts lie within each other, and methods have delegates together; where the
-/// same bytes are told of again and again, there is no end to what they would fill.
+/// How many times the bytes of the file may be taken out of it. Parts lie within each other, and
+/// methods have delegates together; where the same bytes are told of again and again, there is no
+/// end to what they would fill.
 const MOST_TIMES: u64 = 16;
 
 /// The bytes that may still be written.
@@ -56,7 +57,8 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the named data of the program, which delegates refer to: libraries, weights, whole models.
+/// Writes the named data of the program, which delegates refer to: libraries, weights, whole
+/// models.
 fn named_data(module: &Module, out: &Path, room: &mut Room) -> Result<usize, Failure> {
     let malformed = |error: ProgramError| Failure::new(format!("the file is malformed: {error}"));
     let program = module.program();

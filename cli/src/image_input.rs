@@ -9,7 +9,8 @@ use std::path::Path;
 use torchlet::core::TensorInfo;
 use torchlet::{ScalarType, Tensor};
 
-/// Whether an input takes an image: batch (of one), one or three channels, height, width; or the same without batch.
+/// Whether an input takes an image: batch (of one), one or three channels, height, width; or the
+/// same without batch.
 pub(crate) fn takes_image(info: &TensorInfo) -> bool {
     let element = info.scalar_type;
     plane(info).is_some() && (element.is_floating() || element == ScalarType::Byte)
@@ -35,7 +36,8 @@ fn of_channel(values: &[f32], channel: usize, default: f32) -> f32 {
     }
 }
 
-/// The most points a side, and bytes, that an image may have: a small file can say that it is of any size.
+/// The most points a side, and bytes, that an image may have: a small file can say that it is of
+/// any size.
 const MAX_SIDE: u32 = 16_384;
 const MAX_BYTES: u64 = 256 << 20;
 
@@ -52,15 +54,16 @@ pub(crate) fn read(
     decode(&bytes, info, mean, std).map_err(|error| in_file(&error))
 }
 
-/// Bytes that an image for an input needs at most at one time: scaled, with elements of 16 bits, then as `f32`, interleaved and by
-/// channel, then as the input has it.
+/// Bytes that an image for an input needs at most at one time: scaled, with elements of 16 bits,
+/// then as `f32`, interleaved and by channel, then as the input has it.
 pub(crate) fn needed(info: &TensorInfo) -> usize {
     const SCALED: usize = 4 * size_of::<u16>();
     let (floats, numel) = (2 * size_of::<f32>(), info.numel());
     numel.saturating_mul(SCALED + floats).saturating_add(info.nbytes())
 }
 
-/// The channels, height and width of an input. Refuses what is subtracted from values and what divides them, if it does not fit.
+/// The channels, height and width of an input. Refuses what is subtracted from values and what
+/// divides them, if it does not fit.
 pub(crate) fn check(
     info: &TensorInfo,
     mean: &[f32],
@@ -86,8 +89,9 @@ pub(crate) fn check(
     Ok((channels, height, width))
 }
 
-/// An image in a file's bytes as a tensor for the input: scaled so that it fills the input's height and width, cropped in the
-/// middle, values from 0 to 1, then `(value - mean) / std`. An input of bytes gets values from 0 to 255 instead.
+/// An image in a file's bytes as a tensor for the input: scaled so that it fills the input's height
+/// and width, cropped in the middle, values from 0 to 1, then `(value - mean) / std`. An input of
+/// bytes gets values from 0 to 255 instead.
 pub(crate) fn decode(
     bytes: &[u8],
     info: &TensorInfo,
@@ -161,7 +165,8 @@ pub(crate) fn tensor(
     Ok(Tensor::from_vec(&shape, planar)?.to_type(info.scalar_type)?)
 }
 
-/// The middle of an image, in the proportions that are wanted, scaled. It is cut out first: what is thin would become very long.
+/// The middle of an image, in the proportions that are wanted, scaled. It is cut out first: what is
+/// thin would become very long.
 fn fill(image: &image::DynamicImage, wide: u32, high: u32) -> image::DynamicImage {
     let (from_wide, from_high) = (u64::from(image.width()), u64::from(image.height()));
     let (to_wide, to_high) = (u64::from(wide.max(1)), u64::from(high.max(1)));

@@ -126,8 +126,8 @@ fn read_file(
     }
 }
 
-/// Reads bare elements, of the type and shape that the input takes. Where the shape is dynamic, the first dimension
-/// is as long as the file.
+/// Reads bare elements, of the type and shape that the input takes. Where the shape is dynamic, the
+/// first dimension is as long as the file.
 fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failure> {
     let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| in_file(error.to_string()))?;
@@ -148,7 +148,8 @@ fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failur
     })
 }
 
-/// The tensor as the input takes it: numbers for numbers, and another element type where nothing is lost in kind.
+/// The tensor as the input takes it: numbers for numbers, and another element type where nothing is
+/// lost in kind.
 fn fit(tensor: Tensor, slot: &ValueMeta<'_>, index: usize) -> Result<Value, Failure> {
     let scalar_type = match slot {
         ValueMeta::Tensor(meta) => meta.info.scalar_type,
@@ -187,7 +188,8 @@ enum Fill {
     Ones,
 }
 
-/// A made-up value; `None` where there is no way to make one up. Numbers and strings keep their exported values.
+/// A made-up value; `None` where there is no way to make one up. Numbers and strings keep their
+/// exported values.
 fn made_up(
     slot: &ValueMeta<'_>,
     index: usize,

@@ -1,9 +1,11 @@
 //! The `torchlet` command: runs, explains, checks and measures exported PyTorch programs.
 //!
-//! It is a library, too, so that others bring the command along: the Python package's is `python -m torchlet`.
+//! It is a library, too, so that others bring the command along: the Python package's is
+//! `python -m torchlet`.
 //!
-//! It is a thin shell around the `torchlet` crate and knows no kernel or file format but those of its inputs (`.npy`,
-//! images). Start reading at [`arguments`], which is also what `--help` shows; each command has a module of its name.
+//! It is a thin shell around the `torchlet` crate and knows no kernel or file format but those of
+//! its inputs (`.npy`, images). Start reading at [`arguments`], which is also what `--help` shows;
+//! each command has a module of its name.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -49,7 +51,8 @@ const USAGE: u8 = 2;
 /// What it ends with when it fails.
 const FAILED: u8 = 1;
 
-/// Runs the command with these arguments, the first of which is its name. Gives the status that the process should end with.
+/// Runs the command with these arguments, the first of which is its name. Gives the status that the
+/// process should end with.
 pub fn run_command(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,

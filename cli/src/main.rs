@@ -3,10 +3,12 @@
 use std::panic;
 use std::process::{ExitCode, exit};
 
-/// The status of a program that ended because nobody reads what it prints, as shells have it: 128 and the number of `SIGPIPE`.
+/// The status of a program that ended because nobody reads what it prints, as shells have it: 128
+/// and the number of `SIGPIPE`.
 const NO_READER: i32 = 141;
 
-/// How the standard library ends its words for a pipe whose reader is gone: by the system's number, of Unix and of Windows.
+/// How the standard library ends its words for a pipe whose reader is gone: by the system's number,
+/// of Unix and of Windows.
 const CLOSED: &[&str] =
     if cfg!(windows) { &["(os error 109)", "(os error 232)"] } else { &["(os error 32)"] };
 

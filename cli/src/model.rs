@@ -81,7 +81,8 @@ fn with_vulkan(builder: ModuleBuilder, options: &ModelOptions) -> Result<ModuleB
 static BACKEND: std::sync::OnceLock<std::sync::Arc<torchlet::vulkan::VulkanBackend>> =
     std::sync::OnceLock::new();
 
-/// What the device that programs run on can do, by the compiler's model of its kind; `None` if none is open.
+/// What the device that programs run on can do, by the compiler's model of its kind; `None` if none
+/// is open.
 #[cfg(feature = "vulkan")]
 pub(crate) fn gpu_rates() -> Option<Rates> {
     BACKEND.get()?.rates()
@@ -128,7 +129,8 @@ pub(crate) fn prepare(backend: &str, graph: &mut torchlet::graph::graph::Graph<'
     let _ = (backend, graph);
 }
 
-/// Where pipelines are kept: where the user says, where the environment does (then `None`), or as for other programs.
+/// Where pipelines are kept: where the user says, where the environment does (then `None`), or as
+/// for other programs.
 #[cfg(feature = "vulkan")]
 pub(crate) fn pipeline_folder(asked: Option<&Path>) -> Option<PathBuf> {
     use torchlet::vulkan::{PIPELINE_CACHE_VARIABLE, user_cache_folder};

@@ -129,8 +129,8 @@ pub(crate) fn read_named(
     Ok(tensors)
 }
 
-/// The bytes of a `.npy` file of the tensor, in row-major order. bfloat16, which NumPy lacks, becomes float32; what
-/// has no number type there becomes bare bytes.
+/// The bytes of a `.npy` file of the tensor, in row-major order. bfloat16, which NumPy lacks,
+/// becomes float32; what has no number type there becomes bare bytes.
 fn encode(tensor: &Tensor) -> Result<Vec<u8>, torchlet::Error> {
     let tensor = match tensor.scalar_type() {
         ScalarType::BFloat16 => tensor.to_type(ScalarType::Float)?,

@@ -1,4 +1,5 @@
-//! Colours, units, and progress on a terminal. Colours and progress disappear where the output is not one.
+//! Colours, units, and progress on a terminal. Colours and progress disappear where the output is
+//! not one.
 
 use anstyle::{AnsiColor, Color, Style};
 use indicatif::{ProgressBar, ProgressStyle};

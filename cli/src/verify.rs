@@ -36,8 +36,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// The tolerance of an output. Sums of many terms are off by a share of the terms, not of their sum: elements near zero have the
-    /// tolerance of the largest.
+    /// The tolerance of an output. Sums of many terms are off by a share of the terms, not of their
+    /// sum: elements near zero have the tolerance of the largest.
     fn tolerance(self, expected: &Tensor) -> Tolerance {
         /// What small elements of tensors of zeros may be off by.
         const LEAST: f64 = 1e-8;
@@ -134,8 +134,9 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
     }
     let mut distance = Distance::default();
     for suite in &suites {
-        // Cases may be steps of one history: they run in order on one loaded method. What is expected of a method is what it
-        // gives alone, so that others must not have left state that it shares with them.
+        // Cases may be steps of one history: they run in order on one loaded method. What is
+        // expected of a method is what it gives alone, so that others must not have left state that
+        // it shares with them.
         let mut runner = module.share();
         let mut method = runner.method(suite.method)?;
         let memory_limit = options.memory_limit;
@@ -266,7 +267,8 @@ mod tests {
 
     const TOLERANCE: Asked = Asked { rtol: Some(0.0), atol: Some(0.1) };
 
-    /// What PyTorch itself is off by, from one processor to another: a sum that cancels is off by a share of its terms.
+    /// What PyTorch itself is off by, from one processor to another: a sum that cancels is off by a
+    /// share of its terms.
     #[test]
     fn elements_near_zero_have_the_tolerance_of_the_largest() {
         let tensor = |values: &[f32]| Value::from(Tensor::from_slice(&[2], values).unwrap());

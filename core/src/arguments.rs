@@ -37,8 +37,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
         Arguments { values, args, params }
     }
 
-    /// What the kernel declares: its own list, so that a function that serves several kernels can tell which one is called. Empty for
-    /// delegates.
+    /// What the kernel declares: its own list, so that a function that serves several kernels can
+    /// tell which one is called. Empty for delegates.
     pub fn params(&self) -> &'m [Param] {
         self.params
     }
@@ -345,7 +345,8 @@ impl<'c, 'm> Arguments<'c, 'm> {
         }
     }
 
-    /// Whether a tensor argument has the same shape in each run. What is prepared before others are known is for the largest.
+    /// Whether a tensor argument has the same shape in each run. What is prepared before others are
+    /// known is for the largest.
     pub fn has_fixed_shape(&self, arg: usize) -> bool {
         self.tensor_argument(arg).is_none_or(|tensor| tensor.is_fixed())
     }

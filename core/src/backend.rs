@@ -1,7 +1,8 @@
 //! Backends: what runs the parts of a model that were lowered for them.
 //!
-//! A [`Backend`] makes a [`Delegate`] from the bytes that its exporter wrote; the delegate then runs whenever
-//! the method calls it. Backends are named in the [`Registry`](crate::Registry) that a method is loaded with.
+//! A [`Backend`] makes a [`Delegate`] from the bytes that its exporter wrote; the delegate then
+//! runs whenever the method calls it. Backends are named in the [`Registry`](crate::Registry) that
+//! a method is loaded with.
 
 use crate::call::DelegateCall;
 use crate::data_map::{Blob, DataMap};
@@ -29,24 +30,28 @@ pub trait Backend: Sync {
         Ok(())
     }
 
-    /// The memory of its own, on a device, that its delegates use; `None` if they use none, or it does not count.
+    /// The memory of its own, on a device, that its delegates use; `None` if they use none, or it
+    /// does not count.
     fn device_memory(&self) -> Option<DeviceMemory> {
         None
     }
 
-    /// How fast what it runs on is, where it can say; devices need not be opened for that. It is asked by who chooses among processors.
+    /// How fast what it runs on is, where it can say; devices need not be opened for that. It is
+    /// asked by who chooses among processors.
     fn rates(&self) -> Option<Rates> {
         None
     }
 
-    /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate, placement
-    /// included. It is asked before anything is reserved. [`delegate_size`] gives the bytes of a delegate placed alone.
+    /// Bytes of the method arena that [`init`](Backend::init) will take for this delegate,
+    /// placement included. It is asked before anything is reserved. [`delegate_size`] gives the
+    /// bytes of a delegate placed alone.
     ///
     /// # Errors
     /// The processed bytes are not what the backend understands.
     fn arena_bytes(&self, delegate: &DelegateInfo<'_>) -> Result<usize, DelegateError>;
 
-    /// Makes a delegate: reads the processed bytes, compiles, uploads. The delegate may borrow the backend.
+    /// Makes a delegate: reads the processed bytes, compiles, uploads. The delegate may borrow the
+    /// backend.
     ///
     /// # Errors
     /// The delegate cannot be run here; the method is not loaded then.
@@ -56,7 +61,8 @@ pub trait Backend: Sync {
     ) -> Result<DelegateBox<'m>, DelegateError>;
 }
 
-/// How fast a processor is, roughly: within a factor of two, which is enough to choose among those that differ by more.
+/// How fast a processor is, roughly: within a factor of two, which is enough to choose among those
+/// that differ by more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rates {
     /// Arithmetic operations in a second, in products and convolutions of 32-bit floating point.
@@ -67,9 +73,11 @@ pub struct Rates {
     pub call: f64,
     /// Seconds from the start of a region to its end, however small it is.
     pub region: f64,
-    /// Bytes in a second from the memory of kernels to its own, and back; infinite where these are one.
+    /// Bytes in a second from the memory of kernels to its own, and back; infinite where these are
+    /// one.
     pub transfer: f64,
-    /// Whether it sees regions as a whole: then views, and element-wise calls behind others, take no time of their own.
+    /// Whether it sees regions as a whole: then views, and element-wise calls behind others, take
+    /// no time of their own.
     pub fuses: bool,
     /// Whether it is a device by name, but software on the CPU.
     pub emulated: bool,
@@ -100,9 +108,10 @@ pub trait Delegate: Send {
     /// An argument does not fit, or the device failed.
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError>;
 
-    /// Runs it, but gives of one output, argument `arg` of the call, only where the largest number of each row is, as
-    /// [`Method::execute_argmax`](crate::Method::execute_argmax) says it. The answer is how many rows there are; or `None`, which all
-    /// delegates may give: then the output was written, as by [`execute`](Self::execute).
+    /// Runs it, but gives of one output, argument `arg` of the call, only where the largest number
+    /// of each row is, as [`Method::execute_argmax`](crate::Method::execute_argmax) says it. The
+    /// answer is how many rows there are; or `None`, which all delegates may give: then the output
+    /// was written, as by [`execute`](Self::execute).
     ///
     /// # Errors
     /// As [`execute`](Self::execute), or there are more rows than `indices`.
@@ -124,7 +133,8 @@ pub trait Delegate: Send {
         Ok(())
     }
 
-    /// A tensor that it keeps between runs and shows to callers, by number from 0 on; `None` behind the last.
+    /// A tensor that it keeps between runs and shows to callers, by number from 0 on; `None` behind
+    /// the last.
     fn state(&self, _number: usize) -> Option<DelegateState<'_>> {
         None
     }
@@ -195,8 +205,8 @@ impl<'p> DelegateInfo<'p> {
         self.index
     }
 
-    /// What the exporter made of the model's part, for the backend alone to understand. Bytes that storage
-    /// [lends](Blob::lend) stay valid as long as the program; others are read.
+    /// What the exporter made of the model's part, for the backend alone to understand. Bytes that
+    /// storage [lends](Blob::lend) stay valid as long as the program; others are read.
     pub fn processed(&self) -> Blob<'p> {
         self.processed
     }
@@ -214,7 +224,8 @@ impl<'p> DelegateInfo<'p> {
         })
     }
 
-    /// Data of this name: from the program, else from the external data that the method is loaded with.
+    /// Data of this name: from the program, else from the external data that the method is loaded
+    /// with.
     ///
     /// # Errors
     /// A file is malformed.
@@ -293,7 +304,8 @@ impl<'c, 'm> InitContext<'c, 'm> {
         &self.info
     }
 
-    /// The processed bytes. A delegate that does not keep them frees them by doing nothing: core holds no copy.
+    /// The processed bytes. A delegate that does not keep them frees them by doing nothing: core
+    /// holds no copy.
     pub fn processed(&self) -> Processed<'c, 'm> {
         self.processed
     }
@@ -368,16 +380,16 @@ impl<'m> DelegateBox<'m> {
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut (dyn Delegate + 'm) {
-        // SAFETY: the pointer comes from a `&'m mut` that this box consumed, so nothing else refers to the
-        // delegate, and it is alive until the box drops it.
+        // SAFETY: the pointer comes from a `&'m mut` that this box consumed, so nothing else refers
+        // to the delegate, and it is alive until the box drops it.
         unsafe { self.delegate.as_mut() }
     }
 }
 
 impl Drop for DelegateBox<'_> {
     fn drop(&mut self) {
-        // SAFETY: the delegate was moved into the arena, which never drops its contents; this box is its only
-        // owner and is gone after this.
+        // SAFETY: the delegate was moved into the arena, which never drops its contents; this box
+        // is its only owner and is gone after this.
         unsafe { self.delegate.drop_in_place() }
     }
 }

@@ -1,4 +1,5 @@
-//! Bundled programs: a program with test inputs and the outputs that PyTorch gave for them (`.bpte`).
+//! Bundled programs: a program with test inputs and the outputs that PyTorch gave for them
+//! (`.bpte`).
 
 use crate::arguments::elements;
 use crate::error::ProgramError;
@@ -43,7 +44,8 @@ impl<'p> BundledProgram<'p> {
         Ok(BundledProgram { root: BundledTable(Table::root(bytes)?) })
     }
 
-    /// The bytes of the program inside, to be opened with [`Program::from_bytes`](crate::Program::from_bytes).
+    /// The bytes of the program inside, to be opened with
+    /// [`Program::from_bytes`](crate::Program::from_bytes).
     ///
     /// # Errors
     /// The file is malformed.
@@ -72,7 +74,8 @@ impl<'p> TestSuite<'p> {
         Ok(self.0.method_name()?.unwrap_or(""))
     }
 
-    /// The test cases, in order. Those of a program with state must run in order on one loaded method.
+    /// The test cases, in order. Those of a program with state must run in order on one loaded
+    /// method.
     ///
     /// # Errors
     /// The file is malformed.

@@ -1,10 +1,10 @@
 //! What kernels and delegates see: their arguments, for preparing and for computing.
 //!
-//! This module turns [regions](crate::memory::region) into references. It may, because a call only gets references
-//! after [`Arguments::overlap`] showed that no tensor it writes shares memory with another of its
-//! arguments (those that do are read from copies, or not at all), because arguments beyond those that were compared do not
-//! exist for it, because each output is handed out once, and because the references live no longer than the
-//! call, which borrows the method's values mutably.
+//! This module turns [regions](crate::memory::region) into references. It may, because a call only
+//! gets references after [`Arguments::overlap`] showed that no tensor it writes shares memory with
+//! another of its arguments (those that do are read from copies, or not at all), because arguments
+//! beyond those that were compared do not exist for it, because each output is handed out once, and
+//! because the references live no longer than the call, which borrows the method's values mutably.
 
 use crate::arguments::Arguments;
 use crate::error::{KernelError, ShapeNote};
@@ -23,11 +23,13 @@ use crate::value::{Scalar, Value};
 use crate::values::{ResizeError, Roles, Tensor, Values};
 use core::ops::Deref;
 
-/// A call that is being prepared: arguments can be looked at and outputs given shapes; there is no data.
+/// A call that is being prepared: arguments can be looked at and outputs given shapes; there is no
+/// data.
 #[derive(Debug)]
 pub struct Prepare<'c, 'm> {
     arguments: Arguments<'c, 'm>,
-    /// Whether shapes that fit are given to outputs; otherwise they are only checked, as far as static.
+    /// Whether shapes that fit are given to outputs; otherwise they are only checked, as far as
+    /// static.
     apply: bool,
     threads: usize,
     machine: Machine,
@@ -52,9 +54,11 @@ impl<'c, 'm> Prepare<'c, 'm> {
         Prepare { arguments, apply, threads, machine, scratch: 0 }
     }
 
-    /// Says how much scratch memory the call can take with shapes within their bounds, before it is looked whether numbers and shapes
-    /// fit together. When a method is loaded, numbers that it computes are not known and shapes are bounds, which need not fit: what
-    /// is [refused](KernelError) for that is prepared again when it runs, and has this much memory then.
+    /// Says how much scratch memory the call can take with shapes within their bounds, before it is
+    /// looked whether numbers and shapes fit together. When a method is loaded, numbers that it
+    /// computes are not known and shapes are bounds, which need not fit: what is
+    /// [refused](KernelError) for that is prepared again when it runs, and has this much memory
+    /// then.
     pub fn scratch_at_most(&mut self, bytes: usize) {
         if has(Uses::VARIABLE) {
             self.scratch = self.scratch.max(bytes);
@@ -66,7 +70,8 @@ impl<'c, 'm> Prepare<'c, 'm> {
         self.scratch
     }
 
-    /// The machine that the call is going to run on: another than this, if all that is asked is what it needs there.
+    /// The machine that the call is going to run on: another than this, if all that is asked is
+    /// what it needs there.
     pub fn machine(&self) -> Machine {
         self.machine
     }
@@ -139,16 +144,18 @@ fn resize_error(
 
 /// What is known of the memory of a call's arguments before it runs.
 ///
-/// It stays true because places change in two ways only. A kernel that aliases what it declares changes them: the views that it
-/// places are known when instructions are resolved, and of calls that take one that [floats](crate::values::flag::FLOATING), by
-/// itself or in a list, nothing is known. Or the caller binds or lends memory, which is lent exclusively, or is not written.
+/// It stays true because places change in two ways only. A kernel that aliases what it declares
+/// changes them: the views that it places are known when instructions are resolved, and of calls
+/// that take one that [floats](crate::values::flag::FLOATING), by itself or in a list, nothing is
+/// known. Or the caller binds or lends memory, which is lent exclusively, or is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Nothing: tensors change their places, or inputs must be copied.
     Nothing,
     /// What it writes shares no memory with what it reads, and never will.
     Disjoint,
-    /// The same, but for the input that it updates in place, which lies exactly where the output does.
+    /// The same, but for the input that it updates in place, which lies exactly where the output
+    /// does.
     InPlace,
 }
 
@@ -156,14 +163,16 @@ pub(crate) enum Known {
 pub struct Invoke<'c, 'm> {
     arguments: Arguments<'c, 'm>,
     roles: Roles<'m>,
-    /// The output that is made to alias an input, and that input: outputs may share memory with inputs, and are not written.
+    /// The output that is made to alias an input, and that input: outputs may share memory with
+    /// inputs, and are not written.
     aliasing: Option<(usize, usize)>,
     /// The input that cannot be read, since the output lies there.
     updated: Option<usize>,
     /// The first argument, and position in a list, that has not been handed out for writing.
     next_out: (usize, usize),
     scratch: Option<Region<'m>>,
-    /// Copies of the inputs that share memory with outputs: the arguments, and where the copies are.
+    /// Copies of the inputs that share memory with outputs: the arguments, and where the copies
+    /// are.
     copies: heapless::Vec<(usize, Region<'m>), MAX_COPIES>,
     packed: Option<Region<'m>>,
     parallel: &'c dyn Parallel,
@@ -187,7 +196,8 @@ pub(crate) struct Resources<'c, 'm> {
 }
 
 impl<'c, 'm> Invoke<'c, 'm> {
-    /// Starts a call. `args` are as many as the kernel declares; `known` was found when the method was loaded.
+    /// Starts a call. `args` are as many as the kernel declares; `known` was found when the method
+    /// was loaded.
     pub(crate) fn new(
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
@@ -211,7 +221,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let is_in_place = match known {
             _ if invoke.aliasing.is_some() => false,
             Known::Disjoint => false,
-            // Not found out when the method was loaded, which only views and outputs over inputs give reason to.
+            // Not found out when the method was loaded, which only views and outputs over inputs
+            // give reason to.
             _ if !may_share() => return Err(KernelError::access(0)),
             Known::InPlace => true,
             Known::Nothing => {
@@ -245,8 +256,9 @@ impl<'c, 'm> Invoke<'c, 'm> {
             let needed =
                 source.len().saturating_add(ARENA_ALIGN).saturating_add(resources.scratch_needed);
             let (before, copy) = split.ok_or(KernelError::scratch(needed, available))?;
-            // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which borrows the method
-            // mutably; the two ranges are distinct memories, and the references end with this statement.
+            // SAFETY: no reference to tensor data or scratch memory exists yet in this call, which
+            // borrows the method mutably; the two ranges are distinct memories, and the references
+            // end with this statement.
             unsafe {
                 if let Some(target) = copy.bytes_mut() {
                     target.copy_from_slice(source.bytes());
@@ -274,11 +286,12 @@ impl<'c, 'm> Invoke<'c, 'm> {
         let copy = copy.map(|(_, copy)| *copy);
         let region = copy.or_else(|| self.arguments.values.region(handle));
         let region = region.ok_or(KernelError::unbound(arg))?;
-        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. During it
-        // only this call touches tensor data, it writes through `write` alone, and `new` (or `split`, for delegates) made
-        // sure that it writes nothing (`aliasing`), or that no written tensor shares bytes with this one, which is not
-        // written (checked above), or that this is a copy, in scratch memory that is not handed out. The one input that an
-        // output may lie over, `updated`, was refused above.
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives.
+        // During it only this call touches tensor data, it writes through `write` alone, and `new`
+        // (or `split`, for delegates) made sure that it writes nothing (`aliasing`), or that no
+        // written tensor shares bytes with this one, which is not written (checked above), or that
+        // this is a copy, in scratch memory that is not handed out. The one input that an output
+        // may lie over, `updated`, was refused above.
         let bytes = unsafe { region.bytes() };
         TensorRef::new(slot.info(), bytes).ok_or(KernelError::unbound(arg))
     }
@@ -292,8 +305,9 @@ impl<'c, 'm> Invoke<'c, 'm> {
         Ok(())
     }
 
-    /// Whether the output of a kernel that is [declared to work in place](crate::Kernel::updating) lies where its input does:
-    /// then the output holds the input's contents, and the input cannot be read apart.
+    /// Whether the output of a kernel that is [declared to work in place](crate::Kernel::updating)
+    /// lies where its input does: then the output holds the input's contents, and the input cannot
+    /// be read apart.
     pub fn is_in_place(&self) -> bool {
         self.updated.is_some()
     }
@@ -310,10 +324,11 @@ impl<'c, 'm> Invoke<'c, 'm> {
         self.take_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
         let region = self.arguments.values.region(handle).ok_or(KernelError::unbound(arg))?;
-        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives. `new` (or `split`) made
-        // sure that these bytes belong to no other argument of the call, but for `updated`, which `read` refuses; calls
-        // that do not promise it (`aliasing`) were turned away above. `take_out` makes sure that no reference to this
-        // output was given before: outputs are handed out in increasing order only.
+        // SAFETY: 'c is the mutable borrow of the values that this call holds, which 'm outlives.
+        // `new` (or `split`) made sure that these bytes belong to no other argument of the call,
+        // but for `updated`, which `read` refuses; calls that do not promise it (`aliasing`) were
+        // turned away above. `take_out` makes sure that no reference to this output was given
+        // before: outputs are handed out in increasing order only.
         let bytes = unsafe { region.bytes_mut() };
         Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::read_only(arg))?))
     }
@@ -350,7 +365,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// An output tensor. Each output can be asked for once, in the order of the arguments.
     ///
     /// # Errors
-    /// The argument is not an output tensor, has no memory or read-only memory, or was asked for before.
+    /// The argument is not an output tensor, has no memory or read-only memory, or was asked for
+    /// before.
     pub fn out(&mut self, arg: usize) -> Result<TensorMut<'c>, KernelError> {
         let handle = self.arguments.handle(arg)?.ok_or(KernelError::access(arg))?;
         self.write(arg, 0, handle)
@@ -368,7 +384,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
     /// Gives an output a shape that follows from the data; before the output is asked for.
     ///
     /// # Errors
-    /// The output has a static shape that differs or not the memory for this one, or was asked for before.
+    /// The output has a static shape that differs or not the memory for this one, or was asked for
+    /// before.
     pub fn resize(&mut self, arg: usize, sizes: &[i32]) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) || (arg, 0) < self.next_out {
             return Err(KernelError::access(arg));
@@ -395,13 +412,15 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
     }
 
-    /// Makes an output share the memory of an input of as many bytes; the output cannot be written then.
+    /// Makes an output share the memory of an input of as many bytes; the output cannot be written
+    /// then.
     ///
     /// # Errors
-    /// The kernel is not [declared to alias](crate::Kernel::aliasing) these two, they are not of equal size, or the output was
-    /// asked for before.
+    /// The kernel is not [declared to alias](crate::Kernel::aliasing) these two, they are not of
+    /// equal size, or the output was asked for before.
     pub fn alias(&mut self, out: usize, input: usize) -> Result<(), KernelError> {
-        // Calls were compared at load with the places of all tensors but those that are declared to become views.
+        // Calls were compared at load with the places of all tensors but those that are declared to
+        // become views.
         if self.aliasing != Some((out, input)) {
             return Err(KernelError::access(out));
         }
@@ -423,20 +442,22 @@ impl<'c, 'm> Invoke<'c, 'm> {
         Ok(())
     }
 
-    /// The scratch memory: at least what prepare asked for, aligned to [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
-    /// It can be asked for once; later it is empty.
+    /// The scratch memory: at least what prepare asked for, aligned to
+    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. It can be asked for once; later it is empty.
     pub fn scratch(&mut self) -> &'c mut [u8] {
         let region = self.scratch.take();
-        // SAFETY: the scratch memory is not part of any tensor (it was lent separately and exclusively for
-        // 'm), no other call runs while this one borrows the method, and `take` lets it go out once.
+        // SAFETY: the scratch memory is not part of any tensor (it was lent separately and
+        // exclusively for 'm), no other call runs while this one borrows the method, and `take`
+        // lets it go out once.
         region.and_then(|region| unsafe { region.bytes_mut() }).unwrap_or_default()
     }
 
     /// What the pack function left when the method was loaded.
     pub fn packed(&self) -> &'c [u8] {
         match self.packed {
-            // SAFETY: packed memory is written only by the pack function at load, before any call sees it here
-            // (calls of pack functions get no `packed`), and is not part of any tensor.
+            // SAFETY: packed memory is written only by the pack function at load, before any call
+            // sees it here (calls of pack functions get no `packed`), and is not part of any
+            // tensor.
             Some(region) => unsafe { region.bytes() },
             None => &[],
         }
@@ -448,7 +469,8 @@ impl<'c, 'm> Invoke<'c, 'm> {
     }
 }
 
-/// The call of a delegate: inputs first, then outputs. How many are inputs, the delegate knows and says.
+/// The call of a delegate: inputs first, then outputs. How many are inputs, the delegate knows and
+/// says.
 pub struct DelegateCall<'c, 'm> {
     invoke: Invoke<'c, 'm>,
     tracer: Option<&'c dyn EventTracer>,
@@ -491,7 +513,8 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
         &self.invoke.arguments
     }
 
-    /// Says how many of the arguments are inputs, and gives access to all: through the methods of [`Invoke`].
+    /// Says how many of the arguments are inputs, and gives access to all: through the methods of
+    /// [`Invoke`].
     ///
     /// # Errors
     /// There are fewer arguments, or an output shares memory with another argument.
@@ -530,8 +553,8 @@ impl<'c, 'm> DelegateCall<'c, 'm> {
 /// A tensor of a method, for reading between calls.
 pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v>> {
     let tensor = values.tensor(slot)?;
-    // SAFETY: the values are borrowed for 'v, which 'm outlives; tensor data is written only by calls and by
-    // `view_mut`, all of which borrow the values mutably.
+    // SAFETY: the values are borrowed for 'v, which 'm outlives; tensor data is written only by
+    // calls and by `view_mut`, all of which borrow the values mutably.
     let bytes = unsafe { values.region(slot)?.bytes() };
     TensorRef::new(tensor.info(), bytes)
 }
@@ -539,7 +562,8 @@ pub(crate) fn view<'v>(values: &'v Values<'_>, slot: u32) -> Option<TensorRef<'v
 /// A tensor of a method, for writing between calls.
 pub(crate) fn view_mut<'v>(values: &'v mut Values<'_>, slot: u32) -> Option<TensorMut<'v>> {
     let tensor = values.tensor(slot)?;
-    // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during 'v.
+    // SAFETY: as in `view`, with a mutable borrow: no other reference to tensor data exists during
+    // 'v.
     let bytes = unsafe { values.region(slot)?.bytes_mut() };
     Some(TensorMut::new(tensor.info(), bytes?))
 }
@@ -565,8 +589,8 @@ pub(crate) fn move_value(
         .resize(slot, &sizes, true)
         .map_err(|error| resize_error(1, values, slot, &sizes, error))?;
     let target = values.region(slot).ok_or(KernelError::unbound(1))?;
-    // SAFETY: no call is running, since the values are borrowed mutably: no reference to tensor data exists, on this thread or
-    // another.
+    // SAFETY: no call is running, since the values are borrowed mutably: no reference to tensor
+    // data exists, on this thread or another.
     match unsafe { target.copy_from(&bytes) } {
         true => Ok(()),
         false => Err(KernelError::read_only(1)),

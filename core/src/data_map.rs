@@ -99,8 +99,8 @@ impl<'p> DataMap<'p> {
         source.read(0, head)?;
         let header = FlatTensorHeader::parse(head)?;
         let (offset, size) = header.flatbuffer;
-        // Offsets inside the flatbuffer count from its own start, which is the start of the file: the header
-        // lies between the root offset and the tables.
+        // Offsets inside the flatbuffer count from its own start, which is the start of the file:
+        // the header lies between the root offset and the tables.
         let end = offset
             .checked_add(size)
             .filter(|end| *end <= source.size())
@@ -141,7 +141,8 @@ impl<'p> DataMap<'p> {
         Ok(Some(self.segment(&entry)?))
     }
 
-    /// The type and shape of the tensor of this name, if it is there and is a tensor. Its data is not read.
+    /// The type and shape of the tensor of this name, if it is there and is a tensor. Its data is
+    /// not read.
     ///
     /// # Errors
     /// The file is malformed.

@@ -117,7 +117,8 @@ impl ScalarType {
     }
 
     /// The type that PyTorch gives to the result of mixing two tensors of these types (both with
-    /// dimensions): the wider of one kind, floating over integer over bool. `None` where PyTorch has no rule.
+    /// dimensions): the wider of one kind, floating over integer over bool. `None` where PyTorch
+    /// has no rule.
     ///
     /// Source: `c10::promoteTypes`; the unsigned types wider than 8 bits mix with floating types,
     /// bool and themselves only.
@@ -185,7 +186,8 @@ impl From<Bool> for bool {
     }
 }
 
-/// A Rust type that is the element of a tensor. Every bit pattern is a value, so bytes of a file can be viewed as it.
+/// A Rust type that is the element of a tensor. Every bit pattern is a value, so bytes of a file
+/// can be viewed as it.
 pub trait Element: bytemuck::Pod + Send + Sync + PartialEq + core::fmt::Debug {
     /// The element type it stands for.
     const SCALAR_TYPE: ScalarType;

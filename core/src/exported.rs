@@ -1,5 +1,6 @@
-//! A method as its file describes it, value by value and instruction by instruction, for compilers and tools that make another
-//! of it. Nothing here is checked beyond its own bytes: indices may lead nowhere, and places may overlap.
+//! A method as its file describes it, value by value and instruction by instruction, for compilers
+//! and tools that make another of it. Nothing here is checked beyond its own bytes: indices may
+//! lead nowhere, and places may overlap.
 
 use crate::data_map::Blob;
 use crate::error::ProgramError;
@@ -176,7 +177,8 @@ impl<'p> MethodMeta<'p> {
         Ok((self.plan.inputs()?, self.plan.outputs()?))
     }
 
-    /// The method's instructions, in order, each with the index at which its chain starts: destinations count from there.
+    /// The method's instructions, in order, each with the index at which its chain starts:
+    /// destinations count from there.
     ///
     /// # Errors
     /// The file is malformed.

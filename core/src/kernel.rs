@@ -1,8 +1,9 @@
 //! What a kernel is: a name, a signature, and how to prepare it.
 //!
-//! A kernel is two functions. *Prepare* runs when a method is loaded, and again before an instruction whose
-//! shapes or scalars may have changed: it checks types, ranks and layouts, gives outputs their shapes,
-//! says how much scratch memory is needed and chooses the *invoke* function. Invoke then computes.
+//! A kernel is two functions. *Prepare* runs when a method is loaded, and again before an
+//! instruction whose shapes or scalars may have changed: it checks types, ranks and layouts, gives
+//! outputs their shapes, says how much scratch memory is needed and chooses the *invoke* function.
+//! Invoke then computes.
 
 use crate::call::{Invoke, Prepare};
 use crate::dtype::ScalarType;
@@ -24,12 +25,14 @@ pub enum Param {
     OptionalTensorList,
     /// `Tensor(a!)`: written. An operator that works in place declares its `self` so.
     Out,
-    /// `Tensor(a!)` that exporters reserve for an operator to compute in: its contents mean nothing before a call and after it, and no
-    /// kernel sees it, as kernels ask for [scratch memory](Plan::with_scratch).
+    /// `Tensor(a!)` that exporters reserve for an operator to compute in: its contents mean nothing
+    /// before a call and after it, and no kernel sees it, as kernels ask for [scratch
+    /// memory](Plan::with_scratch).
     Scratch,
     /// `Tensor(a!)[]`: all written.
     OutList,
-    /// `int`, `SymInt`, and the enumerations that are stored as integers (`ScalarType`, `MemoryFormat`).
+    /// `int`, `SymInt`, and the enumerations that are stored as integers (`ScalarType`,
+    /// `MemoryFormat`).
     Int,
     /// `int?`.
     OptionalInt,
@@ -103,7 +106,8 @@ impl Param {
             Param::OptionalFloatList => kind::DOUBLE_LIST | kind::NONE,
             Param::BoolList => kind::BOOL_LIST,
             Param::Scalar => NUMBER,
-            // A number that is written may not be there yet, if a jump skipped what writes it first.
+            // A number that is written may not be there yet, if a jump skipped what writes it
+            // first.
             Param::OptionalScalar | Param::OutScalar => NUMBER | kind::NONE,
             Param::String => kind::STRING,
             Param::OptionalString => kind::STRING | kind::NONE,
@@ -146,8 +150,9 @@ impl Plan {
         self
     }
 
-    /// The function is at its best with this many bytes of scratch memory, and right with fewer. A method is loaded
-    /// with as much; a plan made later, for shapes that happen to want more, is content with what there is.
+    /// The function is at its best with this many bytes of scratch memory, and right with fewer. A
+    /// method is loaded with as much; a plan made later, for shapes that happen to want more, is
+    /// content with what there is.
     #[must_use]
     pub const fn with_scratch_up_to(mut self, bytes: usize) -> Self {
         self.scratch = bytes;
@@ -155,9 +160,9 @@ impl Plan {
         self
     }
 
-    /// The function needs this many bytes that `pack` fills once, when the method is loaded. Ask for it only
-    /// if what is packed [is constant](crate::Arguments::is_constant); plans made later for the same
-    /// instruction must ask for the same.
+    /// The function needs this many bytes that `pack` fills once, when the method is loaded. Ask
+    /// for it only if what is packed [is constant](crate::Arguments::is_constant); plans made later
+    /// for the same instruction must ask for the same.
     #[must_use]
     pub const fn with_packed(mut self, bytes: usize, pack: PackFn) -> Self {
         self.packed = Some((bytes, pack));
@@ -165,7 +170,8 @@ impl Plan {
     }
 }
 
-/// Element type and dim order that a specialised kernel takes for each of its tensor arguments, in order.
+/// Element type and dim order that a specialised kernel takes for each of its tensor arguments, in
+/// order.
 ///
 /// An empty dim order means any.
 pub type KernelKey = &'static [(ScalarType, &'static [u8])];
@@ -181,7 +187,8 @@ pub(crate) enum Sharing {
     Update(u8, u8),
 }
 
-/// What a kernel does with elements, so that an image links no more than that for each of their types.
+/// What a kernel does with elements, so that an image links no more than that for each of their
+/// types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Elements {
@@ -203,7 +210,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// Its arguments.
     pub params: &'static [Param],
-    /// Only for these types and layouts; `None` for a kernel that serves all that no other is keyed for.
+    /// Only for these types and layouts; `None` for a kernel that serves all that no other is keyed
+    /// for.
     pub key: Option<KernelKey>,
     /// How to prepare it.
     pub prepare: PrepareFn,
@@ -240,8 +248,8 @@ impl Kernel {
         self
     }
 
-    /// The same, declared to make output `out` share the memory of tensor `input`, as `et_view` does. It cannot write its
-    /// outputs, only [alias](crate::Invoke::alias) them.
+    /// The same, declared to make output `out` share the memory of tensor `input`, as `et_view`
+    /// does. It cannot write its outputs, only [alias](crate::Invoke::alias) them.
     ///
     /// # Panics
     /// The arguments are not an output and an input of the operator.
@@ -252,9 +260,10 @@ impl Kernel {
         self
     }
 
-    /// The same, declared to work in place: where exporters put output `out` exactly over tensor `input`, nothing is copied,
-    /// [`Invoke::is_in_place`](crate::Invoke::is_in_place) holds, the output has the input's contents already and the input
-    /// cannot be read apart. Where not, the kernel copies them itself.
+    /// The same, declared to work in place: where exporters put output `out` exactly over tensor
+    /// `input`, nothing is copied, [`Invoke::is_in_place`](crate::Invoke::is_in_place) holds, the
+    /// output has the input's contents already and the input cannot be read apart. Where not, the
+    /// kernel copies them itself.
     ///
     /// # Panics
     /// As [`aliasing`](Self::aliasing).

@@ -49,8 +49,8 @@ pub struct TensorInfo {
 
 /// Number of elements of a tensor of these sizes.
 ///
-/// `None` where a size is negative, or where the product, with sizes of 0 counted as 1, exceeds what a
-/// buffer can hold: strides of empty tensors stay in range too.
+/// `None` where a size is negative, or where the product, with sizes of 0 counted as 1, exceeds
+/// what a buffer can hold: strides of empty tensors stay in range too.
 pub fn checked_numel(sizes: &[i32]) -> Option<usize> {
     let mut product: usize = 1;
     let mut empty = false;
@@ -84,7 +84,8 @@ pub fn is_permutation(dim_order: &[u8]) -> bool {
     true
 }
 
-/// Bytes of a tensor of this type, shape and dim order; `None` unless they are consistent, and the tensor one that a buffer can hold.
+/// Bytes of a tensor of this type, shape and dim order; `None` unless they are consistent, and the
+/// tensor one that a buffer can hold.
 pub(crate) fn checked_layout(
     scalar_type: ScalarType,
     sizes: &[i32],
@@ -95,10 +96,12 @@ pub(crate) fn checked_layout(
     if consistent { checked_nbytes(scalar_type, sizes) } else { None }
 }
 
-/// Strides of a densely packed tensor; `dim_order` is a permutation as long as `sizes`, whose numel is checked.
+/// Strides of a densely packed tensor; `dim_order` is a permutation as long as `sizes`, whose numel
+/// is checked.
 pub fn strides_of(sizes: &[i32], dim_order: &[u8]) -> Strides {
     let mut strides = Strides::new();
-    // Both slices have at most MAX_RANK entries; shorter results only follow from broken invariants.
+    // Both slices have at most MAX_RANK entries; shorter results only follow from broken
+    // invariants.
     let _ = strides.resize(sizes.len(), 1);
     let mut step = 1usize;
     for &dim in dim_order.iter().rev() {
@@ -127,15 +130,17 @@ pub fn channels_last_order(rank: usize) -> Option<DimOrder> {
     DimOrder::from_slice(orders).ok()
 }
 
-/// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders equivalent.
+/// Whether two tensors of equal sizes lie in memory alike: sizes of 1 make different dim orders
+/// equivalent.
 pub fn same_layout(sizes: &[i32], a: &[u8], b: &[u8]) -> bool {
     let significant = |dim: &&u8| sizes.get(usize::from(**dim)).is_some_and(|&size| size > 1);
     a == b || a.iter().filter(significant).eq(b.iter().filter(significant))
 }
 
 impl TensorInfo {
-    /// A tensor as a file describes it: the number of its type, sizes (each `None` if it cannot be read) and dim order; `None`
-    /// unless they are consistent, and the tensor one that a buffer can hold.
+    /// A tensor as a file describes it: the number of its type, sizes (each `None` if it cannot be
+    /// read) and dim order; `None` unless they are consistent, and the tensor one that a buffer can
+    /// hold.
     pub(crate) fn checked(
         scalar_type: i64,
         sizes: impl Iterator<Item = Option<i32>>,
@@ -151,8 +156,8 @@ impl TensorInfo {
         Some(TensorInfo { scalar_type, sizes: list, dim_order })
     }
 
-    /// A contiguous tensor of this type and shape; `None` if it has more than [`MAX_RANK`] dimensions or a
-    /// shape that no buffer can hold.
+    /// A contiguous tensor of this type and shape; `None` if it has more than [`MAX_RANK`]
+    /// dimensions or a shape that no buffer can hold.
     pub fn contiguous(scalar_type: ScalarType, sizes: &[i32]) -> Option<Self> {
         checked_nbytes(scalar_type, sizes)?;
         let dim_order = contiguous_order(sizes.len());
@@ -189,14 +194,15 @@ impl TensorInfo {
         same_layout(&self.sizes, &self.dim_order, &contiguous_order(self.rank()))
     }
 
-    /// Whether memory order is batch, space, channels. Dimensions of size 1 do not matter, so a tensor can
-    /// be both this and contiguous.
+    /// Whether memory order is batch, space, channels. Dimensions of size 1 do not matter, so a
+    /// tensor can be both this and contiguous.
     pub fn is_channels_last(&self) -> bool {
         channels_last_order(self.rank())
             .is_some_and(|order| same_layout(&self.sizes, &self.dim_order, &order))
     }
 
-    /// Whether the other tensor's elements of equal index lie at equal places: same sizes, same memory order.
+    /// Whether the other tensor's elements of equal index lie at equal places: same sizes, same
+    /// memory order.
     pub fn same_layout_as(&self, other: &TensorInfo) -> bool {
         self.sizes == other.sizes && same_layout(&self.sizes, &self.dim_order, &other.dim_order)
     }

@@ -1,18 +1,20 @@
-//! The torchlet runtime: it reads ExecuTorch programs (`.pte`), lays out their values in memory that the caller
-//! lends, and runs their instructions.
+//! The torchlet runtime: it reads ExecuTorch programs (`.pte`), lays out their values in memory
+//! that the caller lends, and runs their instructions.
 //!
-//! It has no heap, no threads, no operating system and no operators of its own: kernels and backends are
-//! passed in through a [`Registry`]. It does no floating-point arithmetic. What it is given, files above all, is
-//! hostile until checked; nothing in a file can make it panic, read out of bounds or allocate.
+//! It has no heap, no threads, no operating system and no operators of its own: kernels and
+//! backends are passed in through a [`Registry`]. It does no floating-point arithmetic. What it is
+//! given, files above all, is hostile until checked; nothing in a file can make it panic, read out
+//! of bounds or allocate.
 //!
 //! ```text
 //! bytes ── Program ── method_meta ──► exact sizes ──► the caller's memory
 //!             └────── load_method(name, registry, memory) ──► Method ── execute
 //! ```
 //!
-//! Start reading at [`Program`], go on to [`Method`], then to [`Kernel`] and [`Backend`], the two things that others
-//! implement. The file formats are in [`format`]; memory safety rests on the modules `memory`, `call`, `overlap`
-//! and `method::finish`, and on the delegate's box in `backend`.
+//! Start reading at [`Program`], go on to [`Method`], then to [`Kernel`] and [`Backend`], the two
+//! things that others implement. The file formats are in [`format`]; memory safety rests on the
+//! modules `memory`, `call`, `overlap` and `method::finish`, and on the delegate's box in
+//! `backend`.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]

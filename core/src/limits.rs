@@ -3,11 +3,13 @@
 use crate::error::InitError;
 use core::fmt;
 
-/// Upper bounds on what a program may ask of the runtime. A malicious file can describe any amount of work and memory; what
-/// exceeds a limit is refused with an error that names it, before the work is done.
+/// Upper bounds on what a program may ask of the runtime. A malicious file can describe any amount
+/// of work and memory; what exceeds a limit is refused with an error that names it, before the work
+/// is done.
 ///
-/// [`HOST`](Limits::HOST) is far beyond what real programs take on machines with an operating system,
-/// [`FIRMWARE`](Limits::FIRMWARE) what fits microcontrollers; the default is the one for the build (`std` or not).
+/// [`HOST`](Limits::HOST) is far beyond what real programs take on machines with an operating
+/// system, [`FIRMWARE`](Limits::FIRMWARE) what fits microcontrollers; the default is the one for
+/// the build (`std` or not).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -16,8 +18,8 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Values of a method.
     pub values: u64,
-    /// Items of lists, each list counted once for each call that it is an argument of, each move and each output. Sixteen bytes of
-    /// a text count for one.
+    /// Items of lists, each list counted once for each call that it is an argument of, each move
+    /// and each output. Sixteen bytes of a text count for one.
     pub list_items: u64,
     /// Instructions of a method.
     pub instructions: u64,
@@ -27,15 +29,17 @@ pub struct Limits {
     pub delegates: u64,
     /// Tensors among the arguments of one call, those in lists included.
     pub call_tensors: u64,
-    /// Bytes of all planned buffers of a method; the same for all tensors of its state there, which may overlap.
+    /// Bytes of all planned buffers of a method; the same for all tensors of its state there, which
+    /// may overlap.
     pub planned_bytes: u64,
     /// Bytes of a method's constant tensors, those of delegates not counted.
     pub constant_bytes: u64,
-    /// Comparisons of names while looking for external data: tensors to be found times names in the data files. One of more than
-    /// 64 bytes counts for several.
+    /// Comparisons of names while looking for external data: tensors to be found times names in the
+    /// data files. One of more than 64 bytes counts for several.
     pub name_lookups: u64,
-    /// Backward jumps in one run: a program without end fails there, on machines with an operating system within seconds where its loop does
-    /// nothing else. Loops of exporters have one for each step of a sequence.
+    /// Backward jumps in one run: a program without end fails there, on machines with an operating
+    /// system within seconds where its loop does nothing else. Loops of exporters have one for each
+    /// step of a sequence.
     pub backward_jumps: u64,
 }
 

@@ -4,9 +4,9 @@ use crate::error::ReadError;
 
 /// Storage that holds a file.
 ///
-/// Memory and memory maps implement [`lend`](DataLoader::lend) and cost no copy. A driver for storage that is not
-/// mapped, such as SPI flash, implements [`read`](DataLoader::read) alone; then the caller supplies a buffer for the
-/// program and the method arena holds the constants.
+/// Memory and memory maps implement [`lend`](DataLoader::lend) and cost no copy. A driver for
+/// storage that is not mapped, such as SPI flash, implements [`read`](DataLoader::read) alone; then
+/// the caller supplies a buffer for the program and the method arena holds the constants.
 pub trait DataLoader: Sync {
     /// Bytes in the file.
     fn size(&self) -> u64;
@@ -45,7 +45,8 @@ impl<'p> Source<'p> {
                 let start = usize::try_from(offset).ok()?;
                 bytes.get(start..start.checked_add(len)?)
             }
-            // What a loader lends beyond what was asked for is not used, what falls short not trusted.
+            // What a loader lends beyond what was asked for is not used, what falls short not
+            // trusted.
             Source::Loader(loader) => loader.lend(offset, len).filter(|bytes| bytes.len() == len),
         }
     }

@@ -17,8 +17,8 @@ impl PointerWidth {
         if cfg!(target_pointer_width = "64") { PointerWidth::Bits64 } else { PointerWidth::Bits32 };
 }
 
-/// The machine that a method is [prepared](crate::MethodMeta::prepare) for: what a kernel packs and how much scratch memory it asks
-/// for depends on it.
+/// The machine that a method is [prepared](crate::MethodMeta::prepare) for: what a kernel packs and
+/// how much scratch memory it asks for depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -26,8 +26,9 @@ pub enum Machine {
     /// This one, with the instructions that it has.
     #[default]
     Here,
-    /// Another (with the feature `std`: hosts ask), with pointers of this width and kernels that use no vector instructions: a microcontroller, say. A method that is
-    /// prepared for it tells what it needs there, and cannot be [finished](crate::Prepared::finish).
+    /// Another (with the feature `std`: hosts ask), with pointers of this width and kernels that
+    /// use no vector instructions: a microcontroller, say. A method that is prepared for it tells
+    /// what it needs there, and cannot be [finished](crate::Prepared::finish).
     #[cfg(feature = "std")]
     Scalar(PointerWidth),
 }

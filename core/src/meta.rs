@@ -31,7 +31,8 @@ pub struct TensorMeta<'p> {
     pub info: TensorInfo,
     /// Whether the shape can change between runs.
     pub dynamism: ShapeDynamism,
-    /// Whether it has a place in planned memory; otherwise the caller binds memory to it, or it is constant.
+    /// Whether it has a place in planned memory; otherwise the caller binds memory to it, or it is
+    /// constant.
     pub planned: bool,
     /// Whether its data comes with the program.
     pub constant: bool,
@@ -161,8 +162,8 @@ impl<'p> MethodMeta<'p> {
         if index < self.value_count() { self.value(index).map(Some) } else { Ok(None) }
     }
 
-    /// The planned buffer that the tensor of this value has its place in, and the offset there. `None` for values that are no
-    /// tensors, and tensors without a place in planned memory.
+    /// The planned buffer that the tensor of this value has its place in, and the offset there.
+    /// `None` for values that are no tensors, and tensors without a place in planned memory.
     ///
     /// # Errors
     /// The file is malformed, or there is no such value.
@@ -193,7 +194,8 @@ impl<'p> MethodMeta<'p> {
         Some(tensor.sizes().ok()?.iter().flatten().collect())
     }
 
-    /// Number of planned buffers that the caller supplies. (Files list one more: their first is reserved.)
+    /// Number of planned buffers that the caller supplies. (Files list one more: their first is
+    /// reserved.)
     pub fn planned_buffer_count(&self) -> usize {
         self.plan.non_const_buffer_sizes().map_or(0, |sizes| sizes.len().saturating_sub(1))
     }
@@ -327,7 +329,8 @@ impl<'p> MethodMeta<'p> {
     }
 }
 
-/// Goes through the tensors among a method's values. It lends them: what an iterator returns would be copied.
+/// Goes through the tensors among a method's values. It lends them: what an iterator returns would
+/// be copied.
 pub(crate) struct Tensors<'p> {
     values: Vector<'p, EValueTable<'p>>,
     /// The next value.

@@ -1,8 +1,9 @@
 //! Which arguments of a call share memory.
 //!
-//! References to the data of all arguments of a call may exist together only if nothing that is written shares bytes with
-//! anything else. This module finds out, in time that grows with the number of tensors and hardly faster: written ranges are
-//! sorted, a chunk at a time, and all others looked up among them.
+//! References to the data of all arguments of a call may exist together only if nothing that is
+//! written shares bytes with anything else. This module finds out, in time that grows with the
+//! number of tensors and hardly faster: written ranges are sorted, a chunk at a time, and all
+//! others looked up among them.
 
 use crate::arguments::Arguments;
 use crate::error::KernelError;
@@ -24,7 +25,8 @@ const CHUNK: usize = if cfg!(any(target_pointer_width = "64", feature = "std")) 
 /// What the arguments of a call share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overlap {
-    /// Inputs that share memory with an output: exporters that work in place plan such. The call can run if it reads copies.
+    /// Inputs that share memory with an output: exporters that work in place plan such. The call
+    /// can run if it reads copies.
     pub(crate) copies: Copies,
     /// The input that the kernel updates in place lies exactly where its output does.
     pub(crate) in_place: bool,
@@ -90,7 +92,8 @@ fn sort(extents: &mut [Extent]) {
                 && let (Some(&a), Some(&b)) = (extents.get(before), extents.get(at))
                 && a.key() > b.key()
             {
-                // Not `swap`: for items that may be one it takes a large function that nothing else here does.
+                // Not `swap`: for items that may be one it takes a large function that nothing else
+                // here does.
                 for (place, extent) in [(before, b), (at, a)] {
                     if let Some(place) = extents.get_mut(place) {
                         *place = extent;
@@ -151,11 +154,12 @@ impl<'m> Arguments<'_, 'm> {
         None
     }
 
-    /// What the arguments share, if arguments are written as `roles` says and `in_place` are an output and the input that
-    /// the kernel can update there.
+    /// What the arguments share, if arguments are written as `roles` says and `in_place` are an
+    /// output and the input that the kernel can update there.
     ///
     /// # Errors
-    /// Two outputs share memory, or an output and an input in a list, or more inputs than can be copied.
+    /// Two outputs share memory, or an output and an input in a list, or more inputs than can be
+    /// copied.
     pub(crate) fn overlap(
         &self,
         roles: Roles<'_>,
@@ -225,8 +229,9 @@ impl<'m> Arguments<'_, 'm> {
         }
     }
 
-    /// Whether argument `arg`, which lies at `extent`, is the input that the kernel updates in place, and its output lies there,
-    /// with elements of the same type in the same order: then the bytes of one are those of the other.
+    /// Whether argument `arg`, which lies at `extent`, is the input that the kernel updates in
+    /// place, and its output lies there, with elements of the same type in the same order: then the
+    /// bytes of one are those of the other.
     fn is_in_place(&self, pair: Option<(usize, usize)>, arg: usize, at: Extent) -> bool {
         let Some((out, input)) = pair else { return false };
         let Some(out) = self.handle(out).ok().flatten() else { return false };
@@ -260,8 +265,8 @@ impl<'m> Arguments<'_, 'm> {
         })
     }
 
-    /// The inputs that may have to be copied when the call runs, wherever views lie by then. More than can be copied at a
-    /// time are not counted: a call with so many shared fails.
+    /// The inputs that may have to be copied when the call runs, wherever views lie by then. More
+    /// than can be copied at a time are not counted: a call with so many shared fails.
     pub(crate) fn possible_copies(&self, roles: Roles<'_>) -> Copies {
         let mut copies = Copies::new();
         for arg in 0..self.len() {
@@ -285,7 +290,8 @@ impl<'m> Arguments<'_, 'm> {
         self.tensor_argument(arg).map_or(0, |tensor| tensor.capacity())
     }
 
-    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind `scratch` bytes.
+    /// Bytes of scratch memory that copies of these inputs take in their largest shapes, behind
+    /// `scratch` bytes.
     pub(crate) fn scratch_with_copies(&self, scratch: usize, copies: &Copies) -> Option<usize> {
         copies.iter().try_fold(scratch, |total, arg| {
             let copy = self.capacity(*arg).checked_next_multiple_of(ARENA_ALIGN)?;

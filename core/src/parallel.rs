@@ -1,4 +1,5 @@
-//! How kernels use several threads: through a value that the caller lends, since core knows no threads.
+//! How kernels use several threads: through a value that the caller lends, since core knows no
+//! threads.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,12 +8,13 @@ pub trait Parallel: Sync {
     /// The most threads that [`run`](Parallel::run) uses; 1 for serial execution.
     fn threads(&self) -> usize;
 
-    /// Calls `task` once with every number below `count`, in any order and on any thread, and returns
-    /// when all calls have returned.
+    /// Calls `task` once with every number below `count`, in any order and on any thread, and
+    /// returns when all calls have returned.
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
 
-    /// Whether the run was cancelled. With the standard library, kernels ask between pieces of work,
-    /// and skip the rest: the run ends with an error, whatever they wrote. Loading is not cancelled.
+    /// Whether the run was cancelled. With the standard library, kernels ask between pieces of
+    /// work, and skip the rest: the run ends with an error, whatever they wrote. Loading is not
+    /// cancelled.
     fn is_cancelled(&self) -> bool {
         false
     }
@@ -59,7 +61,8 @@ impl Parallel for Cancellable<'_> {
     }
 }
 
-/// The same threads for work that must be complete, such as packing weights when a method is loaded.
+/// The same threads for work that must be complete, such as packing weights when a method is
+/// loaded.
 #[allow(missing_debug_implementations, reason = "the threads have none")]
 pub struct Uncancelled<'c>(pub &'c dyn Parallel);
 

@@ -52,8 +52,8 @@ impl PlaceError {
 
 /// Finds the data of a tensor, and checks that there is as much as the tensor has.
 ///
-/// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the constants
-/// means none; external data is found by the tensor's name.
+/// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the
+/// constants means none; external data is found by the tensor's name.
 pub(crate) fn locate<'p>(
     meta: &MethodMeta<'p>,
     data: &'p [DataMap<'p>],
@@ -167,8 +167,8 @@ fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &Tensor<'_, '_>) -> Result
         && same_layout(&bound, dim_order, slot.dim_order()))
 }
 
-/// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage cannot lend them, or lends them
-/// misaligned.
+/// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage
+/// cannot lend them, or lends them misaligned.
 pub(crate) fn lend_aligned<'p>(blob: &Blob<'p>, align: usize) -> Option<&'p [u8]> {
     let bytes = blob.lend()?;
     (bytes.is_empty() || bytes.as_ptr().addr().is_multiple_of(align)).then_some(bytes)

@@ -13,7 +13,8 @@ use crate::meta::MethodMeta;
 use crate::method::{LoadOptions, Method, MethodMemory};
 use crate::registry::Registry;
 
-/// An opened program. It borrows the file's bytes, never changes, and can be shared between threads.
+/// An opened program. It borrows the file's bytes, never changes, and can be shared between
+/// threads.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'p> {
     root: ProgramTable<'p>,
@@ -24,8 +25,9 @@ pub struct Program<'p> {
 impl<'p> Program<'p> {
     /// Opens a program that is in memory.
     ///
-    /// Constants will be used where they lie, so the bytes must start at an address that is aligned for
-    /// them: 16 suffices for every element type ([`AlignedBytes`](crate::AlignedBytes) aligns a static).
+    /// Constants will be used where they lie, so the bytes must start at an address that is aligned
+    /// for them: 16 suffices for every element type ([`AlignedBytes`](crate::AlignedBytes) aligns a
+    /// static).
     ///
     /// # Errors
     /// The bytes are not those of a program.
@@ -36,7 +38,8 @@ impl<'p> Program<'p> {
     /// Opens a program in storage that lends its bytes.
     ///
     /// # Errors
-    /// The file is not a program or cannot be read; [`ProgramError::BufferRequired`] if the storage does not lend.
+    /// The file is not a program or cannot be read; [`ProgramError::BufferRequired`] if the storage
+    /// does not lend.
     pub fn load(loader: &'p dyn DataLoader) -> Result<Self, ProgramError> {
         Self::open(Source::Loader(loader), None)
     }
@@ -44,7 +47,8 @@ impl<'p> Program<'p> {
     /// Opens a program in storage that can only be read, with a buffer for all but its segments.
     ///
     /// # Errors
-    /// The file is not a program or cannot be read, or the buffer is too small: the error tells the need.
+    /// The file is not a program or cannot be read, or the buffer is too small: the error tells the
+    /// need.
     pub fn load_into(
         loader: &'p dyn DataLoader,
         buffer: &'p mut [u8],
@@ -157,7 +161,8 @@ impl<'p> Program<'p> {
         Ok(Blob::inline(bytes))
     }
 
-    /// The first `len` bytes of the initial data of a mutable tensor: entry `index` of table `table`.
+    /// The first `len` bytes of the initial data of a mutable tensor: entry `index` of table
+    /// `table`.
     pub(crate) fn initial_data(
         &self,
         table: u64,
@@ -236,8 +241,8 @@ impl<'p> Program<'p> {
         MethodMeta::new(*self, plan)
     }
 
-    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the front of the arena, and
-    /// [finishes](crate::Prepared::finish) it with the rest.
+    /// Loads a method into the caller's memory: [prepares](MethodMeta::prepare) it at the front of
+    /// the arena, and [finishes](crate::Prepared::finish) it with the rest.
     ///
     /// # Errors
     /// What is wrong or missing, and where.

@@ -1,11 +1,13 @@
-//! A tracer for machines without anything: it writes times into memory of the caller, with the caller's clock.
+//! A tracer for machines without anything: it writes times into memory of the caller, with the
+//! caller's clock.
 
 use crate::tracer::{Event, EventKind, EventTracer};
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A clock, such as a processor's cycle counter.
 pub trait Clock: Sync {
-    /// Ticks since some moment. The counter may wrap; what takes less than its whole range is measured right.
+    /// Ticks since some moment. The counter may wrap; what takes less than its whole range is
+    /// measured right.
     fn ticks(&self) -> u32;
 }
 
@@ -53,7 +55,8 @@ pub struct Record {
 /// assert_eq!(RECORDER.records().count(), 0);
 /// ```
 ///
-/// It is meant for one thread. If several trace with it at once, records may be lost, nothing worse.
+/// It is meant for one thread. If several trace with it at once, records may be lost, nothing
+/// worse.
 pub struct Recorder<'r> {
     clock: &'r dyn Clock,
     slots: &'r [RecordSlot],

@@ -76,8 +76,9 @@ impl core::error::Error for RegistryError {}
 
 /// The kernels and backends that programs can use.
 ///
-/// Kernels come in tables sorted by name, usually `static`; what no table names is not linked. Tables added
-/// first win over later ones only through more specialised keys: equal keys are an error.
+/// Kernels come in tables sorted by name, usually `static`; what no table names is not linked.
+/// Tables added first win over later ones only through more specialised keys: equal keys are an
+/// error.
 #[derive(Clone, Copy, Default)]
 pub struct Registry<'r> {
     /// The tables, and empty ones behind them.
@@ -171,8 +172,8 @@ impl<'r> Registry<'r> {
         self.tables.iter().any(|table| !named(table, name).is_empty())
     }
 
-    /// The kernel of this name whose key fits the tensor arguments, else the one without key. `tensor` gives
-    /// the n-th tensor argument.
+    /// The kernel of this name whose key fits the tensor arguments, else the one without key.
+    /// `tensor` gives the n-th tensor argument.
     pub(crate) fn find<'t, 'm: 't>(
         &self,
         name: &OperatorName<'_>,

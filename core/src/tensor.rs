@@ -20,7 +20,8 @@ pub struct TensorMut<'c> {
 }
 
 impl<'c> TensorRef<'c> {
-    /// A view of caller-supplied bytes; `None` unless there are exactly as many bytes as the tensor has.
+    /// A view of caller-supplied bytes; `None` unless there are exactly as many bytes as the tensor
+    /// has.
     pub fn new(info: TensorInfo, bytes: &'c [u8]) -> Option<Self> {
         (info.nbytes() == bytes.len()).then_some(TensorRef { info, bytes })
     }

@@ -1,6 +1,7 @@
 //! Watching a method load and run.
 //!
-//! A tracer is passed to [`Program::load_method`](crate::Program::load_method); without one, tracing costs a branch.
+//! A tracer is passed to [`Program::load_method`](crate::Program::load_method); without one,
+//! tracing costs a branch.
 
 use crate::tensor::TensorRef;
 use crate::value::Scalar;
@@ -30,7 +31,8 @@ pub struct Event<'e> {
     pub kind: EventKind,
     /// The operator, backend or method.
     pub name: &'e str,
-    /// The instruction's index, or the delegate's for [`EventKind::DelegateInit`]; 0 for whole methods.
+    /// The instruction's index, or the delegate's for [`EventKind::DelegateInit`]; 0 for whole
+    /// methods.
     pub instruction: usize,
 }
 
@@ -41,7 +43,8 @@ pub struct Event<'e> {
 pub enum DelegateClock {
     /// On the host; counted from when the delegate was called.
     Host,
-    /// On a device whose clock was compared with the host's; counted from when the delegate was called.
+    /// On a device whose clock was compared with the host's; counted from when the delegate was
+    /// called.
     Device,
     /// On a device; counted from its first command. When that began is not known.
     DeviceAlone,
@@ -111,14 +114,16 @@ pub trait EventTracer: Sync {
         false
     }
 
-    /// An operator wrote a value, which is argument `arg` of its call; or a delegate ran, and this is a tensor among its arguments,
-    /// inputs as well as outputs. With the event of a whole run, one of its outputs, whose position `arg` is: hosts tell of these.
+    /// An operator wrote a value, which is argument `arg` of its call; or a delegate ran, and this
+    /// is a tensor among its arguments, inputs as well as outputs. With the event of a whole run,
+    /// one of its outputs, whose position `arg` is: hosts tell of these.
     fn output(&self, event: &Event<'_>, arg: usize, value: &OutputValue<'_>) {
         let _ = (event, arg, value);
     }
 }
 
-/// Runs `body` between begin and end. There is one place that calls it, so that firmware has it once.
+/// Runs `body` between begin and end. There is one place that calls it, so that firmware has it
+/// once.
 pub(crate) fn traced<R>(
     tracer: Option<&dyn EventTracer>,
     event: &Event<'_>,

@@ -1,10 +1,12 @@
-//! What programs make use of: anything, or, with the feature `chosen-uses`, what the programs of a firmware image do.
+//! What programs make use of: anything, or, with the feature `chosen-uses`, what the programs of a
+//! firmware image do.
 //!
-//! A program file can hold more than most programs do: delegates, jumps, external data, lists, shapes that change. An image links what
-//! handles that, and its programs, which are known when it is built, have no use for it. There, the code that `torchlet-build` writes
-//! defines a constant symbol that says what there is, as it does for the element types of kernels; what handles the rest asks first, and
-//! the optimiser, which sees the whole image (`lto = "fat"`), leaves it out. A program that needs what was left out is refused
-//! when it is loaded.
+//! A program file can hold more than most programs do: delegates, jumps, external data, lists,
+//! shapes that change. An image links what handles that, and its programs, which are known when it
+//! is built, have no use for it. There, the code that `torchlet-build` writes defines a constant
+//! symbol that says what there is, as it does for the element types of kernels; what handles the
+//! rest asks first, and the optimiser, which sees the whole image (`lto = "fat"`), leaves it out. A
+//! program that needs what was left out is refused when it is loaded.
 
 use core::fmt;
 
@@ -40,7 +42,8 @@ impl Uses {
     pub const PACKING: Self = Uses(1 << 9);
     /// Numbers with fractions.
     pub const FRACTIONS: Self = Uses(1 << 10);
-    /// Methods that use memory in turn ([`SharedMemory`](crate::SharedMemory)). No file says so: it takes several methods.
+    /// Methods that use memory in turn ([`SharedMemory`](crate::SharedMemory)). No file says so: it
+    /// takes several methods.
     pub const TURNS: Self = Uses(1 << 11);
 
     /// State that has initial data and no place in the memory plan.
@@ -91,7 +94,8 @@ fn chosen() -> Uses {
 #[allow(unsafe_code)]
 mod image {
     unsafe extern "C" {
-        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes; without it nothing links.
+        // SAFETY: `torchlet-build` defines it, as a static of this type that nothing writes;
+        // without it nothing links.
         pub(super) safe static torchlet_uses: super::Uses;
     }
 }
@@ -115,7 +119,8 @@ mod trial {
         USES.get()
     }
 
-    /// Lets this thread load and run programs that make use of this alone, as an image does: for tests on hosts.
+    /// Lets this thread load and run programs that make use of this alone, as an image does: for
+    /// tests on hosts.
     pub fn choose_uses(uses: Uses) {
         USES.set(uses);
     }

@@ -55,7 +55,8 @@ impl Scalar {
     }
 }
 
-/// A number of 64 bits at multiples of four bytes: so that a value takes 12 bytes, not 16, where pointers have 32 bits.
+/// A number of 64 bits at multiples of four bytes: so that a value takes 12 bytes, not 16, where
+/// pointers have 32 bits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Word64([u32; 2]);
 
@@ -86,14 +87,16 @@ impl Word64 {
     }
 }
 
-/// A value of a loaded method. Lists of integers and tensors hold indices of other values, undecoded.
+/// A value of a loaded method. Lists of integers and tensors hold indices of other values,
+/// undecoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Value<'m> {
     None,
     Int(Word64),
     Bool(bool),
     Double(Word64),
-    /// A text's bytes, which were checked when the method was loaded: what asks for a value's kind alone does not look at them.
+    /// A text's bytes, which were checked when the method was loaded: what asks for a value's kind
+    /// alone does not look at them.
     String(&'m [u8]),
     /// An index into the tensors.
     Tensor(u32),
@@ -139,7 +142,8 @@ impl Value<'_> {
         }
     }
 
-    /// Number of items of a list. Sixteen bytes of a text count for one: to look at these is as much work.
+    /// Number of items of a list. Sixteen bytes of a text count for one: to look at these is as
+    /// much work.
     #[inline(never)]
     pub(crate) fn items(&self) -> usize {
         match self {
@@ -195,8 +199,8 @@ impl From<Scalar> for Value<'_> {
     }
 }
 
-/// The value index in an entry of a list of arguments or tensors. Negative ones become indices beyond the last value, since
-/// there is no memory for so many.
+/// The value index in an entry of a list of arguments or tensors. Negative ones become indices
+/// beyond the last value, since there is no memory for so many.
 pub(crate) fn list_index(entry: [u8; 4]) -> usize {
     i32::from_le_bytes(entry) as usize
 }

@@ -1,7 +1,7 @@
 //! The values and tensors of a method.
 //!
-//! Most of what a method's values are never changes and is in the file, so a value takes one word: what it is, if that fits, or
-//! where the file says it. What may change has a cell.
+//! Most of what a method's values are never changes and is in the file, so a value takes one word:
+//! what it is, if that fits, or where the file says it. What may change has a cell.
 
 use crate::arguments::elements;
 use crate::dtype::ScalarType;
@@ -20,7 +20,8 @@ use core::ops::Deref;
 
 /// What is known of a value beside its contents.
 pub(crate) mod flag {
-    /// Instructions or the caller change it or its shape, so calls that take it are prepared anew before they run.
+    /// Instructions or the caller change it or its shape, so calls that take it are prepared anew
+    /// before they run.
     pub(crate) const VARIABLE: u8 = 1;
     /// A view that calls place when they run: of this tensor here and of that one there.
     pub(crate) const FLOATING: u8 = 2;
@@ -43,7 +44,8 @@ mod kept {
     pub(super) const INT: usize = 1;
     /// 0 or 1.
     pub(super) const BOOL: usize = 2;
-    /// In the file, where it is looked up among the values each time: texts, and numbers that do not fit.
+    /// In the file, where it is looked up among the values each time: texts, and numbers that do
+    /// not fit.
     pub(super) const FILE: usize = 3;
     /// In the cell of this index.
     pub(super) const CELL: usize = 4;
@@ -51,10 +53,12 @@ mod kept {
     pub(super) const TENSOR: usize = 5;
     /// In the file, as [`FILE`], but a list, whose place does not fit: these never change.
     pub(super) const FILE_LIST: usize = 6;
-    // Lists: where they start in the file, in units of four bytes. The numbers are those of `ListKind`.
+    // Lists: where they start in the file, in units of four bytes. The numbers are those of
+    // `ListKind`.
 }
 
-/// A value in one word: from the lowest bit on, how it is kept, its [flags](flag), and what is kept.
+/// A value in one word: from the lowest bit on, how it is kept, its [flags](flag), and what is
+/// kept.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry(usize);
 
@@ -99,7 +103,8 @@ impl Entry {
         (self.0 >> KEPT_BITS) as u8 & 0x7f
     }
 
-    /// Whether the value may change, and is to be kept apart for that: numbers, texts and nothings are.
+    /// Whether the value may change, and is to be kept apart for that: numbers, texts and nothings
+    /// are.
     fn changes(self) -> bool {
         self.flags() & flag::VARIABLE != 0 && self.kept() <= kept::FILE
     }
@@ -157,7 +162,8 @@ fn read_sizes(file: &[[u8; 4]], sizes: &mut Sizes) {
     }
 }
 
-/// The bytes of a list in the file, of items of this size. A list never lies at its start: what leads to it is there.
+/// The bytes of a list in the file, of items of this size. A list never lies at its start: what
+/// leads to it is there.
 #[inline(never)]
 fn list_at(file: &[u8], start: usize, item: usize) -> &[u8] {
     let list = if start == 0 { None } else { vector_bytes(file, start, item) };
@@ -202,7 +208,8 @@ fn read_tensor(
 }
 
 impl<'m> Values<'m> {
-    /// The values that the file has, in these tables, which are as long as [`Counts`](crate::method::tables::Counts) says.
+    /// The values that the file has, in these tables, which are as long as
+    /// [`Counts`](crate::method::tables::Counts) says.
     #[inline(never)]
     pub(crate) fn read(
         file: Vector<'m, EValueTable<'m>>,
@@ -381,7 +388,8 @@ impl<'m> Values<'m> {
         Ok(())
     }
 
-    /// Where the data of a tensor is, and in which slot that is said: a view's is that of what it is a view of.
+    /// Where the data of a tensor is, and in which slot that is said: a view's is that of what it
+    /// is a view of.
     pub(crate) fn data(&self, slot: u32) -> Option<(u32, Data<'m>)> {
         let tensor = self.tensor(slot)?;
         match tensor.data() {
@@ -406,8 +414,9 @@ impl<'m> Values<'m> {
         (entry.kept() == kept::TENSOR).then_some(entry.payload() as u32)
     }
 
-    /// The items of value `index`, if it is a list of tensors. It is not inlined, since compilers then look at where the items are before
-    /// they look at what the value is, which Valgrind takes for the use of memory without contents.
+    /// The items of value `index`, if it is a list of tensors. It is not inlined, since compilers
+    /// then look at where the items are before they look at what the value is, which Valgrind takes
+    /// for the use of memory without contents.
     #[inline(never)]
     pub(crate) fn tensor_list(&self, index: usize) -> Option<&'m [[u8; 4]]> {
         if !has(Uses::TENSOR_LISTS) {
@@ -465,7 +474,8 @@ impl<'m> Tensor<'_, 'm> {
         Some(start..start.saturating_add(rank))
     }
 
-    /// Appends the present shape, or the largest, to an empty list: it is made where it is wanted, as stacks are small.
+    /// Appends the present shape, or the largest, to an empty list: it is made where it is wanted,
+    /// as stacks are small.
     #[inline(never)]
     fn list(&self, present: bool, sizes: &mut Sizes) {
         let list = match self.shape_at() {

@@ -1,5 +1,6 @@
-//! No two references to the same bytes, whatever a file, a kernel, a delegate or a loader does: under Miri, each of these
-//! programs was undefined behaviour, or would be if one check were missing.
+//! No two references to the same bytes, whatever a file, a kernel, a delegate or a loader does:
+//! under Miri, each of these programs was undefined behaviour, or would be if one check were
+//! missing.
 
 mod common;
 
@@ -230,7 +231,8 @@ fn in_place_takes_no_copy() {
     }
 }
 
-/// In place through a view, and where the output is another tensor of the same range but of another type.
+/// In place through a view, and where the output is another tensor of the same range but of another
+/// type.
 #[test]
 fn in_place_knows_views_and_types() {
     let mut method = Method::new("forward", &[64]);
@@ -264,7 +266,8 @@ fn views_are_seen_through() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// Views have the memory of what they are views of: what is bound to it later, and bound to it again, is theirs.
+/// Views have the memory of what they are views of: what is bound to it later, and bound to it
+/// again, is theirs.
 #[test]
 fn views_follow_what_is_bound() {
     let mut method = Method::new("forward", &[64]);
@@ -379,7 +382,8 @@ fn planned_views_stay_planned() {
     method.execute().unwrap();
 }
 
-/// Views of views of each other, of themselves, of lists of themselves: refused or followed, never for ever.
+/// Views of views of each other, of themselves, of lists of themselves: refused or followed, never
+/// for ever.
 #[test]
 fn circles_of_views_end() {
     let mut method = Method::new("forward", &[64]);
@@ -550,7 +554,8 @@ impl Delegate for OverwritingDelegate {
     }
 }
 
-/// Numbers and nothings become other numbers; texts, tensors and lists do not, wherever these are in the file.
+/// Numbers and nothings become other numbers; texts, tensors and lists do not, wherever these are
+/// in the file.
 #[test]
 fn delegates_overwrite_numbers_alone() {
     let mut method = Method::new("forward", &[64]);
@@ -572,7 +577,8 @@ fn delegates_overwrite_numbers_alone() {
     run_times(&Program::of(method), &registry, 2).unwrap();
 }
 
-/// A loader that looks at the memory it is to fill before it fills it: what it is given was initialised.
+/// A loader that looks at the memory it is to fill before it fills it: what it is given was
+/// initialised.
 struct Peeking<'a>(&'a [u8], Mutex<u64>);
 
 impl DataLoader for Peeking<'_> {

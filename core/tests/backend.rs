@@ -1,5 +1,5 @@
-//! The contract with backends, proved with a demonstration backend over delegates that ExecuTorch's exporter
-//! really wrote.
+//! The contract with backends, proved with a demonstration backend over delegates that ExecuTorch's
+//! exporter really wrote.
 
 mod common;
 

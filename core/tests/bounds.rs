@@ -1,4 +1,5 @@
-//! Bounded work: whatever a file says, loading takes steps in proportion to its size, and what it asks for is limited.
+//! Bounded work: whatever a file says, loading takes steps in proportion to its size, and what it
+//! asks for is limited.
 
 mod common;
 
@@ -100,7 +101,8 @@ fn shared_lists_do_not_multiply() {
     assert!(error.to_string().contains("shared more often"), "{error}");
 }
 
-/// Each instruction reads what nothing wrote: whether another lies there is not looked for in all that came before.
+/// Each instruction reads what nothing wrote: whether another lies there is not looked for in all
+/// that came before.
 #[test]
 #[cfg_attr(
     miri,
@@ -121,7 +123,8 @@ fn state_is_found_in_proportion() {
     assert!(steps(many) <= (ratio + 1) * steps(few), "{} and {}", steps(few), steps(many));
 }
 
-/// What a delegate is the first to be given, and a kernel replaces behind it, is state: here two tensors, for which there is not the room.
+/// What a delegate is the first to be given, and a kernel replaces behind it, is state: here two
+/// tensors, for which there is not the room.
 #[test]
 fn what_delegates_read_and_kernels_replace_is_state() {
     let is_state = |before: bool, behind: bool| {
@@ -148,7 +151,8 @@ fn what_delegates_read_and_kernels_replace_is_state() {
     assert!(!is_state(false, false) && !is_state(true, true) && !is_state(true, false));
 }
 
-/// A delegate with many arguments behind many instructions that have none: what is no argument is looked at, too.
+/// A delegate with many arguments behind many instructions that have none: what is no argument is
+/// looked at, too.
 #[test]
 #[cfg_attr(miri, ignore = "only thousands tell, which take Miri too long")]
 fn state_of_delegates_is_found_in_proportion() {
@@ -192,7 +196,8 @@ fn shared_texts_do_not_multiply() {
     assert!(error(method).to_string().contains("shared more often"));
 }
 
-/// A text is an argument of calls many times: it is not read to tell what it is, and counts where calls may read it.
+/// A text is an argument of calls many times: it is not read to tell what it is, and counts where
+/// calls may read it.
 #[test]
 fn texts_that_are_arguments_do_not_multiply() {
     let prepare = |letters: usize, times: usize, delegate: bool| {
@@ -220,7 +225,8 @@ fn texts_that_are_arguments_do_not_multiply() {
     assert!(prepared.unwrap().1 < bytes);
 }
 
-/// State is initialised one tensor after the other: many that lie in one place are as much work as if each had its own.
+/// State is initialised one tensor after the other: many that lie in one place are as much work as
+/// if each had its own.
 #[test]
 fn state_does_not_multiply() {
     let times = if cfg!(miri) { 10 } else { 100 };
@@ -405,7 +411,8 @@ fn tables_are_smaller_on_small_machines() {
     let meta = program.method_meta("forward").unwrap();
     let bytes = |width| meta.table_use(&Limits::HOST, width).unwrap().total();
     assert_eq!(bytes(PointerWidth::HERE), meta.table_bytes(&Limits::HOST).unwrap());
-    // By hand: 2 regions, 5 values, none of which changes, 4 tensors of fixed shapes, 2 instructions.
+    // By hand: 2 regions, 5 values, none of which changes, 4 tensors of fixed shapes, 2
+    // instructions.
     assert_eq!(
         bytes(PointerWidth::Bits32),
         (24 + 5 * 4 + 4 * 20 + 2 * 36usize).next_multiple_of(16)

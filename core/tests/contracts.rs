@@ -1,4 +1,5 @@
-//! Kernels, backends, loaders and callers that break their contracts in every way that safe code allows, and files that help them.
+//! Kernels, backends, loaders and callers that break their contracts in every way that safe code
+//! allows, and files that help them.
 
 mod common;
 
@@ -21,7 +22,8 @@ fn alias_others(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     call.alias(1, 0)
 }
 
-/// Copies whole tensors of two dimensions, of the layout and size that prepare saw, wherever they are.
+/// Copies whole tensors of two dimensions, of the layout and size that prepare saw, wherever they
+/// are.
 fn copy_square(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     assert_eq!(call.info(0)?.sizes, [2, 2], "prepare saw another shape");
     assert!(call.info(0)?.is_contiguous(), "prepare saw another layout");
@@ -81,7 +83,8 @@ fn run(method: Method) -> Result<Vec<f32>, String> {
     }
 }
 
-/// Calls were compared at load with the places of all tensors but those that are declared to become views: no others may.
+/// Calls were compared at load with the places of all tensors but those that are declared to become
+/// views: no others may.
 #[test]
 fn kernels_alias_only_what_they_declare() {
     let mut method = Method::new("forward", &[64]);
@@ -94,7 +97,8 @@ fn kernels_alias_only_what_they_declare() {
     assert_eq!(run(method).unwrap(), [2.0, 3.0, 4.0, 5.0]);
 }
 
-/// A tensor is moved on and on: what takes it last has the shape and layout that it was prepared for, or the move fails.
+/// A tensor is moved on and on: what takes it last has the shape and layout that it was prepared
+/// for, or the move fails.
 #[test]
 fn what_is_moved_keeps_shape_and_layout() {
     let square = || tensor(&[2, 2]);
@@ -165,7 +169,8 @@ fn what_is_refused_for_bounds_has_memory_when_it_runs() {
     assert_eq!(output.data::<f32>().unwrap(), [1.0, 2.0]);
 }
 
-/// Storage whose answers change: its size, whether it lends, how much, what, and whether reading works.
+/// Storage whose answers change: its size, whether it lends, how much, what, and whether reading
+/// works.
 struct Fickle<'a> {
     bytes: &'a [u8],
     other: &'a [u8],
@@ -231,7 +236,8 @@ fn storage_may_change_its_mind() {
             let Ok(program) = core::Program::load_into(&loader, buffer.bytes_mut()) else {
                 continue;
             };
-            // An error is a result, and so are other numbers: what it says is another file each time.
+            // An error is a result, and so are other numbers: what it says is another file each
+            // time.
             let Ok(mut memory) = Memory::of(&program, "forward", &registry, &[]) else { continue };
             let options = LoadOptions::default().with_limits(limits());
             let Ok(mut method) = memory.load(&program, "forward", &registry, options) else {
@@ -296,7 +302,8 @@ impl Backend for Fraud {
         );
         let first = context.place(Noticed(self, [7; 3]))?;
         match self.lie {
-            // Two are made, and one is thrown away; one of no size is given, behind the end of the arena.
+            // Two are made, and one is thrown away; one of no size is given, behind the end of the
+            // arena.
             7 => drop((first, context.place(Noticed(self, [8; 3]))?)),
             8 => drop(first),
             _ => return Ok(first),

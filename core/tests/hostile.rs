@@ -1,5 +1,5 @@
-//! Files that are wrong in every way: an error comes back, or a result, but never a panic, an overflow, a
-//! hang, or a demand for memory without end.
+//! Files that are wrong in every way: an error comes back, or a result, but never a panic, an
+//! overflow, a hang, or a demand for memory without end.
 
 mod common;
 
@@ -35,8 +35,8 @@ fn try_program(bytes: &[u8]) -> Result<Vec<u8>, String> {
     exercise(&program, &registry, &[])
 }
 
-/// All programs of all fixtures that need nothing from outside run with the operators of these tests, so
-/// that the tests below reach every part of a program.
+/// All programs of all fixtures that need nothing from outside run with the operators of these
+/// tests, so that the tests below reach every part of a program.
 #[test]
 fn the_originals_run() {
     let mut count = 0;

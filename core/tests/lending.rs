@@ -1,4 +1,5 @@
-//! Memory that callers lend for one run: tensors are read and written there, and nothing of it stays behind.
+//! Memory that callers lend for one run: tensors are read and written there, and nothing of it
+//! stays behind.
 
 mod common;
 
@@ -84,7 +85,8 @@ fn run(method: &mut core::Method<'_>, inputs: &[&[f32]]) -> Result<Vec<Vec<f32>>
     Ok(outputs.iter().map(|output| numbers(&output.tensor().unwrap())).collect())
 }
 
-/// Tensors that the exporter left to the caller are where the caller has them, in this run and no other.
+/// Tensors that the exporter left to the caller are where the caller has them, in this run and no
+/// other.
 #[test]
 fn unplanned_tensors_are_not_copied() {
     let mut method = Method::new("forward", &[0]);
@@ -113,7 +115,8 @@ fn unplanned_tensors_are_not_copied() {
     });
 }
 
-/// The others are copied, also those in memory that does not do: misaligned, or too small for what the output may be.
+/// The others are copied, also those in memory that does not do: misaligned, or too small for what
+/// the output may be.
 #[test]
 fn other_tensors_are_copied() {
     for (planned, offset, len) in [(true, 0, 16), (false, 1, 16), (true, 1, 16), (false, 0, 8)] {

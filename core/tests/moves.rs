@@ -27,7 +27,8 @@ fn small() -> Tensor {
     tensor(&[4])
 }
 
-/// Runs a file's method with input 0 set to 1, 2, 3, ..., in each of these lengths; gives all outputs of the last run.
+/// Runs a file's method with input 0 set to 1, 2, 3, ..., in each of these lengths; gives all
+/// outputs of the last run.
 fn run(file: &[u8], lengths: &[i32]) -> Result<Vec<Vec<f32>>, String> {
     let file = Aligned::from(file);
     let program = core::Program::from_bytes(file.bytes()).unwrap();
@@ -47,7 +48,8 @@ fn run(file: &[u8], lengths: &[i32]) -> Result<Vec<Vec<f32>>, String> {
     outputs.collect()
 }
 
-/// Two conditionals in a row, as exporters plan them: each branch computes at 0, and its result is moved to a place outside.
+/// Two conditionals in a row, as exporters plan them: each branch computes at 0, and its result is
+/// moved to a place outside.
 fn conditionals(result: &dyn Fn(u64) -> Tensor, conditions: [bool; 2]) -> Vec<u8> {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 48));
@@ -70,7 +72,8 @@ fn conditionals(result: &dyn Fn(u64) -> Tensor, conditions: [bool; 2]) -> Vec<u8
     Program::of(method)
 }
 
-/// What one branch computed is not overwritten by a branch of the next conditional, which computes in the same place.
+/// What one branch computed is not overwritten by a branch of the next conditional, which computes
+/// in the same place.
 #[test]
 fn results_outlive_the_place_where_they_were_computed() {
     let planned = |place| small().at(0, place);
@@ -85,7 +88,8 @@ fn results_outlive_the_place_where_they_were_computed() {
     }
 }
 
-/// A copy is not another name: what is written to one afterwards leaves the other as it is, in a second run, too.
+/// A copy is not another name: what is written to one afterwards leaves the other as it is, in a
+/// second run, too.
 #[test]
 fn copies_are_apart() {
     let mut method = Method::new("forward", &[64]);
@@ -103,7 +107,8 @@ fn copies_are_apart() {
     }
 }
 
-/// Copies take the shape of this run, and lie as they may: apart, in one place, or half over each other.
+/// Copies take the shape of this run, and lie as they may: apart, in one place, or half over each
+/// other.
 #[test]
 fn shapes_and_overlaps() {
     for place in [16, 32, 24, 8] {
@@ -115,7 +120,8 @@ fn shapes_and_overlaps() {
         method.then(Instruction::Move(from, to));
         method.outputs = vec![to];
         let file = Program::of(method);
-        // Miri loads a program in seconds: nothing, what ends where the other begins, and all are enough there.
+        // Miri loads a program in seconds: nothing, what ends where the other begins, and all are
+        // enough there.
         for len in (0..=4).step_by(if cfg!(miri) { 2 } else { 1 }) {
             let expected: Vec<f32> = (0..len).map(|number| number as f32 + 2.0).collect();
             assert_eq!(run(&file, &[4, len]).unwrap(), [expected], "{len} at {place}");

@@ -39,8 +39,8 @@ fn registry<'r>() -> Registry<'r> {
     Registry::new().with_kernels(KERNELS).unwrap()
 }
 
-/// `write(x)` puts x into the state, `read()` gives it; as ExecuTorch exports methods that share mutable buffers: activations in
-/// the first planned buffer, state in the second.
+/// `write(x)` puts x into the state, `read()` gives it; as ExecuTorch exports methods that share
+/// mutable buffers: activations in the first planned buffer, state in the second.
 fn write_and_read(initial: Option<&[f32]>) -> Vec<u8> {
     let mut program = Program::default();
     let data = initial.map(|numbers| program.constant(numbers));
@@ -121,7 +121,8 @@ fn floats(value: ValueRef<'_>) -> Vec<f32> {
     }
 }
 
-/// An input with a place in the plan must be set again after another method ran, also if it became a view of a constant meanwhile.
+/// An input with a place in the plan must be set again after another method ran, also if it became
+/// a view of a constant meanwhile.
 #[test]
 fn inputs_that_become_views_are_still_stale() {
     let mut program = Program::default();
@@ -191,7 +192,8 @@ fn one_method_reads_what_another_wrote() {
     }
 }
 
-/// Nor is it taken for outputs. What does not lie in the memory, and state, can be read at any time.
+/// Nor is it taken for outputs. What does not lie in the memory, and state, can be read at any
+/// time.
 #[test]
 fn outputs_are_read_before_another_method_runs() {
     let file = Aligned::from(&write_and_read(None)[..]);
@@ -237,7 +239,8 @@ fn outputs_are_read_before_another_method_runs() {
     stale(write.view(&memory).unwrap().input(0));
 }
 
-/// What another method left in the memory is not taken for inputs, nor for what a run computed so far.
+/// What another method left in the memory is not taken for inputs, nor for what a run computed so
+/// far.
 #[test]
 fn inputs_are_set_since_another_method_ran() {
     let file = Aligned::from(&stateless()[..]);
@@ -352,7 +355,8 @@ fn state_is_initialised_before_anything_runs() {
     assert!(error.to_string().contains("before the first one runs"), "{error}");
 }
 
-/// A method that could not be loaded is none of those that share the memory: it can be tried again, or another one be loaded.
+/// A method that could not be loaded is none of those that share the memory: it can be tried again,
+/// or another one be loaded.
 #[test]
 fn failed_loads_do_not_count() {
     let (file, plain) = (Aligned::from(&mixed("t::pack")[..]), Aligned::from(&stateless()[..]));
@@ -393,7 +397,8 @@ fn state_that_was_written_is_kept() {
     assert_eq!(view.state_ref(kept).unwrap().bytes(), [7; 16]);
 }
 
-/// Exporters leave views out: what lies where an input or a result does is no state, whatever it is called.
+/// Exporters leave views out: what lies where an input or a result does is no state, whatever it is
+/// called.
 #[test]
 fn what_lies_over_a_result_is_no_state() {
     let place = |from: u64, to: u64| {
@@ -417,7 +422,8 @@ fn what_lies_over_a_result_is_no_state() {
     assert_eq!([place(16, 0), place(16, 16), place(16, 24), place(16, 28)], [0, 0, 0, 1]);
 }
 
-/// What is never written holds what others left, however it gets out: so it is state, and does not share.
+/// What is never written holds what others left, however it gets out: so it is state, and does not
+/// share.
 #[test]
 fn nothing_of_others_is_seen() {
     let condition = || tensor(&[4]).of(core::ScalarType::Bool).at(0, 0);

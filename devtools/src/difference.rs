@@ -25,8 +25,9 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Compares values of the same shape: an element is in tolerance if its distance is at most `atol` and `rtol` of what is
-    /// expected. What is not a number, or infinite, has to be so on both sides.
+    /// Compares values of the same shape: an element is in tolerance if its distance is at most
+    /// `atol` and `rtol` of what is expected. What is not a number, or infinite, has to be so on
+    /// both sides.
     pub fn of(
         found: impl IntoIterator<Item = f64>,
         expected: impl IntoIterator<Item = f64>,

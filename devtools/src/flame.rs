@@ -1,4 +1,5 @@
-//! Flame graphs, and the folded stacks that they are drawn from: a line for each stack, its frames apart by `;`, and its nanoseconds.
+//! Flame graphs, and the folded stacks that they are drawn from: a line for each stack, its frames
+//! apart by `;`, and its nanoseconds.
 
 use crate::recording::{Event, Kind, Recording, Run, RunKind};
 use std::collections::BTreeMap;
@@ -55,7 +56,8 @@ fn parts_of(run: &Run) -> Parts<'_> {
     parts
 }
 
-/// What a call consists of, on the host: a device works while the host waits, and would count twice.
+/// What a call consists of, on the host: a device works while the host waits, and would count
+/// twice.
 fn parts<'r>(parts: &Parts<'r>, call: &'r Event) -> impl Iterator<Item = &'r Event> {
     let kind = match call.kind {
         Kind::DelegateInit => Kind::DelegateInitPart,
@@ -86,7 +88,8 @@ const LETTER: f64 = 6.6;
 /// Frames that are thinner are left out.
 const THINNEST: f64 = 0.3;
 
-/// A flame graph of all runs: what calls is above, what takes longest comes first. It is a picture of its own, in light and dark.
+/// A flame graph of all runs: what calls is above, what takes longest comes first. It is a picture
+/// of its own, in light and dark.
 pub fn svg(recording: &Recording, title: &str) -> String {
     let mut root = Frame::default();
     for line in folded(recording) {

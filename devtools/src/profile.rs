@@ -84,7 +84,8 @@ impl Row {
 pub struct Profile {
     /// The time of each run.
     pub runs: Vec<u64>,
-    /// Kernels, and parts of delegates, in the order in which they ran first. Delegates that tell of no parts are rows themselves.
+    /// Kernels, and parts of delegates, in the order in which they ran first. Delegates that tell
+    /// of no parts are rows themselves.
     pub rows: Vec<Row>,
     /// What loading consisted of, and how long it took: the whole comes last.
     pub load: Vec<(String, u64)>,
@@ -100,8 +101,9 @@ struct Key {
 }
 
 impl Profile {
-    /// Adds up the executions of a recording. The first `warmup` are left out, if there are more; so are the last ones of a recording
-    /// whose runs consist of ever other calls, behind some millions of times.
+    /// Adds up the executions of a recording. The first `warmup` are left out, if there are more;
+    /// so are the last ones of a recording whose runs consist of ever other calls, behind some
+    /// millions of times.
     pub fn of(recording: &Recording, warmup: usize) -> Self {
         let all: Vec<&Run> = recording.executions().collect();
         let runs = all.get(warmup..).filter(|runs| !runs.is_empty()).unwrap_or(&all);
@@ -301,7 +303,8 @@ impl Profile {
         Ok(Profile { runs, rows, load })
     }
 
-    /// What became slower or faster than in an earlier profile, by operator, in nanoseconds of a run: what became slower first.
+    /// What became slower or faster than in an earlier profile, by operator, in nanoseconds of a
+    /// run: what became slower first.
     pub fn against(&self, earlier: &Profile) -> Vec<(String, f64, f64)> {
         let mut changes: BTreeMap<String, (f64, f64)> = BTreeMap::new();
         for row in earlier.by_operator() {

@@ -12,7 +12,8 @@ use torchlet_core::{
     Scalar, ScalarType, TensorRef,
 };
 
-/// Events that are kept; what comes behind them is counted, so that a program that runs for days does not fill memory.
+/// Events that are kept; what comes behind them is counted, so that a program that runs for days
+/// does not fill memory.
 const MOST_EVENTS: usize = 1 << 20;
 /// Allocations that are kept of one run.
 const MOST_ALLOCATIONS: usize = 1 << 12;
@@ -22,7 +23,8 @@ const MOST_VALUES: usize = 1 << 20;
 /// The part of a call during which the host waits for the device.
 const WAIT: &str = "submit and wait";
 
-/// An event tracer that records every event in order and, where asked to, the values that instructions write.
+/// An event tracer that records every event in order and, where asked to, the values that
+/// instructions write.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -209,7 +211,8 @@ impl State {
     }
 }
 
-/// The type that values are kept in: readers of ETDumps do not know `bfloat16`, all of whose numbers are `float32`.
+/// The type that values are kept in: readers of ETDumps do not know `bfloat16`, all of whose
+/// numbers are `float32`.
 fn kept_type(scalar_type: ScalarType) -> ScalarType {
     if scalar_type == ScalarType::BFloat16 { ScalarType::Float } else { scalar_type }
 }

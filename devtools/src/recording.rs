@@ -99,7 +99,8 @@ pub struct Event {
     pub kind: Kind,
     /// The operator, backend, method or, of a part, what the delegate calls it.
     pub name: String,
-    /// The instruction; a delegate's, for its initialisation. Of a part, that of the delegate's call.
+    /// The instruction; a delegate's, for its initialisation. Of a part, that of the delegate's
+    /// call.
     pub instruction: Option<u32>,
     /// A delegate's own number of a part.
     pub part: Option<u32>,
@@ -135,8 +136,8 @@ pub struct ValueRecord {
     pub part: Option<u32>,
     /// The operator or backend, where that is known.
     pub name: String,
-    /// The argument of the instruction, or the position among the program's outputs; of what was read from a dump, the position among
-    /// the values of its instruction.
+    /// The argument of the instruction, or the position among the program's outputs; of what was
+    /// read from a dump, the position among the values of its instruction.
     pub position: usize,
     /// Whether it is a tensor by itself.
     pub kind: ValueKind,

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// The recording as one JSON object. Threads of the host and devices lie on one base of time, as far as clocks of devices can be compared with
-/// the host's; the first command of others begins when the host began to wait for it. Memory that was set aside is a counter.
+/// The recording as one JSON object. Threads of the host and devices lie on one base of time, as
+/// far as clocks of devices can be compared with the host's; the first command of others begins
+/// when the host began to wait for it. Memory that was set aside is a counter.
 pub fn object(recording: &Recording, program: &str) -> Value {
     let mut events = Vec::new();
     let mut tracks = BTreeSet::new();
@@ -114,7 +115,8 @@ mod tests {
         self as core, Allocation, DelegateClock, DelegateEvent, EventKind, EventTracer,
     };
 
-    /// A load and two runs with an operator, and a delegate with parts on the host and on a device of its own clock.
+    /// A load and two runs with an operator, and a delegate with parts on the host and on a device
+    /// of its own clock.
     fn recorded(clock: DelegateClock) -> Recording {
         let recorder = Recorder::new();
         let begin = |kind, name, instruction| {
@@ -144,7 +146,8 @@ mod tests {
         recorder.recording()
     }
 
-    /// What the description of the Trace Event Format asks of each event, and Perfetto's reader of it.
+    /// What the description of the Trace Event Format asks of each event, and Perfetto's reader of
+    /// it.
     fn check(object: &Value) {
         assert_eq!(object["displayTimeUnit"], "ns");
         let events = object["traceEvents"].as_array().unwrap();
@@ -202,7 +205,8 @@ mod tests {
             let events = object["traceEvents"].as_array().unwrap();
             let of = |name: &'static str| events.iter().filter(move |event| event["name"] == name);
             assert_eq!(of("memory").next().unwrap()["args"]["arena"], 512);
-            // On one base of time: compared clocks count from the call, others from when the host waits.
+            // On one base of time: compared clocks count from the call, others from when the host
+            // waits.
             let later = if clock == DelegateClock::Device { 1.7 } else { 2.7 };
             for (part, call) in of("matmul").zip(of("Gpu")) {
                 let after = part["ts"].as_f64().unwrap() - call["ts"].as_f64().unwrap();

@@ -1,8 +1,10 @@
-//! Random programs with control flow and state. What is compiled has to give what the kernels give one by one.
+//! Random programs with control flow and state. What is compiled has to give what the kernels give
+//! one by one.
 //!
-//! Programs are those that an exporter could write: nested conditions and loops, views without instructions, results that are moved out
-//! of branches, buffers that are updated anywhere, places that later tensors use again. All numbers are small integers, so
-//! that every processor gives exactly the same.
+//! Programs are those that an exporter could write: nested conditions and loops, views without
+//! instructions, results that are moved out of branches, buffers that are updated anywhere, places
+//! that later tensors use again. All numbers are small integers, so that every processor gives
+//! exactly the same.
 
 use super::mutate::Random;
 use std::borrow::Cow;
@@ -21,7 +23,8 @@ const SHAPES: [&[i32]; 5] = [&[4], &[2, 2], &[1, 4], &[4, 1], &[2, 1, 2]];
 const FLAGS: [&[i32]; 3] = [&[], &[1], &[1, 1]];
 /// Bytes of a place.
 const SLOT: usize = 16;
-/// What state with initial data holds at first: one entry of the file, as exporters write equal buffers.
+/// What state with initial data holds at first: one entry of the file, as exporters write equal
+/// buffers.
 static INITIAL: [u8; SLOT] = {
     let [a, b, c, d] =
         [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes(), (-1.0f32).to_le_bytes(), [0; 4]];
@@ -306,7 +309,8 @@ impl Builder<'_> {
         self.changed(target.home);
     }
 
-    /// What an instruction made a view of this memory is read no more: a graph has its old contents.
+    /// What an instruction made a view of this memory is read no more: a graph has its old
+    /// contents.
     fn changed(&mut self, home: Home) {
         self.floats.retain(|known| known.follows != Some(home));
         self.flags.retain(|known| known.follows != Some(home));
@@ -554,7 +558,8 @@ pub fn program(random: &mut Random) -> Vec<u8> {
     program.write().expect("a small program").to_bytes()
 }
 
-/// The CPU engine, for a random half of the calls that it accepts: delegates then lie between kernels.
+/// The CPU engine, for a random half of the calls that it accepts: delegates then lie between
+/// kernels.
 struct Sometimes {
     inner: CpuTarget,
     seed: u32,
@@ -644,7 +649,8 @@ fn outputs(module: &mut Module, seed: u32) -> Vec<Vec<f64>> {
     all
 }
 
-/// Compares a random program as exported, on kernels, with the same program compiled in several ways.
+/// Compares a random program as exported, on kernels, with the same program compiled in several
+/// ways.
 pub fn check(seed: u32, others: &[RunOn]) {
     let bytes = program(&mut Random::new(seed));
     let expected = outputs(&mut module(bytes.clone(), RunOn::AsExported), seed);

@@ -1,5 +1,6 @@
-//! Changes to files that leave most of a file's structure as it is: a number becomes another one, an offset leads to
-//! another place of the same kind, a vector becomes longer. Bytes changed at random rarely get beyond the first check.
+//! Changes to files that leave most of a file's structure as it is: a number becomes another one,
+//! an offset leads to another place of the same kind, a vector becomes longer. Bytes changed at
+//! random rarely get beyond the first check.
 
 use super::places::{Kind, Place, places};
 
@@ -34,7 +35,8 @@ pub fn mutate(bytes: &mut [u8], random: &mut Random) -> bool {
     }
     for _ in 0..=random.below(4) {
         let place = places[random.below(places.len())];
-        // Now and then a number takes the value of another of its kind: an index that exists, a type that is known.
+        // Now and then a number takes the value of another of its kind: an index that exists, a
+        // type that is known.
         let same: Vec<&Place> = if random.below(3) == 0 {
             places.iter().filter(|other| other.kind == place.kind).collect()
         } else {

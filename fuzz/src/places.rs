@@ -1,5 +1,6 @@
-//! Where the numbers of a file are. Those of a flatbuffer are found without its schema: a table shows itself by its vtable, and what looks
-//! like an offset to a table, a vector or a text is taken for one. A wrong guess only makes a mutation a wilder one.
+//! Where the numbers of a file are. Those of a flatbuffer are found without its schema: a table
+//! shows itself by its vtable, and what looks like an offset to a table, a vector or a text is
+//! taken for one. A wrong guess only makes a mutation a wilder one.
 
 /// What a mutation can change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +43,9 @@ const MAX_PLACES: usize = 20_000;
 /// How many elements of a vector of numbers are looked at.
 const MAX_ELEMENTS: usize = 64;
 
-/// The numbers of the flatbuffer that a file starts with, and of those that lie in its vectors of bytes, or those of the JSON in front
-/// of a file's tensors (safetensors). None where the file starts with neither.
+/// The numbers of the flatbuffer that a file starts with, and of those that lie in its vectors of
+/// bytes, or those of the JSON in front of a file's tensors (safetensors). None where the file
+/// starts with neither.
 pub(crate) fn places(bytes: &[u8]) -> Vec<Place> {
     if bytes.get(8) == Some(&b'{') {
         return in_text(bytes);

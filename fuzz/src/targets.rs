@@ -1,5 +1,5 @@
-//! What is tried with a file. Nothing is expected of the answers: what is tested is that there is one, without a panic,
-//! an overflow, a hang, or memory without limit.
+//! What is tried with a file. Nothing is expected of the answers: what is tested is that there is
+//! one, without a panic, an overflow, a hang, or memory without limit.
 
 use super::mutate::{Random, mutate};
 use torchlet::core::{
@@ -9,7 +9,8 @@ use torchlet::core::{
 use torchlet::{Module, Tensor, Value};
 use torchlet_devtools::{Profile, etdump, flame, trace};
 
-/// A name, the function that is given the file, and the endings of fixtures that are files of its kind.
+/// A name, the function that is given the file, and the endings of fixtures that are files of its
+/// kind.
 pub struct Target {
     pub name: &'static str,
     pub run: fn(&[u8]),
@@ -39,14 +40,15 @@ pub const TARGETS: &[Target] = &[
 /// How much of anything that a file can hold many of is looked at.
 const MANY: usize = 100;
 
-/// What a method may take in all: fixtures take less, and a file that asks for more is not given it.
+/// What a method may take in all: fixtures take less, and a file that asks for more is not given
+/// it.
 const MEMORY: u64 = 1 << 20;
 
 /// How often a program may jump back.
 const JUMPS: u64 = 20;
 
-/// Opens a program, out of its bundle if it is in one, and asks what each method needs, with the operators of the portable
-/// library.
+/// Opens a program, out of its bundle if it is in one, and asks what each method needs, with the
+/// operators of the portable library.
 pub fn load(bytes: &[u8]) {
     let bundle = BundledProgram::is_bundled(bytes).then(|| BundledProgram::from_bytes(bytes));
     let program = bundle.and_then(|bundle| bundle.ok()?.program().ok());
@@ -123,8 +125,8 @@ pub fn compile(bytes: &[u8]) {
     load(&package.to_bytes());
 }
 
-/// Makes a random program with control flow and state, and compares what it is compiled to with its kernels one by one. The bytes only
-/// say which program.
+/// Makes a random program with control flow and state, and compares what it is compiled to with its
+/// kernels one by one. The bytes only say which program.
 pub fn control_flow(bytes: &[u8]) {
     let seed = bytes
         .iter()
@@ -176,7 +178,8 @@ fn bpte_aligned(bytes: &[u8]) -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// Reads an ETDump with a debug buffer that is as long as the file, and does with it what the tools do.
+/// Reads an ETDump with a debug buffer that is as long as the file, and does with it what the tools
+/// do.
 pub fn etdump(bytes: &[u8]) {
     if let Ok(recording) = etdump::read(bytes, bytes.to_vec()) {
         let written = etdump::write(&recording, etdump::DelegateIds::Names);
@@ -188,8 +191,8 @@ pub fn etdump(bytes: &[u8]) {
     }
 }
 
-/// Goes on with training from what a file says was trained and is remembered. What is refused changes nothing, what is taken is
-/// what is saved then, and the next step has somewhere to go.
+/// Goes on with training from what a file says was trained and is remembered. What is refused
+/// changes nothing, what is taken is what is saved then, and the next step has somewhere to go.
 #[cfg(feature = "safetensors")]
 pub fn training(bytes: &[u8]) {
     use torchlet::training::{Adam, AdamOptions, Sgd, SgdOptions};
@@ -292,7 +295,8 @@ pub fn schema(bytes: &[u8]) {
     });
 }
 
-/// Tries a file, and files that are made from it by ever more mutations, with a return to the file after every eighth.
+/// Tries a file, and files that are made from it by ever more mutations, with a return to the file
+/// after every eighth.
 pub fn campaign(run: fn(&[u8]), original: &[u8], seed: u32, rounds: usize) {
     run(original);
     let mut random = Random::new(seed);

@@ -5,8 +5,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The basic blocks of a method: instructions that run one after the other. The last block is the end of the method, where outputs
-/// are read.
+/// The basic blocks of a method: instructions that run one after the other. The last block is the
+/// end of the method, where outputs are read.
 pub(crate) struct Blocks {
     /// The first instruction of each, in order.
     leaders: Vec<usize>,
@@ -52,9 +52,10 @@ impl Blocks {
         self.leaders.len().saturating_sub(1)
     }
 
-    /// Visits the blocks that may run before this one, and goes on before those for which `is_open` returns true. Returns whether
-    /// the start of the method was reached. With `again`, the search goes on at the end of the previous run there. Returns
-    /// `None` if too many blocks were searched.
+    /// Visits the blocks that may run before this one, and goes on before those for which `is_open`
+    /// returns true. Returns whether the start of the method was reached. With `again`, the search
+    /// goes on at the end of the previous run there. Returns `None` if too many blocks were
+    /// searched.
     pub(crate) fn search_back(
         &mut self,
         block: usize,

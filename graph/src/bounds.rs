@@ -1,8 +1,9 @@
 //! What values the elements of integer tensors can have.
 //!
-//! Processors that count in 32 bits run what is declared to have 64 where that makes no difference: where all values fit
-//! ([`Bounds::fits_32_bits`]), or where the nearest number that fits does as well ([`Bounds::tolerates_saturation`]), as for
-//! an index: what is out of range stays out of range.
+//! Processors that count in 32 bits run what is declared to have 64 where that makes no difference:
+//! where all values fit ([`Bounds::fits_32_bits`]), or where the nearest number that fits does as
+//! well ([`Bounds::tolerates_saturation`]), as for an index: what is out of range stays out of
+//! range.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
@@ -20,7 +21,8 @@ const NARROW: Interval = (i32::MIN as i64, i32::MAX as i64);
 #[derive(Debug, Clone)]
 pub struct Bounds {
     intervals: Vec<Option<Interval>>,
-    /// Values of which it makes no difference where those beyond 32 bits become the nearest that fit.
+    /// Values of which it makes no difference where those beyond 32 bits become the nearest that
+    /// fit.
     tolerant: Vec<bool>,
 }
 
@@ -59,13 +61,14 @@ impl Bounds {
         self.interval(id).is_some_and(|interval| within(interval, NARROW))
     }
 
-    /// Whether all that is done with a value gives the same if its elements are the nearest that fit 32 bits.
+    /// Whether all that is done with a value gives the same if its elements are the nearest that
+    /// fit 32 bits.
     pub fn tolerates_saturation(&self, id: ValueId) -> bool {
         self.tolerant.get(id).copied().unwrap_or(false)
     }
 
-    /// Whether a call gives the same if the elements of its argument at this position are the nearest that fit 32 bits: its
-    /// own result, or those of calls that take it, are the same.
+    /// Whether a call gives the same if the elements of its argument at this position are the
+    /// nearest that fit 32 bits: its own result, or those of calls that take it, are the same.
     pub fn argument_tolerates(&self, graph: &Graph<'_>, node: &Node, position: usize) -> bool {
         let out = node.args.last().copied();
         match node.operator {
@@ -293,7 +296,8 @@ impl Bounds {
             Operator::SCATTER_SRC | Operator::SCATTER_VALUE => Some(joined(of(0)?, of(3)?)),
             Operator::FLOOR_DIVIDE | Operator::DIV_TENSOR_MODE | Operator::DIV_SCALAR_MODE => {
                 let (a, b) = (of(0)?, of(1)?);
-                // Whole divisors make what they divide no larger; rounding down can make it one less.
+                // Whole divisors make what they divide no larger; rounding down can make it one
+                // less.
                 let magnitude = a.0.checked_abs()?.max(a.1.checked_abs()?);
                 (b.0 > 0 || b.1 < 0).then_some((-magnitude, magnitude))
             }
@@ -303,8 +307,8 @@ impl Bounds {
                 let (low, high) = of(1)?;
                 (low > 0 || high < 0).then_some((low.min(0), high.max(0)))
             }
-            // What is left has the sign of what was divided, and is no larger.
-            // Shifts to the right move towards zero or minus one, those by more than there is as well.
+            // What is left has the sign of what was divided, and is no larger. Shifts to the right
+            // move towards zero or minus one, those by more than there is as well.
             Operator::FMOD_SCALAR
             | Operator::FMOD_TENSOR
             | Operator::RSHIFT_SCALAR

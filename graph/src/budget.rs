@@ -1,5 +1,5 @@
-//! How much of a blob may be read: flatbuffers can name the same bytes in many places, so that what is read could be far larger than
-//! what was given.
+//! How much of a blob may be read: flatbuffers can name the same bytes in many places, so that what
+//! is read could be far larger than what was given.
 
 use crate::error::Error;
 use alloc::vec::Vec;

@@ -75,7 +75,8 @@ impl Bundle {
     /// Adds a test case of a method: its inputs, and what the method should make of them.
     ///
     /// # Errors
-    /// A value is of a kind that no test case can have, or all of it is more than such a file can have.
+    /// A value is of a kind that no test case can have, or all of it is more than such a file can
+    /// have.
     pub fn add(
         &mut self,
         method: &str,

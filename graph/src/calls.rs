@@ -34,8 +34,9 @@ pub struct CallWork {
     pub scalar_type: Option<ScalarType>,
 }
 
-/// What each call of each method takes, of those that graphs can say: kernels, and what is in delegates that can be read. `prepare` is told
-/// the name of a delegate's backend, and does to its graph what that does before it runs it.
+/// What each call of each method takes, of those that graphs can say: kernels, and what is in
+/// delegates that can be read. `prepare` is told the name of a delegate's backend, and does to its
+/// graph what that does before it runs it.
 ///
 /// # Errors
 /// The program is malformed.
@@ -68,8 +69,8 @@ pub fn work<'p>(
     methods.collect()
 }
 
-/// What is in each delegate of a method, in their order: `None` for those of backends that are not known here, and why not for those
-/// that stay delegates.
+/// What is in each delegate of a method, in their order: `None` for those of backends that are not
+/// known here, and why not for those that stay delegates.
 ///
 /// # Errors
 /// The program is malformed, or has no such method.
@@ -96,8 +97,8 @@ fn explicit<'p>(method: &Method<'p>, vocabulary: &Vocabulary) -> (Method<'p>, Ve
     (changed, numbers)
 }
 
-/// The number that each instruction of a method had before views got instructions of their own: what was there is as it was, in its order; what
-/// was added has values that were not.
+/// The number that each instruction of a method had before views got instructions of their own:
+/// what was there is as it was, in its order; what was added has values that were not.
 pub(crate) fn kept(before: &Method<'_>, after: &Method<'_>) -> Vec<Option<usize>> {
     let mut old = before.instructions.iter().enumerate().peekable();
     let numbers = after

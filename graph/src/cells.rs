@@ -1,9 +1,10 @@
 //! State that stays where it is used.
 //!
-//! A tensor that a method keeps from run to run (a cell) goes into a region of calls and comes back out of it in every run. Where one
-//! region is all that ever touches it, it can live there instead: the region starts with its contents, and keeps what it makes of
-//! them. Nothing is moved then, whatever the size of a cache. What several regions, instructions on the host, other methods or callers
-//! touch stays a tensor of the method.
+//! A tensor that a method keeps from run to run (a cell) goes into a region of calls and comes back
+//! out of it in every run. Where one region is all that ever touches it, it can live there instead:
+//! the region starts with its contents, and keeps what it makes of them. Nothing is moved then,
+//! whatever the size of a cache. What several regions, instructions on the host, other methods or
+//! callers touch stays a tensor of the method.
 
 use crate::emit::first_bytes;
 use crate::front::Run;
@@ -16,7 +17,8 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use torchlet_core::ShapeDynamism;
 
-/// The tensors of a method that nobody but its instructions can touch, in memory that they have for themselves.
+/// The tensors of a method that nobody but its instructions can touch, in memory that they have for
+/// themselves.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Cells {
     /// The first and the last instruction that mentions each.
@@ -55,7 +57,8 @@ fn contents<'p>(tensor: &MethodTensor<'p>) -> Option<Cow<'p, [u8]>> {
 }
 
 impl Cells {
-    /// Those of a method. Others have tensors in the shared buffers, too; `fresh` are tensors that hold nothing from run to run.
+    /// Those of a method. Others have tensors in the shared buffers, too; `fresh` are tensors that
+    /// hold nothing from run to run.
     pub(crate) fn of(
         method: &Method<'_>,
         shared: &BTreeSet<usize>,
@@ -91,8 +94,8 @@ impl Cells {
         })
     }
 
-    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and says which tensors of the method
-    /// those were: nothing mentions them any more.
+    /// Gives cells to the regions of a run that alone touch them, on processors that keep any, and
+    /// says which tensors of the method those were: nothing mentions them any more.
     pub(crate) fn give<'p>(
         &self,
         method: &Method<'p>,

@@ -1,4 +1,5 @@
-//! From a program to the same program for a processor: what its backend takes becomes delegates, the rest stays instructions.
+//! From a program to the same program for a processor: what its backend takes becomes delegates,
+//! the rest stays instructions.
 
 use crate::calls::kept;
 use crate::cells::{self, Cells};
@@ -35,7 +36,8 @@ pub struct Compiled<'p> {
     pub report: Report,
 }
 
-/// Compiles a program, with the external data that it names, for processors. Kernels of the registry run what these do not take.
+/// Compiles a program, with the external data that it names, for processors. Kernels of the
+/// registry run what these do not take.
 ///
 /// # Errors
 /// The program is malformed.
@@ -49,8 +51,8 @@ pub fn compile<'p>(
     compile_read(read, Vec::new(), program, data, processors, None, registry)
 }
 
-/// Compiles what was made of a program: what the instructions of its methods come from is known of those where something was made. Delegates find
-/// their data in the program itself.
+/// Compiles what was made of a program: what the instructions of its methods come from is known of
+/// those where something was made. Delegates find their data in the program itself.
 pub(crate) fn compile_read<'p>(
     mut compiled: Program<'p>,
     mut origins: Vec<Vec<CallOrigin>>,
@@ -117,7 +119,8 @@ pub(crate) fn compile_read<'p>(
     Ok(Compiled { program: compiled, report })
 }
 
-/// An error if a method still has delegates that nothing runs but what they would have been compiled to.
+/// An error if a method still has delegates that nothing runs but what they would have been
+/// compiled to.
 fn left_behind(method: &MethodReport, registry: &Registry<'_>) -> Option<Error> {
     let is_left = method.delegates.iter().any(|backend| backend == xnnpack::BACKEND);
     if !is_left || registry.backend(xnnpack::BACKEND).is_some() {
@@ -161,7 +164,8 @@ struct Cut<'c, 'p> {
     floating: Vec<String>,
 }
 
-/// How much less time a processor has to take than the one that a program was made for: estimates are no better.
+/// How much less time a processor has to take than the one that a program was made for: estimates
+/// are no better.
 const CLEARLY: f64 = 2.0;
 
 impl<'c, 'p> MethodCompiler<'c, 'p> {
@@ -200,7 +204,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             runs.into_iter().map(|run| self.cut(run)).collect::<Result<_, Error>>()?;
         let on_device =
             |cut: &Cut<'_, '_>| cut.parts.iter().any(|part| matches!(part, Part::Device(..)));
-        // The compiled program may be better for kernels, too, if it is not to run on devices alone.
+        // The compiled program may be better for kernels, too, if it is not to run on devices
+        // alone.
         let mut targets = self.processors.targets.iter();
         let gains_anyway =
             self.processors.targets.is_empty() || targets.any(|target| target.shares_memory());
@@ -252,8 +257,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(Some(compiled))
     }
 
-    /// The method's runs, and the method with what its delegates keep as state, where their graphs are part of a run; and how many inputs
-    /// these delegates have.
+    /// The method's runs, and the method with what its delegates keep as state, where their graphs
+    /// are part of a run; and how many inputs these delegates have.
     fn runs(
         &mut self,
         method: Method<'p>,
@@ -331,7 +336,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(Cut::new(Run { graph, ..run }, placement, Some(decision)))
     }
 
-    /// Places the calls of a graph, which become others where neither a processor nor a kernel has them.
+    /// Places the calls of a graph, which become others where neither a processor nor a kernel has
+    /// them.
     fn place(
         &self,
         mut graph: Graph<'p>,
@@ -366,8 +372,9 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             passes::run(&mut graph)?;
         }
         if kernels && lower::portable::integers::has_calls(&graph, self.registry) {
-            // Functions come to the layers that they limit; then layers meet with permutations between them, of which those that
-            // cancel out go first, so that no call is moved between them.
+            // Functions come to the layers that they limit; then layers meet with permutations
+            // between them, of which those that cancel out go first, so that no call is moved
+            // between them.
             passes::permuted::run(&mut graph);
             passes::redundant::run(&mut graph);
             passes::dead::run(&mut graph);
@@ -377,7 +384,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
             passes::run(&mut graph)?;
         }
         if place != Where::Nearby && !self.processors.share_memory() {
-            // Devices have many small copies to lose; kernels on the CPU make views of some of them.
+            // Devices have many small copies to lose; kernels on the CPU make views of some of
+            // them.
             passes::permuted::run(&mut graph);
             passes::redundant::run(&mut graph);
             passes::strided::run(&mut graph);
@@ -427,7 +435,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         let bound: BTreeMap<ValueId, usize> = origins.iter().copied().collect();
         in_place.retain(|new, old| {
             let tensor = bound.get(old).and_then(|value| method.tensor(*value));
-            // What is a tensor of the method already stays that, and others have theirs in another order.
+            // What is a tensor of the method already stays that, and others have theirs in another
+            // order.
             tensor.is_some_and(|it| it.info.is_contiguous()) && !bound.contains_key(new)
         });
         let mut emitter = Emitter::new(method);
@@ -472,7 +481,8 @@ impl<'c, 'p> MethodCompiler<'c, 'p> {
         Ok(emitter.finish())
     }
 
-    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves into it. Gives its number.
+    /// Makes a delegate of a region, and calls it. Data that `is_last` says nobody else needs moves
+    /// into it. Gives its number.
     fn emit_region(
         &mut self,
         emitter: &mut Emitter<'_, 'p>,

@@ -1,4 +1,5 @@
-//! Any program for portable kernels: what was lowered to the Vulkan delegate becomes instructions again.
+//! Any program for portable kernels: what was lowered to the Vulkan delegate becomes instructions
+//! again.
 
 mod lowered;
 
@@ -18,12 +19,14 @@ use alloc::vec::Vec;
 use lowered::{Context, Lowered};
 use torchlet_core::{DataMap, Registry};
 
-/// The same program without delegates for Vulkan: each call of one becomes instructions for portable kernels, and what it keeps
-/// from run to run becomes state of the method. `data` are the files of external data that the program comes with; kernels of the
-/// registry compute beforehand what is constant.
+/// The same program without delegates for Vulkan: each call of one becomes instructions for
+/// portable kernels, and what it keeps from run to run becomes state of the method. `data` are the
+/// files of external data that the program comes with; kernels of the registry compute beforehand
+/// what is constant.
 ///
 /// # Errors
-/// The program is malformed, a delegate needs data that is not there, or portable kernels cannot do what it does.
+/// The program is malformed, a delegate needs data that is not there, or portable kernels cannot do
+/// what it does.
 pub fn to_portable<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
@@ -32,14 +35,15 @@ pub fn to_portable<'p>(
     to_instructions(program, data, registry, &[]).map(|(program, _)| program)
 }
 
-/// What is not computed beforehand where a graph is going to be compiled: processors may have products with codes, which weigh less.
+/// What is not computed beforehand where a graph is going to be compiled: processors may have
+/// products with codes, which weigh less.
 const CODES: &[Operator] = &[
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_CHANNEL,
     Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR,
 ];
 
-/// The same, but what is computed of constants with some operators is left to each run; with what the instructions of each method come from, where
-/// they are not those of the program.
+/// The same, but what is computed of constants with some operators is left to each run; with what
+/// the instructions of each method come from, where they are not those of the program.
 fn to_instructions<'p>(
     program: &torchlet_core::Program<'p>,
     data: &[DataMap<'p>],
@@ -49,7 +53,8 @@ fn to_instructions<'p>(
     let mut portable = Program::read(program)?;
     let named = of_program(program, data);
     let context = Context { named: &named, registry, left };
-    // State of each method lies in a buffer of its own, so that methods which share memory do not share this.
+    // State of each method lies in a buffer of its own, so that methods which share memory do not
+    // share this.
     let mut buffer = portable.methods.iter().map(|method| method.planned.len()).max().unwrap_or(0);
     let mut buffers = MOST_BUFFERS;
     let mut origins = vec![Vec::new(); portable.methods.len()];
@@ -66,8 +71,9 @@ fn to_instructions<'p>(
     Ok((portable, origins))
 }
 
-/// The same program compiled for kernels, and an engine of the CPU if there is one: what was lowered to the Vulkan delegate becomes
-/// instructions, constants are folded, what does nothing is gone, and memory is planned anew.
+/// The same program compiled for kernels, and an engine of the CPU if there is one: what was
+/// lowered to the Vulkan delegate becomes instructions, constants are folded, what does nothing is
+/// gone, and memory is planned anew.
 ///
 /// # Errors
 /// As [`to_portable`].
@@ -99,7 +105,8 @@ fn compile_instructions<'p>(
     }
 }
 
-/// The same for the machine that this runs on alone: weights of the regions that a packer knows are packed already.
+/// The same for the machine that this runs on alone: weights of the regions that a packer knows are
+/// packed already.
 ///
 /// # Errors
 /// As [`to_portable`].
@@ -181,8 +188,8 @@ fn replace<'p>(
     Ok(origins)
 }
 
-/// Places the state of delegates that were replaced in a planned buffer of this number, of those that methods may still have in all; gives whether
-/// there is any.
+/// Places the state of delegates that were replaced in a planned buffer of this number, of those
+/// that methods may still have in all; gives whether there is any.
 fn place_state<'p>(
     method: &mut Method<'p>,
     delegates: &[Place<'p>],

@@ -21,7 +21,8 @@ impl Operator {
         }
     }
 
-    /// Whether a run differs without it even if nobody takes its output: it writes, or it stops a run that is not right.
+    /// Whether a run differs without it even if nobody takes its output: it writes, or it stops a
+    /// run that is not right.
     pub fn has_effect(self) -> bool {
         let checks = matches!(
             self,
@@ -75,13 +76,15 @@ impl Operator {
         )
     }
 
-    /// Whether a call writes to tensors among its arguments, besides its output: then calls cannot move past it.
+    /// Whether a call writes to tensors among its arguments, besides its output: then calls cannot
+    /// move past it.
     pub fn writes_arguments(self) -> bool {
         !self.writes().is_empty()
     }
 
-    /// The arguments of an element-wise call that are tensors: each of their elements makes the element of the output with the same index,
-    /// whatever the memory order. Only for operators that stand between layers of networks; empty for others.
+    /// The arguments of an element-wise call that are tensors: each of their elements makes the
+    /// element of the output with the same index, whatever the memory order. Only for operators
+    /// that stand between layers of networks; empty for others.
     pub fn elementwise_operands(self) -> &'static [usize] {
         match self {
             Operator::ADD_TENSOR
@@ -111,8 +114,8 @@ impl Operator {
         }
     }
 
-    /// Whether each element of the output is an element of the first argument, or of the tensors in that list, or a padding value.
-    /// Kernels do that for elements of any type.
+    /// Whether each element of the output is an element of the first argument, or of the tensors in
+    /// that list, or a padding value. Kernels do that for elements of any type.
     pub fn moves_elements(self) -> bool {
         matches!(
             self,
@@ -141,7 +144,8 @@ impl Operator {
         )
     }
 
-    /// Whether the output is the first argument's elements in order, perhaps in another shape or type.
+    /// Whether the output is the first argument's elements in order, perhaps in another shape or
+    /// type.
     pub fn is_view(self) -> bool {
         matches!(
             self,

@@ -13,8 +13,9 @@ use alloc::vec::Vec;
 use torchlet_core::DataMap;
 
 impl<'p> Program<'p> {
-    /// Takes external data in: tensors of which these files have the data are as if they never had been outside, and so is what delegates
-    /// ask for. Gives the names of tensors that stay outside.
+    /// Takes external data in: tensors of which these files have the data are as if they never had
+    /// been outside, and so is what delegates ask for. Gives the names of tensors that stay
+    /// outside.
     ///
     /// # Errors
     /// A file is malformed.
@@ -36,7 +37,8 @@ impl<'p> Program<'p> {
         Ok(left)
     }
 
-    /// Takes in what delegates ask for; of delegates that are not understood, all that is no tensor of the program.
+    /// Takes in what delegates ask for; of delegates that are not understood, all that is no tensor
+    /// of the program.
     fn embed_named(
         &mut self,
         data: &[DataMap<'p>],
@@ -85,7 +87,8 @@ impl<'p> Program<'p> {
         Ok(Some(used))
     }
 
-    /// Removes named data that no delegate asks for. Of delegates that are not understood, nobody knows what they ask for.
+    /// Removes named data that no delegate asks for. Of delegates that are not understood, nobody
+    /// knows what they ask for.
     pub(crate) fn forget_unused_data(&mut self) -> Result<(), Error> {
         if self.named.is_empty() {
             return Ok(());
@@ -96,7 +99,8 @@ impl<'p> Program<'p> {
         Ok(())
     }
 
-    /// What no key of the program's named data begins with: a program that was compiled already has keys of the same kind.
+    /// What no key of the program's named data begins with: a program that was compiled already has
+    /// keys of the same kind.
     pub(crate) fn unused_prefix(&self) -> String {
         let prefixes = (0..).map(|number: usize| format!("graph{number}/"));
         let is_free =

@@ -1,8 +1,9 @@
 //! From calls of a graph to instructions of a method.
 //!
-//! Instructions call forms with the outputs behind the inputs: those take the arguments of the functional form, less what the
-//! output tells anyway, then the outputs, and repeat these, as files do. All tensors that are made here lie in the order of their
-//! dimensions and have no place yet ([`plan`](crate::plan)).
+//! Instructions call forms with the outputs behind the inputs: those take the arguments of the
+//! functional form, less what the output tells anyway, then the outputs, and repeat these, as files
+//! do. All tensors that are made here lie in the order of their dimensions and have no place yet
+//! ([`plan`](crate::plan)).
 
 use crate::error::Error;
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -70,8 +71,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
         self.instructions
     }
 
-    /// The method's value for a value of the graph. It is made, if there is none yet: a constant with its data, any other tensor
-    /// without a place.
+    /// The method's value for a value of the graph. It is made, if there is none yet: a constant
+    /// with its data, any other tensor without a place.
     ///
     /// # Errors
     /// The value cannot be one of a method.
@@ -122,8 +123,9 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(())
     }
 
-    /// The method's values for results of calls that run as one. Shapes vary where what they are made of does, whatever the graph
-    /// says of the results alone: as if each call was an instruction.
+    /// The method's values for results of calls that run as one. Shapes vary where what they are
+    /// made of does, whatever the graph says of the results alone: as if each call was an
+    /// instruction.
     ///
     /// # Errors
     /// A value cannot be one of a method.
@@ -224,7 +226,8 @@ impl<'m, 'p> Emitter<'m, 'p> {
         Ok(index)
     }
 
-    /// A list: of integers if it has any, of optional tensors if one is missing, of tensors otherwise.
+    /// A list: of integers if it has any, of optional tensors if one is missing, of tensors
+    /// otherwise.
     fn list(
         &mut self,
         graph: &Graph<'p>,
@@ -379,7 +382,8 @@ impl OutputForm {
     }
 }
 
-/// The argument of the functional form that says whether a copy need not be complete when the call returns.
+/// The argument of the functional form that says whether a copy need not be complete when the call
+/// returns.
 fn flag_argument(operator: Operator) -> Option<usize> {
     Some(match operator {
         Operator::TO_COPY | Operator::DIM_ORDER_OPS_TO_DIM_ORDER_COPY => 5,

@@ -1,4 +1,5 @@
-//! What of a quantized graph computes in floating point, and what that costs where memory is scarce.
+//! What of a quantized graph computes in floating point, and what that costs where memory is
+//! scarce.
 
 use crate::graph::{Graph, Node, Tensor, ValueId};
 use crate::lower::portable::integers;
@@ -29,8 +30,8 @@ struct Calls {
     activations: usize,
 }
 
-/// Describes the calls between dequantizing and quantizing that have no integer form, a sentence for each operator. Empty for graphs
-/// without quantized tensors.
+/// Describes the calls between dequantizing and quantizing that have no integer form, a sentence
+/// for each operator. Empty for graphs without quantized tensors.
 pub(crate) fn describe(graph: &Graph<'_>) -> Vec<String> {
     let mut origins: BTreeMap<ValueId, Origin> = BTreeMap::new();
     let mut found: BTreeMap<&'static str, Calls> = BTreeMap::new();

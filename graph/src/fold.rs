@@ -1,7 +1,9 @@
-//! Constant folding: what is computed from constants alone is computed once, with the kernels that would compute it in every run.
+//! Constant folding: what is computed from constants alone is computed once, with the kernels that
+//! would compute it in every run.
 //!
-//! All calls that can be are found first, and those left out from the end on whose results would take too much room: then what
-//! they are made of is kept. The rest becomes a program of its own, which runs once.
+//! All calls that can be are found first, and those left out from the end on whose results would
+//! take too much room: then what they are made of is kept. The rest becomes a program of its own,
+//! which runs once.
 
 mod choice;
 
@@ -24,12 +26,13 @@ const LEAST_MEMORY: usize = 64 << 20;
 /// At what multiples results start.
 const ALIGN: usize = 16;
 
-/// Computes what depends on constants alone, with kernels of a registry: results become constants, the calls are gone. Gives how
-/// many calls there were. Results take at most four times the room of the constants that they are made of, which is that of bytes
-/// as 32-bit numbers, and little more.
+/// Computes what depends on constants alone, with kernels of a registry: results become constants,
+/// the calls are gone. Gives how many calls there were. Results take at most four times the room of
+/// the constants that they are made of, which is that of bytes as 32-bit numbers, and little more.
 ///
 /// # Errors
-/// The graph is malformed. If a kernel fails, everything stays as it is: the program fails there when it runs, if it comes there.
+/// The graph is malformed. If a kernel fails, everything stays as it is: the program fails there
+/// when it runs, if it comes there.
 pub fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> Result<usize, Error> {
     run_but(graph, registry, &[])
 }

@@ -30,7 +30,8 @@ pub enum Value<'p> {
     DoubleList(Vec<f64>),
     /// Truth values that are known.
     BoolList(Vec<bool>),
-    /// Several values: tensors, of which some may be [`Value::None`], or integers of which some are symbolic.
+    /// Several values: tensors, of which some may be [`Value::None`], or integers of which some are
+    /// symbolic.
     List(Vec<ValueId>),
     /// An integer that inputs or operators set; with the value that the exporter saw.
     SymInt(i64),
@@ -38,7 +39,8 @@ pub enum Value<'p> {
     Tensor(Tensor<'p>),
 }
 
-/// A tensor of a graph. Its elements lie in the order of its dimensions, whatever a file's memory format says.
+/// A tensor of a graph. Its elements lie in the order of its dimensions, whatever a file's memory
+/// format says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tensor<'p> {
     /// Its element type within the graph.
@@ -49,13 +51,15 @@ pub struct Tensor<'p> {
     pub sizes: Vec<usize>,
     /// Whether the shape is a bound.
     pub dynamic: bool,
-    /// Its data, if it is constant, or what it starts with: of what changes, none at all stands for zeros.
+    /// Its data, if it is constant, or what it starts with: of what changes, none at all stands for
+    /// zeros.
     pub data: Option<Cow<'p, [u8]>>,
     /// Whether a constant's contents change between runs, where that is known.
     pub changes: Option<bool>,
 }
 
-/// A call of an operator: inputs in the order of its schema, then the output (a [`Value::List`] where there are several).
+/// A call of an operator: inputs in the order of its schema, then the output (a [`Value::List`]
+/// where there are several).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// The number that the exporter gave it.
@@ -68,8 +72,8 @@ pub struct Node {
     pub parts: Vec<Node>,
 }
 
-/// Calls in order of execution, and the values that they work on. Each value has at most one call that makes it, except where a
-/// front-end says otherwise.
+/// Calls in order of execution, and the values that they work on. Each value has at most one call
+/// that makes it, except where a front-end says otherwise.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Graph<'p> {
     /// The values, by [`ValueId`].
@@ -82,7 +86,8 @@ pub struct Graph<'p> {
     pub outputs: Vec<ValueId>,
     /// Values that overwrite others when all calls are done: the new one and the old one.
     pub updates: Vec<(ValueId, ValueId)>,
-    /// What the model calls values that keep their contents from run to run, where the exporter kept that.
+    /// What the model calls values that keep their contents from run to run, where the exporter
+    /// kept that.
     pub names: BTreeMap<ValueId, String>,
 }
 
@@ -131,7 +136,8 @@ impl<'p> Graph<'p> {
         }
     }
 
-    /// Says of each constant whether it changes, where the updates are all that does: as in graphs that the compiler wrote.
+    /// Says of each constant whether it changes, where the updates are all that does: as in graphs
+    /// that the compiler wrote.
     pub fn mark_changes(&mut self) {
         let updated: BTreeSet<ValueId> = self.updates.iter().map(|(_, old)| *old).collect();
         for (id, value) in self.values.iter_mut().enumerate() {

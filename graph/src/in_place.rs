@@ -1,15 +1,16 @@
 //! New values of state that are made where the old ones lie.
 //!
-//! A new value is copied over the old one when all is done. Where nobody reads the old value behind the call that makes the new one, the
-//! call can write there at once, if it does not read the old value at all, or changes some of its elements only: then a cache costs as
-//! much as it is given.
+//! A new value is copied over the old one when all is done. Where nobody reads the old value behind
+//! the call that makes the new one, the call can write there at once, if it does not read the old
+//! value at all, or changes some of its elements only: then a cache costs as much as it is given.
 
 use crate::graph::{Graph, Node, ValueId};
 use crate::operators::Operator;
 use crate::partition::{Part, Region, arguments};
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Whether a call leaves its first argument as it is but for some elements: kernels do not even copy it, if the output lies there.
+/// Whether a call leaves its first argument as it is but for some elements: kernels do not even
+/// copy it, if the output lies there.
 fn updates(operator: Operator) -> bool {
     matches!(
         operator,

@@ -1,10 +1,12 @@
 //! The graph compiler: from programs, however they were lowered, to what a processor runs best.
 //!
-//! A program's instructions and the delegates that it can read become one [`graph`]; [`passes`] make it smaller; [`Target`]s say which calls they take; what none takes stays instructions.
-//! The result is a program in the same file format, with a [`Report`] of what runs where and why.
+//! A program's instructions and the delegates that it can read become one [`graph`]; [`passes`]
+//! make it smaller; [`Target`]s say which calls they take; what none takes stays instructions. The
+//! result is a program in the same file format, with a [`Report`] of what runs where and why.
 //!
-//! It computes nothing but constants, by kernels that it is given, and knows no device: a processor is a [`Target`]. It has no operating system, and wants a heap.
-//! Start reading at [`compile()`], then [`graph::Graph`], and [`operators`], the one table of operators.
+//! It computes nothing but constants, by kernels that it is given, and knows no device: a processor
+//! is a [`Target`]. It has no operating system, and wants a heap. Start reading at [`compile()`],
+//! then [`graph::Graph`], and [`operators`], the one table of operators.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]

@@ -1,4 +1,5 @@
-//! Programs taken apart: what a file says of its methods, owned, so that it can be changed and written again.
+//! Programs taken apart: what a file says of its methods, owned, so that it can be changed and
+//! written again.
 
 use alloc::borrow::Cow;
 use alloc::string::String;
@@ -144,8 +145,9 @@ impl<'p> Method<'p> {
         self.values.len() - 1
     }
 
-    /// Removes the values and delegates that nothing mentions any more, but for state that has a name: programs are asked for it, also
-    /// by methods that do not touch it. Gives what the number of each delegate that stays is now.
+    /// Removes the values and delegates that nothing mentions any more, but for state that has a
+    /// name: programs are asked for it, also by methods that do not touch it. Gives what the number
+    /// of each delegate that stays is now.
     pub fn forget_unused(&mut self) -> Vec<usize> {
         let mut used = alloc::vec![false; self.values.len()];
         let mut called = alloc::vec![false; self.delegates.len()];

@@ -8,8 +8,9 @@ use torchlet_core::error::ReadError;
 /// At what multiples data starts in the file: what vector units like best, and cache lines.
 pub(crate) const DATA_ALIGN: u64 = 64;
 
-/// A program as a file in pieces: the flatbuffer is new, most of the data is borrowed from the file that the program was made of.
-/// It is storage to load the program from, without a copy, and what [`to_bytes`](Self::to_bytes) makes a file of.
+/// A program as a file in pieces: the flatbuffer is new, most of the data is borrowed from the file
+/// that the program was made of. It is storage to load the program from, without a copy, and what
+/// [`to_bytes`](Self::to_bytes) makes a file of.
 #[derive(Debug, Clone, Default)]
 pub struct Package<'p> {
     /// Each with where it starts in the file, in order.
@@ -33,7 +34,8 @@ impl<'p> Package<'p> {
         self.size = base + other.size;
     }
 
-    /// A package of the [pieces](Self::pieces) of another, of its size. `None` if they are not those of a package of that size.
+    /// A package of the [pieces](Self::pieces) of another, of its size. `None` if they are not
+    /// those of a package of that size.
     pub fn of_pieces(pieces: impl IntoIterator<Item = Cow<'p, [u8]>>, size: u64) -> Option<Self> {
         let mut package = Package::default();
         for bytes in pieces {

@@ -1,4 +1,5 @@
-//! The parts of a graph, given where its calls run: as few as possible for each processor, with what others do between them.
+//! The parts of a graph, given where its calls run: as few as possible for each processor, with
+//! what others do between them.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,10 +28,12 @@ pub struct Region {
     pub cells: Vec<(ValueId, ValueId)>,
 }
 
-/// Cuts a graph into parts, given the processor of each call, or none for those that the host does one by one.
+/// Cuts a graph into parts, given the processor of each call, or none for those that the host does
+/// one by one.
 ///
-/// The calls of the first processor are parted from all others, in as few parts as there can be; what lies between is cut in the same
-/// way for the next. So the first is the one that is the most costly to reach.
+/// The calls of the first processor are parted from all others, in as few parts as there can be;
+/// what lies between is cut in the same way for the next. So the first is the one that is the most
+/// costly to reach.
 pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     let place = |index: &usize| on.get(*index).copied().flatten();
     let processors: BTreeSet<usize> = on.iter().flatten().copied().collect();
@@ -56,8 +59,8 @@ pub fn partition(graph: &Graph<'_>, on: &[Option<usize>]) -> Vec<Part> {
     parts.collect()
 }
 
-/// Cuts calls into those that belong here and those that do not, by turns: each call gets the first turn that all calls it depends on
-/// allow, which makes the fewest.
+/// Cuts calls into those that belong here and those that do not, by turns: each call gets the first
+/// turn that all calls it depends on allow, which makes the fewest.
 fn turns(
     graph: &Graph<'_>,
     nodes: Vec<usize>,
@@ -141,8 +144,8 @@ pub(crate) fn arguments(graph: &Graph<'_>, node: &Node) -> (Vec<ValueId>, Vec<Va
 }
 
 impl Region {
-    /// The region as a graph of its own. Data of constants that `is_last` says nobody needs afterwards moves there, and leaves none
-    /// behind.
+    /// The region as a graph of its own. Data of constants that `is_last` says nobody needs
+    /// afterwards moves there, and leaves none behind.
     pub fn extract<'p>(
         &self,
         graph: &mut Graph<'p>,
@@ -273,7 +276,8 @@ mod tests {
 
     #[test]
     fn between_parts_of_the_first_processor_others_have_theirs() {
-        // In a row: the device, the engine, a kernel, the engine, the device; beside it, a call for the engine.
+        // In a row: the device, the engine, a kernel, the engine, the device; beside it, a call for
+        // the engine.
         let calls: &[(&[ValueId], ValueId)] =
             &[(&[0], 1), (&[1], 2), (&[2], 3), (&[3], 4), (&[4, 6], 5), (&[0], 6)];
         let graph = graph(calls, &[5]);

@@ -1,8 +1,9 @@
 //! Where each call of a graph runs, why not elsewhere, and how long that takes.
 //!
-//! The model is simple: a call takes the longer of its arithmetic and its bytes at the rates of a processor, and some time for being a
-//! call; a region takes some time to be started, and what crosses its edges to a memory of its own takes time, too. A region goes to
-//! another processor as a whole, and stays there if that is better for the whole graph.
+//! The model is simple: a call takes the longer of its arithmetic and its bytes at the rates of a
+//! processor, and some time for being a call; a region takes some time to be started, and what
+//! crosses its edges to a memory of its own takes time, too. A region goes to another processor as
+//! a whole, and stays there if that is better for the whole graph.
 
 use crate::graph::{Graph, ValueId};
 use crate::partition::{Part, arguments, partition};
@@ -16,7 +17,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::{Rates, Registry};
 
-/// The calls that may be looked at to find a better place for regions: a bound on work, since programs may have any number of both.
+/// The calls that may be looked at to find a better place for regions: a bound on work, since
+/// programs may have any number of both.
 const LOOKS: usize = 1 << 22;
 
 /// What a processor says of a call.
@@ -121,8 +123,9 @@ impl<'t> Placement<'t> {
         }
     }
 
-    /// Leaves regions of processors with memory of their own to others, one by one, where the whole takes less time for it; and of regions
-    /// what others wait for, so that all the rest may follow that.
+    /// Leaves regions of processors with memory of their own to others, one by one, where the whole
+    /// takes less time for it; and of regions what others wait for, so that all the rest may follow
+    /// that.
     pub(crate) fn improve(&mut self, graph: &Graph<'_>) {
         let mut looks = LOOKS / graph.nodes.len().max(1);
         let mut least = self.seconds(graph);
@@ -198,12 +201,14 @@ impl<'t> Placement<'t> {
         found.into_iter().collect()
     }
 
-    /// The seconds that all of it takes; infinite where a call is on kernels that there are none for, or nothing is known.
+    /// The seconds that all of it takes; infinite where a call is on kernels that there are none
+    /// for, or nothing is known.
     pub(crate) fn seconds(&self, graph: &Graph<'_>) -> f64 {
         self.parts(graph).iter().map(|part| self.of_part(graph, part)).sum()
     }
 
-    /// The seconds that it takes with a processor with memory of its own, and whether that has any part of it.
+    /// The seconds that it takes with a processor with memory of its own, and whether that has any
+    /// part of it.
     pub(crate) fn far_seconds(&self, graph: &Graph<'_>) -> (f64, bool) {
         match (self.has_far_parts(graph), self.at_first) {
             (false, Some(seconds)) => (seconds, false),
@@ -221,7 +226,8 @@ impl<'t> Placement<'t> {
         self.on_processor(graph, part, own).unwrap_or(f64::INFINITY)
     }
 
-    /// The seconds that a part takes on a processor, or on kernels; none if it does not take all of it, or that is not known.
+    /// The seconds that a part takes on a processor, or on kernels; none if it does not take all of
+    /// it, or that is not known.
     fn on_processor(
         &self,
         graph: &Graph<'_>,
@@ -302,7 +308,8 @@ fn calls_of(part: &Part) -> (Option<usize>, &[usize]) {
 /// The seconds that it takes to start a region, and for what goes in and out.
 fn crossing(graph: &Graph<'_>, part: &Part, rates: &Rates) -> f64 {
     let bytes = match part {
-        // What kernels have between regions is as large there: it comes in and goes out as it does for them.
+        // What kernels have between regions is as large there: it comes in and goes out as it does
+        // for them.
         Part::Host(_) => 0.0,
         Part::Device(_, region) => {
             work::bytes(graph, &region.inputs) + work::bytes(graph, &region.outputs)

@@ -1,8 +1,8 @@
 //! Places of tensors in planned memory.
 //!
-//! A tensor needs its memory from the first instruction that uses it to the last one. Those whose times overlap lie apart; large
-//! ones choose first, each the lowest place that is free. What has a place keeps it: state, which other methods may share, and
-//! all else that an exporter planned.
+//! A tensor needs its memory from the first instruction that uses it to the last one. Those whose
+//! times overlap lie apart; large ones choose first, each the lowest place that is free. What has a
+//! place keeps it: state, which other methods may share, and all else that an exporter planned.
 
 mod lifetimes;
 mod loops;
@@ -18,13 +18,13 @@ pub use room::{Lifetime, Room};
 
 /// At what multiples tensors start.
 const ALIGN: usize = 16;
-/// How many tensors look for memory that others use at other times, largest first. The rest, which no real program has, lies side by
-/// side: to look takes as many steps as there are others.
+/// How many tensors look for memory that others use at other times, largest first. The rest, which
+/// no real program has, lies side by side: to look takes as many steps as there are others.
 const MOST: usize = 1 << 15;
 
 impl Method<'_> {
-    /// Gives a place to each tensor that instructions use and that has none: not to constants, not to inputs and outputs (their
-    /// memory is the caller's), not to views.
+    /// Gives a place to each tensor that instructions use and that has none: not to constants, not
+    /// to inputs and outputs (their memory is the caller's), not to views.
     ///
     /// # Errors
     /// The memory is larger than a program can say.

@@ -3,7 +3,8 @@
 use crate::target::Target;
 use torchlet_core::Rates;
 
-/// The processors that a program is compiled for, in order of preference. Kernels run what none of them takes.
+/// The processors that a program is compiled for, in order of preference. Kernels run what none of
+/// them takes.
 #[derive(Clone, Copy)]
 pub struct Processors<'t> {
     pub(crate) targets: &'t [&'t dyn Target],
@@ -20,8 +21,8 @@ impl<'t> Processors<'t> {
         Processors { targets, ..Self::KERNELS }
     }
 
-    /// Each call runs where the whole takes the least time, as far as it can be told: by the rates of all of these, and of kernels.
-    /// Without these, as [`preferring`](Self::preferring).
+    /// Each call runs where the whole takes the least time, as far as it can be told: by the rates
+    /// of all of these, and of kernels. Without these, as [`preferring`](Self::preferring).
     pub fn cheapest(targets: &'t [&'t dyn Target]) -> Self {
         Processors { targets, by_cost: true, ..Self::KERNELS }
     }

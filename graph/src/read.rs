@@ -40,8 +40,8 @@ impl<'p> Method<'p> {
     pub fn read(meta: &MethodMeta<'p>) -> Result<Self, Error> {
         let count = meta.value_count();
         let mut values = Vec::new();
-        // What lists hold is looked at whenever an instruction has them as arguments: where values and instructions share them, that
-        // can be far more than the file is long.
+        // What lists hold is looked at whenever an instruction has them as arguments: where values
+        // and instructions share them, that can be far more than the file is long.
         let mut left = meta.program().flatbuffer_size();
         for value in meta.exported_values()? {
             let value = value?;

@@ -1,4 +1,5 @@
-//! Frees a method of the places that an exporter gave its tensors, so that they can be planned anew.
+//! Frees a method of the places that an exporter gave its tensors, so that they can be planned
+//! anew.
 
 use crate::blocks::Blocks;
 use crate::front::{Access, Meaning, Vocabulary};
@@ -12,11 +13,13 @@ use alloc::vec::Vec;
 const ALIGN: usize = 16;
 
 impl Method<'_> {
-    /// Takes the places away from tensors that hold nothing from one execution to the next. State keeps them, as others may know
-    /// where it lies; so does what instructions touch of which it is not known whether they read it first.
+    /// Takes the places away from tensors that hold nothing from one execution to the next. State
+    /// keeps them, as others may know where it lies; so does what instructions touch of which it is
+    /// not known whether they read it first.
     ///
-    /// Inputs and outputs that had a place get one in the first buffer, each its own, behind what keeps its place there. The
-    /// others are what methods share state in, where all of them have the same tensors in buffers of the same size.
+    /// Inputs and outputs that had a place get one in the first buffer, each its own, behind what
+    /// keeps its place there. The others are what methods share state in, where all of them have
+    /// the same tensors in buffers of the same size.
     ///
     /// Of delegates in `inputs`, it is known how many of their arguments are inputs.
     pub(crate) fn forget_places(
@@ -58,7 +61,8 @@ impl Method<'_> {
         }
     }
 
-    /// Whether instructions write what their schemas call outputs, and delegates their results, and nothing else.
+    /// Whether instructions write what their schemas call outputs, and delegates their results, and
+    /// nothing else.
     fn only_writes_outputs(&self, vocabulary: &Vocabulary) -> bool {
         self.instructions.iter().all(|instruction| match instruction {
             Instruction::Kernel { name, overload, .. } => {
@@ -69,7 +73,8 @@ impl Method<'_> {
         })
     }
 
-    /// Takes the places away from tensors that no instruction touches: what is within delegates now. State that has a name keeps its own.
+    /// Takes the places away from tensors that no instruction touches: what is within delegates
+    /// now. State that has a name keeps its own.
     fn forget_unused_places(&mut self) {
         let values = self.instructions.iter().flat_map(Instruction::values);
         let values = values.chain(self.inputs.iter().chain(&self.outputs).copied());
@@ -85,8 +90,8 @@ impl Method<'_> {
         }
     }
 
-    /// Takes away the places and names of state that nothing mentions any more, as it lives in delegates.
-    /// `planned` buffers stay in any case.
+    /// Takes away the places and names of state that nothing mentions any more, as it lives in
+    /// delegates. `planned` buffers stay in any case.
     pub(crate) fn forget_moved(&mut self, moved: &BTreeSet<usize>, planned: usize) {
         let mut left = BTreeSet::new();
         for value in moved {
@@ -101,7 +106,8 @@ impl Method<'_> {
         }
     }
 
-    /// The tensors that instructions write before any reads them, wherever jumps lead, and those that they work in.
+    /// The tensors that instructions write before any reads them, wherever jumps lead, and those
+    /// that they work in.
     pub(crate) fn written_first(
         &self,
         vocabulary: &Vocabulary,
@@ -113,7 +119,8 @@ impl Method<'_> {
         let (mut written, mut read) = (BTreeSet::new(), BTreeSet::new());
         let mut found = BTreeSet::new();
         for (at, instruction) in self.instructions.iter().enumerate() {
-            // Of other instructions, it is not known that they write an argument before they read it.
+            // Of other instructions, it is not known that they write an argument before they read
+            // it.
             let (outputs, scratch): (_, &[usize]) = match instruction {
                 Instruction::Kernel { name, overload, .. } => {
                     let outputs = match vocabulary.access(name, overload) {
@@ -158,8 +165,9 @@ impl Method<'_> {
         found
     }
 
-    /// The unnamed tensors whose memory overlaps that of a tensor with another size or type. Exporters reuse the memory of
-    /// activations so, never that of state; a view of state has its size and type.
+    /// The unnamed tensors whose memory overlaps that of a tensor with another size or type.
+    /// Exporters reuse the memory of activations so, never that of state; a view of state has its
+    /// size and type.
     fn overlapping(&self) -> BTreeSet<usize> {
         let mut places: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
         for (value, kind) in self.values.iter().enumerate() {

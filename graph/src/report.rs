@@ -19,20 +19,23 @@ pub struct Report {
 pub struct MethodReport {
     /// Its name.
     pub name: String,
-    /// What of the exported method each number of a call stands for: nothing for views that have no instruction there.
+    /// What of the exported method each number of a call stands for: nothing for views that have no
+    /// instruction there.
     pub origins: Vec<Option<CallOrigin>>,
     /// Its calls, in the order in which they run.
     pub calls: Vec<PlacedCall>,
     /// The parts that these make, in the order in which they run, and how long each takes.
     pub parts: Vec<PartReport>,
-    /// What decided whether a device with memory of its own has any of them, for each run of calls between jumps.
+    /// What decided whether a device with memory of its own has any of them, for each run of calls
+    /// between jumps.
     pub decisions: Vec<String>,
-    /// What of a quantized method kernels compute in floating point, and what that costs: a sentence for each operator. Only where
-    /// there is nothing but kernels, as on microcontrollers.
+    /// What of a quantized method kernels compute in floating point, and what that costs: a
+    /// sentence for each operator. Only where there is nothing but kernels, as on microcontrollers.
     pub floating: Vec<String>,
     /// The backend of each of its delegates.
     pub delegates: Vec<String>,
-    /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs: the number of each, and why.
+    /// Its delegates that were not taken apart, though they were made for the compiler or for GPUs:
+    /// the number of each, and why.
     pub apart: Vec<(usize, String)>,
     /// Why it was left as it was exported, if it was.
     pub as_exported: Option<String>,

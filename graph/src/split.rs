@@ -1,4 +1,5 @@
-//! Takes the data out of a program, into a file of external data (`.ptd`): what [`Program::embed`] puts back.
+//! Takes the data out of a program, into a file of external data (`.ptd`): what [`Program::embed`]
+//! puts back.
 
 use crate::error::Error;
 use crate::method::{MethodTensor, MethodValue, Program, TensorData};
@@ -12,7 +13,8 @@ use alloc::vec::Vec;
 use flatbuffers::FlatBufferBuilder;
 use torchlet_core::{DataLoader, TensorInfo};
 
-/// Bytes of the header: magic, its length, where the flatbuffer is and where segments are, with their sizes.
+/// Bytes of the header: magic, its length, where the flatbuffer is and where segments are, with
+/// their sizes.
 const HEADER_BYTES: usize = 40;
 
 /// The file of external data that is made of a program.
@@ -32,9 +34,9 @@ struct Outside<'p> {
 }
 
 impl<'p> Program<'p> {
-    /// Takes constants and named data out of the program, and gives the file that has them: the program finds them there by name.
-    /// What state starts with stays within, since runtimes expect it there, and so does what has no bytes. `None` if there is nothing to
-    /// take out.
+    /// Takes constants and named data out of the program, and gives the file that has them: the
+    /// program finds them there by name. What state starts with stays within, since runtimes expect
+    /// it there, and so does what has no bytes. `None` if there is nothing to take out.
     ///
     /// # Errors
     /// The file is larger than its format can say.

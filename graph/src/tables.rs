@@ -1,4 +1,5 @@
-//! Writing flatbuffers: tables, field by field, and the headers that ExecuTorch puts into their front.
+//! Writing flatbuffers: tables, field by field, and the headers that ExecuTorch puts into their
+//! front.
 
 use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, Push, TableFinishedWIPOffset, WIPOffset};
@@ -40,8 +41,8 @@ pub(crate) fn table(
     b.end_table(start)
 }
 
-/// The flatbuffer with a header behind its identifier: the header's magic, its length, and numbers. That it shifts what follows changes the
-/// root offset alone.
+/// The flatbuffer with a header behind its identifier: the header's magic, its length, and numbers.
+/// That it shifts what follows changes the root offset alone.
 pub(crate) fn with_header(flatbuffer: &[u8], magic: [u8; 4], numbers: &[u64]) -> Vec<u8> {
     let header = 8 + 8 * numbers.len();
     let mut file = Vec::with_capacity(flatbuffer.len() + header);

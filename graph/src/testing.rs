@@ -46,8 +46,8 @@ pub(crate) fn registry() -> Registry<'static> {
     Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap()
 }
 
-/// Runs a graph as a method of a program: its outputs as numbers. Inputs may be of any shape within their bounds; what changes is
-/// state.
+/// Runs a graph as a method of a program: its outputs as numbers. Inputs may be of any shape within
+/// their bounds; what changes is state.
 pub(crate) fn outputs(graph: &Graph<'_>, inputs: &[TensorRef<'_>]) -> Vec<Vec<f32>> {
     let mut method = Method { name: String::from("forward"), ..Method::default() };
     let mut emitter = Emitter::new(&mut method);

@@ -1,7 +1,8 @@
 //! State without a place in the memory plan.
 //!
-//! Exporters can leave mutable buffers out of the plan. Such state looks like a constant if it has an initial value, and like any
-//! tensor that the compiler plans if it has none. Before a method is compiled, it gets a place, and is like other state then.
+//! Exporters can leave mutable buffers out of the plan. Such state looks like a constant if it has
+//! an initial value, and like any tensor that the compiler plans if it has none. Before a method is
+//! compiled, it gets a place, and is like other state then.
 
 use crate::error::Error;
 use crate::front::Vocabulary;
@@ -15,9 +16,9 @@ use torchlet_core::ShapeDynamism;
 const ALIGN: usize = 16;
 
 impl Method<'_> {
-    /// Gives places in a planned buffer to state that has none: constants that instructions write, and tensors without data of which
-    /// something is read before it was written. Exporters elide views of the former: these have its name and its data, and get
-    /// its place.
+    /// Gives places in a planned buffer to state that has none: constants that instructions write,
+    /// and tensors without data of which something is read before it was written. Exporters elide
+    /// views of the former: these have its name and its data, and get its place.
     ///
     /// # Errors
     /// There is no such buffer, or a view is of another size than its state.
@@ -101,7 +102,8 @@ impl Method<'_> {
         Ok(views)
     }
 
-    /// The tensors without data and place, not the caller's, that may be read before they are written.
+    /// The tensors without data and place, not the caller's, that may be read before they are
+    /// written.
     fn read_first(
         &self,
         vocabulary: &Vocabulary,

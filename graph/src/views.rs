@@ -1,12 +1,14 @@
 //! Views that an exporter made by giving two tensors one place, as instructions.
 //!
-//! Where shapes are static, ExecuTorch's memory planner elides `view_copy`: the result lies where its source does, and no
-//! instruction says so. Before a method can be planned anew, each such view gets the instruction that it stands for.
+//! Where shapes are static, ExecuTorch's memory planner elides `view_copy`: the result lies where
+//! its source does, and no instruction says so. Before a method can be planned anew, each such view
+//! gets the instruction that it stands for.
 //!
-//! Which tensor was written last to a place is a question of data flow, since instructions may be skipped and repeated:
-//! reaching definitions, by place. A view is added behind each definition of another tensor of the place that reaches a
-//! read. This is exact wherever jumps lead, since in the file's memory both tensors change there. What a run leaves in a
-//! place reaches the start of the next run, so state may be read and written through different tensors.
+//! Which tensor was written last to a place is a question of data flow, since instructions may be
+//! skipped and repeated: reaching definitions, by place. A view is added behind each definition of
+//! another tensor of the place that reaches a read. This is exact wherever jumps lead, since in the
+//! file's memory both tensors change there. What a run leaves in a place reaches the start of the
+//! next run, so state may be read and written through different tensors.
 
 use crate::blocks::Blocks;
 use crate::front::{Access, Vocabulary};
@@ -20,7 +22,8 @@ use torchlet_core::{Scalar, ScalarType, ShapeDynamism};
 /// A place in planned memory, and how many bytes of what lie there.
 pub(crate) type Place = (usize, usize, usize, ScalarType);
 
-/// The place of a tensor that may be a view without an instruction: where shapes vary, views have one.
+/// The place of a tensor that may be a view without an instruction: where shapes vary, views have
+/// one.
 pub(crate) fn place_of(tensor: &MethodTensor<'_>) -> Option<Place> {
     let (buffer, offset) = tensor.place?;
     let is_static = tensor.dynamism == ShapeDynamism::Static;
@@ -44,7 +47,8 @@ type View = (Writer, usize, usize);
 struct Exposed {
     block: usize,
     place: Place,
-    /// Whether the instruction surely reads it: of what it may as well write first, nothing is known to be state.
+    /// Whether the instruction surely reads it: of what it may as well write first, nothing is
+    /// known to be state.
     is_certain: bool,
 }
 
@@ -63,8 +67,9 @@ struct Flow {
 }
 
 impl Method<'_> {
-    /// Adds an instruction for each view that has none. `inputs` says how many arguments of a delegate are inputs, where that
-    /// is known. Returns false, and changes nothing, if finding the views takes too long.
+    /// Adds an instruction for each view that has none. `inputs` says how many arguments of a
+    /// delegate are inputs, where that is known. Returns false, and changes nothing, if finding the
+    /// views takes too long.
     pub(crate) fn make_views_explicit(
         &mut self,
         vocabulary: &Vocabulary,
@@ -78,7 +83,8 @@ impl Method<'_> {
         let is_complete = flow.find_views().is_some();
         if is_complete && !flow.views.is_empty() {
             self.add_views(&flow.views);
-            // Exporters give views of state its name and data. They are no state of their own from now on.
+            // Exporters give views of state its name and data. They are no state of their own from
+            // now on.
             let cells: BTreeSet<usize> = flow.cells.values().copied().collect();
             let views = flow.views.iter().map(|(_, _, view)| *view);
             for view in views.filter(|view| !cells.contains(view)) {
@@ -236,7 +242,8 @@ impl Flow {
         Some(())
     }
 
-    /// Who may have written last to a place when a block starts, and to which of its tensors; `None` if finding that takes too long.
+    /// Who may have written last to a place when a block starts, and to which of its tensors;
+    /// `None` if finding that takes too long.
     fn writers(&mut self, read: Exposed) -> Option<BTreeSet<(Writer, usize)>> {
         let mut found = BTreeSet::new();
         let input = self.inputs.get(&read.place).copied();
@@ -271,8 +278,9 @@ struct Accesses {
     is_certain: bool,
 }
 
-/// The values that an instruction reads and writes. Where it is not known which is which, a value is both: then an output can be
-/// taken for a view of what lay in its place before, which nobody reads.
+/// The values that an instruction reads and writes. Where it is not known which is which, a value
+/// is both: then an output can be taken for a view of what lay in its place before, which nobody
+/// reads.
 fn accesses(
     instruction: &Instruction,
     vocabulary: &Vocabulary,

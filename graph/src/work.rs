@@ -1,4 +1,5 @@
-//! What a call takes: arithmetic and bytes, by its shapes. Where these are bounds, it is the most that it can take.
+//! What a call takes: arithmetic and bytes, by its shapes. Where these are bounds, it is the most
+//! that it can take.
 
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
 use crate::operators::Operator;
@@ -27,7 +28,8 @@ enum Family {
     Elementwise(f64),
     /// Elements are taken from somewhere: only those count.
     Selection,
-    /// Twice the length of the first factor's rows (the factor at this place), for each element of the result.
+    /// Twice the length of the first factor's rows (the factor at this place), for each element of
+    /// the result.
     Product(usize),
     /// Twice the weights for each place that they are laid at.
     Convolution,
@@ -37,8 +39,8 @@ enum Family {
     Other,
 }
 
-/// Where attention has its keys. Queries and what comes of them have their rows along the same dimension, and their heads along the other one in
-/// the middle.
+/// Where attention has its keys. Queries and what comes of them have their rows along the same
+/// dimension, and their heads along the other one in the middle.
 #[derive(Clone, Copy)]
 struct Keys {
     /// The argument.
@@ -196,7 +198,8 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
             let queries = of(0).map_or(0.0, count);
             let sizes = of(keys.argument).map(|keys| keys.sizes.as_slice());
             let keys = sizes.and_then(|sizes| sizes.get(keys.along)).copied().unwrap_or(1);
-            // Each row of each head is multiplied with every key, and what comes of that with every value, which may be wider or narrower.
+            // Each row of each head is multiplied with every key, and what comes of that with every
+            // value, which may be wider or narrower.
             (2.0 * (queries + made) * keys as f64, read + written)
         }
         Family::Other => (FEW * all(graph, inputs, count).max(made), read + written),
@@ -204,7 +207,8 @@ fn of_call(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], results: &[ValueI
     Work { operations, bytes, fuses: false }
 }
 
-/// The weights are the largest tensor but the first; each lies at every place of the result, or, if it is transposed, of the input.
+/// The weights are the largest tensor but the first; each lies at every place of the result, or, if
+/// it is transposed, of the input.
 fn convolution(graph: &Graph<'_>, node: &Node, inputs: &[ValueId], made: f64) -> f64 {
     let weights = inputs.iter().skip(1).filter_map(|id| graph.tensor(*id));
     let most = weights.map(count).fold(0.0, f64::max);

@@ -1,5 +1,5 @@
-//! Writes a program: a flatbuffer of ExecuTorch's `program.fbs` (identifier `ET12`) with the extended header in front, and its
-//! data in segments behind it.
+//! Writes a program: a flatbuffer of ExecuTorch's `program.fbs` (identifier `ET12`) with the
+//! extended header in front, and its data in segments behind it.
 
 use crate::error::Error;
 use crate::method::{
@@ -13,7 +13,8 @@ use alloc::vec::Vec;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 use torchlet_core::{DataLoader, Scalar};
 
-/// Bytes of the extended header: magic, its length, the flatbuffer's size, where segments start, and their size.
+/// Bytes of the extended header: magic, its length, the flatbuffer's size, where segments start,
+/// and their size.
 const HEADER_BYTES: usize = 32;
 
 impl<'p> Program<'p> {
@@ -48,8 +49,8 @@ struct Data<'p> {
     constants: Package<'p>,
     offsets: Vec<u64>,
     segments: Vec<Cow<'p, [u8]>>,
-    /// The index of each constant, and of each segment, that is borrowed, by where it lies in memory: what several share is written
-    /// once.
+    /// The index of each constant, and of each segment, that is borrowed, by where it lies in
+    /// memory: what several share is written once.
     known_constants: BTreeMap<(usize, usize), u32>,
     known_segments: BTreeMap<(usize, usize), u32>,
 }
@@ -325,7 +326,8 @@ impl<'p> Writer<'p> {
     fn finish<T>(mut self, plans: WIPOffset<T>, named: &[Offset]) -> Result<Package<'p>, Error> {
         let Data { constants, mut offsets, segments, .. } = core::mem::take(&mut self.data);
         if offsets.is_empty() {
-            // Without any entry, the C++ runtime looks for constants as old files have them, and refuses the program.
+            // Without any entry, the C++ runtime looks for constants as old files have them, and
+            // refuses the program.
             offsets.push(0);
         }
         // Where segments start, counted from the first.

@@ -32,7 +32,8 @@ fn damaged_programs_do_no_harm() {
     let registry = Registry::new().with_kernels(&torchlet_portable::KERNELS).unwrap();
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut lowered, mut refused) = (0, 0);
-    // A file of each kind has few values; the bytes that matter are near the front and in the delegates.
+    // A file of each kind has few values; the bytes that matter are near the front and in the
+    // delegates.
     for path in files().iter().step_by(3) {
         let bytes = std::fs::read(path).unwrap();
         let bundle = BundledProgram::from_bytes(&bytes).unwrap();

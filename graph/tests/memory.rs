@@ -4,7 +4,8 @@ use std::path::Path;
 use torchlet_core::{BundledProgram, Program, Registry};
 use torchlet_graph::{Processors, cpu, method};
 
-/// Networks of the fixtures that exporters gave memory to work in: nothing is kept there, so that others may lie where it does not.
+/// Networks of the fixtures that exporters gave memory to work in: nothing is kept there, so that
+/// others may lie where it does not.
 const WITH_SCRATCH: &[&str] =
     &["digits", "image_classification", "keyword_spotting", "visual_wake_words"];
 

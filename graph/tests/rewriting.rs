@@ -42,7 +42,8 @@ fn programs_stay_the_same() {
                 assert_eq!(format!("{after:?}"), format!("{before:?}"), "{}", path.display());
             }
         }
-        // Data is borrowed; what is new is the flatbuffer, which held it before where it had no segments.
+        // Data is borrowed; what is new is the flatbuffer, which held it before where it had no
+        // segments.
         let flatbuffer = program.flatbuffer_size();
         assert!(package.owned_bytes() < flatbuffer * 3 / 2 + 1024, "{}", path.display());
     }

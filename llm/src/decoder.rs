@@ -8,8 +8,9 @@
 //! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | for all; also `token_embeddings`, `decoder` |
 //! | `text_decoder` | tokens, position, embeddings → logits | for all: Gemma 4, whose embeddings count where a token stands for a picture or a sound |
 //!
-//! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A position is that of the first token, or one for
-//! each. Logits are those of the last token, or of each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
+//! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A
+//! position is that of the first token, or one for each. Logits are those of the last token, or of
+//! each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
 //! (`encoder.rs`).
 
 mod inputs;
@@ -45,11 +46,13 @@ pub(crate) struct Decoder {
 /// What can be done with what a program keeps from call to call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
-    /// Whether tokens that are in the caches can be taken back, by setting the position: whether all that is kept has a place for each
-    /// position. What keeps something else (of a recurrence, or of a window that moves on) has shapes without such a dimension.
+    /// Whether tokens that are in the caches can be taken back, by setting the position: whether
+    /// all that is kept has a place for each position. What keeps something else (of a recurrence,
+    /// or of a window that moves on) has shapes without such a dimension.
     pub(crate) takes_back: bool,
-    /// The most tokens at once. A cache that is written round and round has twice the places of its window: more tokens than the window would
-    /// overwrite what the first of them look at. How many of its places are not of the window is not known, so that it is half of that.
+    /// The most tokens at once. A cache that is written round and round has twice the places of its
+    /// window: more tokens than the window would overwrite what the first of them look at. How many
+    /// of its places are not of the window is not known, so that it is half of that.
     pub(crate) most: usize,
 }
 
@@ -57,7 +60,8 @@ pub(crate) struct Memory {
 pub(crate) enum Wanted<'w> {
     /// Their logits, those of one token behind those of the other.
     Logits(&'w mut Vec<f32>),
-    /// The likeliest token behind each, if there is one: what the program runs on may know it without giving the logits.
+    /// The likeliest token behind each, if there is one: what the program runs on may know it
+    /// without giving the logits.
     Likeliest(&'w mut Vec<Option<u32>>),
 }
 
@@ -67,7 +71,8 @@ struct Stage {
     method: String,
     tokens: Sequence,
     position: Position,
-    /// Embeddings beside the tokens, which count for none of those that are fed here: their type, and elements of each.
+    /// Embeddings beside the tokens, which count for none of those that are fed here: their type,
+    /// and elements of each.
     beside: Option<(ScalarType, usize)>,
     /// Whether the first output has something for each token, not for the last alone.
     gives_each: bool,
@@ -149,7 +154,8 @@ impl Stage {
         Ok(Stage { method: method.into(), tokens, position, beside, gives_each, gives })
     }
 
-    /// The most tokens that it takes at once: none, if it takes a certain number of them and there are fewer.
+    /// The most tokens that it takes at once: none, if it takes a certain number of them and there
+    /// are fewer.
     fn takes(&self, available: usize) -> usize {
         match self.tokens.is_dynamic {
             true => available.min(self.tokens.bound),
@@ -158,7 +164,8 @@ impl Stage {
         }
     }
 
-    /// Runs the method, as `run` does. `first` is what `width` elements for each of `count` tokens lie in.
+    /// Runs the method, as `run` does. `first` is what `width` elements for each of `count` tokens
+    /// lie in.
     fn run<T>(
         &self,
         first: &Elements<'_>,
@@ -268,8 +275,9 @@ impl Stage {
     }
 }
 
-/// Whether a tensor of this shape can have keys, values, or what scales these, for each position: `[batch, positions, heads, width]`, the second
-/// and third perhaps the other way round; or a number for each.
+/// Whether a tensor of this shape can have keys, values, or what scales these, for each position:
+/// `[batch, positions, heads, width]`, the second and third perhaps the other way round; or a
+/// number for each.
 fn has_place_for_each(sizes: &[i32], positions: usize) -> bool {
     let is_enough = |size: &i32| usize::try_from(*size).is_ok_and(|size| size >= positions);
     match sizes {

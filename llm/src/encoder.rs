@@ -5,7 +5,8 @@ use crate::model::Model;
 use std::ops::Range;
 use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
-/// The most bytes that an encoder may take: hours of a sound, or a picture of thousands of points a side.
+/// The most bytes that an encoder may take: hours of a sound, or a picture of thousands of points a
+/// side.
 const MAX_INPUT: usize = 256 << 20;
 
 /// A part of a prompt.
@@ -16,10 +17,12 @@ pub enum Input<'i> {
     Text(&'i str),
     /// Tokens.
     Tokens(&'i [u32]),
-    /// What the program's `vision_encoder` takes ([`Runner::image_input`](crate::Runner::image_input)): a picture of that size, normalised as the model
-    /// wants it.
+    /// What the program's `vision_encoder` takes
+    /// ([`Runner::image_input`](crate::Runner::image_input)): a picture of that size, normalised as
+    /// the model wants it.
     Image(TensorRef<'i>),
-    /// What the program's `audio_encoder` takes ([`Runner::audio_input`](crate::Runner::audio_input)): features of a sound.
+    /// What the program's `audio_encoder` takes
+    /// ([`Runner::audio_input`](crate::Runner::audio_input)): features of a sound.
     Audio(TensorRef<'i>),
 }
 

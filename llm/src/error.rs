@@ -105,7 +105,8 @@ pub enum Error {
         /// How many tokens the program has logits of, from 0 on.
         vocabulary: usize,
     },
-    /// What is to be fed has a token that the program does not know: its tokenizer is that of another model, most likely.
+    /// What is to be fed has a token that the program does not know: its tokenizer is that of
+    /// another model, most likely.
     ForeignToken {
         /// The token.
         token: u32,
@@ -141,7 +142,8 @@ impl Error {
         move |source| Error::Model { action, source }
     }
 
-    /// Of a run with so many tokens: says that they are more than the program says that it takes, where they are.
+    /// Of a run with so many tokens: says that they are more than the program says that it takes,
+    /// where they are.
     pub(crate) fn beyond(self, tokens: usize, said: Option<usize>) -> Error {
         match (self, said) {
             (Error::Model { action, source }, Some(said)) if tokens > said => {

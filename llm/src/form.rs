@@ -39,7 +39,8 @@ impl Form {
         self.constraint.as_mut().map_or(Ok(true), |constraint| constraint.accept(token))
     }
 
-    /// Whether the text is all that it has to be. One that was cut is given: not all of its tokens count.
+    /// Whether the text is all that it has to be. One that was cut is given: not all of its tokens
+    /// count.
     pub(crate) fn fits(&mut self, cut: Option<&str>) -> bool {
         let Some(constraint) = &mut self.constraint else { return true };
         cut.is_none_or(|text| constraint.follow(text).is_ok()) && constraint.fits()

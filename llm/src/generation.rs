@@ -27,12 +27,15 @@ pub struct GenerationConfig {
     pub num_eos: usize,
     /// Texts that end the generation. They are not part of it.
     pub stop: Vec<String>,
-    /// The most tokens that are fed before they are chosen, where the text had them behind the same ones before: 0 is none. The text is the same
-    /// (but for what a program rounds otherwise when it takes several tokens), and takes less time where it repeats itself.
+    /// The most tokens that are fed before they are chosen, where the text had them behind the same
+    /// ones before: 0 is none. The text is the same (but for what a program rounds otherwise when
+    /// it takes several tokens), and takes less time where it repeats itself.
     pub lookahead: usize,
-    /// Whether it is told how likely each token was, and how many of the likeliest there were in its place. Logits then come back from devices.
+    /// Whether it is told how likely each token was, and how many of the likeliest there were in
+    /// its place. Logits then come back from devices.
     pub logprobs: Option<usize>,
-    /// What the text has to be. It ends where nothing may follow, or where it may end and the model ends it.
+    /// What the text has to be. It ends where nothing may follow, or where it may end and the model
+    /// ends it.
     #[cfg(feature = "grammar")]
     pub grammar: Option<Grammar>,
 }
@@ -63,13 +66,15 @@ pub struct Generation {
     pub logprobs: Vec<Logprobs>,
     /// Why it ended.
     pub finish: Finish,
-    /// Whether the text is whole as the grammar has it, where there is one: what was cut off need not be.
+    /// Whether the text is whole as the grammar has it, where there is one: what was cut off need
+    /// not be.
     pub fits: bool,
     /// What it took.
     pub stats: Stats,
 }
 
-/// Ends the generation of a [`Runner`](crate::Runner), or what a [`Transcriber`](crate::Transcriber) writes down, from another thread.
+/// Ends the generation of a [`Runner`](crate::Runner), or what a
+/// [`Transcriber`](crate::Transcriber) writes down, from another thread.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<AtomicBool>);
 
@@ -80,7 +85,8 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Ends the generation in progress, if there is one, before its next token, or the next part of its prompt.
+    /// Ends the generation in progress, if there is one, before its next token, or the next part of
+    /// its prompt.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -16,13 +16,15 @@ use worker::{Gate, Worker};
 
 /// Longer schemas are refused: what is made of one is some tens of times as long.
 const MAX_SCHEMA: usize = 1 << 20;
-/// Between parts of JSON: nothing, a space, or a new line with spaces. Without a bound, a model that has nothing to say could say that for ever.
+/// Between parts of JSON: nothing, a space, or a new line with spaces. Without a bound, a model
+/// that has nothing to say could say that for ever.
 const SPACE: &str = r"\x20|\n\x20{0,32}";
 /// Where a schema has settings for the crate.
 const OPTIONS: &str = "x-guidance";
 /// Symbols in the rules of a compiled grammar, which are up to a kilobyte each.
 const MAX_GRAMMAR: usize = 200_000;
-/// States of the lexer of a compiled grammar, which are 1 to 2 kB each. It adds states as text is generated.
+/// States of the lexer of a compiled grammar, which are 1 to 2 kB each. It adds states as text is
+/// generated.
 const MAX_STATES: usize = 100_000;
 /// Characters of what the crate says that are told: it may have the whole schema in it.
 const MAX_MESSAGE: usize = 1000;
@@ -37,15 +39,19 @@ pub struct Grammar {
 }
 
 impl Grammar {
-    /// JSON that a schema allows. What a schema asks for and this cannot promise is refused when a text is generated: references to other files, and
-    /// `oneOf` where two alternatives could hold at once (they should be of different types, or differ in a property that they require, by `const`
-    /// or `enum`). As long as a schema leaves open how long a text is, so does this: a generation may end before the text does.
+    /// JSON that a schema allows. What a schema asks for and this cannot promise is refused when a
+    /// text is generated: references to other files, and `oneOf` where two alternatives could hold
+    /// at once (they should be of different types, or differ in a property that they require, by
+    /// `const` or `enum`). As long as a schema leaves open how long a text is, so does this: a
+    /// generation may end before the text does.
     ///
     /// # Errors
-    /// It is malformed, has more than 1 MiB, more than 4,000 levels (those of the schema and of each that is referred to, together), settings of
-    /// the crate that reads it (`x-guidance`), or a `oneOf` of too many alternatives; or compiling it would take too long: objects with thousands of
-    /// properties, or hundreds with `minProperties` or `maxProperties`; alternatives and values within `allOf`, `$ref` beside others, patterns of
-    /// one text, `multipleOf`, `patternProperties`.
+    /// It is malformed, has more than 1 MiB, more than 4,000 levels (those of the schema and of
+    /// each that is referred to, together), settings of the crate that reads it (`x-guidance`), or
+    /// a `oneOf` of too many alternatives; or compiling it would take too long: objects with
+    /// thousands of properties, or hundreds with `minProperties` or `maxProperties`; alternatives
+    /// and values within `allOf`, `$ref` beside others, patterns of one text, `multipleOf`,
+    /// `patternProperties`.
     pub fn json_schema(schema: &str) -> Result<Self, Error> {
         fn fail<T>(message: String) -> Result<T, Error> {
             Err(Error::Grammar { message })
@@ -208,7 +214,8 @@ fn refuse(error: &dyn std::fmt::Display) -> Error {
     Error::Grammar { message: readable(&format!("{error:#}")) }
 }
 
-/// What the crate says, without the place in its code, nor the name of a setting that is not offered: it would make `anyOf` of any `oneOf`.
+/// What the crate says, without the place in its code, nor the name of a setting that is not
+/// offered: it would make `anyOf` of any `oneOf`.
 fn readable(message: &str) -> String {
     if message.contains("coerce_one_of") {
         return "two alternatives of 'oneOf' could hold at once: they should be of different types, or differ by 'const' or 'enum' in a property that \

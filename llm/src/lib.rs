@@ -1,15 +1,19 @@
 //! Language models: from a prompt to text, with whatever runs the program.
 //!
-//! A [`Runner`] has a loaded program, which it sees through the trait [`Model`] (the crate `torchlet` implements it for its `Module`), and
-//! a [`Tokenizer`]. It asks the program for its [`Metadata`], finds out how its methods take tokens and positions, feeds the prompt in the largest
-//! pieces that these take, and then one token after the other, each chosen by a [`Sampler`] from the logits of the one before.
-//! [`ChatTemplate`] makes a prompt of the messages of a conversation; what the runner has already seen of it is not fed again.
+//! A [`Runner`] has a loaded program, which it sees through the trait [`Model`] (the crate
+//! `torchlet` implements it for its `Module`), and a [`Tokenizer`]. It asks the program for its
+//! [`Metadata`], finds out how its methods take tokens and positions, feeds the prompt in the
+//! largest pieces that these take, and then one token after the other, each chosen by a [`Sampler`]
+//! from the logits of the one before. [`ChatTemplate`] makes a prompt of the messages of a
+//! conversation; what the runner has already seen of it is not fed again.
 //!
-//! This crate computes nothing itself and knows no file format but those of tokenizers. It is no server and runs nothing in threads of its own, but for
-//! templates, which need their stack; several
-//! [sessions](Runner::session) over one program have caches of their own, and the program's weights in common.
+//! This crate computes nothing itself and knows no file format but those of tokenizers. It is no
+//! server and runs nothing in threads of its own, but for templates, which need their stack;
+//! several [sessions](Runner::session) over one program have caches of their own, and the program's
+//! weights in common.
 //!
-//! Start reading at [`Runner::generate`], then `decoder.rs`, which knows the forms in which programs come.
+//! Start reading at [`Runner::generate`], then `decoder.rs`, which knows the forms in which
+//! programs come.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]

@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// How likely a token was that was chosen, and which were the likeliest: by the logits that the program gave, before anything of
-/// [`Sampling`](crate::Sampling) or a grammar changed them.
+/// How likely a token was that was chosen, and which were the likeliest: by the logits that the
+/// program gave, before anything of [`Sampling`](crate::Sampling) or a grammar changed them.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Logprobs {
@@ -12,10 +12,12 @@ pub struct Logprobs {
     pub token: u32,
     /// The natural logarithm of its probability.
     pub logprob: f32,
-    /// As many of the likeliest tokens as were asked for, with the logarithms of their probabilities: the likeliest first, and of several that are as
-    /// likely the one with the smallest number. Tokens that cannot be are not among them.
+    /// As many of the likeliest tokens as were asked for, with the logarithms of their
+    /// probabilities: the likeliest first, and of several that are as likely the one with the
+    /// smallest number. Tokens that cannot be are not among them.
     pub likeliest: Vec<(u32, f32)>,
-    /// Where in the text that is generated the token's begins, in bytes. It is where the text ends for a token that ends it, or has no text.
+    /// Where in the text that is generated the token's begins, in bytes. It is where the text ends
+    /// for a token that ends it, or has no text.
     pub offset: usize,
 }
 

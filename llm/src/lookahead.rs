@@ -1,7 +1,8 @@
 //! Tokens that are fed before they are chosen, since the text had them behind the same ones before.
 //!
-//! A program that takes several tokens at once and gives logits for each computes them in little more time than one. What follows the last
-//! occurrence of the last few tokens is fed behind the token that was chosen; as long as the same tokens are chosen then, their logits are there
+//! A program that takes several tokens at once and gives logits for each computes them in little
+//! more time than one. What follows the last occurrence of the last few tokens is fed behind the
+//! token that was chosen; as long as the same tokens are chosen then, their logits are there
 //! already. Nothing else changes: each token is chosen by logits of the tokens before it.
 
 use std::collections::VecDeque;
@@ -14,14 +15,16 @@ const MATCHES: [usize; 2] = [3, 2];
 pub(crate) struct Ahead<B>(VecDeque<(u32, B)>);
 
 impl<B> Ahead<B> {
-    /// What was fed behind a token, with what comes of each: the first is that token's own, which is given back.
+    /// What was fed behind a token, with what comes of each: the first is that token's own, which
+    /// is given back.
     pub(crate) fn new(draft: &[u32], found: impl IntoIterator<Item = B>) -> (Option<B>, Self) {
         let mut found = found.into_iter();
         let own = found.next();
         (own, Ahead(draft.iter().copied().zip(found).collect()))
     }
 
-    /// What comes of a token that was chosen, if it was fed already; if not, nothing that was fed counts.
+    /// What comes of a token that was chosen, if it was fed already; if not, nothing that was fed
+    /// counts.
     pub(crate) fn take(&mut self, token: u32) -> Option<B> {
         match self.0.pop_front() {
             Some((fed, found)) if fed == token => Some(found),

@@ -4,7 +4,8 @@ use crate::encoder::Input;
 use crate::error::Error;
 use std::collections::HashSet;
 
-/// What stands in the texts of messages in the place of a picture or a sound, until a template has made a prompt of them.
+/// What stands in the texts of messages in the place of a picture or a sound, until a template has
+/// made a prompt of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark(String);
 
@@ -14,8 +15,9 @@ const OBJECT: &str = "\u{fffc}";
 const END: char = '\u{fffd}';
 
 impl Mark {
-    /// Something that is in none of these texts: the character for objects, or that with a number and another character. What is joined before it is
-    /// looked for, such as the parts of a message, is one text; so are names and functions, which templates write, too.
+    /// Something that is in none of these texts: the character for objects, or that with a number
+    /// and another character. What is joined before it is looked for, such as the parts of a
+    /// message, is one text; so are names and functions, which templates write, too.
     pub fn unlike<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
         let (mut is_there, mut taken) = (false, HashSet::new());
         for text in texts {

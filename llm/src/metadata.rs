@@ -10,13 +10,16 @@ use torchlet_core::{ScalarType, ValueRef};
 pub struct Metadata {
     /// The most tokens that a method takes at once (`get_max_seq_len`).
     pub max_seq_len: usize,
-    /// The most tokens that there can be, those that are generated included (`get_max_context_len`); else `max_seq_len`.
+    /// The most tokens that there can be, those that are generated included
+    /// (`get_max_context_len`); else `max_seq_len`.
     pub max_context_len: usize,
     /// The size of the vocabulary (`get_vocab_size`).
     pub vocab_size: Option<usize>,
-    /// Whether keys and values are kept from call to call (`use_kv_cache`); else whether a position is an input.
+    /// Whether keys and values are kept from call to call (`use_kv_cache`); else whether a position
+    /// is an input.
     pub use_kv_cache: bool,
-    /// Whether the number of tokens may vary (`enable_dynamic_shape`); else whether the input's shape may.
+    /// Whether the number of tokens may vary (`enable_dynamic_shape`); else whether the input's
+    /// shape may.
     pub enable_dynamic_shape: bool,
     /// The token in front of a text (`get_bos_id`).
     pub bos_id: Option<u32>,
@@ -104,7 +107,8 @@ impl Metadata {
 }
 
 impl Metadata {
-    /// What a program says of its context, where something else is to be believed that is more: a run beyond it fails, unless it forgets (attention sinks).
+    /// What a program says of its context, where something else is to be believed that is more: a
+    /// run beyond it fails, unless it forgets (attention sinks).
     pub(crate) fn context_below(
         model: &mut dyn Model,
         overrides: &Overrides,
@@ -119,7 +123,8 @@ impl Metadata {
         Ok(said.filter(|said| *said < limit))
     }
 
-    /// The token that a decoder behind an encoder is fed first (`decoder_start_token_id`, as Optimum writes it).
+    /// The token that a decoder behind an encoder is fed first (`decoder_start_token_id`, as
+    /// Optimum writes it).
     pub(crate) fn decoder_start(model: &mut dyn Model) -> Result<Option<u32>, Error> {
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let tokens = Reader { model, names }.tokens(&["decoder_start_token_id"], None)?;

@@ -19,7 +19,8 @@ pub trait Model: Send {
     /// There is no such method, or the program is malformed.
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure>;
 
-    /// Type and shape of a method's first output, if that is a tensor; where the shape may vary, the largest.
+    /// Type and shape of a method's first output, if that is a tensor; where the shape may vary,
+    /// the largest.
     ///
     /// # Errors
     /// There is no such method, or the program is malformed.
@@ -47,9 +48,10 @@ pub trait Model: Send {
         read: &mut dyn FnMut(usize, ValueRef<'_>),
     ) -> Result<(), Failure>;
 
-    /// Runs a method, and shows its outputs as [`run`](Self::run) does, but for the first one where it is known without its numbers, as on a
-    /// GPU, where the largest in each of its rows, of the last dimension, is. Then that is the answer: the first of equals, and `None` for a
-    /// row that has none larger than minus infinity. What is not a number is none.
+    /// Runs a method, and shows its outputs as [`run`](Self::run) does, but for the first one where
+    /// it is known without its numbers, as on a GPU, where the largest in each of its rows, of the
+    /// last dimension, is. Then that is the answer: the first of equals, and `None` for a row that
+    /// has none larger than minus infinity. What is not a number is none.
     ///
     /// # Errors
     /// As [`run`](Self::run).

@@ -3,16 +3,18 @@
 use crate::error::Error;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How tokens are chosen. The steps come in the order of the fields, which is that of Hugging Face's `transformers` but for the bias, which comes
-/// first there, and the penalties of OpenAI's API, which it does not have.
+/// How tokens are chosen. The steps come in the order of the fields, which is that of Hugging
+/// Face's `transformers` but for the bias, which comes first there, and the penalties of OpenAI's
+/// API, which it does not have.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sampling {
-    /// Logits of tokens that are in the context already are divided by this where positive, and multiplied where negative: 1 is none.
+    /// Logits of tokens that are in the context already are divided by this where positive, and
+    /// multiplied where negative: 1 is none.
     pub repetition_penalty: f32,
     /// How many of the last tokens the penalty looks at: 0 is all.
     pub repetition_window: usize,
-    /// What logits lose for each time that their token was chosen before, by the same [`Sampler`]: in this generation, not in its prompt. Below 0, they
-    /// gain it.
+    /// What logits lose for each time that their token was chosen before, by the same [`Sampler`]:
+    /// in this generation, not in its prompt. Below 0, they gain it.
     pub frequency_penalty: f32,
     /// What logits lose once their token was chosen before, as often as that may be.
     pub presence_penalty: f32,
@@ -127,7 +129,8 @@ impl Sampler {
         self.sampling.frequency_penalty != 0.0 || self.sampling.presence_penalty != 0.0
     }
 
-    /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a number counts as minus infinity.
+    /// Chooses a token: the index of one of the logits, given the tokens before it. What is not a
+    /// number counts as minus infinity.
     ///
     /// # Errors
     /// All logits are minus infinity, or there are none, or a bias is of a token that has none.
@@ -188,7 +191,8 @@ impl Sampler {
         }
     }
 
-    /// Candidates with weights relative to the likeliest, which has 1. It is finite, or infinite as all others that count.
+    /// Candidates with weights relative to the likeliest, which has 1. It is finite, or infinite as
+    /// all others that count.
     fn weigh(&mut self, logits: &[f32], most: f32) {
         let temperature = self.sampling.temperature;
         let weight = |logit: f32| match most == f32::INFINITY {
@@ -208,12 +212,14 @@ impl Sampler {
         if top_k > 0 && top_k < self.candidates.len() {
             self.candidates.select_nth_unstable_by(top_k - 1, likelier);
             self.candidates.truncate(top_k);
-            // In a certain order, so that the same seed gives the same text whatever the selection did.
+            // In a certain order, so that the same seed gives the same text whatever the selection
+            // did.
             self.candidates.sort_unstable_by_key(|(token, _)| *token);
         }
         if top_p < 1.0 {
             let total: f64 = self.candidates.iter().map(|(_, weight)| f64::from(*weight)).sum();
-            // Were one less likely than this among those that are needed, all behind it would not make up what is left.
+            // Were one less likely than this among those that are needed, all behind it would not
+            // make up what is left.
             let least = (1.0 - f64::from(top_p)) * total / self.candidates.len().max(1) as f64;
             self.candidates.retain(|(_, weight)| f64::from(*weight) >= least);
             self.candidates.sort_unstable_by(likelier);
@@ -374,7 +380,8 @@ mod tests {
         assert_eq!(chosen(&biased, &logits, &[], 1), [0, 0, 1]);
     }
 
-    /// As OpenAI tells it: `logit -= count * frequency_penalty + (count > 0) * presence_penalty`, of what was chosen, not of the prompt.
+    /// As OpenAI tells it: `logit -= count * frequency_penalty + (count > 0) * presence_penalty`,
+    /// of what was chosen, not of the prompt.
     #[test]
     fn tokens_that_were_chosen_are_penalised() {
         let run = |frequency_penalty, presence_penalty, logits: &[f32], count| -> Vec<u32> {
@@ -421,7 +428,8 @@ mod tests {
         assert_eq!(Sampler::new(biased(2)).unwrap().sample(&mut [2.0, 1.5, -1.0], &[]).unwrap(), 0);
     }
 
-    /// Whatever a model gives, the answer is an index of a number that is larger than minus infinity, or an error.
+    /// Whatever a model gives, the answer is an index of a number that is larger than minus
+    /// infinity, or an error.
     #[test]
     fn any_logits_give_a_token_or_an_error() {
         let mut random = Random(3);

@@ -4,9 +4,10 @@ use crate::model::{Failure, Model};
 use std::fmt;
 use torchlet_core::{MethodMeta, ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
-/// Programs in a row, which together are a language model: each method of the first is run in all of them that have it. The first output of one is the
-/// first input of the next, and what else the method was given, such as the position, is given to all that take it. Methods without
-/// inputs, which tell of the model, may be in any of them.
+/// Programs in a row, which together are a language model: each method of the first is run in all
+/// of them that have it. The first output of one is the first input of the next, and what else the
+/// method was given, such as the position, is given to all that take it. Methods without inputs,
+/// which tell of the model, may be in any of them.
 pub struct Shards(Vec<Box<dyn Model>>);
 
 /// The first output of a program, on its way into the next.
@@ -150,7 +151,8 @@ impl Model for Shards {
     }
 }
 
-/// What a program is given: what the one before it passed, in place of the first input, and as many of the others as it takes.
+/// What a program is given: what the one before it passed, in place of the first input, and as many
+/// of the others as it takes.
 fn given<'a>(
     program: &dyn Model,
     method: &str,

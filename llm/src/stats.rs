@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// What one generation took, with the names of ExecuTorch's `PyTorchObserver` line in [`json`](Self::json).
+/// What one generation took, with the names of ExecuTorch's `PyTorchObserver` line in
+/// [`json`](Self::json).
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -58,7 +59,8 @@ impl Stats {
         rate(self.generated_tokens, self.total.saturating_sub(self.prefill))
     }
 
-    /// The object of ExecuTorch's `PyTorchObserver` line: milliseconds, the points in time since 1970.
+    /// The object of ExecuTorch's `PyTorchObserver` line: milliseconds, the points in time
+    /// since 1970.
     pub fn json(&self) -> String {
         let at = |start: SystemTime, later: Duration| {
             start.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(later).as_millis()

@@ -45,8 +45,9 @@ fn fail<T>(message: impl Into<String>) -> Result<T, Error> {
 }
 
 impl Tool {
-    /// A function as OpenAI's API and chat templates have it: `{"type": "function", "function": {"name": ..., "description": ...,
-    /// "parameters": ...}}`, where `parameters` is a JSON schema of an object.
+    /// A function as OpenAI's API and chat templates have it:
+    /// `{"type": "function", "function": {"name": ..., "description": ..., "parameters": ...}}`,
+    /// where `parameters` is a JSON schema of an object.
     ///
     /// # Errors
     /// It is none.
@@ -98,8 +99,8 @@ impl Tool {
         })
     }
 
-    /// A schema, for [`Grammar::json_schema`](crate::Grammar::json_schema), of a call of one of these functions: text that it allows is a call to
-    /// [`ToolCalls`].
+    /// A schema, for [`Grammar::json_schema`](crate::Grammar::json_schema), of a call of one of
+    /// these functions: text that it allows is a call to [`ToolCalls`].
     pub fn call_schema(tools: &[Tool]) -> String {
         match tools {
             [tool] => tool.schema("").to_string(),
@@ -113,7 +114,8 @@ impl Tool {
     }
 }
 
-/// Lets references within a schema, which count from its top, count from the top of another that it is at `place` of.
+/// Lets references within a schema, which count from its top, count from the top of another that it
+/// is at `place` of.
 fn move_references(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(fields) => {

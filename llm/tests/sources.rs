@@ -1,5 +1,5 @@
-//! Assignment to an index of parsed JSON panics where the value is of another kind than expected. It
-//! cannot be told from other indices by a lint, but by its look: a name in quotes.
+//! Assignment to an index of parsed JSON panics where the value is of another kind than expected.
+//! It cannot be told from other indices by a lint, but by its look: a name in quotes.
 
 use std::path::{Path, PathBuf};
 

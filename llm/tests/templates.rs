@@ -1,4 +1,5 @@
-//! Chat templates with the idioms of public models against what `transformers` makes of them (`export/templates.py`).
+//! Chat templates with the idioms of public models against what `transformers` makes of them
+//! (`export/templates.py`).
 
 use serde_json::{Value, json};
 use torchlet_llm::{ChatTemplate, Message, TemplateArguments, Tool, ToolCall};

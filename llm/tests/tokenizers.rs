@@ -1,4 +1,5 @@
-//! Tokenizers of all formats against what their own Python packages make of the same texts (`export/tokenizer_forms.py`).
+//! Tokenizers of all formats against what their own Python packages make of the same texts
+//! (`export/tokenizer_forms.py`).
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -142,7 +143,8 @@ fn formats_are_told_apart_and_special_tokens_known() {
     assert_eq!(special("llama2c_executorch.bin"), (TokenizerFormat::Llama2c, Some(1), Some(2)));
 }
 
-/// Cut off, with a byte changed, or repeated: an error, or a tokenizer that does its work on any text.
+/// Cut off, with a byte changed, or repeated: an error, or a tokenizer that does its work on any
+/// text.
 #[test]
 fn damaged_files_are_refused_or_work() {
     let mut state = 1u64;
@@ -254,7 +256,8 @@ fn words_are_not_taken_for_fields() {
     assert_eq!(tekken.format(), TokenizerFormat::Tekken);
 }
 
-/// Texts whose characters a map replaces, the longest by eighteen; and files whose map or scores are damaged.
+/// Texts whose characters a map replaces, the longest by eighteen; and files whose map or scores
+/// are damaged.
 #[test]
 fn maps_of_characters_are_followed() {
     let text = std::fs::read_to_string(folder().join("mapped.json")).unwrap();
@@ -268,7 +271,8 @@ fn maps_of_characters_are_followed() {
         }
     }
     let file = read("mapped.model");
-    // Whatever byte is changed, the answer is a tokenizer or an error, and texts are encoded or refused.
+    // Whatever byte is changed, the answer is a tokenizer or an error, and texts are encoded or
+    // refused.
     for at in 0..file.len() {
         let mut damaged = file.clone();
         damaged[at] ^= 0x41;
@@ -310,7 +314,8 @@ fn decoded(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     tokenizer.decode(ids)
 }
 
-/// Steps that files of models in use have, as `tokenizers` takes them (`export/tokenizer_steps.py`).
+/// Steps that files of models in use have, as `tokenizers` takes them
+/// (`export/tokenizer_steps.py`).
 #[test]
 fn steps_of_tokenizer_files_are_taken() {
     let mut count = 0;
@@ -337,7 +342,8 @@ fn steps_of_tokenizer_files_are_taken() {
     assert!(count >= 90, "{count}");
 }
 
-/// As files had them once: lines, of which `tokenizers` passes over those that begin with a version.
+/// As files had them once: lines, of which `tokenizers` passes over those that begin with a
+/// version.
 #[test]
 fn merges_may_be_lines_behind_a_version() {
     let all = read("steps.json");
@@ -355,7 +361,8 @@ fn merges_may_be_lines_behind_a_version() {
     }
 }
 
-/// Spaces alone, pieces across words, and characters that a map has in front of others that belong to them.
+/// Spaces alone, pieces across words, and characters that a map has in front of others that belong
+/// to them.
 #[test]
 fn texts_are_normalised_as_sentencepiece_does_it() {
     for form in read("spaces.json") {
@@ -384,7 +391,8 @@ fn bytes_that_have_another_token_have_their_text() {
     }
 }
 
-/// SentencePiece gives what there is none of, as padding of most, the number -1. Lists of all tokens take memory up to the largest.
+/// SentencePiece gives what there is none of, as padding of most, the number -1. Lists of all
+/// tokens take memory up to the largest.
 #[test]
 fn tokens_that_there_are_none_of_take_no_place() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/tokenizers");

@@ -1,4 +1,5 @@
-//! Graphs as a page draws them: calls of a method, what is in its delegates, and the same with several calls as one.
+//! Graphs as a page draws them: calls of a method, what is in its delegates, and the same with
+//! several calls as one.
 
 use super::layout::{self, Layout};
 use crate::Modules;
@@ -33,7 +34,8 @@ pub(super) struct Call {
 #[derive(Default)]
 pub(super) struct Constants {
     known: BTreeMap<(usize, usize), usize>,
-    /// The same by a hash of their contents, with random keys: what is compiled maps the file once more.
+    /// The same by a hash of their contents, with random keys: what is compiled maps the file once
+    /// more.
     contents: HashMap<u64, usize>,
     hasher: RandomState,
     /// What they are added for.
@@ -52,7 +54,8 @@ const MOST_PICTURES: usize = 400;
 /// Items of a list that are shown: lists can be read by many calls.
 const MOST_ITEMS: usize = 64;
 
-/// The items of a list, in words. They are described by what does not look into lists, which can be their own items.
+/// The items of a list, in words. They are described by what does not look into lists, which can be
+/// their own items.
 fn listed<T>(items: &[T], described: impl Fn(&T) -> String) -> String {
     let mut texts: Vec<String> = items.iter().take(MOST_ITEMS).map(described).collect();
     texts.extend((items.len() > MOST_ITEMS).then(|| format!("… of {}", items.len())));
@@ -122,7 +125,8 @@ impl Known<'_> {
     }
 }
 
-/// The calls of a method, with its inputs and outputs. Of `delegates`, it is known how many inputs they have.
+/// The calls of a method, with its inputs and outputs. Of `delegates`, it is known how many inputs
+/// they have.
 pub(super) fn of_method(
     method: &Method<'_>,
     delegates: &[Option<usize>],
@@ -214,7 +218,8 @@ pub(super) fn of_method(
     calls
 }
 
-/// The calls that wrote values, and what lies where: exporters leave out views, which others see where something was written.
+/// The calls that wrote values, and what lies where: exporters leave out views, which others see
+/// where something was written.
 #[derive(Default)]
 struct Writers {
     values: BTreeMap<usize, usize>,
@@ -375,7 +380,8 @@ fn of_single(graph: &Graph<'_>, id: usize) -> String {
     }
 }
 
-/// The same calls with several as one: those of which the key is the same, where they come one after the other.
+/// The same calls with several as one: those of which the key is the same, where they come one
+/// after the other.
 pub(super) fn by_module(calls: &[Call], depth: usize) -> Option<Vec<Call>> {
     let key = |call: &Call| {
         let module = call.module.as_ref()?;

@@ -1,8 +1,9 @@
 //! Places for the nodes of a graph: calls in layers, from what they read to what reads them.
 //!
-//! A node's layer is behind those of all that it reads. Edges over several layers get a place in each of them, so that they lead
-//! around what is between. Within layers, nodes are ordered by their neighbours' places, in a few sweeps; then each is moved as near
-//! to its neighbours as the others let it.
+//! A node's layer is behind those of all that it reads. Edges over several layers get a place in
+//! each of them, so that they lead around what is between. Within layers, nodes are ordered by
+//! their neighbours' places, in a few sweeps; then each is moved as near to its neighbours as the
+//! others let it.
 
 use std::collections::BTreeMap;
 
@@ -130,7 +131,8 @@ fn connect(slots: &mut [Slot], from: usize, to: usize) {
     slots[to].before.push(from);
 }
 
-/// Orders a layer by where the neighbours are, and moves each slot as near to them as there is room.
+/// Orders a layer by where the neighbours are, and moves each slot as near to them as there is
+/// room.
 fn order(slots: &mut [Slot], layer: &mut [usize], forward: bool) {
     let wanted: BTreeMap<usize, f32> = layer
         .iter()

@@ -1,7 +1,9 @@
-//! A program as a page: one file that needs nothing else, with graphs, memory plans, weights and what the file consists of.
+//! A program as a page: one file that needs nothing else, with graphs, memory plans, weights and
+//! what the file consists of.
 //!
-//! [`Page`] is what there is to show; [`memory_plan`] draws one picture of it. All is laid out here, so that the page has only to draw what is
-//! in sight. Start reading at [`Page::html`]; the page itself is `page.html`, in which the data has a place.
+//! [`Page`] is what there is to show; [`memory_plan`] draws one picture of it. All is laid out
+//! here, so that the page has only to draw what is in sight. Start reading at [`Page::html`]; the
+//! page itself is `page.html`, in which the data has a place.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

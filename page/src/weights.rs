@@ -15,7 +15,8 @@ const BLOCK: usize = 1 << 12;
 /// Elements that a point of a thumbnail stands for are looked at up to this many a side.
 const EACH: usize = 4;
 
-/// The elements of a constant. They become numbers a few at a time, since constants can be as large as files are.
+/// The elements of a constant. They become numbers a few at a time, since constants can be as large
+/// as files are.
 struct Elements<'b> {
     scalar_type: ScalarType,
     bytes: &'b [u8],
@@ -35,7 +36,8 @@ impl<'b> Elements<'b> {
         Tensor::from_bytes(self.scalar_type, &[count], bytes).ok()?.to_f64_vec().ok()
     }
 
-    /// The elements at these positions, which are a bounded number; what is beyond the last is left out.
+    /// The elements at these positions, which are a bounded number; what is beyond the last is left
+    /// out.
     fn at(&self, positions: impl Iterator<Item = usize>) -> Option<Vec<f64>> {
         let size = self.scalar_type.size();
         let mut picked = Vec::new();
@@ -91,8 +93,8 @@ fn figures(scalar_type: ScalarType, shape: &[usize], bytes: &[u8]) -> Option<Val
     }))
 }
 
-/// The tensor as a picture of few points, each the mean of what it stands for, from 0 to 99: rows are the first dimension. Nothing of
-/// what has less than two dimensions.
+/// The tensor as a picture of few points, each the mean of what it stands for, from 0 to 99: rows
+/// are the first dimension. Nothing of what has less than two dimensions.
 fn thumbnail(shape: &[usize], elements: &Elements<'_>, min: f64, max: f64) -> Value {
     let [rows, rest @ ..] = shape else { return Value::Null };
     let columns: usize = rest.iter().product();

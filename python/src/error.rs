@@ -33,7 +33,8 @@ pub(crate) fn unsupported(what: String) -> PyErr {
     raise(format!("not supported: {what}"), code::NOT_SUPPORTED)
 }
 
-/// What went wrong while a module was locked: Python's objects are made when it no longer is, since that may run Python code.
+/// What went wrong while a module was locked: Python's objects are made when it no longer is, since
+/// that may run Python code.
 pub(crate) enum Failure {
     /// An error of the runtime.
     Runtime(torchlet::Error),

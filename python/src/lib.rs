@@ -1,7 +1,8 @@
 //! The native part of the Python package `torchlet`: programs, tensors, and the command.
 //!
-//! It is small and typed; what makes it pleasant, and what has the names of ExecuTorch's Python API, is written in Python
-//! (`python/torchlet`). Start reading at [`module`]; `unsafe` code is in `memory/` alone.
+//! It is small and typed; what makes it pleasant, and what has the names of ExecuTorch's Python
+//! API, is written in Python (`python/torchlet`). Start reading at [`module`]; `unsafe` code is in
+//! `memory/` alone.
 
 mod error;
 mod language;
@@ -24,7 +25,8 @@ fn operator_names() -> Vec<&'static str> {
     torchlet::portable::KERNELS.iter().map(|kernel| kernel.name).collect()
 }
 
-/// The backends whose delegates run. The compiler makes XNNPACK's programs of the CPU engine's, or of a GPU's.
+/// The backends whose delegates run. The compiler makes XNNPACK's programs of the CPU engine's, or
+/// of a GPU's.
 #[pyfunction]
 fn backend_names() -> Vec<&'static str> {
     vec![
@@ -45,7 +47,8 @@ fn has_gpu(py: Python<'_>) -> bool {
     py.detach(available)
 }
 
-/// Runs the command `torchlet` with these arguments, the first of which is its name. Gives its exit status.
+/// Runs the command `torchlet` with these arguments, the first of which is its name. Gives its exit
+/// status.
 #[pyfunction]
 fn run_command(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| {

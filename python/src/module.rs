@@ -18,8 +18,8 @@ use torchlet_devtools::etdump::{self, DelegateIds};
 
 /// A program, opened, and its methods.
 ///
-/// Any thread may use it; calls come one after the other, and other Python threads run meanwhile. `share` gives another module over the
-/// same file, which runs at the same time.
+/// Any thread may use it; calls come one after the other, and other Python threads run meanwhile.
+/// `share` gives another module over the same file, which runs at the same time.
 #[pyclass(frozen, module = "torchlet._torchlet", name = "Module")]
 pub(crate) struct Module {
     shared: Shared<State>,
@@ -273,7 +273,8 @@ impl Module {
         Ok(Module::new(opened.map_err(Failure::from)?, recorders))
     }
 
-    /// Another module over the same opened files, with no method loaded, which runs at the same time.
+    /// Another module over the same opened files, with no method loaded, which runs at the same
+    /// time.
     fn share(&self, py: Python<'_>) -> PyResult<Self> {
         Ok(Module::new(self.program(py)?, self.recorders.clone()))
     }
@@ -331,8 +332,8 @@ impl Module {
         self.with(py, |state| Ok(state.module.method(method)?.run()?))
     }
 
-    /// The outputs of a method, as its last run left them: copies, or, if memory is to be reused, in that of the last ones that
-    /// this gave.
+    /// The outputs of a method, as its last run left them: copies, or, if memory is to be reused,
+    /// in that of the last ones that this gave.
     #[pyo3(signature = (method, reuse = false))]
     fn outputs<'py>(
         &self,
@@ -355,7 +356,8 @@ impl Module {
         inputs: Vec<Bound<'py, PyAny>>,
         reuse: bool,
     ) -> PyResult<Bound<'py, PyList>> {
-        // Declared before the lock, and so dropped behind it: what lent the tensors may run Python code then.
+        // Declared before the lock, and so dropped behind it: what lent the tensors may run Python
+        // code then.
         let values = values(&inputs)?;
         let mut guard = self.lock(py)?;
         let state: &mut State = &mut guard;
@@ -370,7 +372,8 @@ impl Module {
         objects(py, outputs?)
     }
 
-    /// The tensors that a method keeps from run to run: the indices of their values, and names where the exporter kept them.
+    /// The tensors that a method keeps from run to run: the indices of their values, and names
+    /// where the exporter kept them.
     fn state(&self, py: Python<'_>, method: &str) -> PyResult<Vec<(usize, Option<String>)>> {
         self.with(py, |state| {
             let tensors = state.module.method(method)?.state()?;
@@ -466,7 +469,8 @@ impl Module {
         self.with(py, |state| Ok(state.module.file_size()))
     }
 
-    /// The bytes that a method takes in memory: arena, planned, scratch, and those of unplanned inputs and outputs.
+    /// The bytes that a method takes in memory: arena, planned, scratch, and those of unplanned
+    /// inputs and outputs.
     fn memory_report(
         &self,
         py: Python<'_>,
@@ -499,8 +503,8 @@ impl Module {
         self.canceller.resume();
     }
 
-    /// What was measured: kind, name, instruction, detail, count, and the nanoseconds of all runs and of the longest. `None` if nothing
-    /// measures.
+    /// What was measured: kind, name, instruction, detail, count, and the nanoseconds of all runs
+    /// and of the longest. `None` if nothing measures.
     fn profile(&self) -> Option<Vec<(String, String, usize, String, u64, u64, u64)>> {
         let entries = self.recorders.profiler.as_ref()?.entries().into_iter();
         let nanoseconds =
@@ -520,8 +524,9 @@ impl Module {
         }
     }
 
-    /// The recorded events as an ETDump, which ExecuTorch's tools read, and the bytes of recorded values; `None` if nothing records.
-    /// Parts of delegates are called by the exporter's numbers if asked for, else by names.
+    /// The recorded events as an ETDump, which ExecuTorch's tools read, and the bytes of recorded
+    /// values; `None` if nothing records. Parts of delegates are called by the exporter's numbers
+    /// if asked for, else by names.
     #[pyo3(signature = (numbers = false))]
     fn etdump<'py>(
         &self,

@@ -47,7 +47,8 @@ impl<T: Send> Shared<T> {
 }
 
 impl<T> Drop for Shared<T> {
-    /// A fork has none of the threads that would be waited for, neither those of kernels nor a GPU's driver's: there, nothing is freed.
+    /// A fork has none of the threads that would be waited for, neither those of kernels nor a
+    /// GPU's driver's: there, nothing is freed.
     fn drop(&mut self) {
         if std::process::id() != self.process {
             std::mem::forget(self.state.take());

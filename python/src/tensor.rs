@@ -13,8 +13,9 @@ use torchlet::core::{ScalarType, TensorInfo, TensorRef};
 
 /// A tensor in memory of the host.
 ///
-/// What has the buffer protocol or DLPack's (NumPy, PyTorch, JAX, ...) becomes one without a copy, unless its elements lie with gaps,
-/// and it becomes theirs without a copy: `torch.from_dlpack(tensor)`, `numpy.asarray(tensor)`.
+/// What has the buffer protocol or DLPack's (NumPy, PyTorch, JAX, ...) becomes one without a copy,
+/// unless its elements lie with gaps, and it becomes theirs without a copy:
+/// `torch.from_dlpack(tensor)`, `numpy.asarray(tensor)`.
 #[pyclass(frozen, module = "torchlet", name = "Tensor")]
 pub(crate) struct Tensor {
     info: TensorInfo,
@@ -81,7 +82,8 @@ impl Tensor {
         &self.info
     }
 
-    /// Takes over the elements of another tensor of the same layout; `false` if it is another, or the memory is not ours.
+    /// Takes over the elements of another tensor of the same layout; `false` if it is another, or
+    /// the memory is not ours.
     pub(crate) fn overwrite(&self, tensor: &TensorRef<'_>) -> bool {
         self.info == *tensor.info() && self.memory.write(tensor.bytes())
     }
@@ -93,7 +95,8 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
-    /// A tensor of an object that has the buffer protocol or DLPack's, without a copy if its elements lie without gaps.
+    /// A tensor of an object that has the buffer protocol or DLPack's, without a copy if its
+    /// elements lie without gaps.
     #[new]
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Tensor::from_object(object)?.ok_or_else(|| {
@@ -113,7 +116,8 @@ impl Tensor {
         Ok(Tensor { info, memory: Arc::new(memory) })
     }
 
-    /// The same bits as elements of another type of the same size: `bfloat16` from `uint16`, say. Nothing is copied.
+    /// The same bits as elements of another type of the same size: `bfloat16` from `uint16`, say.
+    /// Nothing is copied.
     fn with_dtype(&self, dtype: &str) -> PyResult<Self> {
         let scalar_type = scalar_type_of(dtype)?;
         if scalar_type.size() != self.info.scalar_type.size() {
@@ -180,7 +184,8 @@ impl Tensor {
             && same_layout(&self.info.sizes, &self.info.dim_order, &other.info.dim_order)
     }
 
-    /// How far the elements are from expected ones: `(largest distance, elements out of tolerance)`.
+    /// How far the elements are from expected ones:
+    /// `(largest distance, elements out of tolerance)`.
     #[pyo3(signature = (expected, rtol = 1e-5, atol = 1e-8))]
     fn compare(&self, expected: &Tensor, rtol: f64, atol: f64) -> PyResult<(f64, usize)> {
         let compared = self.facade()?.compare(&expected.facade()?, rtol, atol);
@@ -231,7 +236,8 @@ impl Tensor {
         flags: c_int,
     ) -> PyResult<()> {
         let tensor = slf.get();
-        // SAFETY: the view is what Python gave, and the object keeps its memory, which it never changes.
+        // SAFETY: the view is what Python gave, and the object keeps its memory, which it never
+        // changes.
         unsafe {
             memory::export_buffer(slf.clone().into_any(), &tensor.info, &tensor.memory, view, flags)
         }

@@ -1,8 +1,9 @@
 // Functions that follow products and convolutions, four numbers at a time.
 //
-// ACTIVATIONS(name, function) declares one for a specialisation constant, by its number, of which functions.glsl has more. They are
-// few, so that the shaders which have them are made quickly. A shader that follows several things defines ACTIVATIONS_OF as the name of
-// what has them all, and takes the number first: then its code has them once.
+// ACTIVATIONS(name, function) declares one for a specialisation constant, by its number, of which
+// functions.glsl has more. They are few, so that the shaders which have them are made quickly. A
+// shader that follows several things defines ACTIVATIONS_OF as the name of what has them all, and
+// takes the number first: then its code has them once.
 
 const uint TANH = 11;
 const uint SIGMOID = 12;
@@ -14,7 +15,8 @@ const uint HARDSWISH = 20;
 const uint HARDSIGMOID = 21;
 const uint SILU = 25;
 
-// exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large numbers, and a fit in x * x for small ones: to 1e-7 of the result.
+// exp(-x * x) times a fit in 1 / (1 + |x| / 2) for large numbers, and a fit in x * x for small
+// ones: to 1e-7 of the result.
 vec4 erf_f(const vec4 x) {
     vec4 t = abs(x);
     vec4 u = 1.0 / (1.0 + 0.5 * t);
@@ -35,7 +37,8 @@ vec4 tanh_f(const vec4 x) {
     return mix(sign(t) * (1.0 - e) / (1.0 + e), near, lessThan(abs(t), vec4(0.05)));
 }
 
-// NaN stays: it is asked for, since compilers make the least and the greatest of comparisons, and those of devices may take the other number.
+// NaN stays: it is asked for, since compilers make the least and the greatest of comparisons, and
+// those of devices may take the other number.
 vec4 clamp_f(const vec4 x, const float low, const float high) {
     return mix(min(max(x, low), high), x, isnan(x));
 }

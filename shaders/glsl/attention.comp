@@ -3,10 +3,12 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention: out = softmax(q * k^T * scale + mask) * v, one workgroup for each row of q.
+// Scaled dot product attention: out = softmax(q * k^T * scale + mask) * v, one workgroup for each
+// row of q.
 //
-// Keys are taken in chunks of one for each invocation; sums so far are rescaled whenever a chunk raises the maximum.
-// Then each invocation works on four neighbours of the output, several of them on the same with different keys.
+// Keys are taken in chunks of one for each invocation; sums so far are rescaled whenever a chunk
+// raises the maximum. Then each invocation works on four neighbours of the output, several of them
+// on the same with different keys.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;

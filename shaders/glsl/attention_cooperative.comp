@@ -9,25 +9,31 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention, as attention_tiled.comp, of halves, by matrices of 16 times 16. A workgroup has some sixteens of rows of q,
-// and brings some times 32 keys to shared memory at a time; the next ones are on their way meanwhile. Each of its units, a subgroup of 32 where
-// subgroups have so many, is for 16 rows and 32 of the keys: units that have the same rows add up what they found at the end.
+// Scaled dot product attention, as attention_tiled.comp, of halves, by matrices of 16 times 16. A
+// workgroup has some sixteens of rows of q, and brings some times 32 keys to shared memory at a
+// time; the next ones are on their way meanwhile. Each of its units, a subgroup of 32 where
+// subgroups have so many, is for 16 rows and 32 of the keys: units that have the same rows add up
+// what they found at the end.
 //
-// Long heads have sums that no subgroup has the registers for: then units share the elements of values, and each finds all weights of its rows.
+// Long heads have sums that no subgroup has the registers for: then units share the elements of
+// values, and each finds all weights of its rows.
 //
-// What the weights of a row are relative to stays as long as no score lies far above it: then scores are never looked at as rows, which would
-// take them through shared memory. Sums of weights are products with ones, so that they lie where the sums of values do.
+// What the weights of a row are relative to stays as long as no score lies far above it: then
+// scores are never looked at as rows, which would take them through shared memory. Sums of weights
+// are products with ones, so that they lie where the sums of values do.
 
 layout(constant_id = 3) const uint MASK = 0;
 layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint HAS_MASK = 0;
 layout(constant_id = 6) const uint CAUSAL = 0; // row i sees keys up to offset + i
 layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
-// Sixteens of elements of a head, of q and k and of v: at most 16, and 8 for each of VALUE_PARTS. All strides of q, k and v are multiples of eight.
+// Sixteens of elements of a head, of q and k and of v: at most 16, and 8 for each of VALUE_PARTS.
+// All strides of q, k and v are multiples of eight.
 layout(constant_id = 8) const uint SIDES = 4;
 layout(constant_id = 9) const uint VALUE_SIDES = 4;
-// Sixteens of rows, and units that share the keys of each and that share the elements of values: 1, 2 or 4. The workgroup has 32 invocations for
-// each unit. More than one for the same rows: subgroups have 32.
+// Sixteens of rows, and units that share the keys of each and that share the elements of values: 1,
+// 2 or 4. The workgroup has 32 invocations for each unit. More than one for the same rows:
+// subgroups have 32.
 layout(constant_id = 10) const uint PARTS = 4;
 layout(constant_id = 11) const uint KEY_PARTS = 1;
 layout(constant_id = 12) const uint VALUE_PARTS = 1;
@@ -65,10 +71,12 @@ const uint OWN_SIDES = VALUE_SIDES / VALUE_PARTS;
 const float INFINITY = uintBitsToFloat(0x7f800000);
 // Scores are powers of two.
 const float LOG2_E = 1.44269504;
-// So far may they lie above what their rows are relative to: weights are 4096 then, of the 65504 that halves reach.
+// So far may they lie above what their rows are relative to: weights are 4096 then, of the 65504
+// that halves reach.
 const float MOST_ABOVE = 12.0;
 
-// Groups of eight elements of a row. Rows in shared memory have one more, so that eight of them lie in different banks.
+// Groups of eight elements of a row. Rows in shared memory have one more, so that eight of them lie
+// in different banks.
 const uint OCTETS = SIDES * 2;
 const uint VALUE_OCTETS = VALUE_SIDES * 2;
 const uint PITCH = OCTETS + 1;
@@ -78,10 +86,12 @@ const uint BROUGHT = KEYS * OCTETS / LANES;
 const uint VALUES_BROUGHT = KEYS * VALUE_OCTETS / LANES;
 const uint MOST_BROUGHT = 16;
 
-// Queries first, until they lie in registers, and keys in their place. Four sixteens of rows are more than the keys of one unit.
+// Queries first, until they lie in registers, and keys in their place. Four sixteens of rows are
+// more than the keys of one unit.
 shared uvec4 key_tile[(KEYS + PARTS / (4 * KEY_PARTS) * OWN_KEYS) * PITCH];
 shared uvec4 value_tile[KEYS * VALUE_PITCH];
-// Of each unit, in turns: its scores, 32 to a row; the weights, halves, and behind them what rows are relative to; sums.
+// Of each unit, in turns: its scores, 32 to a row; the weights, halves, and behind them what rows
+// are relative to; sums.
 const uint OWN_PITCH = OWN_KEYS / 4 + 1;
 const uint BEHIND = OWN_KEYS / 8;
 shared uvec4 own_rows[UNITS * SIDE * OWN_PITCH];
@@ -123,7 +133,8 @@ void exchange() {
 
 vec4 own_score(const uint row, const uint quad) { return uintBitsToFloat(own_rows[row * OWN_PITCH + quad]); }
 
-// What is relative to one number becomes relative to another. Nothing was seen before: there is nothing.
+// What is relative to one number becomes relative to another. Nothing was seen before: there is
+// nothing.
 float changed(const float before, const float after) { return before == -INFINITY ? 0.0 : exp2(before - after); }
 
 void main() {
@@ -151,7 +162,8 @@ void main() {
         uint unit = turn + gl_SubgroupID;
         bool works = unit < UNITS;
         uint group = unit / ABREAST;
-        // The first of its rows in the workgroup, among those of units with the same keys, and in shared memory; of its elements of values.
+        // The first of its rows in the workgroup, among those of units with the same keys, and in
+        // shared memory; of its elements of values.
         uint own = unit % PARTS * SIDE;
         uint abreast = unit % ABREAST * SIDE;
         uint area = unit * SIDE;
@@ -218,7 +230,8 @@ void main() {
             if (stays) {
                 [[unroll]] for (uint c = 0; c < OWN_KEYS / SIDE; ++c) {
                     [[unroll]] for (uint i = 0; i < found[c].length(); ++i) found[c][i] = exp2(found[c][i]);
-                    // As a whole: elements of matrices of other types may lie with other invocations.
+                    // As a whole: elements of matrices of other types may lie with other
+                    // invocations.
                     MATRIX(float16_t, gl_MatrixUseAccumulator) weight = MATRIX(float16_t, gl_MatrixUseAccumulator)(found[c]);
                     coopMatStore(weight, own_rows, area * OWN_PITCH + c * 2, OWN_PITCH, gl_CooperativeMatrixLayoutRowMajor);
                 }
@@ -256,7 +269,8 @@ void main() {
                 if (looks) {
                     uint pair = (area + row) * 2;
                     reference = max(reference, max(halves_of_rows[pair], halves_of_rows[pair + 1]));
-                    // Nothing is visible so far: all weights are zero, whatever they are relative to.
+                    // Nothing is visible so far: all weights are zero, whatever they are relative
+                    // to.
                     float finite = reference == -INFINITY ? 0.0 : reference;
                     uvec2 words[OWN_KEYS / 8];
                     [[unroll]] for (uint i = 0; i < OWN_KEYS / 8; ++i) {

@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The scores of attention alone: out = q * k^T * scale, with minus infinity for keys that a row does not see.
+// The scores of attention alone: out = q * k^T * scale, with minus infinity for keys that a row
+// does not see.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;

@@ -3,12 +3,14 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys, and GROUP of the heads of queries that have
-// these keys in common. The last workgroup of a row to be done adds its shares up.
+// Scaled dot product attention for few rows and many keys: each workgroup has a share of the keys,
+// and GROUP of the heads of queries that have these keys in common. The last workgroup of a row to
+// be done adds its shares up.
 //
-// Keys and then values come to shared memory in tiles, all of a tile on their way together; sums so far are rescaled whenever a tile raises the
-// maximum. In turns, invocations are for a key of a head (scores, weights) and for four columns of a head (sums). A share is VALUE_QUADS groups of four sums,
-// and one with the maximum and the sum of the weights.
+// Keys and then values come to shared memory in tiles, all of a tile on their way together; sums so
+// far are rescaled whenever a tile raises the maximum. In turns, invocations are for a key of a
+// head (scores, weights) and for four columns of a head (sums). A share is VALUE_QUADS groups of
+// four sums, and one with the maximum and the sum of the weights.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;
@@ -42,8 +44,9 @@ RUN_IN(0, q, Q)
 RUN_IN(1, k, K)
 RUN_IN(2, v, V)
 TENSOR_IN(3, mask, MASK)
-// Others of the same dispatch read what is written here. For each row, how many of its workgroups are done, which is zero before and after; then
-// [batch, head, row, share], heads of all keys side by side.
+// Others of the same dispatch read what is written here. For each row, how many of its workgroups
+// are done, which is zero before and after; then [batch, head, row, share], heads of all keys side
+// by side.
 layout(set = 0, binding = 5) coherent buffer counts_block { uint done[]; } counts;
 layout(set = 0, binding = 5) coherent buffer shares_block { vec4 quads[]; } shares;
 RUN_OUT(4, y, OUT)
@@ -76,7 +79,8 @@ uint shares_of(const uint head, const uint row) {
     return push.first_share + (head * gl_NumWorkGroups.y + row) * gl_NumWorkGroups.x * STEP;
 }
 
-// A lane's share of keys or values of a tile; those behind the last are the last, whose weight is zero.
+// A lane's share of keys or values of a tile; those behind the last are the last, whose weight is
+// zero.
 #define BRING(name, target, base, stride, quads, count) \
     [[unroll]] for (uint i = 0; i < (count); ++i) { \
         uint at = min(i * LANES + lane, TILE * (quads) - 1); \

@@ -3,10 +3,12 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention, as attention.comp, for many rows: a workgroup of 128 computes ROWS rows of q, and brings keys and values to
-// shared memory, 32 at a time, and of those at most 64 elements at a time. Sums so far are rescaled whenever keys raise a row's maximum.
+// Scaled dot product attention, as attention.comp, for many rows: a workgroup of 128 computes ROWS
+// rows of q, and brings keys and values to shared memory, 32 at a time, and of those at most 64
+// elements at a time. Sums so far are rescaled whenever keys raise a row's maximum.
 //
-// In turns, invocations are for a key and a quarter of the rows (scores), for four keys of a row (weights), for four columns of some rows (sums).
+// In turns, invocations are for a key and a quarter of the rows (scores), for four keys of a row
+// (weights), for four columns of some rows (sums).
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;

@@ -39,9 +39,10 @@ const uint LOGICAL_XOR = 30;
 
 BINARY(common_f, FUNCTION)
 
-// What is left of a, with its sign, when b is taken from it as often as it can be: exactly. A turn takes what 23 bits of a quotient say, so
-// that twelve take all between the largest number and the least that is not subnormal. Quotients that have no place are taken in steps, by
-// multiples of b; and of large b, products with halves of it have none: then all is less by a power of two.
+// What is left of a, with its sign, when b is taken from it as often as it can be: exactly. A turn
+// takes what 23 bits of a quotient say, so that twelve take all between the largest number and the
+// least that is not subnormal. Quotients that have no place are taken in steps, by multiples of b;
+// and of large b, products with halves of it have none: then all is less by a power of two.
 vec4 fmod_f(const vec4 a, const vec4 b) {
     const float STEP = 1.2676506002282294e30; // 2^100
     vec4 less = mix(vec4(1.0), vec4(1.0 / 1073741824.0), greaterThan(abs(b), vec4(STEP)));

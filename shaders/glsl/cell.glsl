@@ -1,4 +1,5 @@
-// Cells of recurrent layers: what a step makes of the products of its inputs and those of the state before. Needs activations.glsl, and CELL.
+// Cells of recurrent layers: what a step makes of the products of its inputs and those of the state
+// before. Needs activations.glsl, and CELL.
 
 const uint LSTM = 0;
 const uint GRU = 1;
@@ -9,7 +10,8 @@ const uint GATES = CELL == LSTM ? 4 : CELL == GRU ? 3 : 1;
 
 vec4 sigmoid_f(const vec4 v) { return 1.0 / (1.0 + exp(-v)); }
 
-// The next state of an element: of its products with inputs, those with the state, and the state. The cell's own state changes with it.
+// The next state of an element: of its products with inputs, those with the state, and the state.
+// The cell's own state changes with it.
 float next_state(const vec4 given, const vec4 own, const float state, inout float cell) {
     if (CELL == LSTM) {
         // Gates for what comes in, for what stays, the new, and for what goes out.

@@ -4,9 +4,10 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution over two dimensions, or over planes behind each other. An invocation computes four neighbours of an output row in ROWS
-// channels. The invocations of a workgroup that differ in z share the sum over the input channels among themselves.
-// Weights are [group][input channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
+// A convolution over two dimensions, or over planes behind each other. An invocation computes four
+// neighbours of an output row in ROWS channels. The invocations of a workgroup that differ in z
+// share the sum over the input channels among themselves. Weights are [group][input
+// channel][kz][ky][kx][output channel], the last padded to a multiple of 8.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;

@@ -14,18 +14,22 @@
 #include "run.glsl"
 #include "table.glsl"
 
-// Products of codes of 8 bits with weights of 8 bits, whose sums are whole numbers: a workgroup computes TILE_M rows of TILE_N columns, of
-// factors that it brings to shared memory, TILE_K units of 16 terms at a time. Rows of both factors are of whole units.
+// Products of codes of 8 bits with weights of 8 bits, whose sums are whole numbers: a workgroup
+// computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory, TILE_K units
+// of 16 terms at a time. Rows of both factors are of whole units.
 //
-// One factor are rows of weights; behind each of them, the first word of one more unit has its sum. The other factor are rows of the
-// input, or windows of a picture whose channels lie beside each other, in whole units: the terms of a window are the channels of each of its
-// taps. FORM says which of them are the rows and which the columns:
+// One factor are rows of weights; behind each of them, the first word of one more unit has its sum.
+// The other factor are rows of the input, or windows of a picture whose channels lie beside each
+// other, in whole units: the terms of a window are the channels of each of its taps. FORM says
+// which of them are the rows and which the columns:
 // - PLANES: output channels times windows, so that the output's channels lie behind each other;
 // - ROWS: rows of the input times rows of weights;
-// - PLACES: windows times output channels, which lie beside each other in the output, too, in whole units.
+// - PLACES: windows times output channels, which lie beside each other in the output, too, in whole
+//   units.
 //
-// Plain: an invocation keeps a block of rows of four columns. COOPERATIVE: each subgroup of 32 invocations keeps a part of the tile in matrices of
-// 16 times 16, multiplied MATRIX_K terms at a time.
+// Plain: an invocation keeps a block of rows of four columns. COOPERATIVE: each subgroup of 32
+// invocations keeps a part of the tile in matrices of 16 times 16, multiplied MATRIX_K terms at a
+// time.
 
 layout(constant_id = 3) const uint SCALE = 0;
 layout(constant_id = 4) const uint BIAS = 0;
@@ -40,7 +44,8 @@ layout(constant_id = 10) const uint TILE_N = 64;
 layout(constant_id = 11) const uint TILE_K = 4;
 // Whether several workgroups share the sums of a tile.
 layout(constant_id = 12) const uint SHARED = 0;
-// The invocations of a workgroup: 128 or 256, but so that each has at most 32 groups of four sums, and brings at most MOST_UNITS of each factor.
+// The invocations of a workgroup: 128 or 256, but so that each has at most 32 groups of four sums,
+// and brings at most MOST_UNITS of each factor.
 layout(constant_id = 13) const uint LANES = 128;
 layout(constant_id = 14) const uint MATRIX_K = 32;
 // Whether codes of the output become others, by a table.
@@ -98,7 +103,8 @@ int sum_of(const uint row) {
     return int(FORM == PLANES ? a.words[at] : b.words[at]);
 }
 
-// Writes the first `count` of four codes from element `at` on. Others may write the other codes of a word at the same time.
+// Writes the first `count` of four codes from element `at` on. Others may write the other codes of
+// a word at the same time.
 void write_codes(const uint at, const uint word, const uint count) {
     if (OUT_ALIGNED != 0) {
         y.words[at >> 2] = word;
@@ -165,7 +171,8 @@ uvec4 window_unit(uint words, const uint unit, const uint own) {
     return FORM == PLANES ? b_by_4.words[words] : a_by_4.words[words];
 }
 
-// Unit `i` of the tile of `a` whose first row is `m` and whose first unit is `k`, this invocation's number `own`: zeros from unit `end` on.
+// Unit `i` of the tile of `a` whose first row is `m` and whose first unit is `k`, this invocation's
+// number `own`: zeros from unit `end` on.
 uvec4 a_unit(const uint base, const uint m, const uint k, const uint end, const uint i, const uint own) {
     uint unit = k + i % TILE_K;
     if (unit >= end) return uvec4(0);
@@ -185,7 +192,8 @@ uvec4 b_unit(const uint base, const uint n, const uint k, const uint i, const ui
 
 #ifdef COOPERATIVE
 const uint SIDE = 16;
-// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and across.
+// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and
+// across.
 const uint PARTS = LANES / 32;
 const uint PARTS_ACROSS = PARTS / 2;
 const uint DOWN = TILE_M / 2 / SIDE;

@@ -6,8 +6,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution in which every input channel has `multiplier` output channels of its own, over two dimensions or over planes behind each
-// other. An invocation computes four neighbours of ROWS consecutive output rows, in one plane. Weights are [channel][kz][ky][kx].
+// A convolution in which every input channel has `multiplier` output channels of its own, over two
+// dimensions or over planes behind each other. An invocation computes four neighbours of ROWS
+// consecutive output rows, in one plane. Weights are [channel][kz][ky][kx].
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -101,7 +102,8 @@ void main() {
             [[unroll]] for (uint i = 0; i < min(KERNEL_X * KERNEL_Y, 49); ++i) f[i] = w_f(weights + i);
             // Each input row serves all output rows that it meets.
             [[unroll]] for (uint ry = 0; ry < (ROWS - 1) * STRIDE_Y + (KERNEL_Y - 1) * DILATION_Y + 1; ++ry) {
-                // Rows beyond the picture are read as its nearest, without a branch, so that all rows are on their way together.
+                // Rows beyond the picture are read as its nearest, without a branch, so that all
+                // rows are on their way together.
                 int iy = first_y + int(ry);
                 bool there = iy >= 0 && iy < push.in_y;
                 uint row = (in_plane + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);

@@ -4,9 +4,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// The last part of a transposed convolution over two dimensions, whose products of weights and input elements are there: every output
-// element adds up those that reach it. An invocation computes four neighbours in memory.
-// The products are [output plane][ky][kx][iy][ix].
+// The last part of a transposed convolution over two dimensions, whose products of weights and
+// input elements are there: every output element adds up those that reach it. An invocation
+// computes four neighbours in memory. The products are [output plane][ky][kx][iy][ix].
 
 layout(constant_id = 3) const uint PRODUCTS = 0;
 layout(constant_id = 4) const uint BIAS = 0;
@@ -16,7 +16,8 @@ layout(constant_id = 7) const uint STRIDE_Y = 1;
 layout(constant_id = 8) const uint STRIDE_X = 1;
 layout(constant_id = 9) const uint DILATION_Y = 1;
 layout(constant_id = 10) const uint DILATION_X = 1;
-// From one tap that reaches an element to the next: a stride without what it has in common with the dilation.
+// From one tap that reaches an element to the next: a stride without what it has in common with the
+// dilation.
 layout(constant_id = 11) const uint STEP_Y = 1;
 layout(constant_id = 12) const uint STEP_X = 1;
 
@@ -51,7 +52,8 @@ RUN_OUT(3, y, OUT)
 // More than any kernel has, and too few to overflow with a kernel more.
 const uint NONE = 1u << 30;
 
-// The first of so many taps that reaches places so far behind the first element's first tap, of each; or none.
+// The first of so many taps that reaches places so far behind the first element's first tap, of
+// each; or none.
 uvec4 first_tap(const uvec4 place, const uint stride, const uint dilation, const uint taps) {
     uvec4 phase = place % stride;
     if (dilation == 1) return phase;

@@ -2,11 +2,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Two-dimensional convolution (or transposed convolution) with weights of 8 bits and a scale for each output channel.
+// Two-dimensional convolution (or transposed convolution) with weights of 8 bits and a scale for
+// each output channel.
 //
-// x is floating-point, or quantized with one scale and zero point. Weights are [channel][ky][kx][channel of the group],
-// or [ky][kx][channel] if each channel has a kernel of its own. An invocation works on four neighbours of the output
-// plane, of TILE output channels.
+// x is floating-point, or quantized with one scale and zero point. Weights are
+// [channel][ky][kx][channel of the group], or [ky][kx][channel] if each channel has a kernel of its
+// own. An invocation works on four neighbours of the output plane, of TILE output channels.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;

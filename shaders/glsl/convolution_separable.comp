@@ -6,12 +6,15 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// A convolution of each channel by itself, and behind it one of all channels at each place: a product of matrices, weights `a` times what
-// comes of the first, and what product.glsl makes of it.
+// A convolution of each channel by itself, and behind it one of all channels at each place: a
+// product of matrices, weights `a` times what comes of the first, and what product.glsl makes of
+// it.
 //
-// A workgroup computes TILE_M channels of TILE_Y rows of TILE_X places. In turns of CHANNELS channels, it brings what the windows read to
-// shared memory, makes the elements of the first convolution of it there, and multiplies these: an invocation computes SUMS channels of four
-// neighbours, and SHARES invocations share the sums over the channels among themselves. What a turn reads is on its way during the one before.
+// A workgroup computes TILE_M channels of TILE_Y rows of TILE_X places. In turns of CHANNELS
+// channels, it brings what the windows read to shared memory, makes the elements of the first
+// convolution of it there, and multiplies these: an invocation computes SUMS channels of four
+// neighbours, and SHARES invocations share the sums over the channels among themselves. What a turn
+// reads is on its way during the one before.
 
 #define FIELDS \
     uint k; \
@@ -32,7 +35,8 @@
 #define RUN_LEFT(n) (push.out_x - n % push.out_x)
 #include "product.glsl"
 
-// Weights of the second convolution: [channel][output channel], with rows that are padded to a multiple of 8.
+// Weights of the second convolution: [channel][output channel], with rows that are padded to a
+// multiple of 8.
 layout(constant_id = 10) const uint A = 0;
 layout(constant_id = 11) const uint X = 0;
 // Weights of the first one: [tap][channel].
@@ -59,7 +63,8 @@ layout(constant_id = 28) const uint SUMS = 4;
 // A multiple of SHARES.
 layout(constant_id = 29) const uint CHANNELS = 1;
 layout(constant_id = 30) const uint SHARES = 1;
-// The groups of four elements that are staged, and the vectors of what is made of them or of sums that are shared.
+// The groups of four elements that are staged, and the vectors of what is made of them or of sums
+// that are shared.
 layout(constant_id = 31) const uint STAGED_32 = 1;
 layout(constant_id = 32) const uint STAGED_16 = 1;
 layout(constant_id = 33) const uint PARTIALS = 1;
@@ -82,7 +87,8 @@ const uint RUNS = RUNS_X * TILE_Y;
 const uint PLACES = TILE_M / SUMS * RUNS;
 const uint LANES = PLACES * SHARES;
 
-// Windows begin so far behind a multiple of four elements, at most; exactly so where rows are aligned.
+// Windows begin so far behind a multiple of four elements, at most; exactly so where rows are
+// aligned.
 const uint OFFSET = X_ALIGNED != 0 ? (4 - PADDING_X % 4) % 4 : 3;
 // The elements along a row that four neighbours take, and all of the workgroup.
 const uint TAPS = 3 * STRIDE_X + (KERNEL_X - 1) * DILATION_X + 1;
@@ -116,7 +122,8 @@ vec4 a_of(const uvec4 raw) {
     return vec4(unpackHalf2x16(raw.x), unpackHalf2x16(raw.y));
 }
 
-// The taps of four neighbours in a row that is staged from `at` on, whose first element is the one of this number.
+// The taps of four neighbours in a row that is staged from `at` on, whose first element is the one
+// of this number.
 void taps_of(const uint at, const uint offset, out float taps[16]) {
     uint words[22];
     if (X == F32) {
@@ -174,7 +181,8 @@ void main() {
     float shifts[MADE_EARLY + 1];
     uvec4 read[TERMS * SUMS / 4];
 
-    // Channels beyond the last are read as the last, and not multiplied. Before the first turn, there is nothing but what it reads.
+    // Channels beyond the last are read as the last, and not multiplied. Before the first turn,
+    // there is nothing but what it reads.
     for (uint next = 0;; next += CHANNELS) {
         uint first = next - CHANNELS;
         bool begun = next != 0;

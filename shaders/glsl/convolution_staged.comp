@@ -9,17 +9,20 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Convolutions of halves whose windows overlap. A workgroup brings a part of the picture to shared memory once for all taps of the window,
-// CHANNELS channels at a time, those of a place beside each other. Then each tap is a product of matrices: TILE_M output channels times
-// CHANNELS channels of TILE_N places, which lie beside each other there, a tap further for each tap.
+// Convolutions of halves whose windows overlap. A workgroup brings a part of the picture to shared
+// memory once for all taps of the window, CHANNELS channels at a time, those of a place beside each
+// other. Then each tap is a product of matrices: TILE_M output channels times CHANNELS channels of
+// TILE_N places, which lie beside each other there, a tap further for each tap.
 //
-// For that, places are numbered along the rows of a strip of the plane, with what windows reach beyond it: rows are `pitch` places, of which
-// the first `strip` count. So the next tap of all places is so many numbers further, and what the places in between add up to is not written.
+// For that, places are numbered along the rows of a strip of the plane, with what windows reach
+// beyond it: rows are `pitch` places, of which the first `strip` count. So the next tap of all
+// places is so many numbers further, and what the places in between add up to is not written.
 //
-// Subgroups keep parts of the tile as in matmul_tiled.comp, and workgroups that differ in z share the sums over channels.
+// Subgroups keep parts of the tile as in matmul_tiled.comp, and workgroups that differ in z share
+// the sums over channels.
 //
-// Pictures may be of planes behind each other: each plane of the output is then computed as a picture is, and has the planes that its windows
-// reach, of all channels, for channels.
+// Pictures may be of planes behind each other: each plane of the output is then computed as a
+// picture is, and has the planes that its windows reach, of all channels, for channels.
 
 uint run_left;
 #define RUN_LEFT(n) run_left
@@ -119,7 +122,8 @@ void write(const uint batch, const uint split, const uint m, const uint p, const
     else leave(batch, split, m, p, sum);
 }
 
-// Unit `i` of the weights of the channels from `channel` on: eight neighbours of the row of a channel's tap. Channels from `end` on are the last one.
+// Unit `i` of the weights of the channels from `channel` on: eight neighbours of the row of a
+// channel's tap. Channels from `end` on are the last one.
 uvec4 a_unit(const uint base, const uint channel, const uint end, const uint i) {
     uint row = min(channel * TAPS + i / (TILE_M / 8), end * TAPS - 1);
     uint column = min(gl_WorkGroupID.y * TILE_M + i % (TILE_M / 8) * 8, push.a_pitch - 8);
@@ -152,8 +156,8 @@ void main() {
     uint start = split * push.channels;
     uint end = min(start + push.channels, push.k);
 
-    // Where the places lie in a plane that this invocation stages: those beyond it are zeros. All are read, as loads behind conditions would
-    // wait for each other.
+    // Where the places lie in a plane that this invocation stages: those beyond it are zeros. All
+    // are read, as loads behind conditions would wait for each other.
     uint plane = uint(push.in_y * push.in_x);
     uint own[MOST_PLACES];
     bool within[MOST_PLACES];
@@ -167,7 +171,8 @@ void main() {
         within[j] = inside;
     }
 
-    // As they come: whatever is done with them here would wait for them, before what is there is multiplied.
+    // As they come: whatever is done with them here would wait for them, before what is there is
+    // multiplied.
     uvec4 a_next[MOST_WEIGHTS];
     uint b_next[MOST_PLACES * CHANNELS];
 #define BRING(channel) { \

@@ -4,8 +4,9 @@
 #include "run.glsl"
 #include "table.glsl"
 
-// A convolution of each channel by itself, of codes of 8 bits with weights of 8 bits, whose sums are whole numbers. The channels of a place lie
-// beside each other, in whole units of 16, and those of a tap of the weights, of which each has `weight_row` codes. An invocation computes four
+// A convolution of each channel by itself, of codes of 8 bits with weights of 8 bits, whose sums
+// are whole numbers. The channels of a place lie beside each other, in whole units of 16, and those
+// of a tap of the weights, of which each has `weight_row` codes. An invocation computes four
 // channels of ACROSS neighbours in a row of the output.
 
 layout(constant_id = 3) const uint SCALE = 0;

@@ -5,8 +5,9 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// A convolution of each channel by itself, where the channels of a place lie beside each other: x is [batch][y][x][channel]. An invocation
-// computes four channels of COLUMNS neighbours in a row. Weights are [ky][kx][channel].
+// A convolution of each channel by itself, where the channels of a place lie beside each other: x
+// is [batch][y][x][channel]. An invocation computes four channels of COLUMNS neighbours in a row.
+// Weights are [ky][kx][channel].
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint WEIGHT = 0;
@@ -64,7 +65,8 @@ void main() {
     vec4 sums[COLUMNS];
     [[unroll]] for (uint c = 0; c < COLUMNS; ++c) sums[c] = HAS_BIAS != 0 ? bias_f4(channel) : vec4(0.0);
     for (uint ky = 0; ky < push.kernel_y; ++ky) {
-        // Rows beyond the picture are read as its nearest, without a branch, so that all rows are on their way together.
+        // Rows beyond the picture are read as its nearest, without a branch, so that all rows are
+        // on their way together.
         int iy = first_y + int(ky * push.dilation_y);
         bool there = iy >= 0 && iy < push.in_y;
         uint row = (picture * uint(push.in_y) + uint(clamp(iy, 0, push.in_y - 1))) * uint(push.in_x);

@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// How far the rows of one matrix are from those of another: out[o, r, c] = |a[o, r, …] - b[o, c, …]|, by one of several norms. All numbers have
-// 32 bits, as PyTorch has no distances of halves.
+// How far the rows of one matrix are from those of another: out[o, r, c] = |a[o, r, …] - b[o, c,
+// …]|, by one of several norms. All numbers have 32 bits, as PyTorch has no distances of halves.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint ALIGNED = 0; // whether rows are multiples of four elements
@@ -43,7 +43,8 @@ float power(const float v, const float exponent) {
     return v == 0.0 || isinf(v) || isnan(v) ? v : pow(v, exponent);
 }
 
-// The norm so far, and four numbers more. What is not a number stays, but is never the largest, as PyTorch has it.
+// The norm so far, and four numbers more. What is not a number stays, but is never the largest, as
+// PyTorch has it.
 float joined(const float norm, const vec4 v) {
     float result = norm;
     [[unroll]] for (uint j = 0; j < 4; ++j) {

@@ -1,6 +1,6 @@
-// What is done to results of products and convolutions before they are written: y = activation(v + residual).
-// Include after activations.glsl and the constants ACTIVATION and HAS_RESIDUAL; the shader declares `residual` with RUN_IN;
-// the parameters of the activation are push.a and push.b.
+// What is done to results of products and convolutions before they are written: y = activation(v +
+// residual). Include after activations.glsl and the constants ACTIVATION and HAS_RESIDUAL; the
+// shader declares `residual` with RUN_IN; the parameters of the activation are push.a and push.b.
 
 ACTIVATIONS(activation, ACTIVATION)
 

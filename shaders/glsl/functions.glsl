@@ -1,7 +1,7 @@
 // Functions of floating-point numbers, four at a time.
 //
-// UNARY(name, function) and BINARY(name, function) declare one for a specialisation constant: the choice is then made before
-// anything else is compiled, which saves drivers most of their work.
+// UNARY(name, function) and BINARY(name, function) declare one for a specialisation constant: the
+// choice is then made before anything else is compiled, which saves drivers most of their work.
 
 #include "activations.glsl"
 
@@ -52,8 +52,9 @@ const uint BITWISE_OR = 18;
 const uint BITWISE_XOR = 19;
 const uint LINEAR_INDEX = 20;
 
-// The sine after so many quarter turns. Drivers may err by 2^-11 in sines, and by more for large angles. Here, what is
-// left of an angle after whole quarter turns is found by subtracting a quarter turn in four parts, whose multiples are exact.
+// The sine after so many quarter turns. Drivers may err by 2^-11 in sines, and by more for large
+// angles. Here, what is left of an angle after whole quarter turns is found by subtracting a
+// quarter turn in four parts, whose multiples are exact.
 vec4 sine_f(const vec4 x, const int quarters) {
     vec4 turns = roundEven(x * 0.6366197723675814);
     precise vec4 r = x - turns * 1.5703125;
@@ -114,7 +115,8 @@ vec4 rest_f(const vec4 a, const vec4 b, const vec4 q) {
     return r - low;
 }
 
-// floor(a / b) as PyTorch has it: from the remainder, so that a quotient that was rounded up to a whole number is seen.
+// floor(a / b) as PyTorch has it: from the remainder, so that a quotient that was rounded up to a
+// whole number is seen.
 vec4 floor_div_f(const vec4 a, const vec4 b) {
     vec4 quotient = a / b;
     vec4 q = trunc(quotient);

@@ -22,25 +22,29 @@
 #include "activations.glsl"
 #endif
 
-// A few rows of floating-point numbers times rows of weights, which are quantized, as linear_quantized.comp knows them, or numbers of 16 or 32
-// bits. Memory decides how long it takes: a workgroup for one or more quads, four
-// neighbours of the output each. Its invocations share the sums, eight elements of k each in turn, so that they read
-// neighbouring words of the weights, and each takes its eight numbers of x for all rows of the weights. WIDE: 16 bytes of each row in turn, so
-// that all that an invocation needs is on its way at once.
+// A few rows of floating-point numbers times rows of weights, which are quantized, as
+// linear_quantized.comp knows them, or numbers of 16 or 32 bits. Memory decides how long it takes:
+// a workgroup for one or more quads, four neighbours of the output each. Its invocations share the
+// sums, eight elements of k each in turn, so that they read neighbouring words of the weights, and
+// each takes its eight numbers of x for all rows of the weights. WIDE: 16 bytes of each row in
+// turn, so that all that an invocation needs is on its way at once.
 //
-// HAS_NORM: of x divided by the root of the mean of its squares, times the weights of that norm. The root is common to all terms, so that it
-// divides the sum.
+// HAS_NORM: of x divided by the root of the mean of its squares, times the weights of that norm.
+// The root is common to all terms, so that it divides the sum.
 //
 // GATED: the activation of the product with one matrix times that with another.
 //
-// PLACED: rows of the product are of heads, which are rotated by angles of the row's position, as rotary.comp does. What comes of it lies
-// within another tensor, from a place on that changes from run to run.
+// PLACED: rows of the product are of heads, which are rotated by angles of the row's position, as
+// rotary.comp does. What comes of it lies within another tensor, from a place on that changes from
+// run to run.
 //
-// HALVES: where x is of halves, and WIDE, four products at a time are added up in halves, two sums in an instruction; 32-bit numbers take
-// the rest. Weights are exact in halves, products are rounded as a half weight times its scale would be.
+// HALVES: where x is of halves, and WIDE, four products at a time are added up in halves, two sums
+// in an instruction; 32-bit numbers take the rest. Weights are exact in halves, products are
+// rounded as a half weight times its scale would be.
 //
-// STAGED: then a workgroup is of several teams, each for other quads, which take x from shared memory, where they have put it together as
-// its products need it. Read from memory by each, x would take many times the instructions that weights do: an invocation's numbers of x are next to
+// STAGED: then a workgroup is of several teams, each for other quads, which take x from shared
+// memory, where they have put it together as its products need it. Read from memory by each, x
+// would take many times the instructions that weights do: an invocation's numbers of x are next to
 // each other, so that those of its neighbours are not.
 
 layout(constant_id = 3) const uint IN = 0;
@@ -118,10 +122,12 @@ const uint MOST_SUMS = 4;
 shared vec4 partials[SUMS * MOST_PARTS];
 shared float partials_of_squares[MOST_PARTS];
 
-// A whole number below 2^20, in bits of the fraction of 2^23, is that number once 2^23 is taken from it: faster than a conversion.
+// A whole number below 2^20, in bits of the fraction of 2^23, is that number once 2^23 is taken
+// from it: faster than a conversion.
 const uint MAGIC = 0x4b000000u;
 
-// Four numbers of 4 bits less 8 each, the second times 16, the third times 256, the fourth times 4096.
+// Four numbers of 4 bits less 8 each, the second times 16, the third times 256, the fourth
+// times 4096.
 vec4 staggered(const uint word) {
     uvec4 bits = (uvec4(word) & uvec4(0xf, 0xf0, 0xf00, 0xf000)) | MAGIC;
     return uintBitsToFloat(bits) - vec4(8388616.0, 8388736.0, 8390656.0, 8421376.0);
@@ -141,7 +147,8 @@ vec4 turned(vec4 v) {
 // Of the numbers of x that the invocation has had so far.
 float squares = 0.0;
 
-// The place of an invocation in its workgroup. Where there are teams, those of a subgroup follow each other: subgroups are full then.
+// The place of an invocation in its workgroup. Where there are teams, those of a subgroup follow
+// each other: subgroups are full then.
 uint place() {
 #ifdef SUBGROUPS
     if (TEAMS > 1) return gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
@@ -159,7 +166,8 @@ vec4 factors(const uint m, const uint k) {
     return WEIGHT == 1 || WEIGHT == 2 ? turned(v) : v;
 }
 
-// The factors of a turn: WIDE, and of 8 bits, all of them are low; of 16 bits, the first four, and of 32, these alone.
+// The factors of a turn: WIDE, and of 8 bits, all of them are low; of 16 bits, the first four, and
+// of 32, these alone.
 vec4 low[4];
 vec4 high[4];
 
@@ -180,7 +188,8 @@ void take(const uint m, const uint k) {
 }
 
 #ifdef HALVES
-// Halves end at 65504. No four products of a half with a weight reach that once weights are divided by this, which changes none of their bits.
+// Halves end at 65504. No four products of a half with a weight reach that once weights are divided
+// by this, which changes none of their bits.
 #define WEIGHTS_OVER (WEIGHT == 0 ? 512.0 : 32.0)
 // As far as weights of norms may raise what the root has yet to lower.
 const float NORM_OVER = 4.0;
@@ -212,7 +221,8 @@ f16vec2 high_halves(uint a, uint b) { return unpackFloat2x16(high_words(a, b)); 
 // One more, as arrays are not of nothing.
 shared uvec4 staged[STAGED + 1];
 
-// Eight numbers of x are a group, as `pairs` has them; behind those of a turn is nothing, so that neighbours lie in different banks.
+// Eight numbers of x are a group, as `pairs` has them; behind those of a turn is nothing, so that
+// neighbours lie in different banks.
 const uint GROUPS = WEIGHT == 0 ? 2 : 4;
 
 void stage(const uint m) {
@@ -313,7 +323,8 @@ const float NORM_OVER = 1.0;
 #define product_of_halves(words) 0.0
 #endif
 
-// What an invocation has read of four rows of a matrix: WIDE, 16 bytes of each; else one word of 4-bit weights, or two.
+// What an invocation has read of four rows of a matrix: WIDE, 16 bytes of each; else one word of
+// 4-bit weights, or two.
 struct Rows {
     uvec4 words[4];
     vec4 scales;
@@ -354,7 +365,8 @@ uint bytes_of(const uint count) {
     return WEIGHT == 0 ? count : count / 2;
 }
 
-// A matrix with its scales: NAME_bring reads what is to be multiplied at element k with four of its rows.
+// A matrix with its scales: NAME_bring reads what is to be multiplied at element k with four of its
+// rows.
 #define MATRIX(SLOT, NAME) \
     WORDS_IN(SLOT, NAME) \
     RUN_IN(SLOT + 1, NAME##_scale, SCALE) \
@@ -387,7 +399,8 @@ RUN_IN(4, residual, RESIDUAL)
 #endif
 #endif
 
-// Of an invocation, later of several: the sums of the products, by matrix and quad, and of the squares.
+// Of an invocation, later of several: the sums of the products, by matrix and quad, and of the
+// squares.
 struct Sums {
     vec4 of[MOST_SUMS];
     float squares; // HAS_NORM
@@ -406,8 +419,9 @@ void add(inout Sums sums, const uint at) {
 #ifdef HALVES
 const uint COUNT = 4 * SUMS;
 
-// The invocations of a subgroup share out the sums: partners give each other one half of theirs, then other partners half of those, until
-// each has one to add up over those that have the same: a fifth of what it takes to add up each over all.
+// The invocations of a subgroup share out the sums: partners give each other one half of theirs,
+// then other partners half of those, until each has one to add up over those that have the same: a
+// fifth of what it takes to add up each over all.
 void put_shared_out(Sums sums) {
     float own[4 * MOST_SUMS];
     [[unroll]] for (uint i = 0; i < COUNT; ++i) own[i] = sums.of[i / 4][i % 4];
@@ -431,7 +445,8 @@ void put_shared_out(Sums sums) {
 }
 #endif
 
-// Puts the sums into shared memory: of each team still in so many parts, the squares in as many as there are subgroups.
+// Puts the sums into shared memory: of each team still in so many parts, the squares in as many as
+// there are subgroups.
 uint put_all(Sums sums) {
     uint parts = 1;
 #ifdef SUBGROUPS
@@ -490,7 +505,8 @@ const uint HALVES_OF_HEADS = 1;
 const uint COMBINED = 2;
 const uint NONE = 3;
 
-// The first column of a workgroup's quad. HALVES_OF_HEADS: the quad behind one of even number has what that is rotated with.
+// The first column of a workgroup's quad. HALVES_OF_HEADS: the quad behind one of even number has
+// what that is rotated with.
 uint column(const uint tile, const uint slot) {
     if (ROTATION != HALVES_OF_HEADS) return 4 * (tile * SLOTS + slot);
     uint pair = tile * (SLOTS / 2) + slot / 2;

@@ -2,12 +2,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Where the largest number of each row is: the first of equals, and -1 in a row that has none larger than minus infinity. What is not a
-// number is none.
+// Where the largest number of each row is: the first of equals, and -1 in a row that has none
+// larger than minus infinity. What is not a number is none.
 //
-// The workgroups along x share a row. Where there are several, each leaves what it found, a key and a place; another dispatch, in which
-// there is one for each row, combines these. Numbers are compared as keys, integers in the same order: no rule for floating point of any
-// device has a say.
+// The workgroups along x share a row. Where there are several, each leaves what it found, a key and
+// a place; another dispatch, in which there is one for each row, combines these. Numbers are
+// compared as keys, integers in the same order: no rule for floating point of any device has a say.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint COMBINES = 0; // whether x has keys and places
@@ -27,7 +27,8 @@ shared uint places[MAX_LANES];
 
 const uint NOWHERE = 0xffffffffu;
 
-// Numbers of 16 bits stand in the upper half of a word, so that sign, order and zero are where they are in 32 bits.
+// Numbers of 16 bits stand in the upper half of a word, so that sign, order and zero are where they
+// are in 32 bits.
 uint key_of(const uint bits) {
     uint infinity = IN == F16 ? 0x7c000000u : 0x7f800000u;
     uint magnitude = bits & 0x7fffffffu;

@@ -9,10 +9,12 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k] * scale[k / group, n], with weights of 8 or 4 bits.
+// out[m, n] = bias[n] + sum over k of x[m, k] * weight[n, k] * scale[k / group, n], with weights of
+// 8 or 4 bits.
 //
-// x is floating-point, or quantized with one scale and zero point for all or for each row. An invocation of row y of
-// the workgroup works on four neighbours of the output (of ROWS rows); the invocations along x share the sum.
+// x is floating-point, or quantized with one scale and zero point for all or for each row. An
+// invocation of row y of the workgroup works on four neighbours of the output (of ROWS rows); the
+// invocations along x share the sum.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
@@ -91,7 +93,8 @@ ivec4 inputs_i(const uint m, const uint k, const int zero) {
 int zero_of(const uint m) { return BY_ROW != 0 ? x_zero_i(m) : push.input_zero; }
 
 #ifdef DOT
-// Four signed bytes of inputs and weights each make one word: their products are one instruction. (x - zero) w is x w - zero w.
+// Four signed bytes of inputs and weights each make one word: their products are one instruction.
+// (x - zero) w is x w - zero w.
 const bool PACKED = IN == I8 && WEIGHT == 0 && ALIGNED != 0;
 
 int weights_word(const uint n, const uint k) { return int(weight.words[(n * push.weight_row + k) >> 2]); }

@@ -6,8 +6,9 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Products of matrices: the sum over k of a[m][k] * b[k][n], and what product.glsl makes of it. An invocation computes ROWS rows
-// of QUADS times four columns. The invocations of a workgroup that differ in z share the sum over k among themselves.
+// Products of matrices: the sum over k of a[m][k] * b[k][n], and what product.glsl makes of it. An
+// invocation computes ROWS rows of QUADS times four columns. The invocations of a workgroup that
+// differ in z share the sum over k among themselves.
 
 #define FIELDS \
     uint k; \
@@ -28,11 +29,13 @@ layout(constant_id = 13) const uint A_ALIGNED = 0;
 layout(constant_id = 14) const uint B_ALIGNED = 0;
 // 1, 2, 4 or 8.
 layout(constant_id = 15) const uint ROWS = 4;
-// The invocations that share a sum, and the vectors that they leave each other: ROWS times QUADS times the workgroup's size, or 1.
+// The invocations that share a sum, and the vectors that they leave each other: ROWS times QUADS
+// times the workgroup's size, or 1.
 layout(constant_id = 16) const uint SHARES = 1;
 layout(constant_id = 17) const uint PARTIALS = 1;
-// The groups of four columns that an invocation computes, which also reads so many times four terms before it multiplies them: 1, or 2 where
-// `a` is not transposed and rows of `b` start at multiples of eight elements.
+// The groups of four columns that an invocation computes, which also reads so many times four terms
+// before it multiplies them: 1, or 2 where `a` is not transposed and rows of `b` start at multiples
+// of eight elements.
 layout(constant_id = 18) const uint QUADS = 1;
 
 RUN_IN(3, a, A)

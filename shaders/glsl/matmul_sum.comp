@@ -6,8 +6,8 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Adds up the parts of products of matrices that matmul_tiled.comp writes, and does what product.glsl does to the sums: four columns an
-// invocation.
+// Adds up the parts of products of matrices that matmul_tiled.comp writes, and does what
+// product.glsl does to the sums: four columns an invocation.
 
 #define FIELDS \
     uint batches; \

@@ -21,21 +21,26 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// Products of large matrices: a workgroup computes TILE_M rows of TILE_N columns, of factors that it brings to shared memory,
-// TILE_K terms of the sums at a time; the next ones are on their way meanwhile. The workgroups that differ in z share the sums
-// over k among themselves, if there are several splits: then the last of a tile to be done adds up what they wrote, or matmul_sum.comp does.
+// Products of large matrices: a workgroup computes TILE_M rows of TILE_N columns, of factors that
+// it brings to shared memory, TILE_K terms of the sums at a time; the next ones are on their way
+// meanwhile. The workgroups that differ in z share the sums over k among themselves, if there are
+// several splits: then the last of a tile to be done adds up what they wrote, or matmul_sum.comp
+// does.
 //
-// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE: the factors have 16 bits, or become so on
-// their way to shared memory (BFLOAT16: they are kept as other numbers, and rounded to that); each subgroup
-// of 32 invocations keeps a part of the tile in matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
+// Plain: an invocation keeps a block of rows of four columns, in 32-bit arithmetic. COOPERATIVE:
+// the factors have 16 bits, or become so on their way to shared memory (BFLOAT16: they are kept as
+// other numbers, and rounded to that); each subgroup of 32 invocations keeps a part of the tile in
+// matrices of 16 times 16, whose sums have 32 bits. A step takes as long as memory takes to answer,
 // unless there are many workgroups or much to multiply: so small tiles have more terms.
 //
-// NORMED: of rows of `a` less their means, each divided by its deviation. That is the product of `a` less the mean times the sum of each column of `b`,
-// divided by the deviation; so both are found on the way, of what invocations bring, and the norm takes no dispatch of its own.
+// NORMED: of rows of `a` less their means, each divided by its deviation. That is the product of
+// `a` less the mean times the sum of each column of `b`, divided by the deviation; so both are
+// found on the way, of what invocations bring, and the norm takes no dispatch of its own.
 //
-// WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a plane of the output; its terms are the
-// channels of the picture, and the taps of each. They are read where they lie. A picture may be of planes behind each other, as each channel
-// of the output is then.
+// WINDOWS: a convolution. The columns of `b` are windows of a picture, one for each element of a
+// plane of the output; its terms are the channels of the picture, and the taps of each. They are
+// read where they lie. A picture may be of planes behind each other, as each channel of the output
+// is then.
 
 #ifdef WINDOWS
 #define WINDOW_FIELDS \
@@ -72,12 +77,15 @@ layout(constant_id = 12) const uint A_TRANSPOSED = 0;
 // All rows start at multiples of so many elements: 1, 4 or 8.
 layout(constant_id = 13) const uint A_ALIGNED = 1;
 layout(constant_id = 14) const uint B_ALIGNED = 1;
-// Multiples of 32; powers of two where invocations multiply by themselves: each has a multiple of four rows, at most 32.
+// Multiples of 32; powers of two where invocations multiply by themselves: each has a multiple of
+// four rows, at most 32.
 layout(constant_id = 15) const uint TILE_M = 64;
 layout(constant_id = 16) const uint TILE_N = 64;
-// 1: the sums of each split are written by themselves, in rows that are padded to a multiple of 4; 2: they are, as tiles, and added up here.
+// 1: the sums of each split are written by themselves, in rows that are padded to a multiple of 4;
+// 2: they are, as tiles, and added up here.
 layout(constant_id = 17) const uint PARTIAL = 0;
-// Terms that are brought at a time: 16, or for COOPERATIVE 32, 64 or 128, but so that an invocation brings at most MOST_UNITS of each factor.
+// Terms that are brought at a time: 16, or for COOPERATIVE 32, 64 or 128, but so that an invocation
+// brings at most MOST_UNITS of each factor.
 layout(constant_id = 18) const uint TILE_K = 16;
 #ifdef WINDOWS
 layout(constant_id = 19) const uint KERNEL_Y = 1;
@@ -103,18 +111,23 @@ const uint TAPS = DEEP ? KERNEL_Z * PLANE_TAPS : PLANE_TAPS;
 layout(constant_id = 19) const uint B_TRANSPOSED = 0;
 // The invocations of a workgroup: 128, or 256 for large tiles.
 layout(constant_id = 20) const uint LANES = 128;
-// COOPERATIVE: so many subgroups share the terms of each part of the tile; more than one where subgroups are of 32, with as many more invocations.
+// COOPERATIVE: so many subgroups share the terms of each part of the tile; more than one where
+// subgroups are of 32, with as many more invocations.
 layout(constant_id = 21) const uint TERM_PARTS = 1;
-// `a` is a[m][k] then, of which all units are aligned, there is one split, and PARTS_SLOT has the sums of the columns.
+// `a` is a[m][k] then, of which all units are aligned, there is one split, and PARTS_SLOT has the
+// sums of the columns.
 layout(constant_id = 22) const uint NORMED = 0;
-// COOPERATIVE: there are as many subgroups as parts of the tile that they are for, for each share of the terms.
+// COOPERATIVE: there are as many subgroups as parts of the tile that they are for, for each share
+// of the terms.
 layout(constant_id = 23) const uint EXACT = 0;
-// Units of a factor lie as far behind those of the step before for all invocations, so that where they begin is found once: the terms of all splits are
-// multiples of TILE_K, and rows start at multiples of eight elements. (That is said rather than found here, as NVIDIA's compiler crashed on truth values
-// made of several constants, driver 580.159.)
+// Units of a factor lie as far behind those of the step before for all invocations, so that where
+// they begin is found once: the terms of all splits are multiples of TILE_K, and rows start at
+// multiples of eight elements. (That is said rather than found here, as NVIDIA's compiler crashed
+// on truth values made of several constants, driver 580.159.)
 layout(constant_id = 24) const uint A_DIRECT = 0;
 layout(constant_id = 25) const uint B_DIRECT = 0;
-// Both are so, and behind the last step its terms are brought again: of some tiles, compilers make better loops so.
+// Both are so, and behind the last step its terms are brought again: of some tiles, compilers make
+// better loops so.
 layout(constant_id = 26) const uint UNGUARDED = 0;
 #ifndef BFLOAT16
 #define NORMS
@@ -134,12 +147,14 @@ layout(set = 0, binding = 4) readonly buffer b_block16 { uint16_t elements[]; } 
 #define SUM vec4
 #include "splits.glsl"
 #ifdef NORMS
-// First what is added to the variance, and what deviations are multiplied with; then the sums of all columns.
+// First what is added to the variance, and what deviations are multiplied with; then the sums of
+// all columns.
 layout(set = 0, binding = PARTS_SLOT) readonly buffer columns_block { vec4 quads[]; } columns;
 #endif
 
-// The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or four where they are gathered one by
-// one; or four numbers of 32 bits. Rows are padded so that eight of them lie in different banks.
+// The elements of a factor that are brought at once, as they lie in shared memory: eight halves, or
+// four where they are gathered one by one; or four numbers of 32 bits. Rows are padded so that
+// eight of them lie in different banks.
 #ifdef COOPERATIVE
 #define A_UNIT uvec4
 const uint A_WIDTH = 8;
@@ -184,8 +199,9 @@ shared A_UNIT a_tile[A_SIZE];
 #endif
 shared B_UNIT b_tile[B_SIZE];
 
-// Unit `i` of those that this invocation brings, of lines of so many units: which line it is in, and where. If the invocations fill whole lines, these
-// are as many lines on from unit to unit, of which compilers need no more than the first.
+// Unit `i` of those that this invocation brings, of lines of so many units: which line it is in,
+// and where. If the invocations fill whole lines, these are as many lines on from unit to unit, of
+// which compilers need no more than the first.
 uint line_of(const uint i, const uint units) {
     uint lane = gl_LocalInvocationID.x;
     return LANES % units == 0 ? i * (LANES / units) + lane / units : (i * LANES + lane) / units;
@@ -228,9 +244,10 @@ uvec2 halves(const vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)
 #endif
 #endif
 
-// What invocations bring of a unit, as it comes: whatever is done with it before what is there was multiplied would wait for it, and loads
-// behind conditions may wait for each other. LATE: so units beyond the last term are others, and become zeros on their way to shared memory.
-// Halves are not: on an NVIDIA H200, products of these take 3 to 8 % longer so.
+// What invocations bring of a unit, as it comes: whatever is done with it before what is there was
+// multiplied would wait for it, and loads behind conditions may wait for each other. LATE: so units
+// beyond the last term are others, and become zeros on their way to shared memory. Halves are not:
+// on an NVIDIA H200, products of these take 3 to 8 % longer so.
 #if defined(COOPERATIVE) && !defined(BFLOAT16)
 const bool LATE = false;
 #define UNLESS_LATE(term) if (term >= end) return uvec4(0);
@@ -247,8 +264,8 @@ struct Octet { vec4 low; vec4 high; };
 #define AS_UNIT(v) v
 #endif
 
-// Unit `i` of the tile of `a` whose first row is `m` and whose first term is `k`, up to term `end`. Rows beyond the last are others, and not
-// written.
+// Unit `i` of the tile of `a` whose first row is `m` and whose first term is `k`, up to term `end`.
+// Rows beyond the last are others, and not written.
 A_BROUGHT a_unit(const uint base, const uint m, const uint k, const uint end, const uint i) {
     if (A_TRANSPOSED != 0) {
         uint term = k + line_of(i, TILE_M / A_WIDTH);
@@ -293,8 +310,8 @@ A_UNIT a_value(const A_BROUGHT v, const uint k, const uint end, const uint i) {
 }
 
 #ifdef WINDOWS
-// Where the windows of the four columns begin that this invocation brings: they are the same for all terms, as there are at most LANES
-// quads in a row of the tile.
+// Where the windows of the four columns begin that this invocation brings: they are the same for
+// all terms, as there are at most LANES quads in a row of the tile.
 ivec4 windows_z;
 ivec4 windows_y;
 ivec4 windows_x;
@@ -319,8 +336,8 @@ void find_windows(const uint n) {
 #define B_ELEMENT(at) b_f(at)
 #endif
 
-// The same of the windows of a picture: a word for each element, also if it has 16 bits. The bits of `inside` from 4 * `unit` on say which
-// are of the picture, and of terms before `end`.
+// The same of the windows of a picture: a word for each element, also if it has 16 bits. The bits
+// of `inside` from 4 * `unit` on say which are of the picture, and of terms before `end`.
 B_BROUGHT b_unit(const uint base, const uint n, const uint k, const uint end, const uint i, const uint unit, inout uint inside) {
     uint row = k + line_of(i, TILE_N / 4);
     uint tap = row % PLANE_TAPS;
@@ -431,7 +448,8 @@ void store_b(const uint i, const B_UNIT v) {
 #ifdef NORMS
 // The units of a row that are brought at a time.
 const uint ROW_UNITS = TILE_K / A_WIDTH;
-// Of the numbers of a row less its first one: what each invocation adds up of them and their squares.
+// Of the numbers of a row less its first one: what each invocation adds up of them and their
+// squares.
 shared vec2 row_sums[NORMED != 0 ? TILE_M * ROW_UNITS : 1];
 // The mean of a row, and one over its deviation; before they are known, the row's first number.
 shared vec2 row_norms[NORMED != 0 ? TILE_M : 1];
@@ -487,7 +505,8 @@ void write(const uint batch, const uint split, const uint m, const uint n, vec4 
 }
 
 #ifdef COOPERATIVE
-// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and across.
+// Parts of the tile for subgroups: two down, the others across. The matrices of each, down and
+// across.
 const uint PARTS = LANES / 32 / TERM_PARTS;
 const uint PARTS_ACROSS = PARTS / 2;
 // Of the terms of a step.

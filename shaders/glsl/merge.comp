@@ -2,10 +2,11 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// A step of putting the middle of three dimensions in order, of which order.comp compares each element with each other one: runs of it are in
-// order, and here two each become one. What is in order are the places of elements, at[o, n, r] = k; those of a run come after as many of the other
-// one as are before them there, which is a search. Equal ones keep their order.
-// FIRST_STEP: nothing is in order yet, and elements of a run are compared with each other.
+// A step of putting the middle of three dimensions in order, of which order.comp compares each
+// element with each other one: runs of it are in order, and here two each become one. What is in
+// order are the places of elements, at[o, n, r] = k; those of a run come after as many of the other
+// one as are before them there, which is a search. Equal ones keep their order. FIRST_STEP: nothing
+// is in order yet, and elements of a run are compared with each other.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint DESCENDING = 0;

@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out[index] = in[index - before] where that is inside; else a number, or what is as far on the other side of the edge, or at it.
+// out[index] = in[index - before] where that is inside; else a number, or what is as far on the
+// other side of the edge, or at it.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
@@ -26,7 +27,8 @@ const uint REPEATED = 2;
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
 
-// Where an element of the output lies in the input: the place of its row, whether the input has that, and its number there.
+// Where an element of the output lies in the input: the place of its row, whether the input has
+// that, and its number there.
 struct Place {
     uint row;
     bool has_row;
@@ -57,7 +59,8 @@ Place place(uint i) {
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    // Four neighbours are mostly of one row. All are read, as loads behind conditions would wait for each other.
+    // Four neighbours are mostly of one row. All are read, as loads behind conditions would wait
+    // for each other.
     Place p = place(i);
     uvec4 from;
     bvec4 inside;

@@ -3,9 +3,9 @@
 #include "tensor.glsl"
 #include "functions.glsl"
 
-// A chain of element-wise functions over up to five inputs, four elements an invocation. Stage s computes
-// register 5 + s from the registers that its operands name; registers 0 to 4 are the inputs. The last stage's result is
-// written, and that of one other stage if others need it, too.
+// A chain of element-wise functions over up to five inputs, four elements an invocation. Stage s
+// computes register 5 + s from the registers that its operands name; registers 0 to 4 are the
+// inputs. The last stage's result is written, and that of one other stage if others need it, too.
 
 layout(constant_id = 3) const uint OUT = 0;
 layout(constant_id = 4) const uint KEPT = 0;
@@ -45,9 +45,11 @@ layout(constant_id = 33) const uint OPERANDS_8 = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
-    // Two numbers for each stage: parameters of its function, or in place of an operand b and its factor.
+    // Two numbers for each stage: parameters of its function, or in place of an operand b and its
+    // factor.
     float parameters[18];
-    // What inputs are walked by that are read along strides: all dimensions but the first, whose size nobody asks for.
+    // What inputs are walked by that are read along strides: all dimensions but the first, whose
+    // size nobody asks for.
     uint sizes[2];
     int strides[9];
 } push;

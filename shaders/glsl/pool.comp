@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The largest element, or the mean, of a window over two dimensions. Adaptive windows are as many as outputs, of whatever sizes, and may overlap
-// by an element: from floor(o * in / out) to ceil((o + 1) * in / out). Four consecutive outputs an invocation.
+// The largest element, or the mean, of a window over two dimensions. Adaptive windows are as many
+// as outputs, of whatever sizes, and may overlap by an element: from floor(o * in / out) to
+// ceil((o + 1) * in / out). Four consecutive outputs an invocation.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;

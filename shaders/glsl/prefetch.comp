@@ -2,7 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Reads a tensor, so that it is in the device's cache when another dispatch reads it. An invocation reads TIMES times 128 bits.
+// Reads a tensor, so that it is in the device's cache when another dispatch reads it. An invocation
+// reads TIMES times 128 bits.
 
 layout(push_constant) uniform Push {
     // How many times 128 bits there are.
@@ -10,7 +11,8 @@ layout(push_constant) uniform Push {
 } push;
 
 WORDS_IN(0, x)
-// What nobody reads: loads that nothing comes of are not made, not even those of what is `volatile` (on an NVIDIA H200, driver 580.159).
+// What nobody reads: loads that nothing comes of are not made, not even those of what is `volatile`
+// (on an NVIDIA H200, driver 580.159).
 WORDS_OUT(1, nothing)
 
 const uint TIMES = 8;

@@ -1,6 +1,7 @@
-// What becomes of products of matrices: out[m][n] = activation(alpha * product[m][n] + beta * bias + residual), for each batch.
-// Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are the push constants of the shader itself; its own
-// buffers have numbers from 3 on, its own constants from 10 on. RUN_LEFT(n) says how many columns from `n` on are in one piece: those of
+// What becomes of products of matrices: out[m][n] = activation(alpha * product[m][n] + beta *
+// bias + residual), for each batch. Include after tensor.glsl, run.glsl and activations.glsl. FIELDS are
+// the push constants of the shader itself; its own buffers have numbers from 3 on, its own
+// constants from 10 on. RUN_LEFT(n) says how many columns from `n` on are in one piece: those of
 // the row, unless the shader says otherwise.
 #ifndef RUN_LEFT
 #define RUN_LEFT(n) (push.n - n)

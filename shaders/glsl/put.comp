@@ -2,13 +2,13 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out[o, index[k], r] = in[o, k, r], in place; the rest of the output stays. Negative indices count from the end; what is out of
-// range is not written (the host cannot see it).
+// out[o, index[k], r] = in[o, k, r], in place; the rest of the output stays. Negative indices count
+// from the end; what is out of range is not written (the host cannot see it).
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;
-// Rows are whole groups of four elements, so that an invocation writes a group of the input wherever it belongs. Otherwise, each looks
-// for what a group of the output is to be.
+// Rows are whole groups of four elements, so that an invocation writes a group of the input
+// wherever it belongs. Otherwise, each looks for what a group of the output is to be.
 layout(constant_id = 5) const uint BY_ROWS = 0;
 
 layout(push_constant) uniform Push {

@@ -6,9 +6,10 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// The steps of a recurrent layer over a sequence, whose products with the inputs are there already. A workgroup takes all steps of one
-// row of the batch, one after the other: what a step passes on to the next stays in shared memory, and the cell's state with the
-// invocation that computes it. Weights are [hidden][gate][hidden], so that neighbours read neighbours.
+// The steps of a recurrent layer over a sequence, whose products with the inputs are there already.
+// A workgroup takes all steps of one row of the batch, one after the other: what a step passes on
+// to the next stays in shared memory, and the cell's state with the invocation that computes it.
+// Weights are [hidden][gate][hidden], so that neighbours read neighbours.
 
 layout(constant_id = 3) const uint CELL = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -55,7 +56,8 @@ RUN_OUT(6, last, OUT)
 shared float state[HIDDEN + 4];
 shared float sums[PARTS * GATES * HIDDEN];
 
-// How many loads are on their way at once, of as many elements of the state; a part has a multiple of them.
+// How many loads are on their way at once, of as many elements of the state; a part has a multiple
+// of them.
 const uint AHEAD = 8;
 const uint PART = (HIDDEN + PARTS * AHEAD - 1) / (PARTS * AHEAD) * AHEAD;
 const uint QUADS = (GATES * HIDDEN + 3) / 4;

@@ -6,10 +6,11 @@
 #include "run.glsl"
 #include "activations.glsl"
 
-// One step of a recurrent layer, whose products with the inputs are there already: for states of so many elements that one workgroup would
-// read the weights too slowly. A workgroup takes some elements of the state of one row of the batch: a team of invocations shares the products
-// of one element, and reads the state before, which others made in the step before, from memory. Weights are as they come,
-// [gate][hidden][hidden], so that a team reads neighbours.
+// One step of a recurrent layer, whose products with the inputs are there already: for states of so
+// many elements that one workgroup would read the weights too slowly. A workgroup takes some
+// elements of the state of one row of the batch: a team of invocations shares the products of one
+// element, and reads the state before, which others made in the step before, from memory. Weights
+// are as they come, [gate][hidden][hidden], so that a team reads neighbours.
 
 layout(constant_id = 3) const uint CELL = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -27,7 +28,8 @@ layout(constant_id = 12) const uint HIDDEN = 4;
 
 layout(push_constant) uniform Push {
     uint batch;
-    // Places of the step's inputs, of the state before, and of the step's result, in rows of a batch.
+    // Places of the step's inputs, of the state before, and of the step's result, in rows of a
+    // batch.
     uint place_in;
     uint place_before;
     uint place_out;
@@ -43,7 +45,8 @@ RUN_OUT(6, next_cell, CELL_OUT)
 
 // Invocations of a team.
 const uint TEAM = 32;
-// Elements of the state that a workgroup takes: it is of as many teams, 256 invocations in all, as the catalogue says.
+// Elements of the state that a workgroup takes: it is of as many teams, 256 invocations in all, as
+// the catalogue says.
 const uint ELEMENTS = 8;
 // Invocations that add up the parts of a sum, before one adds up what they make.
 const uint ADDERS = 8;

@@ -4,7 +4,8 @@
 
 // Reduces the middle of three dimensions: out[o, r] = reduce over k of in[o, k, r].
 //
-// An invocation of row y of the workgroup works on four outputs; the invocations along x share the reduction.
+// An invocation of row y of the workgroup works on four outputs; the invocations along x share the
+// reduction.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;

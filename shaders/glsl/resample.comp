@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// The middle of three dimensions to another size, with antialiasing: out[o, k, r] is a mean of in[o, j, r] around the place that k has there, whose
-// weights reach as much further as the input has more elements.
+// The middle of three dimensions to another size, with antialiasing: out[o, k, r] is a mean of
+// in[o, j, r] around the place that k has there, whose weights reach as much further as the input
+// has more elements.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;

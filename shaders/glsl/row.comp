@@ -9,8 +9,9 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Softmax and normalisations of rows of consecutive elements, a workgroup for each row: its statistics and its results in one go. ROUND: what
-// is left of elements that become codes of 8 bits, by the row's range (as qparams.comp chooses it, of asymmetric codes by the nearer end).
+// Softmax and normalisations of rows of consecutive elements, a workgroup for each row: its
+// statistics and its results in one go. ROUND: what is left of elements that become codes of 8
+// bits, by the row's range (as qparams.comp chooses it, of asymmetric codes by the nearer end).
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -18,15 +19,16 @@ layout(constant_id = 5) const uint WEIGHT = 0;
 layout(constant_id = 6) const uint OUT = 0;
 layout(constant_id = 7) const uint HAS_WEIGHT = 0;
 layout(constant_id = 8) const uint HAS_BIAS = 0;
-// Groups of four elements that an invocation keeps in registers, so that a row is read once: at most 4. 0: all are read each time.
+// Groups of four elements that an invocation keeps in registers, so that a row is read once: at
+// most 4. 0: all are read each time.
 layout(constant_id = 9) const uint KEPT = 0;
 // Whether element i of a row has weight i, and rows are whole groups of four.
 layout(constant_id = 10) const uint WEIGHTS_ALIGNED = 0;
-// Whether rows start at multiples of four elements whatever the shapes: then none of an invocation's loads is behind a condition, where it would
-// wait for the one before.
+// Whether rows start at multiples of four elements whatever the shapes: then none of an
+// invocation's loads is behind a condition, where it would wait for the one before.
 layout(constant_id = 11) const uint ALIGNED = 0;
-// Whether the rows are those of a sum, of `x` and `added`, rounded to the type of both: ADDED, and WRITTEN where others read it, too. Then they
-// start at multiples of four elements.
+// Whether the rows are those of a sum, of `x` and `added`, rounded to the type of both: ADDED, and
+// WRITTEN where others read it, too. Then they start at multiples of four elements.
 layout(constant_id = 12) const uint SUM = 0;
 
 layout(push_constant) uniform Push {
@@ -59,8 +61,8 @@ const uint WRITTEN = 2;
 const uint MAX_LANES = 256;
 shared float partials[MAX_LANES];
 
-// The values of all invocations as one, through shared memory: each subgroup's first where devices have such sums, else
-// those of the invocations, half of them at a time.
+// The values of all invocations as one, through shared memory: each subgroup's first where devices
+// have such sums, else those of the invocations, half of them at a time.
 #ifdef SUBGROUPS
 #define COMBINE(NAME, FUNCTION, SUBGROUP_FUNCTION) \
     float NAME(float value) { \
@@ -146,7 +148,8 @@ void main() {
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;
     uint turns = (push.count + step - 1) / step;
-    // Groups beyond the end are the last one, and not looked at: loads behind conditions would wait for each other.
+    // Groups beyond the end are the last one, and not looked at: loads behind conditions would wait
+    // for each other.
     [[unroll]] for (uint turn = 0; turn < KEPT; ++turn) {
         uint i = min(first + turn * step, (push.count - 1) & ~3u);
         kept[turn] = elements(base, i);

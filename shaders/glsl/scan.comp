@@ -2,15 +2,18 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k, r] = in[o, 0, r] + … + in[o, k, r]. Or
-// logarithms of sums of their powers of e; or where the largest or the smallest is, the last of equal ones, where what is not a number is beyond
-// all others.
-// EACH of four consecutive outputs of an invocation goes on where the one before it ended, if that is of the same line. LINES: an invocation goes
-// along four, from their first elements to the last. ROW: a workgroup goes along a line of neighbours, whose invocations have a share each: once
-// for what all of it comes to, and, when that is known of those before, once more. Outputs are of 32 bits there.
+// Sums or products of all elements up to each one, along the middle of three dimensions: out[o, k,
+// r] = in[o, 0, r] + … + in[o, k, r]. Or logarithms of sums of their powers of e; or where the
+// largest or the smallest is, the last of equal ones, where what is not a number is beyond all
+// others. EACH of four consecutive outputs of an invocation goes on where the one before it ended,
+// if that is of the same line. LINES: an invocation goes along four, from their first elements to
+// the last. ROW: a workgroup goes along a line of neighbours, whose invocations have a share each:
+// once for what all of it comes to, and, when that is known of those before, once more. Outputs are
+// of 32 bits there.
 //
-// PyTorch has 64 bits in between, where sums and products of finite numbers may be larger than those of 32 bits: so they are counted twice, the
-// second time by a fraction of them, or with their exponents apart, and that is the result where the first is none.
+// PyTorch has 64 bits in between, where sums and products of finite numbers may be larger than
+// those of 32 bits: so they are counted twice, the second time by a fraction of them, or with their
+// exponents apart, and that is the result where the first is none.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -52,8 +55,9 @@ struct Line {
     float apart;
     int exponent;
     bool finite;
-    // The sum of what is not finite, or the product of that, of zeros, and of the signs of all else: which a part of a line whose numbers alone are too
-    // large or too small for 32 bits leaves as it is.
+    // The sum of what is not finite, or the product of that, of zeros, and of the signs of all
+    // else: which a part of a line whose numbers alone are too large or too small for 32 bits
+    // leaves as it is.
     float beyond;
     int n; // of a place: less than zero before the first
     int best;
@@ -67,7 +71,8 @@ Line none() {
     return FUNCTION == PROD ? Line(1.0, 1.0, 0, true, 1.0, 1, 0) : Line(0.0, 0.0, 0, true, 0.0, 0, 0);
 }
 
-// As a sum of powers relative to the largest, which is between 1 and the number of these. Infinities are what the sum is then.
+// As a sum of powers relative to the largest, which is between 1 and the number of these.
+// Infinities are what the sum is then.
 void take_power(inout Line line, const float v) {
     float largest = max(line.f, v);
     // Further down, there is nothing left of a power.

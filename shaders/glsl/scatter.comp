@@ -2,9 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Elements of a source go to where an index tensor says along the middle of three dimensions: out[o, index[o, j, r], r] = source[o, j, r], or
-// what FUNCTION makes of that and what was there. Four consecutive outputs an invocation, each of which looks for what goes to it, in
-// order: so the last one stays, and sums are the same each time.
+// Elements of a source go to where an index tensor says along the middle of three dimensions:
+// out[o, index[o, j, r], r] = source[o, j, r], or what FUNCTION makes of that and what was there.
+// Four consecutive outputs an invocation, each of which looks for what goes to it, in order: so the
+// last one stays, and sums are the same each time.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;

@@ -2,8 +2,9 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// How many elements of a row in ascending order are less than each value; or (RIGHT) not larger. Values are in rows that each have a row to look
-// in, or all have the same. What is not a number comes behind all others, as PyTorch has it.
+// How many elements of a row in ascending order are less than each value; or (RIGHT) not larger.
+// Values are in rows that each have a row to look in, or all have the same. What is not a number
+// comes behind all others, as PyTorch has it.
 
 layout(constant_id = 3) const uint SEQUENCE = 0;
 layout(constant_id = 4) const uint VALUES = 0;

@@ -1,17 +1,20 @@
-// Sums that invocations of a workgroup share: each leaves what it has in shared memory. Include behind the constants PARTIALS (the size of
-// that, at least SHARES times SUMS times the sums side by side), SHARES (the invocations that share a sum), SUMS (the groups of four sums of
-// each) and MOST_SUMS.
+// Sums that invocations of a workgroup share: each leaves what it has in shared memory. Include
+// behind the constants PARTIALS (the size of that, at least SHARES times SUMS times the sums side
+// by side), SHARES (the invocations that share a sum), SUMS (the groups of four sums of each) and
+// MOST_SUMS.
 
 shared vec4 partials[PARTIALS];
 
 // Into so many parts a sum is made first.
 const uint SEGMENTS = SHARES < 2 * SUMS ? 1 : SHARES / SUMS > 8 ? 8 : SHARES / SUMS;
 
-// Leaves the sums of a share, at `place` of `plane` side by side. All invocations of the workgroup come here together.
+// Leaves the sums of a share, at `place` of `plane` side by side. All invocations of the workgroup
+// come here together.
 void leave_sums(const uint share, const uint place, const uint plane, vec4 sums[MOST_SUMS]) {
     [[unroll]] for (uint i = 0; i < SUMS; ++i) partials[(share * SUMS + i) * plane + place] = sums[i];
     barrier();
-    // As the sums were shared, so is adding them up, and where there are more invocations than these, the parts of each.
+    // As the sums were shared, so is adding them up, and where there are more invocations than
+    // these, the parts of each.
     if (SEGMENTS > 1) {
         uint i = share % SUMS;
         uint segment = share / SUMS;

@@ -2,9 +2,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// out = function(in), four elements an invocation: functions of floating-point numbers that few programs have, apart from those that many
-// have, whose modules stay small so. Drivers may err by 2^-11 in inverse functions of angles, and by 2^-21 in logarithms near 1: these are
-// made here of sums and products.
+// out = function(in), four elements an invocation: functions of floating-point numbers that few
+// programs have, apart from those that many have, whose modules stay small so. Drivers may err by
+// 2^-11 in inverse functions of angles, and by 2^-21 in logarithms near 1: these are made here of
+// sums and products.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint IN = 0;
@@ -120,8 +121,8 @@ vec4 to_bfloat16(const vec4 x) {
     return uintBitsToFloat(bits & 0xffff0000u);
 }
 
-// What the error function lacks of 1: exp(-x * x) times a fit in 1 / (1 + |x| / 2), to 1e-8. The square is taken apart, since the exponential
-// of what is lost of it would be another.
+// What the error function lacks of 1: exp(-x * x) times a fit in 1 / (1 + |x| / 2), to 1e-8. The
+// square is taken apart, since the exponential of what is lost of it would be another.
 vec4 erfc_f(const vec4 x) {
     vec4 t = min(abs(x), vec4(12.0));
     vec4 u = 1.0 / (1.0 + 0.5 * t);
@@ -140,7 +141,8 @@ vec4 erfc_f(const vec4 x) {
     return mix(r, 2.0 - r, lessThan(x, vec4(0.0)));
 }
 
-// The number times a fit in w = -log(1 - x * x) below 5, to 1e-8, and in its root up to the last number before 1, to 1e-7.
+// The number times a fit in w = -log(1 - x * x) below 5, to 1e-8, and in its root up to the last
+// number before 1, to 1e-7.
 vec4 erfinv_f(const vec4 x) {
     vec4 a = abs(x);
     vec4 w = mix(-log((1.0 - a) * (1.0 + a)), -log1p_f(-x * x), lessThan(a, vec4(0.5)));
@@ -188,7 +190,8 @@ vec4 over_whole(const vec4 x) { return x - roundEven(x); }
 
 bvec4 is_pole(const vec4 x) { return notEqual(vec4(lessThanEqual(x, vec4(0.0))) * vec4(equal(x, floor(x))), vec4(0.0)); }
 
-// log of the gamma function for 1/2 and more: near its zeros, at 1 and 2, by what it is over their product; above by Stirling's series, from 8 on.
+// log of the gamma function for 1/2 and more: near its zeros, at 1 and 2, by what it is over their
+// product; above by Stirling's series, from 8 on.
 vec4 lgamma_above(const vec4 x) {
     bvec4 low = lessThan(x, vec4(1.25));
     vec4 z = mix(x - 1.5, x - 0.5, low);

@@ -1,11 +1,14 @@
-// Tiles of a product whose terms several workgroups share, those of a dispatch that differ in z: each leaves its sums, and the last of a tile to be
-// done adds up what all left. Include behind TILE_M, TILE_N and LANES; four sums are a SUM. The buffers are PARTS_SLOT and the one after it;
-// `push.splits` are the workgroups of a tile. Sums are handed to FINISH(batch, m, n, sum): to finish(), unless the shader says otherwise.
+// Tiles of a product whose terms several workgroups share, those of a dispatch that differ in z:
+// each leaves its sums, and the last of a tile to be done adds up what all left. Include behind
+// TILE_M, TILE_N and LANES; four sums are a SUM. The buffers are PARTS_SLOT and the one after it;
+// `push.splits` are the workgroups of a tile. Sums are handed to FINISH(batch, m, n, sum): to
+// finish(), unless the shader says otherwise.
 #ifndef FINISH
 #define FINISH finish
 #endif
 
-// The tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero before and after.
+// The tiles of each split, as [batch, tile, split], and how many of a tile are there, which is zero
+// before and after.
 layout(set = 0, binding = PARTS_SLOT) coherent buffer parts_block { SUM quads[]; } parts;
 layout(set = 0, binding = PARTS_SLOT + 1) coherent buffer counts_block { uint done[]; } counts;
 
@@ -25,7 +28,8 @@ void leave(const uint batch, const uint split, const uint m, const uint n, const
     parts.quads[part_of(batch, split) + m % TILE_M * (TILE_N / 4) + n % TILE_N / 4] = sum;
 }
 
-// Whether this workgroup is the last of its tile, so that all parts are there. All invocations come here together.
+// Whether this workgroup is the last of its tile, so that all parts are there. All invocations come
+// here together.
 bool all_are_left(const uint batch) {
     // What this workgroup wrote is there before it counts as done.
     memoryBarrierBuffer();
@@ -43,11 +47,13 @@ bool all_are_left(const uint batch) {
     return true;
 }
 
-// Groups of four columns that an invocation adds up, and how many of them at once: a divisor of these, as what lies beyond the tile is another's.
+// Groups of four columns that an invocation adds up, and how many of them at once: a divisor of
+// these, as what lies beyond the tile is another's.
 const uint OWN_QUADS = TILE_M * TILE_N / 4 / LANES;
 const uint AT_ONCE = OWN_QUADS % 4 == 0 ? 4 : OWN_QUADS % 3 == 0 ? 3 : OWN_QUADS % 2 == 0 ? 2 : 1;
 
-// Adds up the parts of a tile that are all there, and hands them on. Four parts of so many groups are on their way together.
+// Adds up the parts of a tile that are all there, and hands them on. Four parts of so many groups
+// are on their way together.
 void add_up(const uint batch, const uint tile_m, const uint tile_n) {
     for (uint first = gl_LocalInvocationID.x; first < TILE_M * TILE_N / 4; first += AT_ONCE * LANES) {
         SUM total[4];

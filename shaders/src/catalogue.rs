@@ -10,11 +10,12 @@ const fn one(_: &[&str]) -> usize {
     1
 }
 
-/// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the order of their
-/// numbers from 3 on, its push constants in the order of the shader's block, and what features of the device it needs.
-/// Parameters that are in one more buffer, since they change from run to run, come after `and`. Modules that do the same better may come
-/// after `or`, the best first, with what they need; the name of the module that is made of this one to read all parameters from memory, after `replayed`. The
-/// SPIR-V is compared with all that.
+/// Declares pipelines: a module's name, its number of buffers, its specialisation constants in the
+/// order of their numbers from 3 on, its push constants in the order of the shader's block, and
+/// what features of the device it needs. Parameters that are in one more buffer, since they change
+/// from run to run, come after `and`. Modules that do the same better may come after `or`, the best
+/// first, with what they need; the name of the module that is made of this one to read all
+/// parameters from memory, after `replayed`. The SPIR-V is compared with all that.
 macro_rules! pipelines {
     ($($(#[$doc:meta])* $name:ident, $push:ident = $file:literal, $bindings:literal buffers, {
         $($constant:ident: $constant_type:ty),* $(,)?
@@ -130,15 +131,16 @@ pipelines! {
         numel: u32,
     };
 
-    /// A function of two tensors that are broadcast to the output's shape, four elements an invocation.
+    /// A function of two tensors that are broadcast to the output's shape, four elements an
+    /// invocation.
     Binary, BinaryPush = "binary", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
     }, {
         numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
     };
 
-    /// A chain of element-wise functions of up to five tensors, four elements an invocation. Buffers: inputs, output, and what one stage
-    /// computes besides.
+    /// A chain of element-wise functions of up to five tensors, four elements an invocation.
+    /// Buffers: inputs, output, and what one stage computes besides.
     Pointwise, PointwisePush = "pointwise", 7 buffers, {
         output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5], functions: [u32; 9], operands: [u32; 9],
     }, {
@@ -185,15 +187,17 @@ pipelines! {
         numel: u32, in_size: u32, out_size: u32, inner: u32, scale: f32,
     };
 
-    /// Reduces the middle of three dimensions. The second buffer is what some functions subtract, by output.
+    /// Reduces the middle of three dimensions. The second buffer is what some functions subtract,
+    /// by output.
     Reduce, ReducePush = "reduce", 3 buffers, {
         function: u32, input: Element, other: Element, output: Element,
     }, {
         numel: u32, count: u32, inner: u32, parts: u32, scale: f32,
     };
 
-    /// Where the largest number of each row is: -1 where there is none. Workgroups along x share a row, `share` elements for each; if there are
-    /// several, they leave keys and places, which another dispatch combines.
+    /// Where the largest number of each row is: -1 where there is none. Workgroups along x share a
+    /// row, `share` elements for each; if there are several, they leave keys and places, which
+    /// another dispatch combines.
     Largest, LargestPush = "largest", 2 buffers, {
         input: Element, combines: bool,
     }, {
@@ -207,9 +211,11 @@ pipelines! {
         numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32, epsilon: f32,
     };
 
-    /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for each row. An invocation keeps `kept` groups of
-    /// four elements, at most 4; 0 stands for any number, which it reads each time. The rows may be those of a sum
-    /// ([`functions::row`](crate::functions::row)). Buffers: input, weight, bias, output, what is added to the input, the sum.
+    /// Softmax and normalisations of rows of consecutive elements, a workgroup of up to 256 for
+    /// each row. An invocation keeps `kept` groups of four elements, at most 4; 0 stands for any
+    /// number, which it reads each time. The rows may be those of a sum
+    /// ([`functions::row`](crate::functions::row)). Buffers: input, weight, bias, output, what is
+    /// added to the input, the sum.
     Row, RowPush = "row", 6 buffers, {
         function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool, kept: u32,
         weights_aligned: bool, aligned: bool, sum: u32,
@@ -231,15 +237,16 @@ pipelines! {
         numel: u32, in_size: u32, out_size: u32, inner: u32, in_outer_step: u32, in_inner: u32,
     };
 
-    /// Where the first elements of the middle of three dimensions are, in order, or where the median is; an invocation for each element of the
-    /// input.
+    /// Where the first elements of the middle of three dimensions are, in order, or where the
+    /// median is; an invocation for each element of the input.
     Order, OrderPush = "order", 2 buffers, {
         input: Element, descending: bool, function: u32,
     }, {
         numel: u32, count: u32, inner: u32, first: u32,
     };
 
-    /// A step of the same for many elements: runs of places become runs of twice as many, or are made. Buffers: elements, places, places.
+    /// A step of the same for many elements: runs of places become runs of twice as many, or are
+    /// made. Buffers: elements, places, places.
     Merge, MergePush = "merge", 3 buffers, {
         input: Element, descending: bool, first_step: bool,
     }, {
@@ -260,28 +267,32 @@ pipelines! {
         numel: u32, rows: u32, columns: u32, width: u32, p: f32,
     };
 
-    /// Sums, products or the like of all elements up to each one, along the middle of three dimensions; four outputs an invocation.
+    /// Sums, products or the like of all elements up to each one, along the middle of three
+    /// dimensions; four outputs an invocation.
     Scan, ScanPush = "scan", 2 buffers, {
         function: u32, input: Element, output: Element, form: u32,
     }, {
         numel: u32, count: u32, inner: u32,
     };
 
-    /// Elements of the third buffer where an index tensor (the second) says along the middle of three dimensions, the others as in the first.
+    /// Elements of the third buffer where an index tensor (the second) says along the middle of
+    /// three dimensions, the others as in the first.
     Scatter, ScatterPush = "scatter", 4 buffers, {
         function: u32, input: Element, source: Element, output: Element, one_source: bool,
     }, {
         numel: u32, size: u32, count: u32, inner: u32,
     };
 
-    /// Puts rows where an index tensor (the second buffer) says along one dimension of the output, in place.
+    /// Puts rows where an index tensor (the second buffer) says along one dimension of the output,
+    /// in place.
     Put, PutPush = "put", 3 buffers, {
         input: Element, output: Element, by_rows: bool,
     }, {
         numel: u32, out_size: u32, count: u32, inner: u32,
     };
 
-    /// Quantizes or dequantizes with scales (the second buffer) and zero points (the third) for blocks of elements.
+    /// Quantizes or dequantizes with scales (the second buffer) and zero points (the third) for
+    /// blocks of elements.
     Affine, AffinePush = "affine", 4 buffers, {
         function: u32, input: Element, scale: Element, zero: Element, output: Element, has_zero: bool,
     }, {
@@ -303,8 +314,8 @@ pipelines! {
         low: f32, high: f32,
     };
 
-    /// A product with a matrix of weights of 8 or 4 bits. Buffers: input, weights, scales, bias, the input's scales by row (or else what is
-    /// added to the output) and zero points, output.
+    /// A product with a matrix of weights of 8 or 4 bits. Buffers: input, weights, scales, bias,
+    /// the input's scales by row (or else what is added to the output) and zero points, output.
     LinearQuantized, LinearQuantizedPush = "linear_quantized", 7 buffers, {
         input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element, output: Element,
         weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32, activation: u32, residual: Element,
@@ -314,8 +325,10 @@ pipelines! {
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
-    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for `quads` times four neighbours of the output. The weights may
-    /// also be numbers, without scales. Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of the input, output.
+    /// The same for few rows of floating-point numbers, a workgroup of up to 128 for `quads` times
+    /// four neighbours of the output. The weights may also be numbers, without scales. Buffers:
+    /// input, weights, scales by row of the weights, bias, residual, weights of a norm of the
+    /// input, output.
     Gemv, GemvPush = "gemv", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
         activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
@@ -324,8 +337,9 @@ pipelines! {
     }, or "gemv_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_subgroups" needs SubgroupArithmetic;
 
-    /// The activation of such a product times another one of the same input. Buffers: input, weights and scales of the first, those of the
-    /// second, weights of a norm of the input, output.
+    /// The activation of such a product times another one of the same input. Buffers: input,
+    /// weights and scales of the first, those of the second, weights of a norm of the input,
+    /// output.
     GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
         activation: u32, quads: u32, teams: u32, staged: u32,
@@ -334,8 +348,9 @@ pipelines! {
     }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
-    /// Such a product, of which each row of `depth` elements is rotated as `rotation` says, and that is written from an element of the output on. Buffers: input, weights, scales, bias, cosines, weights of a norm of
-    /// the input, output, sines.
+    /// Such a product, of which each row of `depth` elements is rotated as `rotation` says, and
+    /// that is written from an element of the output on. Buffers: input, weights, scales, bias,
+    /// cosines, weights of a norm of the input, output, sines.
     GemvPlaced, GemvPlacedPush = "gemv_placed", 8 buffers, {
         input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
         rotation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, angle: Element,
@@ -346,7 +361,8 @@ pipelines! {
         start: u32, out_start: u32,
     }, needs SubgroupArithmetic, or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
 
-    /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by row of the weights, output.
+    /// Weights of 8 or 4 bits as floating-point numbers, transposed. Buffers: weights, scales by
+    /// row of the weights, output.
     UnpackWeights, UnpackWeightsPush = "unpack_weights", 3 buffers, {
         scale: Element, output: Element, weight: u32, grouped: bool,
     }, {
@@ -364,16 +380,19 @@ pipelines! {
         input_scale: f32, input_zero: i32, out_inverse: f32, out_zero: f32,
     };
 
-    /// Codes of 8 bits with channels beside each other, in groups of 16 that are padded with zeros: an invocation writes such a group.
+    /// Codes of 8 bits with channels beside each other, in groups of 16 that are padded with zeros:
+    /// an invocation writes such a group.
     PackCodes, PackCodesPush = "pack_codes", 2 buffers, {
     }, {
         numel: u32, channels: u32, plane: u32,
     };
 
-    /// Convolutions of 8-bit codes with 8-bit weights, or products of rows of both, in whole numbers: a workgroup of `lanes` computes `tile_m` rows of
-    /// `tile_n` columns, `tile_k` units of 16 terms at a time. What these are says `form`. If tiles are `shared` by several, their sums are in
-    /// the sixth buffer, and how many are there in the seventh. Buffers: the rows' factor, the columns', scales, bias, output, and last a table that
-    /// `recoded` codes become those of. Behind each row of weights is one more unit, of which the first word is its sum.
+    /// Convolutions of 8-bit codes with 8-bit weights, or products of rows of both, in whole
+    /// numbers: a workgroup of `lanes` computes `tile_m` rows of `tile_n` columns, `tile_k` units
+    /// of 16 terms at a time. What these are says `form`. If tiles are `shared` by several, their
+    /// sums are in the sixth buffer, and how many are there in the seventh. Buffers: the rows'
+    /// factor, the columns', scales, bias, output, and last a table that `recoded` codes become
+    /// those of. Behind each row of weights is one more unit, of which the first word is its sum.
     ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
         scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool, form: u32, tile_m: u32, tile_n: u32,
         tile_k: u32, shared: bool, lanes: u32, matrix_k: u32, recoded: bool,
@@ -389,8 +408,9 @@ pipelines! {
         numel: u32,
     };
 
-    /// Convolutions of each channel by itself, of 8-bit codes whose channels lie beside each other: an invocation computes four channels of `across`
-    /// neighbours. Buffers: input, weights, scales, bias, output, a table of codes.
+    /// Convolutions of each channel by itself, of 8-bit codes whose channels lie beside each other:
+    /// an invocation computes four channels of `across` neighbours. Buffers: input, weights,
+    /// scales, bias, output, a table of codes.
     DepthwiseCodes, DepthwiseCodesPush = "depthwise_codes", 6 buffers, {
         scale: Element, bias: Element, has_bias: bool, across: u32, recoded: bool, relu: bool,
     }, {
@@ -406,7 +426,8 @@ pipelines! {
         numel: u32, rows: u32, depth: u32, group: u32, scale_row: u32,
     };
 
-    /// Scaled dot product attention, a workgroup of 128 for each row of queries. Buffers: queries, keys, values, mask, output.
+    /// Scaled dot product attention, a workgroup of 128 for each row of queries. Buffers: queries,
+    /// keys, values, mask, output.
     Attention, AttentionPush = "attention", 5 buffers, {
         query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
         aligned: bool, row: u32, hidden_zeros: bool,
@@ -416,8 +437,10 @@ pipelines! {
         base_z: u32,
     }, replayed "attention_replayed";
 
-    /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and a `group` of the heads of queries that have them
-    /// in common, of which there are `groups`. Buffers: queries, keys, values, mask, output, counts (zeros) and shares. `quads` count groups of four elements of a head.
+    /// The same for few rows and many keys, a workgroup of 128 for a share of the keys and a
+    /// `group` of the heads of queries that have them in common, of which there are `groups`.
+    /// Buffers: queries, keys, values, mask, output, counts (zeros) and shares. `quads` count
+    /// groups of four elements of a head.
     AttentionSplit, AttentionSplitPush = "attention_split", 6 buffers, {
         query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool, quads: u32, value_quads: u32,
         group: u32, tile: u32, output: Element, hidden_zeros: bool, groups: u32,
@@ -426,7 +449,8 @@ pipelines! {
         mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32, base_z: u32,
     }, replayed "attention_split_replayed";
 
-    /// The same for many rows, a workgroup of 128 for `rows`: 4, 8, 16 or 32. `quads` count groups of four elements of a head.
+    /// The same for many rows, a workgroup of 128 for `rows`: 4, 8, 16 or 32. `quads` count groups
+    /// of four elements of a head.
     AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
         query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
         hidden_zeros: bool, quads: u32, value_quads: u32, rows: u32,
@@ -436,8 +460,9 @@ pipelines! {
         base_z: u32,
     }, replayed "attention_tiled_replayed";
 
-    /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32 invocations for each of these, of the
-    /// `key_parts` that share the keys, and of the `value_parts` that share the elements of values; heads have `sides` and `value_sides`
+    /// The same of halves, by matrices: a workgroup has 16 rows for each of its `parts`, and 32
+    /// invocations for each of these, of the `key_parts` that share the keys, and of the
+    /// `value_parts` that share the elements of values; heads have `sides` and `value_sides`
     /// sixteens of elements.
     AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
         mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool, sides: u32, value_sides: u32, parts: u32,
@@ -471,8 +496,9 @@ pipelines! {
         out_batch: u32,
     }, replayed "rotary_replayed";
 
-    /// The steps of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a workgroup for each row of the batch. Buffers: inputs times
-    /// weights, state, state of the cell, weights of the state, bias, states, last state of the cell.
+    /// The steps of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a
+    /// workgroup for each row of the batch. Buffers: inputs times weights, state, state of the
+    /// cell, weights of the state, bias, states, last state of the cell.
     Recurrent, RecurrentPush = "recurrent", 7 buffers, {
         cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element, has_bias: bool,
         hidden: u32, sums: u32, kept: u32, keeps_cell: bool, parts: u32,
@@ -480,9 +506,10 @@ pipelines! {
         batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32, next_out: i32,
     }, or "recurrent_storage16" needs HalfStorage;
 
-    /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a workgroup of 256 for each eight elements of the state of each
-    /// row of the batch. Buffers: inputs times weights, the state before, the cell's state before, the state's weights, bias, the states, the cell's
-    /// next.
+    /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), a
+    /// workgroup of 256 for each eight elements of the state of each row of the batch. Buffers:
+    /// inputs times weights, the state before, the cell's state before, the state's weights, bias,
+    /// the states, the cell's next.
     RecurrentStep, RecurrentStepPush = "recurrent_step", 7 buffers, {
         cell: u32, input: Element, state: Element, cell_input: Element, weight: Element, bias: Element, output: Element, cell_output: Element,
         has_bias: bool, hidden: u32,
@@ -490,7 +517,8 @@ pipelines! {
         batch: u32, place_in: u32, place_before: u32, place_out: u32,
     }, or "recurrent_step_storage16" needs HalfStorage;
 
-    /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor, scales, gradient.
+    /// Gradients of a product with a matrix. Buffers: the output's gradient, the other factor,
+    /// scales, gradient.
     LinearBackward, LinearBackwardPush = "linear_backward", 4 buffers, {
         function: u32, gradient: Element, factor: Element, scale: Element, output: Element,
     }, {
@@ -510,7 +538,8 @@ pipelines! {
         numel: u32, rate: f32, beta1: f32, beta2: f32, epsilon: f32, decay: f32, correction1: f32, correction2: f32,
     };
 
-    /// Cross entropy and its gradient. Buffers: logits, maxima, sums of exponentials, labels, output.
+    /// Cross entropy and its gradient. Buffers: logits, maxima, sums of exponentials, labels,
+    /// output.
     CrossEntropy, CrossEntropyPush = "cross_entropy", 5 buffers, {
         function: u32, input: Element, output: Element,
     }, {
@@ -538,9 +567,10 @@ pipelines! {
         numel: u32, sizes: [u32; 6], c_strides: [u32; 6], a_strides: [u32; 6], b_strides: [u32; 6],
     };
 
-    /// Products of matrices, with a bias, a tensor to add and a function. An invocation computes `rows` rows of `quads` times four columns;
-    /// `shares` invocations of a workgroup, along z, share a sum, by way of `partials` vectors of shared memory.
-    /// Buffers of products: bias, tensor to add, output, then the factors.
+    /// Products of matrices, with a bias, a tensor to add and a function. An invocation computes
+    /// `rows` rows of `quads` times four columns; `shares` invocations of a workgroup, along z,
+    /// share a sum, by way of `partials` vectors of shared memory. Buffers of products: bias,
+    /// tensor to add, output, then the factors.
     Matmul, MatmulPush = "matmul", 5 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
@@ -550,12 +580,14 @@ pipelines! {
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, base_z: u32,
     }, or "matmul_storage16" needs HalfStorage;
 
-    /// The same of large matrices: a workgroup of `lanes` computes `tile_m` rows of `tile_n` columns of `terms` terms of the sums, `tile_k` at a
-    /// time. If `partial` is 1, they are written as they are, one after the other, for [`MatmulSum`]; if it is 2, to the sixth buffer,
-    /// and the last workgroup of a tile adds them up, as counts in the seventh tell. The other modules are for factors
-    /// of 16 bits, and for such as are rounded to `bfloat16`. `normed`: the rows of the first factor are normalised on the way; the sixth
-    /// buffer has what that takes. `exact`: workgroups have as many subgroups as they count on. Factors of halves are `direct` whose units lie
-    /// as far behind those of the step before for all invocations.
+    /// The same of large matrices: a workgroup of `lanes` computes `tile_m` rows of `tile_n`
+    /// columns of `terms` terms of the sums, `tile_k` at a time. If `partial` is 1, they are
+    /// written as they are, one after the other, for [`MatmulSum`]; if it is 2, to the sixth
+    /// buffer, and the last workgroup of a tile adds them up, as counts in the seventh tell. The
+    /// other modules are for factors of 16 bits, and for such as are rounded to `bfloat16`.
+    /// `normed`: the rows of the first factor are normalised on the way; the sixth buffer has what
+    /// that takes. `exact`: workgroups have as many subgroups as they count on. Factors of halves
+    /// are `direct` whose units lie as far behind those of the step before for all invocations.
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
@@ -566,8 +598,8 @@ pipelines! {
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
     }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage, or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
 
-    /// The same of a convolution: the second factor are the windows of a picture, which are read where they lie. Pictures are of one plane where
-    /// `kernel_z` is 0.
+    /// The same of a convolution: the second factor are the windows of a picture, which are read
+    /// where they lie. Pictures are of one plane where `kernel_z` is 0.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
@@ -580,8 +612,9 @@ pipelines! {
         in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32, padding_z: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
-    /// A convolution of halves whose windows are next to each other, and overlap: `places` times `lanes` places of the picture are brought to shared memory for all taps
-    /// together. The weights are transposed. Pictures are of one plane where `kernel_z` is 0.
+    /// A convolution of halves whose windows are next to each other, and overlap: `places` times
+    /// `lanes` places of the picture are brought to shared memory for all taps together. The
+    /// weights are transposed. Pictures are of one plane where `kernel_z` is 0.
     ConvolutionStaged, ConvolutionStagedPush = "convolution_staged", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, tile_m: u32, tile_n: u32, partial: u32, lanes: u32,
@@ -603,8 +636,8 @@ pipelines! {
         batches: u32, splits: u32,
     }, or "matmul_sum_storage16" needs HalfStorage;
 
-    /// A convolution over two dimensions, or over planes behind each other (`deep`). An invocation computes four neighbours in `rows` channels;
-    /// sums are shared as in [`Matmul`].
+    /// A convolution over two dimensions, or over planes behind each other (`deep`). An invocation
+    /// computes four neighbours in `rows` channels; sums are shared as in [`Matmul`].
     Convolution, ConvolutionPush = "convolution", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
         kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32, partials: u32,
@@ -615,7 +648,8 @@ pipelines! {
         in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32, base_z: u32,
     };
 
-    /// A convolution of each channel by itself. An invocation computes four neighbours in `rows` rows.
+    /// A convolution of each channel by itself. An invocation computes four neighbours in `rows`
+    /// rows.
     ConvolutionDepthwise, ConvolutionDepthwisePush = "convolution_depthwise", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
         kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32,
@@ -627,8 +661,9 @@ pipelines! {
         in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
     }, or "convolution_depthwise_storage16" needs HalfStorage;
 
-    /// A convolution of each channel by itself, of tensors whose channels lie beside each other. An invocation computes four channels of `columns`
-    /// neighbours. Buffers: input, weights, bias, output.
+    /// A convolution of each channel by itself, of tensors whose channels lie beside each other. An
+    /// invocation computes four channels of `columns` neighbours. Buffers: input, weights, bias,
+    /// output.
     DepthwiseLast, DepthwiseLastPush = "depthwise_last", 4 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, columns: u32,
         kernel_x: u32, stride_x: u32, dilation_x: u32, neighbours: u32, has_bias: bool,
@@ -637,11 +672,13 @@ pipelines! {
         padding_y: i32, padding_x: i32, kernel_y: u32, stride_y: u32, dilation_y: u32,
     }, or "depthwise_last_storage16" needs HalfStorage;
 
-    /// A convolution of each channel by itself, and one of all channels at each place behind it. A workgroup of `tile_m / sums *
-    /// (tile_x * tile_y / 4) * shares` computes `tile_m` channels of `tile_y` rows of `tile_x` places, `channels` terms at a time; `shares`
-    /// invocations share a sum. `staged_32`, `staged_16` and `partials` count groups of four in shared memory. Buffers: bias and tensor to add of
-    /// the second one, output, its weights (transposed), input, weights of the first one (transposed), bias of that. Bias and activation of the
-    /// first one are `shift` and `between`, with parameters `c` and `d`.
+    /// A convolution of each channel by itself, and one of all channels at each place behind it. A
+    /// workgroup of `tile_m / sums * (tile_x * tile_y / 4) * shares` computes `tile_m` channels of
+    /// `tile_y` rows of `tile_x` places, `channels` terms at a time; `shares` invocations share a
+    /// sum. `staged_32`, `staged_16` and `partials` count groups of four in shared memory. Buffers:
+    /// bias and tensor to add of the second one, output, its weights (transposed), input, weights
+    /// of the first one (transposed), bias of that. Bias and activation of the first one are
+    /// `shift` and `between`, with parameters `c` and `d`.
     ConvolutionSeparable, ConvolutionSeparablePush = "convolution_separable", 7 buffers, {
         bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
         has_residual: bool, a: Element, x: Element, w: Element, shift: Element, has_shift: bool, between: u32, rounded: bool,
@@ -654,7 +691,8 @@ pipelines! {
         base_z: u32,
     }, needs HalfStorage;
 
-    /// A transposed convolution over two or three dimensions. An invocation computes four neighbours in `rows` channels.
+    /// A transposed convolution over two or three dimensions. An invocation computes four
+    /// neighbours in `rows` channels.
     ConvolutionTransposed, ConvolutionTransposedPush = "convolution_transposed", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool,
@@ -665,7 +703,8 @@ pipelines! {
         base_z: u32,
     };
 
-    /// What adds up the products of a transposed convolution's weights and input elements, four outputs an invocation.
+    /// What adds up the products of a transposed convolution's weights and input elements, four
+    /// outputs an invocation.
     ConvolutionFold, ConvolutionFoldPush = "convolution_fold", 4 buffers, {
         products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32, stride_x: u32,
         dilation_y: u32, dilation_x: u32, step_y: u32, step_x: u32, activation: u32, residual: Element, has_residual: bool,

@@ -118,7 +118,8 @@ const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str>
     None
 }
 
-/// The workgroup's size is constants 0 to 2: by a built-in vector, or by an execution mode in newer versions.
+/// The workgroup's size is constants 0 to 2: by a built-in vector, or by an execution mode in newer
+/// versions.
 const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
     let mode = spirv.first_with(op::EXECUTION_MODE_ID, &[(1, MODE_LOCAL_SIZE_ID)]);
     let vector = match spirv.decorated(decoration::BUILT_IN, BUILT_IN_WORKGROUP_SIZE) {
@@ -183,7 +184,8 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
     None
 }
 
-/// What the constant with this number, from 0 on, belongs to, and its place in an array if that is one.
+/// What the constant with this number, from 0 on, belongs to, and its place in an array if that is
+/// one.
 const fn constant_at(
     module: &Module,
     number: usize,
@@ -365,8 +367,8 @@ const fn is_text(spirv: &Declarations, at: Instruction, operand: usize, text: &s
     spirv.text_byte(at, operand, index) == 0
 }
 
-/// Whether a name in the shader, in capitals, is this one or shortens words of it: `OUT_ALIGNED` is `output_aligned`. With an
-/// index, that follows: `TYPE_2` is `types[2]`.
+/// Whether a name in the shader, in capitals, is this one or shortens words of it: `OUT_ALIGNED` is
+/// `output_aligned`. With an index, that follows: `TYPE_2` is `types[2]`.
 const fn abbreviates(
     spirv: &Declarations,
     at: Instruction,
@@ -452,8 +454,8 @@ mod tests {
         assert!(bytes < 2_000_000, "{bytes} bytes");
     }
 
-    /// A dispatch along z may be one of several, so that shaders look at neither the number of a workgroup there nor at how many there are: but where
-    /// what lies along y goes on.
+    /// A dispatch along z may be one of several, so that shaders look at neither the number of a
+    /// workgroup there nor at how many there are: but where what lies along y goes on.
     #[test]
     fn workgroups_along_z_are_counted_from_the_first() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/glsl");
@@ -525,7 +527,8 @@ mod tests {
         assert_eq!(mismatch(&swapped), Some(expected));
     }
 
-    /// The module with one word changed: the first that is this one, if an instruction begins with it.
+    /// The module with one word changed: the first that is this one, if an instruction begins with
+    /// it.
     fn with_word(old: u32, new: u32) -> Module {
         let mut spirv = MATMUL.spirv.to_vec();
         let at = spirv.chunks_exact(4).position(|word| word == old.to_le_bytes());

@@ -21,14 +21,16 @@ pub enum Feature {
     SubgroupShuffle,
     /// Dot products of 8-bit integers (`shaderIntegerDotProduct`).
     IntegerDotProduct,
-    /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`), which need Vulkan's memory model.
+    /// Products of matrices by a subgroup (`VK_KHR_cooperative_matrix`), which need Vulkan's memory
+    /// model.
     CooperativeMatrix,
     /// The same of numbers of `bfloat16` (`VK_KHR_shader_bfloat16`).
     Bfloat16Matrix,
 }
 
 impl Feature {
-    /// The SPIR-V capabilities that every device has: `Shader`, and `GroupNonUniform` for the place in a subgroup.
+    /// The SPIR-V capabilities that every device has: `Shader`, and `GroupNonUniform` for the place
+    /// in a subgroup.
     pub(crate) const BASE_CAPABILITIES: &'static [u32] = &[1, 61];
 
     /// The SPIR-V capabilities that the feature gives.

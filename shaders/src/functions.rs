@@ -1,5 +1,5 @@
-//! The numbers of the functions of shaders: read from the sources that the shaders are compiled from, when this crate is compiled.
-//! A function that the source lacks does not compile.
+//! The numbers of the functions of shaders: read from the sources that the shaders are compiled
+//! from, when this crate is compiled. A function that the source lacks does not compile.
 
 /// Declares a module with the numbers that the sources give some names.
 macro_rules! numbers {
@@ -15,14 +15,16 @@ macro_rules! numbers {
 }
 
 numbers! {
-    /// Functions of one number: of [`Unary`](crate::Unary), [`Pointwise`](crate::Pointwise), and the activations behind products.
+    /// Functions of one number: of [`Unary`](crate::Unary), [`Pointwise`](crate::Pointwise), and
+    /// the activations behind products.
     unary, ["activations.glsl", "functions.glsl", "unary.comp"]:
     TANH, SIGMOID, GELU, GELU_TANH, CLAMP, LEAKY_RELU, HARDSWISH, HARDSIGMOID, SILU,
     COPY, ABS, NEG, SQRT, RSQRT, EXP, LOG, LOG10, SIN, COS, TAN, ROUND, FLOOR, CEIL, HARDSHRINK, LOGICAL_NOT, LINE, RECIPROCAL, ERF, ELU, CELU, BITWISE_NOT, QUANTIZE, DEQUANTIZE, ROUND_PARTS, ROUND_MULTIPLES;
 }
 
 numbers! {
-    /// Functions of two numbers: of [`Binary`](crate::Binary), and but for those from `LINEAR_INDEX` on of [`Pointwise`](crate::Pointwise).
+    /// Functions of two numbers: of [`Binary`](crate::Binary), and but for those from
+    /// `LINEAR_INDEX` on of [`Pointwise`](crate::Pointwise).
     binary, ["functions.glsl", "binary.comp"]:
     ADD, SUB, MUL, DIV, DIV_FLOOR, DIV_TRUNC, POW, MINIMUM, MAXIMUM, EQ, NE, LT, LE, GT, GE, LOGICAL_AND, LOGICAL_OR, BITWISE_AND, BITWISE_OR, BITWISE_XOR, LINEAR_INDEX, FMOD, REMAINDER, ATAN2, FMAX, FMIN, HYPOT, COPYSIGN, SHIFT_LEFT, SHIFT_RIGHT, LOGICAL_XOR;
 }
@@ -76,12 +78,14 @@ numbers! {
 }
 
 numbers! {
-    /// What [`Normalize`](crate::Normalize) computes; the first four also [`Row`](crate::Row), and that alone the last.
+    /// What [`Normalize`](crate::Normalize) computes; the first four also [`Row`](crate::Row), and
+    /// that alone the last.
     normalize, ["normalize.comp", "row.comp"]: SOFTMAX, LOG_SOFTMAX, LAYER, RMS, AFFINE, ROUND;
 }
 
 numbers! {
-    /// What the rows of [`Row`](crate::Row) are if they are not its input's: those of a sum, which may be written besides.
+    /// What the rows of [`Row`](crate::Row) are if they are not its input's: those of a sum, which
+    /// may be written besides.
     row, ["row.comp"]: ADDED, WRITTEN;
 }
 
@@ -118,8 +122,9 @@ numbers! {
 /// More names than the sources of any module declare.
 const MOST_NAMES: usize = 128;
 
-/// Where the names begin that sources declare, by source and byte: looked for once and not for each name, since this runs in the compiler, which
-/// takes longer for a text of some kilobytes than for the rest of this crate.
+/// Where the names begin that sources declare, by source and byte: looked for once and not for each
+/// name, since this runs in the compiler, which takes longer for a text of some kilobytes than for
+/// the rest of this crate.
 struct Names {
     places: [(usize, usize); MOST_NAMES],
     count: usize,

@@ -1,6 +1,7 @@
 //! The instructions of a SPIR-V module.
 //!
-//! The program that compiles shaders has this file, too. It cannot depend on this crate, which holds what it compiles.
+//! The program that compiles shaders has this file, too. It cannot depend on this crate, which
+//! holds what it compiles.
 
 /// Words before the first instruction.
 pub(crate) const HEADER: usize = 5;

@@ -1,13 +1,15 @@
-//! The compute shaders of the Vulkan delegate: GLSL sources in `glsl/`, the SPIR-V that was compiled from them in `spv/`, and
-//! a typed catalogue.
+//! The compute shaders of the Vulkan delegate: GLSL sources in `glsl/`, the SPIR-V that was
+//! compiled from them in `spv/`, and a typed catalogue.
 //!
-//! Each [`Pipeline`] is a shader with values for its specialisation constants; its associated types say how many buffers it
-//! binds and what push constants it takes, so that a dispatch with others does not compile. Nor does a declaration that
-//! differs from what the SPIR-V says: the modules are read, in `const` functions, when this crate is compiled. Tensors are
-//! arrays of 32-bit words whatever their element type: the element type is a specialisation constant, which the driver
+//! Each [`Pipeline`] is a shader with values for its specialisation constants; its associated types
+//! say how many buffers it binds and what push constants it takes, so that a dispatch with others
+//! does not compile. Nor does a declaration that differs from what the SPIR-V says: the modules are
+//! read, in `const` functions, when this crate is compiled. Tensors are arrays of 32-bit words
+//! whatever their element type: the element type is a specialisation constant, which the driver
 //! folds away, so that one module serves all types and needs no optional device feature.
 //!
-//! `cargo xtask shaders` compiles the sources; `cargo xtask shaders --check` compares the modules with them.
+//! `cargo xtask shaders` compiles the sources; `cargo xtask shaders --check` compares the modules
+//! with them.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -102,7 +104,8 @@ pub struct Module {
     pub push: &'static [Field],
     /// How many of them, the last ones, are in the last buffer.
     pub in_memory: usize,
-    /// Whether the SPIR-V has these as push constants nevertheless, and [`words`](Self::words) moves them.
+    /// Whether the SPIR-V has these as push constants nevertheless, and [`words`](Self::words)
+    /// moves them.
     pub moves: bool,
     /// Its specialisation constants from constant 3 on; constants 0 to 2 are the workgroup size.
     pub constants: &'static [ConstantField],
@@ -156,7 +159,8 @@ impl Module {
 /// A specialisation constant, or several with consecutive numbers.
 #[derive(Debug, Clone, Copy)]
 pub struct ConstantField {
-    /// Its name; in the shader it is in capitals and may be abbreviated, and numbers follow where there are several.
+    /// Its name; in the shader it is in capitals and may be abbreviated, and numbers follow where
+    /// there are several.
     pub name: &'static str,
     /// How many there are.
     pub count: usize,
@@ -188,10 +192,12 @@ pub enum Scalar {
 pub trait Pipeline {
     /// The shader.
     const MODULE: Module;
-    /// Shaders that do the same better, on devices that have the features they need: the best first.
+    /// Shaders that do the same better, on devices that have the features they need: the best
+    /// first.
     const BETTER: &'static [Module];
-    /// A shader that does the same as [`MODULE`](Self::MODULE), and reads from one more buffer what others take as push constants: for
-    /// dispatches that are recorded once and run with other parameters.
+    /// A shader that does the same as [`MODULE`](Self::MODULE), and reads from one more buffer what
+    /// others take as push constants: for dispatches that are recorded once and run with other
+    /// parameters.
     const REPLAYED: Option<Module>;
     /// An array with one entry for each buffer.
     type Bindings<B>: AsRef<[B]>;
@@ -206,7 +212,8 @@ pub trait Pipeline {
 pub trait PushConstants {
     /// The fields.
     const FIELDS: &'static [Field];
-    /// Where among the bytes `base_z` lies, if the shader has it: the number of its first workgroup along z.
+    /// Where among the bytes `base_z` lies, if the shader has it: the number of its first workgroup
+    /// along z.
     const BASE_Z: Option<usize> = place_of(Self::FIELDS, "base_z");
     /// The bytes.
     fn bytes(&self) -> Vec<u8>;

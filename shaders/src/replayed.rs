@@ -1,7 +1,8 @@
-//! Moves a module's push constants into a buffer: for dispatches that are recorded once and run with other parameters.
+//! Moves a module's push constants into a buffer: for dispatches that are recorded once and run
+//! with other parameters.
 //!
-//! What the shader does stays what it is. The block lies the same way in both, and only the storage class of its variable, and of pointers
-//! into it, is another.
+//! What the shader does stays what it is. The block lies the same way in both, and only the storage
+//! class of its variable, and of pointers into it, is another.
 
 use crate::instructions::{HEADER, instructions, opcode};
 use crate::spirv::{decoration, op};
@@ -47,7 +48,8 @@ pub(crate) fn in_buffer(module: &[u32], binding: u32) -> Vec<u32> {
 mod tests {
     use crate::{MODULES, Module, REPLAYED_MODULES, check};
 
-    /// As what was compiled so is compared: the last buffer has the parameters, and no push constants are left.
+    /// As what was compiled so is compared: the last buffer has the parameters, and no push
+    /// constants are left.
     #[test]
     fn moved_parameters_are_those_of_the_declaration() {
         assert!(!REPLAYED_MODULES.is_empty());

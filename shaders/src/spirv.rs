@@ -1,6 +1,8 @@
-//! Reads what a SPIR-V module declares, in `const` functions: the catalogue is compared with it when this crate is compiled.
+//! Reads what a SPIR-V module declares, in `const` functions: the catalogue is compared with it
+//! when this crate is compiled.
 //!
-//! Everything of interest stands before the first function: names, decorations, types, constants, variables.
+//! Everything of interest stands before the first function: names, decorations, types, constants,
+//! variables.
 
 use crate::instructions::HEADER;
 
@@ -47,8 +49,8 @@ pub(crate) mod decoration {
 /// More objects than any module declares.
 const MOST_OBJECTS: usize = 8192;
 
-/// A word of a module. Not a function, as little is here that is used for each declaration: a call takes the compiler many times as long as
-/// what it does.
+/// A word of a module. Not a function, as little is here that is used for each declaration: a call
+/// takes the compiler many times as long as what it does.
 macro_rules! number {
     ($word:expr) => {{
         let word: [u8; 4] = $word;
@@ -73,10 +75,12 @@ macro_rules! opcode {
     }};
 }
 
-/// The declarations of a module. They come in sections, so that few have to be looked at: this runs in the compiler.
+/// The declarations of a module. They come in sections, so that few have to be looked at: this runs
+/// in the compiler.
 pub(crate) struct Declarations {
     words: &'static [[u8; 4]],
-    /// Where names, decorations, and types with constants and variables begin, and where the last end.
+    /// Where names, decorations, and types with constants and variables begin, and where the last
+    /// end.
     names: usize,
     decorations: usize,
     types: usize,
@@ -108,7 +112,8 @@ impl Declarations {
                 op::FUNCTION => break,
                 _ => {}
             }
-            // The number of what is declared: types have it first, and what has a type has it behind that.
+            // The number of what is declared: types have it first, and what has a type has it
+            // behind that.
             let place = match opcode {
                 op::FIRST_TYPE..=op::LAST_TYPE => at + 1,
                 op::FIRST_CONSTANT..=op::VARIABLE => at + 2,

@@ -1,13 +1,16 @@
-//! `memcpy`, `memmove` and `memset`, small: 170 bytes for Cortex-M3 and up (feature `small-mem`), where the compiler's own take 3.4 kB.
+//! `memcpy`, `memmove` and `memset`, small: 170 bytes for Cortex-M3 and up (feature `small-mem`),
+//! where the compiler's own take 3.4 kB.
 //!
-//! The compiler's are weak symbols, so these stand in their place wherever the image copies. Blocks go by four words, which may lie at
-//! any address: where the processor is set to trap unaligned accesses, leave the feature off. What is moved over itself to higher
-//! addresses goes word by word.
+//! The compiler's are weak symbols, so these stand in their place wherever the image copies. Blocks
+//! go by four words, which may lie at any address: where the processor is set to trap unaligned
+//! accesses, leave the feature off. What is moved over itself to higher addresses goes word by
+//! word.
 
 #![allow(unsafe_code)]
 
-// SAFETY: each symbol does what its name promises in C, or in the run-time ABI of Arm (whose `__aeabi_memset` has length before
-// value): it reads and writes the ranges that the caller gives, in registers that calls may change.
+// SAFETY: each symbol does what its name promises in C, or in the run-time ABI of Arm (whose
+// `__aeabi_memset` has length before value): it reads and writes the ranges that the caller gives,
+// in registers that calls may change.
 core::arch::global_asm!(
     ".pushsection .text.torchlet_copying, \"ax\", %progbits
      .syntax unified

@@ -1,8 +1,10 @@
-//! Programs that are part of a firmware image: what [`program!`](crate::program) and the code that `torchlet-build` writes stand on.
+//! Programs that are part of a firmware image: what [`program!`](crate::program) and the code that
+//! `torchlet-build` writes stand on.
 //!
-//! A build script looks at the program and writes down what it finds: the file, the kernels that it calls, how much memory each
-//! method takes on the machine that is built for, the types of inputs and outputs. [`program!`](crate::program) makes a module of
-//! that, whose `load` takes the memory, which is static, and gives a model; its methods take and give nested arrays.
+//! A build script looks at the program and writes down what it finds: the file, the kernels that it
+//! calls, how much memory each method takes on the machine that is built for, the types of inputs
+//! and outputs. [`program!`](crate::program) makes a module of that, whose `load` takes the memory,
+//! which is static, and gives a model; its methods take and give nested arrays.
 //!
 //! ```ignore
 //! // build.rs
@@ -41,8 +43,9 @@ use torchlet_core::{
     Attached, LoadOptions, Method, MethodMemory, Program, Registry, SharedMemory, SharedMethod,
 };
 
-/// Makes a module of each program that the build script wrote down: `torchlet::program!(digits);`, with attributes and a visibility
-/// before the name. It takes the feature `portable`. An image has one `program!`, which names all its programs: they share what
+/// Makes a module of each program that the build script wrote down: `torchlet::program!(digits);`,
+/// with attributes and a visibility before the name. It takes the feature `portable`. An image has
+/// one `program!`, which names all its programs: they share what
 /// [types](https://docs.rs/torchlet-build) kernels are compiled for.
 #[macro_export]
 macro_rules! program {
@@ -67,9 +70,10 @@ macro_rules! program {
 
 /// The memory of a method: static, and lent for good.
 ///
-/// What `memory()` of a method's module gives is the statics that go with it. Firmware that wants some of it elsewhere, such as a
-/// planned buffer in another RAM, replaces that. Memory that a failed load was given stays taken: firmware that would try again lends
-/// it to [`Program::load_method`] instead.
+/// What `memory()` of a method's module gives is the statics that go with it. Firmware that wants
+/// some of it elsewhere, such as a planned buffer in another RAM, replaces that. Memory that a
+/// failed load was given stays taken: firmware that would try again lends it to
+/// [`Program::load_method`] instead.
 #[derive(Debug)]
 pub struct Memory<const PLANNED: usize, const LENT: usize> {
     /// For tables, constants that cannot be used where they lie, and packed weights.

@@ -3,9 +3,11 @@
 use super::{bf16, f16};
 use torchlet_core::{Bool, Element};
 
-/// A number, or arrays of arrays of numbers as deep as a tensor has dimensions: `[[f32; 10]; 1]` for a shape of (1, 10).
+/// A number, or arrays of arrays of numbers as deep as a tensor has dimensions: `[[f32; 10]; 1]`
+/// for a shape of (1, 10).
 ///
-/// Where a tensor's elements lie in another order than its shape says (channels last), arrays are in the order of the memory.
+/// Where a tensor's elements lie in another order than its shape says (channels last), arrays are
+/// in the order of the memory.
 pub trait Nested: Sized {
     /// The numbers.
     type Element: Element;
@@ -16,7 +18,8 @@ pub trait Nested: Sized {
     /// As many of them as these elements make.
     fn nested(elements: &[Self::Element]) -> &[Self];
 
-    /// One of them in the bytes of a file, little-endian and aligned; `None` unless there are exactly as many bytes.
+    /// One of them in the bytes of a file, little-endian and aligned; `None` unless there are
+    /// exactly as many bytes.
     fn from_bytes(bytes: &[u8]) -> Option<&Self> {
         let elements = bytemuck::try_cast_slice(bytes).ok()?;
         match Self::nested(elements) {

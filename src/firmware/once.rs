@@ -16,7 +16,8 @@ pub struct Once<M> {
     taken: Flag,
 }
 
-// SAFETY: the memory is reached through `take` alone, which gives it to one caller, who may be another thread: hence `Send`.
+// SAFETY: the memory is reached through `take` alone, which gives it to one caller, who may be
+// another thread: hence `Send`.
 unsafe impl<M: Send> Sync for Once<M> {}
 
 impl<M> Once<M> {
@@ -34,8 +35,9 @@ impl<M> Once<M> {
         if self.taken.set() {
             return Err(Error::Taken);
         }
-        // SAFETY: the flag was not set before and is never cleared, and setting it is one step for all threads and interrupts. So
-        // this is passed once for each cell, and no other reference to its memory exists or will.
+        // SAFETY: the flag was not set before and is never cleared, and setting it is one step for
+        // all threads and interrupts. So this is passed once for each cell, and no other reference
+        // to its memory exists or will.
         Ok(unsafe { &mut *self.memory.get() })
     }
 }

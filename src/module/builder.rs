@@ -69,7 +69,8 @@ impl Default for ModuleBuilder {
 }
 
 impl ModuleBuilder {
-    /// Adds a `.ptd` file of external data. Files are searched in the order in which they were added.
+    /// Adds a `.ptd` file of external data. Files are searched in the order in which they were
+    /// added.
     pub fn data(mut self, path: impl Into<PathBuf>) -> Self {
         self.data.push(Source::Path(path.into()));
         self
@@ -87,13 +88,15 @@ impl ModuleBuilder {
         self
     }
 
-    /// How files get into memory: read, unless set otherwise. [Mapping](FileAccess::Map) them takes a promise.
+    /// How files get into memory: read, unless set otherwise. [Mapping](FileAccess::Map) them takes
+    /// a promise.
     pub fn file_access(mut self, access: FileAccess) -> Self {
         self.access = access;
         self
     }
 
-    /// The number of threads that kernels use: as many as there are processors, unless set otherwise.
+    /// The number of threads that kernels use: as many as there are processors, unless set
+    /// otherwise.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
@@ -117,7 +120,8 @@ impl ModuleBuilder {
         self
     }
 
-    /// Leaves out the backends of the enabled features: only those added with [`backend`](Self::backend) remain.
+    /// Leaves out the backends of the enabled features: only those added with
+    /// [`backend`](Self::backend) remain.
     pub fn without_default_backends(mut self) -> Self {
         self.default_backends = false;
         self
@@ -141,16 +145,17 @@ impl ModuleBuilder {
         self
     }
 
-    /// The most bytes that a method may take in memory, [4 GiB](DEFAULT_MEMORY_LIMIT) unless set otherwise. A malicious file can
-    /// ask for any amount; one that asks for more than this is refused before anything is reserved. Weights are used where they lie in
-    /// the file and do not count, packed ones do. Copies of outputs count as well, when they are made.
+    /// The most bytes that a method may take in memory, [4 GiB](DEFAULT_MEMORY_LIMIT) unless set
+    /// otherwise. A malicious file can ask for any amount; one that asks for more than this is
+    /// refused before anything is reserved. Weights are used where they lie in the file and do not
+    /// count, packed ones do. Copies of outputs count as well, when they are made.
     pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.memory_limit = bytes;
         self
     }
 
-    /// What a program may ask for: sizes, counts, and how many backward jumps one call may take, so that loops of a malicious
-    /// program end. [`Limits::HOST`], unless set otherwise.
+    /// What a program may ask for: sizes, counts, and how many backward jumps one call may take, so
+    /// that loops of a malicious program end. [`Limits::HOST`], unless set otherwise.
     ///
     /// ```no_run
     /// # use torchlet::{Limits, Module};
@@ -164,18 +169,19 @@ impl ModuleBuilder {
         self
     }
 
-    /// Whether methods that were exported to keep [state](Module#state) together do so. They do, unless set otherwise; else each
-    /// has state of its own.
+    /// Whether methods that were exported to keep [state](Module#state) together do so. They do,
+    /// unless set otherwise; else each has state of its own.
     pub fn share_state(mut self, enabled: bool) -> Self {
         self.share_state = enabled;
         self
     }
 
-    /// Whether all methods of the module use one memory for activations in turn, as large as the largest needs it. They do not,
-    /// unless set otherwise. Methods are loaded and unloaded together then, and what [`Method::output`](crate::Method::output)
-    /// shows in place lasts until another method runs. A program one of whose methods keeps state among its activations is
-    /// refused when it is loaded; export it with `share_mutable_buffers`, whose state methods keep together then, whatever
-    /// [`share_state`](Self::share_state) says.
+    /// Whether all methods of the module use one memory for activations in turn, as large as the
+    /// largest needs it. They do not, unless set otherwise. Methods are loaded and unloaded
+    /// together then, and what [`Method::output`](crate::Method::output) shows in place lasts until
+    /// another method runs. A program one of whose methods keeps state among its activations is
+    /// refused when it is loaded; export it with `share_mutable_buffers`, whose state methods keep
+    /// together then, whatever [`share_state`](Self::share_state) says.
     pub fn share_activations(mut self, enabled: bool) -> Self {
         self.share_activations = enabled;
         self
@@ -187,13 +193,15 @@ impl ModuleBuilder {
         self
     }
 
-    /// A folder in which compiled programs are kept, so that opening the same one again takes less time. There is none, unless set.
+    /// A folder in which compiled programs are kept, so that opening the same one again takes less
+    /// time. There is none, unless set.
     ///
-    /// A file there stands for the bytes of the program and its external data, what it was compiled for, and this build of the
-    /// application, and for the CPU the kind of machine, for which weights are packed in it; one that is damaged or out of date is written
-    /// anew, one that cannot be written is done without. Files are read as those of the program are ([`FileAccess`]). Its name is made
-    /// by a fast hash that is not made to resist forgery: use a folder that nobody else can write to. Programs in
-    /// [storage](Self::from_loader) are not kept.
+    /// A file there stands for the bytes of the program and its external data, what it was compiled
+    /// for, and this build of the application, and for the CPU the kind of machine, for which
+    /// weights are packed in it; one that is damaged or out of date is written anew, one that
+    /// cannot be written is done without. Files are read as those of the program are
+    /// ([`FileAccess`]). Its name is made by a fast hash that is not made to resist forgery: use a
+    /// folder that nobody else can write to. Programs in [storage](Self::from_loader) are not kept.
     pub fn compile_cache(mut self, folder: impl Into<PathBuf>) -> Self {
         self.compile_cache = Some(folder.into());
         self
@@ -221,8 +229,9 @@ impl ModuleBuilder {
         self.open(&Source::Bytes(bytes.into()))
     }
 
-    /// Opens a program that is part of the binary, without a copy. Constants are used where they lie if the bytes
-    /// start at a multiple of 16, as those of an [`AlignedBytes`](torchlet_core::AlignedBytes) do.
+    /// Opens a program that is part of the binary, without a copy. Constants are used where they
+    /// lie if the bytes start at a multiple of 16, as those of an
+    /// [`AlignedBytes`](torchlet_core::AlignedBytes) do.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -230,8 +239,9 @@ impl ModuleBuilder {
         self.open(&Source::Static(bytes))
     }
 
-    /// Opens a program in storage of your own. Storage that [lends](DataLoader::lend) is used where it is; of other storage all
-    /// but the data of tensors is copied now, and constants when a method is loaded.
+    /// Opens a program in storage of your own. Storage that [lends](DataLoader::lend) is used where
+    /// it is; of other storage all but the data of tensors is copied now, and constants when a
+    /// method is loaded.
     ///
     /// # Errors
     /// As [`load`](Self::load).

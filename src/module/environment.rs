@@ -22,7 +22,8 @@ pub(crate) struct BackendOption {
     pub(crate) value: BackendOptionValue,
 }
 
-/// The value of a [backend option](crate::ModuleBuilder::backend_option), made from a `bool`, an `i64` or a text.
+/// The value of a [backend option](crate::ModuleBuilder::backend_option), made from a `bool`, an
+/// `i64` or a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BackendOptionValue {
@@ -128,7 +129,8 @@ pub(crate) struct Environment {
     pub(crate) share_activations: bool,
     pub(crate) memory_limit: u64,
     pub(crate) limits: Limits,
-    /// Threads start when the program is compiled or the first method is loaded, not when a file is looked at.
+    /// Threads start when the program is compiled or the first method is loaded, not when a file is
+    /// looked at.
     pub(crate) threads: OnceLock<Threads>,
     pub(crate) wanted_threads: Option<usize>,
 }
@@ -196,7 +198,8 @@ impl Environment {
         }
     }
 
-    /// Names of the methods that are loaded together with this one, as they share memory; itself among them.
+    /// Names of the methods that are loaded together with this one, as they share memory; itself
+    /// among them.
     pub(crate) fn companions(&self, method: &str) -> Result<Vec<String>, Error> {
         self.method_meta(method)?;
         if !self.share_state && !self.share_activations {

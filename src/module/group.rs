@@ -104,8 +104,8 @@ self_cell!(
     }
 );
 
-/// One or several loaded methods. Those that share planned memory are loaded together, since loading gives state its first
-/// values.
+/// One or several loaded methods. Those that share planned memory are loaded together, since
+/// loading gives state its first values.
 pub(super) struct Group {
     entries: Vec<Entry>,
     loaded: Loaded,
@@ -341,7 +341,8 @@ impl Group {
         self.loaded.borrow_owner().memory.get().map_or(0, |memory| memory.total)
     }
 
-    /// Fails if copies of so many bytes, beside the memory of the methods, exceed the limit of a method.
+    /// Fails if copies of so many bytes, beside the memory of the methods, exceed the limit of a
+    /// method.
     pub(super) fn check_copies(&self, index: usize, bytes: u64) -> Result<(), Error> {
         let Some(member) = self.loaded.borrow_owner().members.get(index) else { return Ok(()) };
         let needed = self.memory_bytes().saturating_add(bytes);

@@ -13,7 +13,8 @@ use torchlet_core::{
     OutputValue, Prepared, Scalar, TensorInfo, TensorMut, ValueRef,
 };
 
-/// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file and do not count.
+/// The memory that a loaded method takes, to the byte. Weights are used where they lie in the file
+/// and do not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryReport {
@@ -59,7 +60,8 @@ impl MemoryReport {
     }
 }
 
-/// What one method of a module is loaded with, in place of what the module was [built](crate::ModuleBuilder) with.
+/// What one method of a module is loaded with, in place of what the module was
+/// [built](crate::ModuleBuilder) with.
 #[derive(Clone, Default)]
 pub struct MethodOptions {
     tracer: Option<SharedTracer>,
@@ -91,8 +93,8 @@ impl std::fmt::Debug for MethodOptions {
 
 /// A loaded method of a [`Module`](crate::Module), which it borrows.
 ///
-/// [`execute`](Method::execute) does everything in one step: it copies tensors in, runs, and copies the outputs into new tensors.
-/// The other functions need fewer copies:
+/// [`execute`](Method::execute) does everything in one step: it copies tensors in, runs, and copies
+/// the outputs into new tensors. The other functions need fewer copies:
 ///
 /// | | copies |
 /// |---|---|
@@ -104,8 +106,8 @@ impl std::fmt::Debug for MethodOptions {
 /// | [`output_into`](Method::output_into) | the elements, once, into memory of the caller |
 /// | [`output_value`](Method::output_value) | the elements, once, into a new tensor |
 ///
-/// All inputs must be written before each run: their memory is used for other tensors too. Outputs must be read before another
-/// method runs that shares [state](crate::Module#state) with this one.
+/// All inputs must be written before each run: their memory is used for other tensors too. Outputs
+/// must be read before another method runs that shares [state](crate::Module#state) with this one.
 pub struct Method<'a> {
     pub(super) group: &'a mut Group,
     pub(super) index: usize,
@@ -133,7 +135,8 @@ impl<'a> Method<'a> {
         &self.group.entry(self.index).name
     }
 
-    /// Bytes of memory that the method takes, with the methods that share it: what the [limit](crate::ModuleBuilder::memory_limit) counts.
+    /// Bytes of memory that the method takes, with the methods that share it: what the
+    /// [limit](crate::ModuleBuilder::memory_limit) counts.
     pub fn memory_bytes(&self) -> u64 {
         self.group.memory_bytes()
     }
@@ -155,7 +158,8 @@ impl<'a> Method<'a> {
         })
     }
 
-    /// Sets an input for all [`execute`](Self::execute) calls to come, until it is set to [`Value::None`].
+    /// Sets an input for all [`execute`](Self::execute) calls to come, until it is set to
+    /// [`Value::None`].
     ///
     /// # Errors
     /// There is no such input, or the value does not fit it.
@@ -171,19 +175,20 @@ impl<'a> Method<'a> {
         Ok(())
     }
 
-    /// Runs the method: sets the inputs, those of them that are not given from [presets](Self::preset_input), runs,
-    /// and copies the outputs.
+    /// Runs the method: sets the inputs, those of them that are not given from
+    /// [presets](Self::preset_input), runs, and copies the outputs.
     ///
     /// # Errors
-    /// An input is missing or does not fit, the method failed while running, or the copies and the memory of the method exceed
-    /// the [limit](crate::ModuleBuilder::memory_limit).
+    /// An input is missing or does not fit, the method failed while running, or the copies and the
+    /// memory of the method exceed the [limit](crate::ModuleBuilder::memory_limit).
     pub fn execute(&mut self, inputs: &[Value]) -> Result<Vec<Value>, Error> {
         self.execute_in_place(inputs)?;
         self.check_output_copies()?;
         (0..self.output_count()).map(|index| self.output_value(index)).collect()
     }
 
-    /// As [`execute`](Self::execute), and leaves the outputs in their places, where [`output`](Self::output) finds them.
+    /// As [`execute`](Self::execute), and leaves the outputs in their places, where
+    /// [`output`](Self::output) finds them.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -198,9 +203,10 @@ impl<'a> Method<'a> {
         self.run()
     }
 
-    /// Fails if copies of all outputs, as the last run left them, and the memory of the method exceed the
-    /// [limit](crate::ModuleBuilder::memory_limit): a program may return one tensor many times. [`execute`](Self::execute) asks
-    /// this itself; callers that copy outputs one by one ask before.
+    /// Fails if copies of all outputs, as the last run left them, and the memory of the method
+    /// exceed the [limit](crate::ModuleBuilder::memory_limit): a program may return one tensor many
+    /// times. [`execute`](Self::execute) asks this itself; callers that copy outputs one by one ask
+    /// before.
     ///
     /// # Errors
     /// The limit is exceeded, or an output has no memory.
@@ -221,9 +227,9 @@ impl<'a> Method<'a> {
         value.map_err(|error| Error::of_load(self.name(), error))
     }
 
-    /// Runs the method on inputs in memory of the caller, and leaves the outputs in their places, to be read with
-    /// [`output`](Self::output) or [`output_into`](Self::output_into). [`ValueRef::None`] leaves an input to its
-    /// [preset](Self::preset_input).
+    /// Runs the method on inputs in memory of the caller, and leaves the outputs in their places,
+    /// to be read with [`output`](Self::output) or [`output_into`](Self::output_into).
+    /// [`ValueRef::None`] leaves an input to its [preset](Self::preset_input).
     ///
     /// ```
     /// use torchlet::{Module, TensorRef};
@@ -257,9 +263,10 @@ impl<'a> Method<'a> {
         Ok(())
     }
 
-    /// Runs the method on inputs in memory of the caller, as [`execute_ref`](Self::execute_ref), and writes outputs to memory of the
-    /// caller. Tensors that were exported without a place in the plan (`MemoryPlanningPass(alloc_graph_input=False,
-    /// alloc_graph_output=False)`) are read and written there, with no copy; others are copied, once.
+    /// Runs the method on inputs in memory of the caller, as [`execute_ref`](Self::execute_ref),
+    /// and writes outputs to memory of the caller. Tensors that were exported without a place in
+    /// the plan (`MemoryPlanningPass(alloc_graph_input=False, alloc_graph_output=False)`) are read
+    /// and written there, with no copy; others are copied, once.
     ///
     /// ```
     /// use torchlet::{Module, OutputMemory, TensorRef};
@@ -274,8 +281,8 @@ impl<'a> Method<'a> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// [`output`](Self::output) shows what is in the method's own memory: outputs that are not named here. An input that the program
-    /// writes to is an error.
+    /// [`output`](Self::output) shows what is in the method's own memory: outputs that are not
+    /// named here. An input that the program writes to is an error.
     ///
     /// # Errors
     /// As [`execute_ref`](Self::execute_ref), or an output does not fit its memory.
@@ -326,8 +333,8 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Copies a value into an input. Tensors are converted to the exported memory layout; numbers become
-    /// floating-point numbers, or tensors without dimensions, where the method takes those.
+    /// Copies a value into an input. Tensors are converted to the exported memory layout; numbers
+    /// become floating-point numbers, or tensors without dimensions, where the method takes those.
     ///
     /// # Errors
     /// The value does not fit, and how.
@@ -368,8 +375,8 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// Copies a value out of the caller's memory into an input, with no conversion: a tensor is of the exported type and memory
-    /// layout.
+    /// Copies a value out of the caller's memory into an input, with no conversion: a tensor is of
+    /// the exported type and memory layout.
     ///
     /// # Errors
     /// The value does not fit, and how.
@@ -429,11 +436,13 @@ impl<'a> Method<'a> {
         self.tell_outputs_if_wanted()
     }
 
-    /// Runs the method with the inputs as they were written, and says of one output where the largest number in each of its rows, of the last
-    /// dimension, is: the first of equals; `None` in a row that has none larger than minus infinity. What is not a number is none.
+    /// Runs the method with the inputs as they were written, and says of one output where the
+    /// largest number in each of its rows, of the last dimension, is: the first of equals; `None`
+    /// in a row that has none larger than minus infinity. What is not a number is none.
     ///
-    /// A GPU looks for them itself then, and gives nothing else of that output back: what [`output`](Self::output) shows of it is of an earlier
-    /// run. Where there is nobody to do so, such as for what the CPU computes, there is no list, and the output was written as by
+    /// A GPU looks for them itself then, and gives nothing else of that output back: what
+    /// [`output`](Self::output) shows of it is of an earlier run. Where there is nobody to do so,
+    /// such as for what the CPU computes, there is no list, and the output was written as by
     /// [`run`](Self::run).
     ///
     /// # Errors
@@ -519,11 +528,12 @@ impl<'a> Method<'a> {
         })
     }
 
-    /// Copies the elements of an output tensor, as the last run left them, to the front of memory of the caller, in memory order.
-    /// Gives type, shape and layout.
+    /// Copies the elements of an output tensor, as the last run left them, to the front of memory
+    /// of the caller, in memory order. Gives type, shape and layout.
     ///
     /// # Errors
-    /// As [`output`](Self::output), or it is no tensor, of another type, or has more elements than there is room for.
+    /// As [`output`](Self::output), or it is no tensor, of another type, or has more elements than
+    /// there is room for.
     pub fn output_into<T: Element>(
         &self,
         index: usize,
@@ -547,8 +557,8 @@ impl<'a> Method<'a> {
         Ok(tensor.info().clone())
     }
 
-    /// Gives the method's state its initial values again, and all state of the methods that keep it together with this one.
-    /// Presets stay.
+    /// Gives the method's state its initial values again, and all state of the methods that keep it
+    /// together with this one. Presets stay.
     ///
     /// # Errors
     /// A delegate failed.

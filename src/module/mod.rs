@@ -36,11 +36,12 @@ const FORWARD: &str = "forward";
 
 /// A program and its loaded methods.
 ///
-/// [`load`](Module::load) opens and checks the file. A method is loaded (its operators resolved, its memory allocated)
-/// when it is first called, or by [`load_method`](Module::load_method).
+/// [`load`](Module::load) opens and checks the file. A method is loaded (its operators resolved,
+/// its memory allocated) when it is first called, or by [`load_method`](Module::load_method).
 ///
-/// A module runs one call at a time. To run a program on several threads at once, give each a module of its own with
-/// [`share`](Module::share): the file is opened once, while methods and their state are separate.
+/// A module runs one call at a time. To run a program on several threads at once, give each a
+/// module of its own with [`share`](Module::share): the file is opened once, while methods and
+/// their state are separate.
 ///
 /// ```no_run
 /// use torchlet::{Module, Tensor};
@@ -54,11 +55,13 @@ const FORWARD: &str = "forward";
 ///
 /// # State
 ///
-/// A method may keep tensors from call to call, such as caches of keys and values, and [`reset`](Module::reset) gives them their
-/// first values again. Each method has state of its own, with one exception: methods that were exported with ExecuTorch's
-/// `share_mutable_buffers` keep it together, so that one reads what another wrote. Such methods are loaded and
-/// [unloaded](Module::unload) together, and share the memory of all their tensors: what [`Method::output`] shows in place lasts
-/// until another of them runs. [`ModuleBuilder::share_state`] switches that off.
+/// A method may keep tensors from call to call, such as caches of keys and values, and
+/// [`reset`](Module::reset) gives them their first values again. Each method has state of its own,
+/// with one exception: methods that were exported with ExecuTorch's `share_mutable_buffers` keep it
+/// together, so that one reads what another wrote. Such methods are loaded and
+/// [unloaded](Module::unload) together, and share the memory of all their tensors: what
+/// [`Method::output`] shows in place lasts until another of them runs.
+/// [`ModuleBuilder::share_state`] switches that off.
 pub struct Module {
     setting: Setting,
     groups: Vec<Group>,
@@ -99,8 +102,8 @@ const _: () = {
 };
 
 impl Module {
-    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is read into memory; large ones are better
-    /// [mapped](ModuleBuilder::file_access).
+    /// Opens a program: a `.pte`, or a `.bpte` with test cases around one. The file is read into
+    /// memory; large ones are better [mapped](ModuleBuilder::file_access).
     ///
     /// # Errors
     /// The file cannot be read, or is not a program.
@@ -135,8 +138,8 @@ impl Module {
         &self.setting.environment
     }
 
-    /// Another module over the same opened files, built with the same settings, with no method loaded and a
-    /// [canceller](Self::canceller) of its own.
+    /// Another module over the same opened files, built with the same settings, with no method
+    /// loaded and a [canceller](Self::canceller) of its own.
     #[must_use]
     pub fn share(&self) -> Module {
         Module::over(self.environment().clone())
@@ -147,7 +150,8 @@ impl Module {
         Canceller(self.setting.cancel.clone())
     }
 
-    /// Sets what a method is loaded with in place of what the module was built with, from its next loading on.
+    /// Sets what a method is loaded with in place of what the module was built with, from its next
+    /// loading on.
     ///
     /// # Errors
     /// There is no such method, or the file is malformed.
@@ -176,8 +180,8 @@ impl Module {
         self.environment().program.data()
     }
 
-    /// What became of the program's calls when it was compiled for what it [runs on](ModuleBuilder::run_on); `None` if it runs as
-    /// it was exported.
+    /// What became of the program's calls when it was compiled for what it [runs
+    /// on](ModuleBuilder::run_on); `None` if it runs as it was exported.
     pub fn plan(&self) -> Option<&Report> {
         self.environment().program.report()
     }
@@ -216,8 +220,8 @@ impl Module {
         self.environment().memory_report(method, Machine::Here)
     }
 
-    /// The same on another machine, on one thread: for a program that is [run as it was exported](crate::RunOn::AsExported), and has no
-    /// delegates, what firmware there will say.
+    /// The same on another machine, on one thread: for a program that is [run as it was
+    /// exported](crate::RunOn::AsExported), and has no delegates, what firmware there will say.
     ///
     /// ```
     /// use torchlet::{Machine, Module, PointerWidth, RunOn};
@@ -253,7 +257,8 @@ impl Module {
         groups.filter_map(|(group, methods)| Some((group, methods.position(0, method)?))).next()
     }
 
-    /// A method, loaded if it was not: to set inputs in place, run, and read outputs without copies.
+    /// A method, loaded if it was not: to set inputs in place, run, and read outputs without
+    /// copies.
     ///
     /// # Errors
     /// As [`load_method`](Self::load_method).
@@ -298,8 +303,8 @@ impl Module {
     /// Runs a method. Inputs that are not given, or are [`Value::None`], are those that were
     /// [set](Self::set_input) before.
     ///
-    /// Tensors must have the exported type and shape (or one within the exported bounds); their memory layout may
-    /// be any.
+    /// Tensors must have the exported type and shape (or one within the exported bounds); their
+    /// memory layout may be any.
     ///
     /// # Errors
     /// The method cannot be loaded, an input does not fit, or the method failed while running.
@@ -321,8 +326,9 @@ impl Module {
         self.method(method)?.preset_input(index, value.into())
     }
 
-    /// Gives a method's [state](Self#state) its initial values again, such as buffers that it writes and caches. Inputs stay
-    /// [set](Self::set_input). State that methods keep together is reset for all of them.
+    /// Gives a method's [state](Self#state) its initial values again, such as buffers that it
+    /// writes and caches. Inputs stay [set](Self::set_input). State that methods keep together is
+    /// reset for all of them.
     ///
     /// # Errors
     /// A delegate failed.
@@ -333,8 +339,8 @@ impl Module {
         }
     }
 
-    /// Frees a loaded method, with its state, and the methods that keep it together with this one. Returns whether it was
-    /// loaded.
+    /// Frees a loaded method, with its state, and the methods that keep it together with this one.
+    /// Returns whether it was loaded.
     pub fn unload(&mut self, method: &str) -> bool {
         let found = self.find(method);
         if let Some((group, _)) = found {
@@ -348,16 +354,17 @@ impl Module {
         self.environment().threads().used()
     }
 
-    /// Lets kernels of this module, and of those that [share](Self::share) its files, use so many threads from the next call of an
-    /// operator on, and gives how many these are: at least one, and at most those that it was [built with](ModuleBuilder::threads).
-    /// Results stay the same bit for bit. Threads that were [given](ModuleBuilder::parallel) are their owner's to limit, and stay as
-    /// they are.
+    /// Lets kernels of this module, and of those that [share](Self::share) its files, use so many
+    /// threads from the next call of an operator on, and gives how many these are: at least one,
+    /// and at most those that it was [built with](ModuleBuilder::threads). Results stay the same
+    /// bit for bit. Threads that were [given](ModuleBuilder::parallel) are their owner's to limit,
+    /// and stay as they are.
     pub fn set_threads(&self, threads: usize) -> usize {
         self.environment().threads().limit(threads)
     }
 
-    /// The memory on devices that all delegates of this module's backends use, those of other modules on the same devices
-    /// included.
+    /// The memory on devices that all delegates of this module's backends use, those of other
+    /// modules on the same devices included.
     pub fn device_memory(&self) -> DeviceMemory {
         self.environment().device_memory()
     }

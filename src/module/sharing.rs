@@ -1,8 +1,9 @@
 //! Which methods of a program keep state together.
 //!
-//! ExecuTorch's `share_mutable_buffers` gives each mutable buffer of a model the same place in every method, in a planned buffer
-//! of its own that every method lists in the same size. Nothing in the file says so, but it shows: what lies in such a
-//! buffer is the same in all methods, or elsewhere. Where an exporter plans activations, their ranges overlap as it comes.
+//! ExecuTorch's `share_mutable_buffers` gives each mutable buffer of a model the same place in
+//! every method, in a planned buffer of its own that every method lists in the same size. Nothing
+//! in the file says so, but it shows: what lies in such a buffer is the same in all methods, or
+//! elsewhere. Where an exporter plans activations, their ranges overlap as it comes.
 
 use std::collections::BTreeMap;
 use torchlet_core::{MethodMeta, Program, ProgramError, ScalarType, ValueMeta};
@@ -60,9 +61,10 @@ struct Tenants<'p> {
 /// Which methods of a program use planned buffers behind the first, and how.
 #[derive(Debug)]
 pub(super) struct Sharing<'p> {
-    /// The methods that keep state together: those with tensors in such a buffer, if its size is the same in all of them, and any
-    /// two tensors there, of one method or of two, are the same or apart. None, if that does not hold of every such
-    /// buffer that several methods use: methods share all of their buffers or none.
+    /// The methods that keep state together: those with tensors in such a buffer, if its size is
+    /// the same in all of them, and any two tensors there, of one method or of two, are the same or
+    /// apart. None, if that does not hold of every such buffer that several methods use: methods
+    /// share all of their buffers or none.
     pub(super) together: Vec<&'p str>,
     /// Whether methods can share such buffers: no two want one for something else.
     pub(super) agree: bool,
@@ -71,8 +73,8 @@ pub(super) struct Sharing<'p> {
 impl<'p> Sharing<'p> {
     pub(super) fn of(program: &Program<'p>) -> Result<Self, ProgramError> {
         let mut buffers: BTreeMap<usize, Tenants<'p>> = BTreeMap::new();
-        // Every value takes four bytes at least. A file whose methods list the same ones again and again is up to no good, and
-        // must not take more time than an honest one of its size.
+        // Every value takes four bytes at least. A file whose methods list the same ones again and
+        // again is up to no good, and must not take more time than an honest one of its size.
         let mut steps = program.flatbuffer_size() / 4;
         for (position, name) in program.method_names()?.enumerate() {
             let meta = program.method_meta(name?)?;

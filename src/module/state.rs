@@ -14,7 +14,8 @@ use torchlet_core::{DelegateError, InputError, ProgramError, TensorInfo};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StateTensor {
-    /// The index of its value in the method, by which it is read and written; what delegates keep is counted on behind the values.
+    /// The index of its value in the method, by which it is read and written; what delegates keep
+    /// is counted on behind the values.
     pub value: usize,
     /// Its name in the model, where the exporter kept it (ExecuTorch: `emit_mutable_buffer_names`).
     pub name: Option<String>,
@@ -34,7 +35,8 @@ impl StateTensor {
     }
 }
 
-/// The state of one method of a group: each place in memory once, with a name if any of its tensors has one.
+/// The state of one method of a group: each place in memory once, with a name if any of its tensors
+/// has one.
 fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
     let state = group.with(index, |method| {
         let state = method.state();
@@ -66,7 +68,8 @@ fn state_of(group: &Group, index: usize) -> Result<Vec<StateTensor>, Error> {
 }
 
 impl Method<'_> {
-    /// The tensors that the method keeps from run to run. Of what delegates keep, it is what the compiler put there.
+    /// The tensors that the method keeps from run to run. Of what delegates keep, it is what the
+    /// compiler put there.
     ///
     /// # Errors
     /// The file is malformed.
@@ -125,7 +128,8 @@ impl Method<'_> {
         Tensor::try_from(&state.map_err(|source| self.state_error(&format!("#{value}"), source))?)
     }
 
-    /// Writes a tensor of the method's state, by the [index](StateTensor::value) of its value. Its memory layout may be any.
+    /// Writes a tensor of the method's state, by the [index](StateTensor::value) of its value. Its
+    /// memory layout may be any.
     ///
     /// # Errors
     /// It is no state, or the tensor is of another type or shape.
@@ -168,7 +172,8 @@ pub(crate) fn fits(state: &TensorInfo, tensor: &TensorInfo) -> Result<(), InputE
     Ok(())
 }
 
-/// A tensor of a module's state: its name there, the method that it is read and written through, and where.
+/// A tensor of a module's state: its name there, the method that it is read and written through,
+/// and where.
 #[cfg(feature = "safetensors")]
 struct Kept {
     key: String,
@@ -193,10 +198,11 @@ impl Module {
         Ok(kept)
     }
 
-    /// The [state](Self#state) of all loaded methods, without what delegates of the file keep for themselves: the contents of a
-    /// [safetensors](https://huggingface.co/docs/safetensors) file, in which a tensor is named `METHOD/NAME`, as in
-    /// `decode/cache.keys`, or `METHOD/#INDEX` where the exporter kept no name. State that methods keep together is in it once,
-    /// under the first of them in alphabetical order.
+    /// The [state](Self#state) of all loaded methods, without what delegates of the file keep for
+    /// themselves: the contents of a [safetensors](https://huggingface.co/docs/safetensors) file,
+    /// in which a tensor is named `METHOD/NAME`, as in `decode/cache.keys`, or `METHOD/#INDEX`
+    /// where the exporter kept no name. State that methods keep together is in it once, under the
+    /// first of them in alphabetical order.
     ///
     /// ```
     /// # use torchlet::{Module, Tensor};
@@ -227,11 +233,13 @@ impl Module {
         file::write(&tensors)
     }
 
-    /// Loads what [`save_state`](Self::save_state) gave: methods that it names are loaded if they were not, and get that state,
-    /// all of it or, if something does not fit, none. Other methods keep theirs.
+    /// Loads what [`save_state`](Self::save_state) gave: methods that it names are loaded if they
+    /// were not, and get that state, all of it or, if something does not fit, none. Other methods
+    /// keep theirs.
     ///
     /// # Errors
-    /// The bytes are no such file, name other tensors than the methods have, or some of another type or shape.
+    /// The bytes are no such file, name other tensors than the methods have, or some of another
+    /// type or shape.
     pub fn load_state(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let mut found = file::read(bytes)?;
         for method in self.method_names()? {

@@ -5,11 +5,12 @@ use super::{FORWARD, Method, Module};
 use crate::error::Error;
 use crate::value::{Inputs, Value};
 
-/// Several modules that use one memory for activations and scratch in turn, as large as the largest of their methods needs it.
+/// Several modules that use one memory for activations and scratch in turn, as large as the largest
+/// of their methods needs it.
 ///
-/// It runs one method at a time, which the borrow checker sees to. All methods are loaded when the group is made. What
-/// [`Method::output`] shows in place lasts until another method runs. Each module keeps its settings: threads, limits, tracers,
-/// [cancellers](Module::canceller).
+/// It runs one method at a time, which the borrow checker sees to. All methods are loaded when the
+/// group is made. What [`Method::output`] shows in place lasts until another method runs. Each
+/// module keeps its settings: threads, limits, tracers, [cancellers](Module::canceller).
 ///
 /// ```
 /// use torchlet::{Module, ModuleGroup, Tensor};
@@ -23,14 +24,16 @@ use crate::value::{Inputs, Value};
 /// # Ok::<(), torchlet::Error>(())
 /// ```
 ///
-/// Modules that keep [state](Module#state) in planned memory are refused, since the others would run over it.
+/// Modules that keep [state](Module#state) in planned memory are refused, since the others would
+/// run over it.
 pub struct ModuleGroup {
     modules: Vec<Module>,
     group: Group,
 }
 
 impl ModuleGroup {
-    /// Loads all methods of these modules into one memory. Methods that a module had loaded before are unloaded.
+    /// Loads all methods of these modules into one memory. Methods that a module had loaded before
+    /// are unloaded.
     ///
     /// # Errors
     /// A method cannot be loaded, or one keeps state that others would run over.
@@ -44,7 +47,8 @@ impl ModuleGroup {
         Ok(ModuleGroup { group: Group::load(requests)?, modules })
     }
 
-    /// The modules, in the order in which they were given, for what can be asked of them. Their methods are loaded here.
+    /// The modules, in the order in which they were given, for what can be asked of them. Their
+    /// methods are loaded here.
     pub fn modules(&self) -> &[Module] {
         &self.modules
     }

@@ -1,13 +1,15 @@
 //! Cache of compiled programs.
 //!
-//! The key of an entry is a BLAKE3 hash of everything that its contents follow from: the program and its external data, the target, the
-//! registered kernels, and torchlet's version. The hash must be cryptographic: programs come from strangers, and whoever can make two files
-//! with one key decides with the first what the second computes.
+//! The key of an entry is a BLAKE3 hash of everything that its contents follow from: the program
+//! and its external data, the target, the registered kernels, and torchlet's version. The hash must
+//! be cryptographic: programs come from strangers, and whoever can make two files with one key
+//! decides with the first what the second computes.
 //!
-//! An entry holds what is new, such as packed weights, and refers to data in the program's own files by offset and length. Its header has
-//! the key, so that an entry under another name is not taken; which build of the application wrote it; and the length and a checksum
-//! of the rest. The checksum is against damage alone. An entry with any mistake counts as missing. `torchlet-cache` decides which
-//! files may be read at all, and replaces them as a whole.
+//! An entry holds what is new, such as packed weights, and refers to data in the program's own
+//! files by offset and length. Its header has the key, so that an entry under another name is not
+//! taken; which build of the application wrote it; and the length and a checksum of the rest. The
+//! checksum is against damage alone. An entry with any mistake counts as missing. `torchlet-cache`
+//! decides which files may be read at all, and replaces them as a whole.
 
 use crate::files::{FileAccess, FileBytes};
 use crate::threads::{PART, map_parts};
@@ -43,7 +45,8 @@ struct Layout<'p> {
 }
 
 impl CacheFile {
-    /// The entry of a program that is compiled from these files for a target. `None` if threads leave work undone.
+    /// The entry of a program that is compiled from these files for a target. `None` if threads
+    /// leave work undone.
     pub(super) fn new(
         folder: &Path,
         files: &[&[u8]],
@@ -105,9 +108,10 @@ impl CacheFile {
     }
 }
 
-/// The key of a program that is compiled from `files` in a situation that `texts` describe. Two situations or sets of files have one
-/// key only if BLAKE3 has a collision: every text and file has its length in front, so that none runs into the next, and the length of a
-/// file tells how many hashes of parts follow. `None` if threads leave work undone.
+/// The key of a program that is compiled from `files` in a situation that `texts` describe. Two
+/// situations or sets of files have one key only if BLAKE3 has a collision: every text and file has
+/// its length in front, so that none runs into the next, and the length of a file tells how many
+/// hashes of parts follow. `None` if threads leave work undone.
 fn key(texts: &[&str], files: &[&[u8]], parallel: &dyn Parallel) -> Option<blake3::Hash> {
     let mut hash = blake3::Hasher::new();
     let number = |hash: &mut blake3::Hasher, number: usize| {
@@ -169,8 +173,8 @@ impl Checksum {
     }
 }
 
-/// What tells builds of one version apart: when this program was linked, and how large it is. Developers change the compiler without a new
-/// version.
+/// What tells builds of one version apart: when this program was linked, and how large it is.
+/// Developers change the compiler without a new version.
 fn build() -> u128 {
     static BUILD: OnceLock<u128> = OnceLock::new();
     *BUILD.get_or_init(|| {
@@ -231,7 +235,8 @@ fn find(bytes: &[u8], files: &[&[u8]]) -> Option<(u64, u64)> {
     Some((source as u64, offset as u64))
 }
 
-/// The program and the report that are in the contents of a cache file. `None` if they are not as this crate writes them.
+/// The program and the report that are in the contents of a cache file. `None` if they are not as
+/// this crate writes them.
 pub(super) fn parse<'p>(cached: &'p [u8], files: &[&'p [u8]]) -> Option<(Package<'p>, Report)> {
     let mut index = Index { bytes: cached, at: HEADER };
     let len = index.number()?;
@@ -279,8 +284,9 @@ mod tests {
     use super::*;
     use torchlet_core::Serial;
 
-    /// Two files with one XXH3 hash: where the high half of a word equals that of the secret, a word adds only itself to the sum, so that
-    /// two such words can move a number from one to the other.
+    /// Two files with one XXH3 hash: where the high half of a word equals that of the secret, a
+    /// word adds only itself to the sum, so that two such words can move a number from one to the
+    /// other.
     fn colliding_files() -> [Vec<u8>; 2] {
         [[1, 0], [0, 1]].map(|[first, second]| {
             let mut file = vec![0; 1024];

@@ -31,7 +31,8 @@ pub(super) enum Processor {
     Cpu,
     /// A GPU for all that it takes, and the CPU for the rest.
     Gpu(Option<Rates>),
-    /// A GPU and the CPU, each for what it does faster, if it is known how fast the GPU is; else as before.
+    /// A GPU and the CPU, each for what it does faster, if it is known how fast the GPU is; else as
+    /// before.
     Fastest(Option<Rates>),
 }
 

@@ -51,8 +51,8 @@ fn distance(found: Number, expected: Number) -> (f64, f64) {
 
 impl Tensor {
     /// Compares with the expected tensor, element by element: they are close where
-    /// `|found - expected| <= atol + rtol * |expected|`. What is not a number (NaN) equals itself, and so do
-    /// infinities of one sign.
+    /// `|found - expected| <= atol + rtol * |expected|`. What is not a number (NaN) equals itself,
+    /// and so do infinities of one sign.
     ///
     /// # Errors
     /// Types or shapes differ. Elements of types without arithmetic must be equal.
@@ -96,8 +96,8 @@ impl Tensor {
         Ok(result)
     }
 
-    /// Whether the tensor has the expected one's type and shape, and elements that are close to its elements as
-    /// [`compare`](Self::compare) has it.
+    /// Whether the tensor has the expected one's type and shape, and elements that are close to its
+    /// elements as [`compare`](Self::compare) has it.
     pub fn allclose(&self, expected: &Tensor, rtol: f64, atol: f64) -> bool {
         self.compare(expected, rtol, atol).is_ok_and(|comparison| comparison.is_close())
     }

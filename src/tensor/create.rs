@@ -47,7 +47,8 @@ impl Tensor {
         Tensor::from_slice(shape, &elements)
     }
 
-    /// A tensor of any type from the bytes of its elements, in row-major order and this machine's byte order.
+    /// A tensor of any type from the bytes of its elements, in row-major order and this machine's
+    /// byte order.
     ///
     /// # Errors
     /// The shape has another number of bytes, or there is no memory.
@@ -109,7 +110,8 @@ impl Tensor {
         Ok(tensor)
     }
 
-    /// Elements drawn evenly from 0 to 1 (1 excluded): floating-point types only. Equal seeds give equal tensors.
+    /// Elements drawn evenly from 0 to 1 (1 excluded): floating-point types only. Equal seeds give
+    /// equal tensors.
     ///
     /// # Errors
     /// As [`ones`](Self::ones).
@@ -117,8 +119,8 @@ impl Tensor {
         Tensor::random(scalar_type, shape, seed, Random::uniform)
     }
 
-    /// Elements drawn from the normal distribution of mean 0 and deviation 1: floating-point types only. Equal seeds give
-    /// equal tensors.
+    /// Elements drawn from the normal distribution of mean 0 and deviation 1: floating-point types
+    /// only. Equal seeds give equal tensors.
     ///
     /// # Errors
     /// As [`ones`](Self::ones).
@@ -195,11 +197,12 @@ impl Tensor {
         Ok(())
     }
 
-    /// The tensor with its elements converted to another type as Rust's `as` does: towards zero, saturating.
-    /// Shares them if they are of that type already.
+    /// The tensor with its elements converted to another type as Rust's `as` does: towards zero,
+    /// saturating. Shares them if they are of that type already.
     ///
     /// # Errors
-    /// One of the types is not of integers, floating-point numbers or truth values, or there is no memory.
+    /// One of the types is not of integers, floating-point numbers or truth values, or there is no
+    /// memory.
     pub fn to_type(&self, scalar_type: ScalarType) -> Result<Tensor, Error> {
         if scalar_type == self.scalar_type() {
             return Ok(self.clone());

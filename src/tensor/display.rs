@@ -156,8 +156,9 @@ impl Printer<'_> {
 }
 
 impl fmt::Display for Tensor {
-    /// As PyTorch prints it: `tensor([[1., 2.], [3., 4.]])`, with the type where it is not the usual one of such
-    /// values, and shortened if it has more than 1,000 elements, or more than the precision that was asked for: `{:.100}`.
+    /// As PyTorch prints it: `tensor([[1., 2.], [3., 4.]])`, with the type where it is not the
+    /// usual one of such values, and shortened if it has more than 1,000 elements, or more than the
+    /// precision that was asked for: `{:.100}`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Ok(numbers) = self.numbers("printing") else {
             return write!(

@@ -68,8 +68,8 @@ impl Tensor {
         self.to_dim_order(&order)
     }
 
-    /// The tensor with its elements in this order: the dimensions from outermost to innermost. Shares them if
-    /// they are so already.
+    /// The tensor with its elements in this order: the dimensions from outermost to innermost.
+    /// Shares them if they are so already.
     ///
     /// # Errors
     /// `dim_order` is not a permutation of the dimensions, or there is no memory.

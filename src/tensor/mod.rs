@@ -190,8 +190,8 @@ impl Tensor {
         }
     }
 
-    /// The index of the largest element in row-major order; of the first, if there are several. Elements that
-    /// are not numbers (NaN) are passed over. `None` for a tensor without elements.
+    /// The index of the largest element in row-major order; of the first, if there are several.
+    /// Elements that are not numbers (NaN) are passed over. `None` for a tensor without elements.
     ///
     /// # Errors
     /// The type is not one of integers, floating-point numbers or truth values.
@@ -228,8 +228,8 @@ impl TryFrom<&TensorRef<'_>> for Tensor {
 }
 
 impl PartialEq for Tensor {
-    /// Whether type, shape and elements are equal; layouts may differ. Elements that are not numbers (NaN)
-    /// differ from themselves.
+    /// Whether type, shape and elements are equal; layouts may differ. Elements that are not
+    /// numbers (NaN) differ from themselves.
     fn eq(&self, other: &Self) -> bool {
         if self.layout.info.scalar_type != other.layout.info.scalar_type
             || self.shape() != other.shape()

@@ -26,7 +26,8 @@ impl Number {
     }
 }
 
-/// How to read an element from its bytes; `None` for types that have no arithmetic here (bits, float8, quantized).
+/// How to read an element from its bytes; `None` for types that have no arithmetic here (bits,
+/// float8, quantized).
 pub(super) fn reader(scalar_type: ScalarType) -> Option<fn(&[u8]) -> Number> {
     macro_rules! read {
         ($bytes:expr, $type:ty) => {

@@ -1,4 +1,5 @@
-//! Training that goes on another time: parameters, and what an optimiser remembers of them, as a file.
+//! Training that goes on another time: parameters, and what an optimiser remembers of them, as a
+//! file.
 
 use super::{Layout, Memory, Optimizer, TrainingModule, untrainable};
 use crate::error::{Error, TensorError};
@@ -11,9 +12,11 @@ use torchlet_core::ScalarType;
 const STEP: &str = "step";
 
 impl TrainingModule {
-    /// What training has made so far of a method's parameters, and what the optimiser remembers of them: the contents of a
-    /// [safetensors](https://huggingface.co/docs/safetensors) file, in which a parameter has its name in the model, as `model.0.weight`, and what is
-    /// remembered of it the name that PyTorch has for that behind it, as `model.0.weight/exp_avg`. Hyperparameters are not in it.
+    /// What training has made so far of a method's parameters, and what the optimiser remembers of
+    /// them: the contents of a [safetensors](https://huggingface.co/docs/safetensors) file, in
+    /// which a parameter has its name in the model, as `model.0.weight`, and what is remembered of
+    /// it the name that PyTorch has for that behind it, as `model.0.weight/exp_avg`.
+    /// Hyperparameters are not in it.
     ///
     /// ```
     /// # use torchlet::training::{Adam, AdamOptions, TrainingModule};
@@ -55,11 +58,13 @@ impl TrainingModule {
         file::write(&tensors)
     }
 
-    /// Goes on from what [`save_training`](Self::save_training) gave: the parameters become those of the file, and the optimiser remembers what it
-    /// did then, all of it or, if something does not fit, nothing. A file without anything to remember leaves nothing remembered.
+    /// Goes on from what [`save_training`](Self::save_training) gave: the parameters become those
+    /// of the file, and the optimiser remembers what it did then, all of it or, if something does
+    /// not fit, nothing. A file without anything to remember leaves nothing remembered.
     ///
     /// # Errors
-    /// The bytes are no such file, name other tensors than the method and the optimiser have, or some of another type or shape.
+    /// The bytes are no such file, name other tensors than the method and the optimiser have, or
+    /// some of another type or shape.
     pub fn load_training<O: Optimizer + Clone>(
         &mut self,
         method: &str,
@@ -124,7 +129,8 @@ fn like(parameter: &Tensor, numbers: &[f32]) -> Result<Tensor, Error> {
     tensor.to_contiguous()
 }
 
-/// What is to be remembered of a parameter, of the tensors of a file that have its name and another behind it.
+/// What is to be remembered of a parameter, of the tensors of a file that have its name and another
+/// behind it.
 fn memory_of(
     name: &str,
     parameter: &Tensor,

@@ -1,9 +1,12 @@
-//! Training on the device: programs that compute gradients, and [optimisers](Optimizer) that move their parameters.
+//! Training on the device: programs that compute gradients, and [optimisers](Optimizer) that move
+//! their parameters.
 //!
-//! A model whose `forward` gives a loss first is exported with its gradients by `torch.export.experimental._export_forward_backward`, as for
-//! ExecuTorch's training module. Its outputs are those of the model, then the gradients, then the parameters, which are state of the
-//! method; three methods beside it (`__et_training_gradients_index_forward`, `…parameters_index_…`, `…fqn_…`) say where which begins and what
-//! the parameters are called (ExecuTorch: `extension/training/module/training_module.cpp`).
+//! A model whose `forward` gives a loss first is exported with its gradients by
+//! `torch.export.experimental._export_forward_backward`, as for ExecuTorch's training module. Its
+//! outputs are those of the model, then the gradients, then the parameters, which are state of the
+//! method; three methods beside it (`__et_training_gradients_index_forward`, `…parameters_index_…`,
+//! `…fqn_…`) say where which begins and what the parameters are called (ExecuTorch:
+//! `extension/training/module/training_module.cpp`).
 //!
 //! ```
 //! use torchlet::training::{Sgd, SgdOptions, TrainingModule};
@@ -22,8 +25,10 @@
 //! # Ok::<(), torchlet::Error>(())
 //! ```
 //!
-//! Parameters are of type `float32`. They stay in the module from step to step; [`TrainingModule::named_parameters`] copies them out, and
-//! `TrainingModule::save_training` writes them down together with what the optimiser remembers, so that training goes on from there another time.
+//! Parameters are of type `float32`. They stay in the module from step to step;
+//! [`TrainingModule::named_parameters`] copies them out, and `TrainingModule::save_training` writes
+//! them down together with what the optimiser remembers, so that training goes on from there
+//! another time.
 
 #[cfg(feature = "safetensors")]
 mod checkpoint;
@@ -83,7 +88,8 @@ impl TrainingModule {
         &self.module
     }
 
-    /// Runs a method. Gives what the model returns, of which the first is the loss; gradients and parameters stay.
+    /// Runs a method. Gives what the model returns, of which the first is the loss; gradients and
+    /// parameters stay.
     ///
     /// # Errors
     /// As [`Module::execute`], or the method computes no gradients.
@@ -154,7 +160,8 @@ impl TrainingModule {
     /// Moves each parameter of a method by its gradient of the last run.
     ///
     /// # Errors
-    /// The method did not run yet, or has parameters of another type than `float32`. Parameters before that one are moved.
+    /// The method did not run yet, or has parameters of another type than `float32`. Parameters
+    /// before that one are moved.
     pub fn step(&mut self, method: &str, optimizer: &mut impl Optimizer) -> Result<(), Error> {
         let gradients = self.named_gradients(method)?;
         let values = self.layout(method)?.parameters.clone();

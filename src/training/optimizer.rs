@@ -4,20 +4,24 @@ use std::collections::BTreeMap;
 
 /// What moves parameters by their gradients.
 pub trait Optimizer {
-    /// Moves a parameter, whose elements lie as those of the gradient. What the optimiser remembers of it goes by the name.
+    /// Moves a parameter, whose elements lie as those of the gradient. What the optimiser remembers
+    /// of it goes by the name.
     fn update(&mut self, name: &str, parameter: &mut [f32], gradient: &[f32]);
 
-    /// What is remembered of a parameter: what [`TrainingModule::save_training`](super::TrainingModule::save_training) writes. Nothing, if an
-    /// optimiser does not say.
+    /// What is remembered of a parameter: what
+    /// [`TrainingModule::save_training`](super::TrainingModule::save_training) writes. Nothing, if
+    /// an optimiser does not say.
     fn memory(&self, name: &str) -> Memory {
         let _ = name;
         Memory::default()
     }
 
-    /// Remembers this of a parameter of so many elements, in place of all that was remembered of it.
+    /// Remembers this of a parameter of so many elements, in place of all that was remembered of
+    /// it.
     ///
     /// # Errors
-    /// It is not what this kind of optimiser remembers: says what is wrong with it. Then nothing has changed.
+    /// It is not what this kind of optimiser remembers: says what is wrong with it. Then nothing
+    /// has changed.
     fn remember(&mut self, name: &str, elements: usize, memory: Memory) -> Result<(), String> {
         let _ = (name, elements);
         if memory == Memory::default() { Ok(()) } else { Err("it remembers nothing".into()) }
@@ -29,7 +33,8 @@ pub trait Optimizer {
 pub struct Memory {
     /// `step`: how many steps there were, where that matters.
     pub steps: Option<i64>,
-    /// A number for each element of the parameter, in the same order: `momentum_buffer`, `exp_avg` and so on.
+    /// A number for each element of the parameter, in the same order: `momentum_buffer`, `exp_avg`
+    /// and so on.
     pub elements: BTreeMap<String, Vec<f32>>,
 }
 
@@ -69,7 +74,8 @@ pub struct SgdOptions {
     pub dampening: f64,
     /// How much of the parameter is added to its gradient.
     pub weight_decay: f64,
-    /// Whether to look ahead along the direction that is kept. Without momentum there is none, and this changes nothing.
+    /// Whether to look ahead along the direction that is kept. Without momentum there is none, and
+    /// this changes nothing.
     pub nesterov: bool,
 }
 
@@ -152,7 +158,8 @@ pub struct AdamOptions {
     pub betas: [f64; 2],
     /// Added to what gradients are divided by.
     pub eps: f64,
-    /// How much of the parameter is added to its gradient or, if it is decoupled, taken off the parameter for each unit of `lr`.
+    /// How much of the parameter is added to its gradient or, if it is decoupled, taken off the
+    /// parameter for each unit of `lr`.
     pub weight_decay: f64,
     /// Whether the decay is apart from the gradient, as in AdamW.
     pub decoupled: bool,
@@ -191,7 +198,8 @@ pub struct Adam {
     moments: BTreeMap<String, Moments>,
 }
 
-/// What is remembered of a parameter: its steps, and for each element the means of gradients and of their squares, and the largest of these.
+/// What is remembered of a parameter: its steps, and for each element the means of gradients and of
+/// their squares, and the largest of these.
 #[derive(Debug, Clone, Default)]
 struct Moments {
     steps: i32,

@@ -1,4 +1,5 @@
-//! What tests over fixtures share: the manifest, running a file's test cases, comparing with PyTorch's numbers.
+//! What tests over fixtures share: the manifest, running a file's test cases, comparing with
+//! PyTorch's numbers.
 
 // No test target uses all of it.
 #![allow(dead_code)]
@@ -54,8 +55,8 @@ pub(crate) fn fixtures() -> Vec<Fixture> {
         .collect()
 }
 
-/// Operators that fixtures use and that there is no kernel for yet: the README's table names them too. A kernel that is
-/// added comes off this list, or `bundled.rs` fails.
+/// Operators that fixtures use and that there is no kernel for yet: the README's table names them
+/// too. A kernel that is added comes off this list, or `bundled.rs` fails.
 pub(crate) const MISSING: &[&str] = &[];
 
 /// The programs that there are kernels and backends for, or that are compiled for such.
@@ -72,8 +73,8 @@ pub(crate) fn programs() -> Vec<Fixture> {
     programs
 }
 
-/// Programs whose sums lie half between two quantization steps, and the step. PyTorch and GPUs round
-/// to the even one; integer kernels, as CMSIS-NN, away from zero.
+/// Programs whose sums lie half between two quantization steps, and the step. PyTorch and GPUs
+/// round to the even one; integer kernels, as CMSIS-NN, away from zero.
 const TIES: [(&str, f64); 4] = [
     ("vulkan/quantized_halves/convolutions.bpte", 0.5),
     ("vulkan/quantized_halves/product.bpte", 0.03125),
@@ -137,9 +138,11 @@ pub(crate) fn inputs(case: &TestCase<'_>) -> Result<Vec<Value>, String> {
     case.inputs().map_err(|error| error.to_string())?.map(value).collect()
 }
 
-/// Runs all test cases in order on `runner`, a module over the bundled program `source`. Gives their number, or what differs.
+/// Runs all test cases in order on `runner`, a module over the bundled program `source`. Gives
+/// their number, or what differs.
 ///
-/// What is expected of a method is what it gives alone: state that it shares with those before it is reset.
+/// What is expected of a method is what it gives alone: state that it shares with those before it
+/// is reset.
 pub(crate) fn check(
     runner: &mut Module,
     source: &Module,

@@ -6,10 +6,12 @@
 use torchlet::vulkan::devices;
 use torchlet::{Module, ModuleBuilder, RunOn};
 
-/// `required`: a missing device is a failure, as in the step `vulkan` of `cargo xtask test`. `off`: they run elsewhere.
+/// `required`: a missing device is a failure, as in the step `vulkan` of `cargo xtask test`. `off`:
+/// they run elsewhere.
 const VARIABLE: &str = "TORCHLET_TEST_VULKAN";
 
-/// Whether there is a device to test on. Says so where there is none, and fails where there has to be one.
+/// Whether there is a device to test on. Says so where there is none, and fails where there has to
+/// be one.
 pub(crate) fn device_is_there() -> bool {
     let wanted = std::env::var(VARIABLE).unwrap_or_default();
     if wanted == "off" {

@@ -1,4 +1,5 @@
-//! Small models in each of the forms in which language models come (`llm/forms`, exported by `llm/export/forms.py`) against PyTorch eager.
+//! Small models in each of the forms in which language models come (`llm/forms`, exported by
+//! `llm/export/forms.py`) against PyTorch eager.
 
 use crate::{greedy, ids};
 use serde_json::Value;
@@ -38,7 +39,8 @@ fn config(count: usize) -> GenerationConfig {
     GenerationConfig { num_bos: 0, ..greedy(count) }
 }
 
-/// Each prompt as a whole, then what was chosen fed again in two parts, then with a second session between.
+/// Each prompt as a whole, then what was chosen fed again in two parts, then with a second session
+/// between.
 fn agrees_with_eager(name: &str, overrides: &Overrides) {
     agrees_on(&PROCESSORS, name, overrides);
 }
@@ -92,7 +94,8 @@ agrees! {
     llama_lfm
 }
 
-/// Programs with parts for XNNPACK, which are compiled; of quantized ones, ExecuTorch's runtime is the reference.
+/// Programs with parts for XNNPACK, which are compiled; of quantized ones, ExecuTorch's runtime is
+/// the reference.
 #[test]
 fn programs_for_xnnpack() {
     for name in ["llama_phi", "llama_8da4w", "llama_8da4w_shared"] {
@@ -100,9 +103,10 @@ fn programs_for_xnnpack() {
     }
 }
 
-/// Quantized ones against PyTorch's module, with the scales that the file has. Its logits are those here, until a number that becomes a code
-/// lies between two but for its last bit: then it is another code, and the cache keeps that. What follows is as far away as rounding to
-/// codes moves logits, in ExecuTorch's own runtime, too.
+/// Quantized ones against PyTorch's module, with the scales that the file has. Its logits are those
+/// here, until a number that becomes a code lies between two but for its last bit: then it is
+/// another code, and the cache keeps that. What follows is as far away as rounding to codes moves
+/// logits, in ExecuTorch's own runtime, too.
 #[test]
 fn quantized_rows_are_those_of_eager() {
     const TIED: f32 = 0.1;
@@ -152,7 +156,8 @@ fn windows_on_a_device() {
     }
 }
 
-/// What is kept is looked at to know whether tokens can be taken back; where they cannot, all is fed again.
+/// What is kept is looked at to know whether tokens can be taken back; where they cannot, all is
+/// fed again.
 #[test]
 fn conversations_change_in_the_middle() {
     let long = Overrides { max_context_len: Some(1 << 20), ..Overrides::default() };
@@ -291,7 +296,8 @@ fn pictures_and_sounds_are_parts_of_a_prompt() {
     assert!(refused.to_string().contains("vision_encoder"), "{refused}");
 }
 
-/// What a recurrence keeps has no place for each position: where a text parts from what was fed, all of it is fed again.
+/// What a recurrence keeps has no place for each position: where a text parts from what was fed,
+/// all of it is fed again.
 #[test]
 fn recurrences_are_not_taken_back() {
     for processor in PROCESSORS {

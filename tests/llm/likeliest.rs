@@ -1,4 +1,5 @@
-//! Where the likeliest token is always taken, logits stay where they are computed, and nothing else changes.
+//! Where the likeliest token is always taken, logits stay where they are computed, and nothing else
+//! changes.
 
 use crate::forms::{expected, runner_with};
 use crate::{greedy, ids};
@@ -10,7 +11,8 @@ use torchlet::llm::{
 };
 use torchlet::{Module, RunOn};
 
-/// A program that counts how often it is asked for the likeliest alone, and how often logits were shown.
+/// A program that counts how often it is asked for the likeliest alone, and how often logits were
+/// shown.
 struct Counted {
     program: Module,
     counts: Arc<Counts>,
@@ -171,7 +173,8 @@ fn one_number_comes_back_from_a_gpu() {
     }
 }
 
-/// Where no token is wanted, the next generation may choose in another way, and its caller may look at the logits.
+/// Where no token is wanted, the next generation may choose in another way, and its caller may look
+/// at the logits.
 #[test]
 fn nothing_is_chosen_where_nothing_is_wanted() {
     let case = &expected("prefill_decode")[0];

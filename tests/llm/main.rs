@@ -1,4 +1,5 @@
-//! The language model of `llm/model` (trained and exported by `llm/export`) against PyTorch eager, and what runners promise.
+//! The language model of `llm/model` (trained and exported by `llm/export`) against PyTorch eager,
+//! and what runners promise.
 #![cfg(all(feature = "llm", feature = "portable"))]
 
 #[cfg(feature = "vulkan")]
@@ -85,7 +86,8 @@ fn greedy_tokens_are_those_of_pytorch_on_a_gpu() {
     }
 }
 
-/// Lowered for Vulkan with weights of 4 bits, and run elsewhere: what PyTorch computes with the same weights.
+/// Lowered for Vulkan with weights of 4 bits, and run elsewhere: what PyTorch computes with the
+/// same weights.
 #[test]
 fn programs_for_gpus_are_as_pytorch_with_their_weights() {
     let text = std::fs::read_to_string(format!("{FOLDER}/expected_vulkan_4bit.json")).unwrap();
@@ -104,8 +106,9 @@ fn programs_for_gpus_are_as_pytorch_with_their_weights() {
     }
 }
 
-/// Weights of 4 bits and activations of 8: logits of each of 256 tokens lie near those of ExecuTorch's own runtime, which is fed the same ones
-/// (`llm/export/runtime.py`). A code of an activation that is rounded otherwise moves them by some hundredths.
+/// Weights of 4 bits and activations of 8: logits of each of 256 tokens lie near those of
+/// ExecuTorch's own runtime, which is fed the same ones (`llm/export/runtime.py`). A code of an
+/// activation that is rounded otherwise moves them by some hundredths.
 #[test]
 fn quantized_logits_are_near_those_of_executorch() {
     let text = std::fs::read_to_string(format!("{FOLDER}/expected_8da4w.json")).unwrap();
@@ -282,7 +285,8 @@ fn texts_end_a_generation_and_so_does_another_thread() {
     assert_eq!(all, &ids(&expected()[0]["chosen"])[..all.len()]);
 }
 
-/// A second question does not feed the first one again, and gets the answer that it would get with all of it fed.
+/// A second question does not feed the first one again, and gets the answer that it would get with
+/// all of it fed.
 #[test]
 fn conversations_go_on_in_the_cache() {
     let mut runner = runner("fp32", RunOn::AsExported);
@@ -325,7 +329,8 @@ fn statistics_have_the_names_of_executorch() {
     assert!(order.windows(2).all(|pair| at(pair[0]) <= at(pair[1]) + 1), "{json}");
 }
 
-/// How likely tokens were, by the logits that the program gave, whatever was done to these before one was chosen.
+/// How likely tokens were, by the logits that the program gave, whatever was done to these before
+/// one was chosen.
 #[test]
 fn likelihoods_are_those_of_the_programs_logits() {
     let case = &expected()[0];

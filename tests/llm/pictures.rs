@@ -1,4 +1,5 @@
-//! Tiles of pictures against those of Hugging Face's processors and Pillow (`llm/export/pictures.py`), to the bit.
+//! Tiles of pictures against those of Hugging Face's processors and Pillow
+//! (`llm/export/pictures.py`), to the bit.
 
 use serde_json::Value;
 use torchlet::llm::{Error, Filter, Picture, Piece, Tiling};

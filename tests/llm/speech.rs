@@ -1,4 +1,5 @@
-//! Speech: features against Hugging Face's, and a small encoder and decoder (`llm/export/speech.py`) against PyTorch eager.
+//! Speech: features against Hugging Face's, and a small encoder and decoder
+//! (`llm/export/speech.py`) against PyTorch eager.
 
 use crate::forms::module;
 use crate::ids;

@@ -88,7 +88,8 @@ fn check(builder: ModuleBuilder, scalar_type: ScalarType, bound: [usize; 2]) {
     }
 }
 
-/// Rows that one workgroup looks at, and rows that several share; many, and one; of outputs that the device writes to the host's memory, too.
+/// Rows that one workgroup looks at, and rows that several share; many, and one; of outputs that
+/// the device writes to the host's memory, too.
 #[test]
 fn the_first_of_the_largest_is_found() {
     if !device_is_there() {

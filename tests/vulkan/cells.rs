@@ -1,10 +1,12 @@
-//! State that one region alone touches lives in that region, on the device. It is still the method's: listed, read, written, saved, reset.
+//! State that one region alone touches lives in that region, on the device. It is still the
+//! method's: listed, read, written, saved, reset.
 
 use crate::common::{check, fixture, open};
 use crate::device::device_is_there;
 use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
-/// Files, and how many tensors of state each has when it is compiled for GPUs, in delegates or among the method's own.
+/// Files, and how many tensors of state each has when it is compiled for GPUs, in delegates or
+/// among the method's own.
 const KEPT: &[(&str, usize)] = &[
     ("vulkan/program/running_sum.bpte", 1),
     ("vulkan/program/cache.bpte", 2),

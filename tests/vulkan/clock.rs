@@ -5,10 +5,12 @@ use crate::device::{device_is_there, on_device};
 use std::sync::Arc;
 use torchlet_devtools::{Event, Kind, Location, Recorder};
 
-/// How far two clocks may be apart that were compared: looking at both takes a while on a busy machine.
+/// How far two clocks may be apart that were compared: looking at both takes a while on a busy
+/// machine.
 const NANOSECONDS: u64 = 200_000;
 
-/// Runs of a delegate lie within the call of it, in order; where clocks cannot be compared, they begin when the host waits, which is within it, too.
+/// Runs of a delegate lie within the call of it, in order; where clocks cannot be compared, they
+/// begin when the host waits, which is within it, too.
 #[test]
 fn commands_lie_within_their_call() {
     if !device_is_there() {

@@ -38,7 +38,8 @@ fn outputs_are_pytorchs() {
     }
 }
 
-/// Devices take a limited number of workgroups in each dimension: here, two. What lies along one goes on in the next, and batches in another dispatch.
+/// Devices take a limited number of workgroups in each dimension: here, two. What lies along one
+/// goes on in the next, and batches in another dispatch.
 #[test]
 fn work_goes_on_in_the_next_dimension() {
     if device_is_there() {
@@ -47,7 +48,8 @@ fn work_goes_on_in_the_next_dimension() {
     }
 }
 
-/// A software device has few invocations at a time, and so would never be given what is made for many.
+/// A software device has few invocations at a time, and so would never be given what is made for
+/// many.
 #[test]
 fn wide_convolutions_and_large_products_have_tiles() {
     if device_is_there() {
@@ -60,7 +62,8 @@ fn wide_convolutions_and_large_products_have_tiles() {
     }
 }
 
-/// Large GPUs take other kernels for small shapes than software does, and others again when shapes change.
+/// Large GPUs take other kernels for small shapes than software does, and others again when shapes
+/// change.
 #[test]
 fn what_large_devices_take_is_right() {
     if device_is_there() {
@@ -70,7 +73,8 @@ fn what_large_devices_take_is_right() {
     }
 }
 
-/// One of each kind of kernel that has variants for what devices can do: products, convolutions, attention, rows, recurrent layers, codes.
+/// One of each kind of kernel that has variants for what devices can do: products, convolutions,
+/// attention, rows, recurrent layers, codes.
 const VARIED: &[&str] = &[
     "attention/causal_long_fp16",
     "attention/rows",
@@ -102,8 +106,8 @@ const VARIED: &[&str] = &[
     "transposed/transposed_fp16",
 ];
 
-/// Whatever single feature a device lacks, other kernels give PyTorch's numbers: those that it has here are taken away one at a time, where
-/// kernels are chosen as for a GPU.
+/// Whatever single feature a device lacks, other kernels give PyTorch's numbers: those that it has
+/// here are taken away one at a time, where kernels are chosen as for a GPU.
 #[test]
 fn each_feature_can_be_missing() {
     if !device_is_there() {
@@ -141,8 +145,8 @@ fn declared() -> BTreeSet<&'static str> {
     list.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
-/// Operators that no fixture calls, since the exporter of today writes none of them from what it takes: old names of
-/// others, names of its own tests, and what its rewriting always replaces.
+/// Operators that no fixture calls, since the exporter of today writes none of them from what it
+/// takes: old names of others, names of its own tests, and what its rewriting always replaces.
 const NOT_EXPORTED: &[&str] = &[
     "aten.hardshrink.default",
     "aten.hardsigmoid.default",

@@ -1,4 +1,5 @@
-//! What becomes of layers on the device: sequences, whose steps exporters write one after the other, blocks, and what joins what they make.
+//! What becomes of layers on the device: sequences, whose steps exporters write one after the
+//! other, blocks, and what joins what they make.
 
 use crate::common::{check, fixture, open};
 use crate::device::{device_is_there, on_device};
@@ -18,7 +19,8 @@ fn calls(name: &str) -> Vec<String> {
     on_device.map(|event| event.name.to_string()).collect()
 }
 
-/// How many dispatches of a fixture's run are those of whole layers, and how many others there are but copies.
+/// How many dispatches of a fixture's run are those of whole layers, and how many others there are
+/// but copies.
 fn dispatches(name: &str) -> [usize; 2] {
     let mut counts = [0; 2];
     for name in calls(name) {
@@ -31,7 +33,8 @@ fn dispatches(name: &str) -> [usize; 2] {
     counts
 }
 
-/// Nothing is left of the steps: there are the inputs' product, the layer, and a function of what it makes.
+/// Nothing is left of the steps: there are the inputs' product, the layer, and a function of what
+/// it makes.
 #[test]
 fn steps_of_a_layer_are_one_dispatch() {
     if !device_is_there() {

@@ -23,7 +23,8 @@ fn language_model(backend: VulkanBackendBuilder) -> (Vec<Vec<f32>>, Vec<String>)
     (logits.to_vec(), commands.map(|entry| entry.name.clone()).collect())
 }
 
-/// Products that rotate their rows and put them into caches bind nine buffers. Where there are eight, others do that.
+/// Products that rotate their rows and put them into caches bind nine buffers. Where there are
+/// eight, others do that.
 #[test]
 fn products_are_rotated_by_others_where_few_buffers_are_bound() {
     if !device_is_there() {

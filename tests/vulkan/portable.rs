@@ -130,8 +130,8 @@ fn checked(fixture: &Fixture, bytes: Vec<u8>, builder: ModuleBuilder) -> Result<
     check(module.as_mut().map_err(|error| error.to_string())?, &source, fixture).map(|_| ())
 }
 
-/// Of devices that one workgroup does not keep busy: reductions in parts, and what else is computed in several dispatches, with what each
-/// of the calls has to be made of at least.
+/// Of devices that one workgroup does not keep busy: reductions in parts, and what else is computed
+/// in several dispatches, with what each of the calls has to be made of at least.
 #[test]
 fn what_large_devices_take_of_programs_for_cpus_is_right() {
     if !device_is_there() {

@@ -1,4 +1,5 @@
-//! Every program gives PyTorch's numbers on GPUs, whatever it was exported for. For other processors, `../processors.rs` has the same.
+//! Every program gives PyTorch's numbers on GPUs, whatever it was exported for. For other
+//! processors, `../processors.rs` has the same.
 
 use crate::common::{Fixture, check, check_programs, fixture, open, programs};
 use crate::device::device_is_there;
@@ -8,11 +9,12 @@ use torchlet::vulkan::{BACKEND_NAME, VulkanBackend};
 use torchlet::{Module, RunOn, Tensor};
 use torchlet_devtools::{Event, Location, Recorder};
 
-/// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not as exact.
+/// What a GPU may be off by where a program was exported for CPUs: its elementary functions are not
+/// as exact.
 const TOLERANCE: f64 = 1e-3;
 
-/// What GPUs do not have as PyTorch on CPUs: the root of minus infinity of half, which is infinite there, and zero for what is not a number
-/// and is quantised.
+/// What GPUs do not have as PyTorch on CPUs: the root of minus infinity of half, which is infinite
+/// there, and zero for what is not a number and is quantised.
 pub(crate) const OTHERS_ON_GPUS: &[&str] =
     &["ops/library/pow_half_root.bpte", "ops/library/quantize_nan.bpte"];
 
@@ -34,7 +36,8 @@ fn gpus_give_pytorchs_numbers() {
     });
 }
 
-/// The families whose operators have batches along a dimension in which a device takes no more workgroups than here: three.
+/// The families whose operators have batches along a dimension in which a device takes no more
+/// workgroups than here: three.
 const OF_BATCHES: &[&str] = &[
     "attention",
     "batches",
@@ -64,7 +67,8 @@ fn batches_take_several_dispatches() {
         fixture.rtol = fixture.rtol.max(TOLERANCE);
         fixture.atol = fixture.atol.max(TOLERANCE);
     }
-    // As a small GPU, and as a large one, where sums are shared by workgroups that lie along this dimension, too.
+    // As a small GPU, and as a large one, where sums are shared by workgroups that lie along this
+    // dimension, too.
     for busy in [1 << 9, 1 << 16] {
         let folded = VulkanBackend::builder().fold_workgroups_at(3).busy_invocations(busy);
         let backend = Arc::new(folded.build());
@@ -75,7 +79,8 @@ fn batches_take_several_dispatches() {
     }
 }
 
-/// More batches than any device has to take: all of a program stays on the GPU, in as many dispatches as it takes.
+/// More batches than any device has to take: all of a program stays on the GPU, in as many
+/// dispatches as it takes.
 #[test]
 fn more_batches_than_devices_take_stay_there() {
     if !device_is_there() {
@@ -112,8 +117,8 @@ fn more_batches_than_devices_take_stay_there() {
     assert!(count > 25, "{count} programs");
 }
 
-/// GPUs compute with 32 bits what was exported for them with 64: what does not fit is the nearest that does when it comes in,
-/// wherever the program runs then.
+/// GPUs compute with 32 bits what was exported for them with 64: what does not fit is the nearest
+/// that does when it comes in, wherever the program runs then.
 #[test]
 fn integers_that_do_not_fit_are_the_nearest_wherever_a_program_runs() {
     if !device_is_there() {

@@ -10,7 +10,8 @@ use torchlet::{Module, ProfileKind, Profiler, Tensor};
 /// A step of a language model with a cache, whose cases are positions.
 pub(crate) const DECODER: &str = "vulkan/program/decoder.bpte";
 
-/// What a model of `llm/model` makes of so many tokens at a place: its logits, of the last token or of all.
+/// What a model of `llm/model` makes of so many tokens at a place: its logits, of the last token or
+/// of all.
 fn logits(module: &mut Module, first: usize, count: usize) -> Vec<f32> {
     let tokens = (first..first + count).map(|at| (at * at % 61) as i64).collect();
     let tokens = Tensor::from_vec(&[1, count], tokens).unwrap();
@@ -38,7 +39,8 @@ fn another_position_records_nothing() {
     let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
     assert!(cases.len() > 5, "{} cases", cases.len());
-    // The first run has the shapes that memory is planned for, and integers that the exporter left open.
+    // The first run has the shapes that memory is planned for, and integers that the exporter left
+    // open.
     check_case(&mut module, "forward", &cases[0], &fixture).unwrap();
     profiler.clear();
     for case in &cases[1..] {
@@ -48,7 +50,8 @@ fn another_position_records_nothing() {
     assert_eq!(calls(&profiler, "record"), 0);
 }
 
-/// A prompt, tokens, another prompt: what was recorded for each number of tokens serves again, also behind others than these.
+/// A prompt, tokens, another prompt: what was recorded for each number of tokens serves again, also
+/// behind others than these.
 #[test]
 fn shapes_that_were_run_before_record_nothing() {
     if !device_is_there() {
@@ -72,12 +75,13 @@ fn shapes_that_were_run_before_record_nothing() {
             assert!(near, "{count} tokens before {first}: {found}, {expected}");
         }
     }
-    // Four are there with the one in use: 2, 1, 3 and 4 in the place of that for the most tokens, then 8, which takes the place of one of these, and those
-    // of three, in turns.
+    // Four are there with the one in use: 2, 1, 3 and 4 in the place of that for the most tokens,
+    // then 8, which takes the place of one of these, and those of three, in turns.
     assert_eq!(calls(&profiler, "record"), 4 + 1 + 3);
 }
 
-/// A long prompt comes in chunks as long as one another: only the first one is recorded, wherever the others are.
+/// A long prompt comes in chunks as long as one another: only the first one is recorded, wherever
+/// the others are.
 #[test]
 fn chunks_of_a_prompt_record_once() {
     if !device_is_there() {
@@ -138,7 +142,8 @@ fn lengths_in_any_order_are_as_in_a_new_program() {
             let at = random.below(lengths.len());
             let behind = random.below(2);
             if turn % 4 == 0 {
-                // It fails when some is encoded: what was kept was given up for it, and nothing of it may stay.
+                // It fails when some is encoded: what was kept was given up for it, and nothing of
+                // it may stay.
                 let count = lengths[random.below(lengths.len())];
                 let tokens = Tensor::from_vec(&[1, count], vec![0i64; count]).unwrap();
                 let position = Tensor::from_vec(&[1], vec![-3i64]).unwrap();
@@ -155,7 +160,8 @@ fn lengths_in_any_order_are_as_in_a_new_program() {
     }
 }
 
-/// While the device works, the next run is prepared as if positions went on as they did: here they do not always.
+/// While the device works, the next run is prepared as if positions went on as they did: here they
+/// do not always.
 #[test]
 fn positions_that_do_not_go_on_are_those_that_were_given() {
     if !device_is_there() {
@@ -166,8 +172,8 @@ fn positions_that_do_not_go_on_are_those_that_were_given() {
     let mut module = source.share();
     let suite = source.bundled().unwrap().suites().unwrap().next().unwrap().unwrap();
     let cases: Vec<TestCase<'_>> = suite.cases().unwrap().map(Result::unwrap).collect();
-    // Positions 0, 1, 2, 70, 71, 3 and 159. What the cache has at each stays what it was, since later runs write the same there; 70 and 71
-    // were asked for before there was a 3.
+    // Positions 0, 1, 2, 70, 71, 3 and 159. What the cache has at each stays what it was, since
+    // later runs write the same there; 70 and 71 were asked for before there was a 3.
     for place in [0, 1, 2, 1, 2, 0, 2, 3, 4, 3, 4, 1, 5, 2, 1, 0, 5, 6, 0] {
         check_case(&mut module, "forward", &cases[place], &fixture).unwrap();
     }

@@ -1,4 +1,5 @@
-//! Delegates whose graphs are written again, with what the program around them tells, give the same numbers.
+//! Delegates whose graphs are written again, with what the program around them tells, give the same
+//! numbers.
 
 use crate::common::{Fixture, check, check_all, folder, open};
 use crate::device::device_is_there;

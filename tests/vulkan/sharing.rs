@@ -118,7 +118,8 @@ fn methods_are_loaded_and_dropped_one_by_one() {
     }
 }
 
-/// Weights are on the device once, however many use them, and stay there as long as anyone does: as they are in the file, and codes that are packed.
+/// Weights are on the device once, however many use them, and stay there as long as anyone does: as
+/// they are in the file, and codes that are packed.
 #[test]
 fn weights_are_there_once() {
     if !device_is_there() {

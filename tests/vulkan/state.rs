@@ -20,8 +20,8 @@ const STATEFUL: &[&str] = &[
     "vulkan/state/batch_norm.bpte",
 ];
 
-/// Files that do not say which new value belongs to which buffer or which argument is which input, how many inputs they have, and
-/// a part of the reason that is given.
+/// Files that do not say which new value belongs to which buffer or which argument is which input,
+/// how many inputs they have, and a part of the reason that is given.
 const REFUSED: &[(&str, usize, &str)] = &[
     ("vulkan/state/overwritten_input.bpte", 2, "in several ways"),
     ("vulkan/program/two_states.bpte", 1, "alias_buffer_mutations"),

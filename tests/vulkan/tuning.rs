@@ -12,13 +12,15 @@ use torchlet::{Module, RunOn};
 /// The most ways that a call has, here: where subgroups multiply matrices, there are more.
 const WAYS: u8 = 11;
 
-/// Products in tiles and without, wide and direct convolutions, depthwise ones and what is behind these, attention. Halves go the same ways.
+/// Products in tiles and without, wide and direct convolutions, depthwise ones and what is behind
+/// these, attention. Halves go the same ways.
 fn has_ways(fixture: &Fixture) -> bool {
     let folders = ["/product/", "/tiled/", "/convolution/", "/separable/", "/attention/"];
     folders.iter().any(|folder| fixture.file.contains(folder)) && !fixture.file.contains("fp16")
 }
 
-/// Whatever way is the fastest somewhere, it is right: on devices that few invocations keep busy, and on large ones.
+/// Whatever way is the fastest somewhere, it is right: on devices that few invocations keep busy,
+/// and on large ones.
 #[test]
 fn all_ways_are_right() {
     if !device_is_there() {
@@ -57,7 +59,8 @@ fn run(backend: VulkanBackendBuilder, fixture: &Fixture) {
     check(&mut source.share(), &source, fixture).unwrap();
 }
 
-/// Programs are measured once: what was found serves later loads, in other processes too, and results stay what they are.
+/// Programs are measured once: what was found serves later loads, in other processes too, and
+/// results stay what they are.
 #[test]
 fn what_was_found_is_right_and_remembered() {
     if !device_is_there() {
@@ -67,7 +70,8 @@ fn what_was_found_is_right_and_remembered() {
     let folder = Folder(folder);
     let backend = || VulkanBackend::builder().pipeline_cache(&folder.0).busy_invocations(160);
     let measured = || backend().tune(Duration::from_secs(600));
-    // With state, which measuring must not change; with weights; with shapes that vary, for which nothing is measured.
+    // With state, which measuring must not change; with weights; with shapes that vary, for which
+    // nothing is measured.
     let files = ["product/mm_dynamic", "program/running_sum", "model/residual"];
     let fixtures = files.map(|file| fixture(&format!("vulkan/{file}.bpte")));
     fixtures.iter().for_each(|fixture| run(backend(), fixture));

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use torchlet::Tensor;
 use torchlet::vulkan::{Upload, VulkanBackend, VulkanBackendBuilder};
 
-/// Each way, and whether it has a queue for transfers, for which the one that computes stands in where there is none.
+/// Each way, and whether it has a queue for transfers, for which the one that computes stands in
+/// where there is none.
 fn ways() -> [(VulkanBackendBuilder, Option<bool>); 4] {
     let builder = VulkanBackend::builder;
     [

@@ -1,4 +1,5 @@
-//! Convolutions over three dimensions are computed where their planes lie, in whichever way suits the device.
+//! Convolutions over three dimensions are computed where their planes lie, in whichever way suits
+//! the device.
 
 use crate::common::{Fixture, check, check_all, open, programs};
 use crate::device::device_is_there;

@@ -1,7 +1,9 @@
-//! The native part of the package for JavaScript: a program, what it says of itself, and runs of it.
+//! The native part of the package for JavaScript: a program, what it says of itself, and runs of
+//! it.
 //!
-//! It is small and passes plain things: names, numbers, bytes. What makes it pleasant, and what happens where it ends in a trap, is written in
-//! TypeScript (`web/api`). An instance of the module holds one program: all its memory goes when that goes, and a trap ends nothing else. Start
+//! It is small and passes plain things: names, numbers, bytes. What makes it pleasant, and what
+//! happens where it ends in a trap, is written in TypeScript (`web/api`). An instance of the module
+//! holds one program: all its memory goes when that goes, and a trap ends nothing else. Start
 //! reading at [`LoadedProgram`].
 
 mod describe;
@@ -161,7 +163,8 @@ impl LoadedProgram {
         values::case(&self.module, method, case, Side::Outputs).map_err(failure)
     }
 
-    /// A page that shows graphs, memory plans and weights. The bytes are those that the program was opened from.
+    /// A page that shows graphs, memory plans and weights. The bytes are those that the program was
+    /// opened from.
     ///
     /// # Errors
     /// It cannot be drawn.

@@ -1,4 +1,5 @@
-//! The public API of the library crates: a listing of each is checked in, in `api/`, so that a change of it shows in review.
+//! The public API of the library crates: a listing of each is checked in, in `api/`, so that a
+//! change of it shows in review.
 
 use crate::process::{self, cargo_of, command, root, target_dir};
 use crate::tools;
@@ -7,12 +8,13 @@ use public_api::PublicApi;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-/// What makes the description that the listing is made from. Its format changes from release to release, and the crate
-/// `public-api` reads the format of a few: this toolchain and that crate's version change together. It need not be the
-/// toolchain that builds everything else.
+/// What makes the description that the listing is made from. Its format changes from release to
+/// release, and the crate `public-api` reads the format of a few: this toolchain and that crate's
+/// version change together. It need not be the toolchain that builds everything else.
 const TOOLCHAIN: &str = "1.95.0";
 
-/// Some items exist only on some targets: the listing is that of one target, whatever machine makes it.
+/// Some items exist only on some targets: the listing is that of one target, whatever machine makes
+/// it.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The crates that others can depend on, with all features.
@@ -71,21 +73,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Lets rustdoc describe the libraries as JSON, and gives the folder with the files.
 fn describe() -> Result<PathBuf> {
-    // The folder is its own since build scripts look at the variable below: what they decide would change back and forth.
+    // The folder is its own since build scripts look at the variable below: what they decide would
+    // change back and forth.
     let folder = target_dir().join("api");
     let mut doc = cargo_of(TOOLCHAIN, &["doc", "--quiet", "--no-deps", "--lib", "--all-features"]);
     doc.args(["--target", TARGET]).arg("--target-dir").arg(&folder);
     for library in LIBRARIES {
         doc.args(["--package", library]);
     }
-    // JSON is not a stable output of rustdoc; this lets a stable rustdoc write it. Unlike nightlies, it does not change.
+    // JSON is not a stable output of rustdoc; this lets a stable rustdoc write it. Unlike
+    // nightlies, it does not change.
     doc.env("RUSTC_BOOTSTRAP", "1");
     doc.env("RUSTDOCFLAGS", "-Zunstable-options --output-format json --cap-lints allow");
     process::run(doc)?;
     Ok(folder.join(TARGET).join("doc"))
 }
 
-/// A line for each public item. What every type implements, and what follows from its fields, is left out.
+/// A line for each public item. What every type implements, and what follows from its fields, is
+/// left out.
 fn listing(json: PathBuf) -> Result<String> {
     let api: PublicApi = public_api::Builder::from_rustdoc_json(json)
         .omit_blanket_impls(true)

@@ -1,4 +1,5 @@
-//! The book as pages: built by mdBook, with links that lead somewhere from there, too; and the spelling of all that is text.
+//! The book as pages: built by mdBook, with links that lead somewhere from there, too; and the
+//! spelling of all that is text.
 
 use crate::process::{self, command, output, root, succeeds, target_dir};
 use crate::tools;
@@ -45,7 +46,8 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Looks for words that are known to be misspelled, in all that is text. `.codespellrc` names what is none of them.
+/// Looks for words that are known to be misspelled, in all that is text. `.codespellrc` names what
+/// is none of them.
 fn spelling() -> Result<()> {
     tools::codespell()?;
     let endings = ["md", "rs", "toml", "py", "ts", "js", "mjs", "html", "h", "hpp", "c", "cpp"];
@@ -119,8 +121,8 @@ fn repository() -> Result<String> {
     Ok(address.context("Cargo.toml names no repository")?.to_owned())
 }
 
-/// A page whose links to files outside the book lead to the repository: there is nothing beside pages. mdBook makes pages of all names
-/// that end as chapters do.
+/// A page whose links to files outside the book lead to the repository: there is nothing beside
+/// pages. mdBook makes pages of all names that end as chapters do.
 fn outside(page: &str, root: &Path, repository: &str) -> Result<String> {
     const LINK: &str = "href=\"../";
     let mut mended = String::with_capacity(page.len());
@@ -152,7 +154,8 @@ fn values<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
 
 /// Links of a page to files and headings that are not there.
 fn dead_links(path: &Path, page: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
-    // The page for addresses that are not there has its own idea of where it lies; that of all chapters has the headings of all.
+    // The page for addresses that are not there has its own idea of where it lies; that of all
+    // chapters has the headings of all.
     if path.file_name().is_some_and(|name| name == "404.html" || name == "print.html") {
         return Vec::new();
     }

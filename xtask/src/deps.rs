@@ -1,6 +1,7 @@
 //! Checks of the dependencies: licences, sources, duplicates.
 //!
-//! `deny.toml` says the same for `cargo deny`, which is run as well. `--advisories` looks through a copy of their database, for all lock files of the repository.
+//! `deny.toml` says the same for `cargo deny`, which is run as well. `--advisories` looks through a
+//! copy of their database, for all lock files of the repository.
 
 mod advisories;
 
@@ -42,8 +43,8 @@ const EXCEPTIONS: &[(&str, &str)] =
 /// Packages that users get: no dependency of theirs may occur in two versions.
 const SHIPPED: &[&str] = &["torchlet", "torchlet-core", "torchlet-portable"];
 
-/// Packages that may: `defmt`, which firmware has, needs one `bitflags`, and `flatbuffers`, which hosts have, another; so do `gpu-allocator` and
-/// `kitoken`, of `hashbrown`.
+/// Packages that may: `defmt`, which firmware has, needs one `bitflags`, and `flatbuffers`, which
+/// hosts have, another; so do `gpu-allocator` and `kitoken`, of `hashbrown`.
 const TWICE: &[&str] = &["bitflags", "hashbrown"];
 
 pub(crate) fn run(options: &Options) -> Result<()> {

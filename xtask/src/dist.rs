@@ -1,7 +1,9 @@
 //! Archives of the command as users get them.
 //!
-//! An archive has the command, the licences of all that is in it, and a bill of materials; `SHA256SUMS` has the checksums. So that it can be built
-//! again, files have the time of the commit, and paths of the machine that builds are replaced; `--check` compares. It takes GNU tar and gzip.
+//! An archive has the command, the licences of all that is in it, and a bill of materials;
+//! `SHA256SUMS` has the checksums. So that it can be built again, files have the time of the
+//! commit, and paths of the machine that builds are replaced; `--check` compares. It takes GNU tar
+//! and gzip.
 
 mod bill;
 
@@ -136,7 +138,8 @@ fn auditable() -> Result<()> {
     Ok(())
 }
 
-/// Flags that replace what is only here in paths: of these sources, of those of dependencies, and of the standard library.
+/// Flags that replace what is only here in paths: of these sources, of those of dependencies, and
+/// of the standard library.
 fn remapped(sources: &Path) -> Result<String> {
     let home = match std::env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),

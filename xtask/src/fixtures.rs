@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under target/
+    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under
+    /// target/
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
     /// Scripts of tests/export to run; all.py if none is named
@@ -26,7 +27,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The Python to use: the given one, or one in a virtual environment with these requirements, made on first use.
+/// The Python to use: the given one, or one in a virtual environment with these requirements, made
+/// on first use.
 pub(crate) fn python(
     given: Option<&PathBuf>,
     name: &str,

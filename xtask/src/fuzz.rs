@@ -28,7 +28,8 @@ const MAX_SIZE: u64 = 20_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training, sound, tokenizer, template or schema; each in turn if none is named
+    /// The target: load, load_and_run, compile, ptd, bpte, etdump, training, sound, tokenizer,
+    /// template or schema; each in turn if none is named
     target: Option<String>,
     /// How long to search, for each target
     #[arg(long, default_value_t = 60)]

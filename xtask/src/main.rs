@@ -1,6 +1,7 @@
 //! What developers of torchlet run. `cargo xtask --help` lists the commands; each is a module here.
 //!
-//! It uses stable cargo and the tools that each command names, nothing else. What it builds goes to `target/`.
+//! It uses stable cargo and the tools that each command names, nothing else. What it builds goes to
+//! `target/`.
 
 mod api;
 mod bench;
@@ -48,7 +49,8 @@ enum Command {
     Book(book::Options),
     /// Compares the public API of the libraries with the listings in api/
     Api(api::Options),
-    /// Compares the header of the C interface with its sources, and runs programs in C and C++ that use it
+    /// Compares the header of the C interface with its sources, and runs programs in C and C++ that
+    /// use it
     Capi(capi::Options),
     /// Measures models with torchlet and with ExecuTorch's own runtime, side by side
     Bench(bench::Options),

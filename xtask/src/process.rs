@@ -5,8 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What cargo chooses packages and features by wherever the results run on this machine. Dependencies are built once for each
-/// set of features that packages want of them together: with one choice for all, everything is built once.
+/// What cargo chooses packages and features by wherever the results run on this machine.
+/// Dependencies are built once for each set of features that packages want of them together: with
+/// one choice for all, everything is built once.
 pub(crate) const EVERYTHING: &[&str] = &["--workspace", "--all-features"];
 
 /// Builds a program of ours, with everything that it can do, and gives where it is.
@@ -21,7 +22,8 @@ pub(crate) fn torchlet() -> Result<PathBuf> {
     Ok(target_dir().join("release/torchlet"))
 }
 
-/// The root of the repository: the one that we are in, which need not be the one that this was built in.
+/// The root of the repository: the one that we are in, which need not be the one that this was
+/// built in.
 pub(crate) fn root() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR"));
     let here = std::env::current_dir().unwrap_or_default();
@@ -56,7 +58,8 @@ pub(crate) fn cargo_of(toolchain: &str, args: &[&str]) -> Command {
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).current_dir(root());
-    // What the cargo that runs us says of xtask would make the cargo that we run build everything again.
+    // What the cargo that runs us says of xtask would make the cargo that we run build everything
+    // again.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -86,7 +89,8 @@ pub(crate) fn run(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs to the end, and shows its output only if it fails; people read `line` in the place of a long command.
+/// Runs to the end, and shows its output only if it fails; people read `line` in the place of a
+/// long command.
 pub(crate) fn run_quietly(mut command: Command, line: &str) -> Result<()> {
     println!("$ {line}");
     let output = command.output().with_context(|| format!("cannot start {line}"))?;

@@ -1,5 +1,5 @@
-//! Whether the crates could be published: what they say of themselves, and whether they can be packed in the order of what depends on
-//! what. Nothing is sent.
+//! Whether the crates could be published: what they say of themselves, and whether they can be
+//! packed in the order of what depends on what. Nothing is sent.
 
 use crate::api::LIBRARIES;
 use crate::process::{self, cargo, output, root};

@@ -21,7 +21,8 @@ pub(crate) fn run() -> Result<()> {
     let install = ["-m", "pip", "install", "--quiet", "--no-index", "--no-deps"];
     process::run(command(&python, &[&install[..], &["--force-reinstall", &wheel]].concat()))?;
     let mut test = command(&python, &["-m", "pytest", "-q", "-p", "no:cacheprovider"]);
-    // Python looks for packages where it is started: here is none that could be taken for the installed one.
+    // Python looks for packages where it is started: here is none that could be taken for the
+    // installed one.
     test.current_dir(package.join("tests")).env("PYTHONDONTWRITEBYTECODE", "1");
     process::run(test)
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The compiler of flatbuffers, of version 24 or 25; the Python package executorch has one in data/bin
+    /// The compiler of flatbuffers, of version 24 or 25; the Python package executorch has one in
+    /// data/bin
     #[arg(long, env = "FLATC", default_value = "flatc")]
     flatc: PathBuf,
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// Compare with what is checked in instead of writing, and validate all modules, made ones too, with spirv-val
+    /// Compare with what is checked in instead of writing, and validate all modules, made ones too,
+    /// with spirv-val
     #[arg(long)]
     check: bool,
     /// Sources in shaders/glsl or modules of theirs, without extension; all if none is named
@@ -48,9 +49,10 @@ fn compile(options: &Options) -> Result<()> {
 /// What `spirv-val` says of a capability that is newer than it.
 const UNKNOWN: &str = "Invalid capability operand";
 
-/// Validates the modules with `spirv-val`, those too that are made of others when programs are loaded: each for the oldest Vulkan that takes
-/// its version of SPIR-V. The answer says why nothing was validated, if so. A module whose capabilities are newer than the validator, as those
-/// of Linux distributions can be, is named; if it is checked in, it is compared with its source alone.
+/// Validates the modules with `spirv-val`, those too that are made of others when programs are
+/// loaded: each for the oldest Vulkan that takes its version of SPIR-V. The answer says why nothing
+/// was validated, if so. A module whose capabilities are newer than the validator, as those of
+/// Linux distributions can be, is named; if it is checked in, it is compared with its source alone.
 fn validate() -> Result<Option<String>> {
     if let Err(error) = tools::spirv_val() {
         return Ok(Some(error.to_string()));
@@ -78,8 +80,9 @@ fn validate() -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Writes the modules that are made of others when programs are loaded, and gives their folder. An example does so, and not the compiler of
-/// shaders: `torchlet-shaders` does not compile where its declarations and the modules differ.
+/// Writes the modules that are made of others when programs are loaded, and gives their folder. An
+/// example does so, and not the compiler of shaders: `torchlet-shaders` does not compile where its
+/// declarations and the modules differ.
 fn replayed() -> Result<PathBuf> {
     let folder = target_dir().join("shaders/replayed");
     // What another run left there would be validated, too.
@@ -108,7 +111,8 @@ fn modules(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// What `spirv-val` calls the Vulkan version that a module is for, from the version of SPIR-V in the module's second word.
+/// What `spirv-val` calls the Vulkan version that a module is for, from the version of SPIR-V in
+/// the module's second word.
 fn vulkan_of(module: &Path) -> Result<&'static str> {
     let bytes = std::fs::read(module)?;
     Ok(match bytes.get(4..8) {

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under target/
+    /// A Python that has the packages of tests/export/requirements.txt; else one is set up under
+    /// target/
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
     /// Operators whose names match this alone: the other rows stay as they are
@@ -29,8 +30,9 @@ pub(crate) struct Options {
     seconds: u32,
 }
 
-/// Exports the samples (an hour or two on two processors), runs them, and writes `docs/operators.md`, as far as it came, again and again. Fails if a cell is
-/// left that nobody has explained.
+/// Exports the samples (an hour or two on two processors), runs them, and writes
+/// `docs/operators.md`, as far as it came, again and again. Fails if a cell is left that nobody has
+/// explained.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let exports = root().join("tests/export");
     let python = crate::fixtures::python(

@@ -15,7 +15,8 @@ pub(crate) struct Options {
 enum How {
     /// Tests of core and kernels, and the command over real programs, in an emulator.
     Run { linker: &'static str, package: &'static str, runner: &'static [&'static str] },
-    /// The libraries and the command are compiled, but not linked: that takes the system's own tools.
+    /// The libraries and the command are compiled, but not linked: that takes the system's own
+    /// tools.
     Compile,
     /// The command is linked, and runs here without any library.
     Static,
@@ -70,11 +71,13 @@ const SYSTEMS: &[System] = &[
     System { target: "s390x-unknown-linux-gnu", how: How::Refuse },
 ];
 
-/// Systems that are compiled for with every change: one without Unix's interfaces, another Unix, and a host of 32 bits.
+/// Systems that are compiled for with every change: one without Unix's interfaces, another Unix,
+/// and a host of 32 bits.
 const EACH_TIME: &[&str] =
     &["aarch64-apple-darwin", "x86_64-pc-windows-gnu", "i686-unknown-linux-gnu"];
 
-/// Programs that the command verifies as they were exported: compiled, they round less often than PyTorch.
+/// Programs that the command verifies as they were exported: compiled, they round less often than
+/// PyTorch.
 const AS_EXPORTED: &[&str] = &["digits/digits_bf16.bpte", "digits/digits_half.bpte"];
 
 /// Programs that it verifies compiled: with the engine and without, with codes, with state.
@@ -114,7 +117,8 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
-/// Compiles for the systems that are compiled for with every change, and has core refuse the one that it is not for.
+/// Compiles for the systems that are compiled for with every change, and has core refuse the one
+/// that it is not for.
 pub(crate) fn compile() -> Result<()> {
     tools::targets(EACH_TIME)?;
     EACH_TIME.iter().try_for_each(|target| check(target, LIBRARY))?;
@@ -162,7 +166,8 @@ fn try_one(system: &System) -> Result<()> {
         }
         How::Compile => check(system.target, COMMAND),
         How::Static => {
-            // Rust brings the library along; what the linker of this machine adds is none of its own.
+            // Rust brings the library along; what the linker of this machine adds is none of its
+            // own.
             verify(system.target, &|cargo| cargo)?;
             let built = target_dir().join(system.target).join("debug/torchlet");
             let kind = process::output(command("readelf", &["-l", &built.to_string_lossy()]))?;

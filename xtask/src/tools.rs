@@ -135,7 +135,8 @@ pub(crate) fn python() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that there is a C compiler for another system, whose linker is what is wanted, and the system's C library.
+/// Makes sure that there is a C compiler for another system, whose linker is what is wanted, and
+/// the system's C library.
 pub(crate) fn cross_compiler(name: &str, package: &str) -> Result<()> {
     if succeeds(name, &["--version"]) {
         return Ok(());
@@ -164,8 +165,8 @@ pub(crate) fn emulator(name: &str) -> Result<()> {
     program(name, package, &format!("Fedora: `dnf install {package}`"))
 }
 
-/// Rust's library takes its random numbers from a library of Windows that Wine has since version 9 only. For older ones, makes one
-/// that asks what they have, and gives its folder.
+/// Rust's library takes its random numbers from a library of Windows that Wine has since version 9
+/// only. For older ones, makes one that asks what they have, and gives its folder.
 pub(crate) fn wine_library(compiler: &str) -> Result<Option<PathBuf>> {
     let version = String::from_utf8(output(command(WINE, &["--version"]))?)?;
     let number = version.trim().trim_start_matches("wine-").split('.').next();
@@ -233,7 +234,8 @@ pub(crate) fn arm_toolchain() -> Result<()> {
     Ok(())
 }
 
-/// Makes sure that a program is there that answers to `--version`, by installing Debian's package if need be.
+/// Makes sure that a program is there that answers to `--version`, by installing Debian's package
+/// if need be.
 fn program(name: &str, package: &str, elsewhere: &str) -> Result<()> {
     let present = || succeeds(name, &["--version"]);
     if present() {
@@ -252,7 +254,8 @@ pub(crate) struct SoftwareVulkan {
     pub(crate) driver: PathBuf,
 }
 
-/// Makes sure that there are a software driver (lavapipe) and the validation layers. The error says what is missing.
+/// Makes sure that there are a software driver (lavapipe) and the validation layers. The error says
+/// what is missing.
 pub(crate) fn software_vulkan() -> Result<SoftwareVulkan> {
     if find_vulkan("icd.d", "lvp_icd").is_none() || find_vulkan(LAYERS, VALIDATION).is_none() {
         apt_install(&["mesa-vulkan-drivers", "vulkan-validationlayers"]);

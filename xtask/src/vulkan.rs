@@ -1,4 +1,5 @@
-//! The Vulkan tests on a software driver, with the Khronos validation layers watching: any message of theirs is a failure.
+//! The Vulkan tests on a software driver, with the Khronos validation layers watching: any message
+//! of theirs is a failure.
 
 use crate::process::{self, EVERYTHING, cargo, command, target_dir};
 use crate::tools::SoftwareVulkan;
@@ -7,10 +8,12 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The variable that tells tests whether there has to be a Vulkan device (`required`), or that they are run elsewhere (`off`).
+/// The variable that tells tests whether there has to be a Vulkan device (`required`), or that they
+/// are run elsewhere (`off`).
 pub(crate) const TEST_VARIABLE: &str = "TORCHLET_TEST_VULKAN";
 
-/// How the layers are set: everything that hints at a mistake, missing barriers among it, goes to standard output.
+/// How the layers are set: everything that hints at a mistake, missing barriers among it, goes to
+/// standard output.
 const SETTINGS: &str = "\
 khronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG
 khronos_validation.log_filename = stdout
@@ -67,13 +70,15 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
     silent(plain)
 }
 
-/// The libraries whose unit tests may open a device. Those of the others run without layers, as `cargo xtask test test`.
+/// The libraries whose unit tests may open a device. Those of the others run without layers, as
+/// `cargo xtask test test`.
 const LIBRARIES: &[&str] = &["torchlet", "torchlet_vulkan"];
 
 /// Programs with the unit tests of libraries: the name of each, its manifest, and where it is.
 struct UnitTests(Vec<(String, PathBuf, PathBuf)>);
 
-/// Builds the unit tests of all libraries, as other tests have them: to build some alone would be to build all again, for other sets of features.
+/// Builds the unit tests of all libraries, as other tests have them: to build some alone would be
+/// to build all again, for other sets of features.
 fn unit_tests() -> Result<UnitTests> {
     let build = ["test", "--no-run", "--quiet", "--lib", "--message-format"];
     let built =
@@ -115,7 +120,8 @@ fn silent(command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and gives the messages of the layers. Where it fails, they are part of the reason.
+/// Runs a command and gives the messages of the layers. Where it fails, they are part of the
+/// reason.
 fn messages(command: Command) -> Result<Vec<String>> {
     let mut messages = Vec::new();
     let result = process::watch(command, |line| {

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 const TARGET: &str = "wasm32-unknown-unknown";
-/// What all browsers have since 2023, and what some have beyond it. A module is valid as a whole or not at all.
+/// What all browsers have since 2023, and what some have beyond it. A module is valid as a whole or
+/// not at all.
 const FEATURES: [&str; 2] = ["+simd128", "+simd128,+relaxed-simd"];
 /// The stack is as large as that of a thread elsewhere: a file can nest.
 const FLAGS: &str = "-C link-arg=-zstack-size=4194304";
@@ -88,7 +89,8 @@ fn in_folder(mut command: std::process::Command, folder: &Path) -> std::process:
     command
 }
 
-/// Builds the module, its glue, the interface and the page. Gives the folder of the package; the page lies beside it.
+/// Builds the module, its glue, the interface and the page. Gives the folder of the package; the
+/// page lies beside it.
 fn build(build: Build) -> Result<PathBuf> {
     let profile = match build {
         Build::Light => "dev",
@@ -102,7 +104,8 @@ fn build(build: Build) -> Result<PathBuf> {
     for (features, module) in FEATURES.iter().zip(&modules) {
         let cargo = ["build", "--quiet", "--locked", "--target", TARGET, "--profile", profile];
         let mut cargo = command("cargo", &cargo);
-        // Clippy sees neither this target's code nor this package; warnings of the compiler are those of every crate in it.
+        // Clippy sees neither this target's code nor this package; warnings of the compiler are
+        // those of every crate in it.
         let deny = if build == Build::Light { " -D warnings" } else { "" };
         let flags = format!("-C target-feature={features} {FLAGS}{deny}");
         cargo.env("CARGO_TARGET_DIR", target_dir()).env("RUSTFLAGS", flags);

@@ -8,8 +8,8 @@ use torchlet_core::Param::{Int, Out, Tensor};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType, TensorInfo};
 
 kernels! { CACHES:
-    /// `llama::update_cache.out(value, cache, start_pos, out)`: writes `value` to `cache`, from position `start_pos` on. What it
-    /// returns means nothing.
+    /// `llama::update_cache.out(value, cache, start_pos, out)`: writes `value` to `cache`, from
+    /// position `start_pos` on. What it returns means nothing.
     UPDATE_CACHE_OUT =
         Kernel::new("llama::update_cache.out", &[Tensor, Out, Int, Out], |ctx| {
             check(ctx, 0, 1)?;
@@ -22,8 +22,9 @@ kernels! { CACHES:
                 Ok(())
             }))
         });
-    /// `llama::update_cache_with_indices.out(value, cache, start_pos, indices, out)`: writes each position of `value` to the position
-    /// of `cache` that `indices` (`[batch, position]`) says. `start_pos` means nothing, and so does what it returns.
+    /// `llama::update_cache_with_indices.out(value, cache, start_pos, indices, out)`: writes each
+    /// position of `value` to the position of `cache` that `indices` (`[batch, position]`) says.
+    /// `start_pos` means nothing, and so does what it returns.
     UPDATE_CACHE_WITH_INDICES_OUT = Kernel::new(
         "llama::update_cache_with_indices.out",
         &[Tensor, Out, Int, Tensor, Out],
@@ -53,7 +54,8 @@ fn indexed(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Checks that `value` can be written to `cache`: that they differ in the number of positions alone.
+/// Checks that `value` can be written to `cache`: that they differ in the number of positions
+/// alone.
 pub(super) fn check(
     args: &Arguments,
     value: usize,

@@ -1,4 +1,5 @@
-//! The gated delta rule: attention as a recurrence, whose state is one matrix for each head of keys.
+//! The gated delta rule: attention as a recurrence, whose state is one matrix for each head of
+//! keys.
 
 use super::four;
 use crate::compute::split::for_each_chunks_mut;
@@ -8,9 +9,11 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { RECURRENCES:
-    /// `llama::gated_delta_rule.out(query, key, value, decay, beta, initial_state, out, final_state_out)`: for each position, the state
-    /// fades by `decay` (one factor, or one for each element of a key), takes in by `beta` what `value` differs from what the state
-    /// has for `key`, and answers the query. Heads of queries are a multiple of those of keys, and neighbours share a state.
+    /// `llama::gated_delta_rule.out(query, key, value, decay, beta,
+    /// initial_state, out, final_state_out)`: for each position, the state fades by `decay` (one
+    /// factor, or one for each element of a key), takes in by `beta` what `value` differs from what
+    /// the state has for `key`, and answers the query. Heads of queries are a multiple of those of
+    /// keys, and neighbours share a state.
     GATED_DELTA_RULE_OUT = Kernel::new(
         "llama::gated_delta_rule.out",
         &[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Out, Out],

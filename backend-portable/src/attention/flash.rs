@@ -1,5 +1,5 @@
-//! Attention that never has all scores at once: a tile of queries meets the keys tile by tile, and what it has of the softmax so far is
-//! corrected when a larger score comes.
+//! Attention that never has all scores at once: a tile of queries meets the keys tile by tile, and
+//! what it has of the softmax so far is corrected when a larger score comes.
 
 use crate::compute::apart::{Largest, Lines, Mix, Scores, Weigh};
 use crate::compute::gemm::{
@@ -16,7 +16,8 @@ use torchlet_core::{KernelError, Parallel, ScalarType, Serial};
 const ROWS: usize = 64;
 /// Keys of a tile.
 const KEYS: usize = 128;
-/// Rows for which keys and values are read one by one, as they are for a token: tiles of products would be mostly empty.
+/// Rows for which keys and values are read one by one, as they are for a token: tiles of products
+/// would be mostly empty.
 const FEW: usize = 4;
 
 /// Positions of heads, in `[batch, position, head, depth]` or `[batch, head, position, depth]`.
@@ -43,7 +44,8 @@ impl Order {
     }
 }
 
-/// A scale and a zero point for each vector of a tensor of 8-bit codes; each stands `step` elements behind the one before it.
+/// A scale and a zero point for each vector of a tensor of 8-bit codes; each stands `step` elements
+/// behind the one before it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Codes<'a> {
     pub(super) scales: &'a [f32],
@@ -136,7 +138,8 @@ impl Attention<'_> {
         self.q.order.heads / self.k.order.heads.max(1)
     }
 
-    /// Computes all of `out`, in the order of the queries, whose elements are of type `scalar_type`.
+    /// Computes all of `out`, in the order of the queries, whose elements are of type
+    /// `scalar_type`.
     pub(super) fn run(
         &self,
         parallel: &dyn Parallel,

@@ -1,7 +1,8 @@
-//! What language models add to PyTorch's operators: attention over caches of keys and values, and recurrences with a state.
+//! What language models add to PyTorch's operators: attention over caches of keys and values, and
+//! recurrences with a state.
 //!
-//! These are ExecuTorch's own (`llama::`). Where an operator writes to a cache among its arguments, that is declared as an output,
-//! and written where it lies; nothing is copied but what is new.
+//! These are ExecuTorch's own (`llama::`). Where an operator writes to a cache among its arguments,
+//! that is declared as an output, and written where it lies; nothing is copied but what is new.
 
 mod cache;
 mod delta;

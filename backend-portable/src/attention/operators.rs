@@ -15,9 +15,10 @@ use torchlet_core::{
 };
 
 kernels! { ATTENTION:
-    /// `llama::custom_sdpa.out(query, key, value, start_pos, attn_mask, drpout_p, is_causal, scale, out)`: attention of queries from
-    /// position `start_pos` on over caches of keys and values, all `[batch, position, head, depth]`. Without a mask, keys behind the
-    /// last query do not count.
+    /// `llama::custom_sdpa.out(query, key, value, start_pos, attn_mask,
+    /// drpout_p, is_causal, scale, out)`: attention of queries from position `start_pos` on over
+    /// caches of keys and values, all `[batch, position, head, depth]`. Without a mask, keys behind
+    /// the last query do not count.
     CUSTOM_SDPA_OUT = Kernel::new(
         "llama::custom_sdpa.out",
         &[Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
@@ -30,8 +31,9 @@ kernels! { ATTENTION:
             })
         },
     );
-    /// `llama::sdpa_with_kv_cache.out(query, key, value, key_cache, value_cache, start_pos, seq_len, attn_mask, drpout_p, is_causal,
-    /// scale, out)`: writes keys and values to their caches, from position `start_pos` on, and attends over these.
+    /// `llama::sdpa_with_kv_cache.out(query, key, value, key_cache,
+    /// value_cache, start_pos, seq_len, attn_mask, drpout_p, is_causal, scale, out)`: writes keys
+    /// and values to their caches, from position `start_pos` on, and attends over these.
     SDPA_WITH_KV_CACHE_OUT = Kernel::new(
         "llama::sdpa_with_kv_cache.out",
         &[Tensor, Tensor, Tensor, Out, Out, Int, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
@@ -41,9 +43,11 @@ kernels! { ATTENTION:
             prepare(ctx, WITH_CACHE, update_and_attend)
         },
     );
-    /// `llama::custom_quantized_sdpa.out(query, key, value, start_pos, attn_mask, drpout_p, is_causal, scale, q_zero_points, q_scales,
-    /// k_zero_points, k_scales, v_zero_points, v_scales, is_seq_at_dim_2, out)`: attention over vectors of 8-bit codes, each with a zero
-    /// point and a scale; also `[batch, head, position, depth]`.
+    /// `llama::custom_quantized_sdpa.out(query, key, value, start_pos,
+    /// attn_mask, drpout_p, is_causal, scale, q_zero_points, q_scales,
+    /// k_zero_points, k_scales, v_zero_points, v_scales, is_seq_at_dim_2, out)`: attention over
+    /// vectors of 8-bit codes, each with a zero point and a scale; also
+    /// `[batch, head, position, depth]`.
     CUSTOM_QUANTIZED_SDPA_OUT = Kernel::new(
         "llama::custom_quantized_sdpa.out",
         &[

@@ -1,9 +1,11 @@
-//! Attention of few queries to vectors that lie apart, as those of a head lie in a cache: scores, what becomes of them, and mixtures of the vectors.
+//! Attention of few queries to vectors that lie apart, as those of a head lie in a cache: scores,
+//! what becomes of them, and mixtures of the vectors.
 
 use super::math;
 use super::simd::{LINE, Simd, Vectorized};
 
-/// Numbers that are computed with side by side, whatever a vector of the processor has: sums are the same for all.
+/// Numbers that are computed with side by side, whatever a vector of the processor has: sums are
+/// the same for all.
 const SIDE: usize = 16;
 /// Vectors ahead of the one in use that are brought near: processors do not guess where they are.
 const AHEAD: usize = 12;
@@ -20,7 +22,8 @@ pub(crate) struct Lines<'p> {
 }
 
 impl<'p> Lines<'p> {
-    /// So many vectors of `depth` elements, the first of which is where the data begin. `None` if there are fewer.
+    /// So many vectors of `depth` elements, the first of which is where the data begin. `None` if
+    /// there are fewer.
     pub(crate) fn new(data: &'p [f32], step: usize, depth: usize, count: usize) -> Option<Self> {
         let last = count.saturating_sub(1).checked_mul(step)?.checked_add(depth)?;
         (count == 0 || last <= data.len()).then_some(Lines { data, step, depth, count })
@@ -153,7 +156,8 @@ impl Vectorized for Mix<'_> {
     }
 }
 
-/// Adds to so many vectors of the processor, which are those of each of the vectors from an element on; gives how many elements these are.
+/// Adds to so many vectors of the processor, which are those of each of the vectors from an element
+/// on; gives how many elements these are.
 #[inline(always)]
 fn mixed<S: Simd, const N: usize>(
     s: S,

@@ -9,7 +9,8 @@
 //!   functions.
 //! - `apart`: products with vectors that lie apart, and mixtures of them.
 //! - [`pool`]: windows of pooling, channels last.
-//! - `int8`: products and convolutions of 8-bit codes with scales in `f32`, as PyTorch and XNNPACK have them.
+//! - `int8`: products and convolutions of 8-bit codes with scales in `f32`, as PyTorch and XNNPACK
+//!   have them.
 //! - [`q8`]: networks of 8-bit codes, in integers, as CMSIS-NN has them.
 //! - [`storage`]: half and bfloat16.
 //!

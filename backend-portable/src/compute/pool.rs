@@ -1,4 +1,5 @@
-//! Pooling with channels inside: what becomes of the elements of a window, for all channels of a pixel.
+//! Pooling with channels inside: what becomes of the elements of a window, for all channels of a
+//! pixel.
 
 use super::simd::{Simd, Vectorized};
 
@@ -11,7 +12,8 @@ pub enum Fold {
     Average(f32),
 }
 
-/// The window of one pixel: places in up to three dimensions, of each of which a run of channels is looked at.
+/// The window of one pixel: places in up to three dimensions, of each of which a run of channels is
+/// looked at.
 #[derive(Debug)]
 pub struct PoolWindow<'a> {
     /// The image.

@@ -46,7 +46,8 @@ pub fn layer_norm_rows(
     let (gamma, beta) = (gamma.filter(|g| g.len() >= len), beta.filter(|b| b.len() >= len));
     each_row(context, src, len, dst, len, &|_, row, dst| {
         let mean = context.tier.dispatch(Sum(row)) / len as f32;
-        // What the mean lacks, as it is rounded: far from zero, that can be as much as the values differ by.
+        // What the mean lacks, as it is rounded: far from zero, that can be as much as the values
+        // differ by.
         let [low, square] = context.tier.dispatch(Spread(row, mean)).map(|sum| sum / len as f32);
         let variance = square - low * low;
         // What is not a number stays one.
@@ -273,8 +274,8 @@ impl Vectorized for Softmax<'_> {
         }
         let rest = x.len() - full;
         if rest > 0 {
-            // SAFETY: the remaining `rest < LANES` elements of both slices; what was stored is loaded without the lanes
-            // behind it.
+            // SAFETY: the remaining `rest < LANES` elements of both slices; what was stored is
+            // loaded without the lanes behind it.
             unsafe {
                 let to = dst.as_mut_ptr().add(full);
                 let e = math::exp(s, s.sub(s.load_first(x.as_ptr().add(full), rest), shift));

@@ -1,11 +1,10 @@
 //! Sharing work and memory among tasks: the only place that hands out parts of a `&mut` slice to
 //! several threads.
 //!
-//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more, but lets
-//! each begin with the part of them that it had before. Each job index, and each workspace part, is
-//! claimed from an atomic counter: that no two threads ever
-//! get the same one does not depend on the [`Parallel`] implementation calling each task exactly
-//! once.
+//! [`for_each_job`] deals jobs out one by one, so that threads that finish early take more, but
+//! lets each begin with the part of them that it had before. Each job index, and each workspace
+//! part, is claimed from an atomic counter: that no two threads ever get the same one does not
+//! depend on the [`Parallel`] implementation calling each task exactly once.
 
 #[cfg(feature = "engine")]
 use super::gemm::ShapeMismatch;
@@ -29,8 +28,8 @@ impl<'a, T> Parts<'a, T> {
         Parts { data: data.as_mut_ptr(), len: data.len(), lifetime: PhantomData }
     }
 
-    /// The address of element `start`, of which `len` elements follow: for parts that are no slices, since others have what
-    /// lies between. What is done with it is up to the caller.
+    /// The address of element `start`, of which `len` elements follow: for parts that are no
+    /// slices, since others have what lies between. What is done with it is up to the caller.
     pub(crate) fn address(&self, start: usize, len: usize) -> *mut T {
         assert!(start <= self.len && len <= self.len - start);
         self.data.wrapping_add(start)
@@ -50,7 +49,8 @@ impl<'a, T> Parts<'a, T> {
     }
 }
 
-/// Most threads of which each has jobs of its own to begin with; others take what these leave. Firmware has one thread.
+/// Most threads of which each has jobs of its own to begin with; others take what these leave.
+/// Firmware has one thread.
 #[cfg(target_has_atomic = "ptr")]
 const RANGES: usize = if cfg!(feature = "std") { 32 } else { 1 };
 
@@ -62,8 +62,9 @@ struct Left {
     jobs: usize,
 }
 
-/// The jobs that thread number `own` takes: those of its own range, then what the others have left. So computations that cut
-/// their work alike find what the one before left in the caches of the same processor; another one's cost as much as memory.
+/// The jobs that thread number `own` takes: those of its own range, then what the others have left.
+/// So computations that cut their work alike find what the one before left in the caches of the
+/// same processor; another one's cost as much as memory.
 #[cfg(target_has_atomic = "ptr")]
 struct Indices<'a> {
     left: &'a Left,
@@ -167,7 +168,8 @@ pub fn for_each_chunk_mut<T: Send>(
     });
 }
 
-/// As [`for_each_chunk_mut`], with a workspace of `slot_len` elements for each call (see [`for_each_job`]).
+/// As [`for_each_chunk_mut`], with a workspace of `slot_len` elements for each call (see
+/// [`for_each_job`]).
 pub fn for_each_chunk_with<T: Send, W: Send>(
     parallel: &dyn Parallel,
     data: &mut [T],
@@ -255,8 +257,9 @@ impl<T> Tile<'_, T> {
         if self.rows.contains(&row) { self.columns.row(row) } else { &mut [] }
     }
 
-    /// The address of the first element of some rows and some of the tile's columns, all of which the tile has, and how far apart rows are:
-    /// for vectors, which are written there while the tile is borrowed. What is done with it is up to the caller.
+    /// The address of the first element of some rows and some of the tile's columns, all of which
+    /// the tile has, and how far apart rows are: for vectors, which are written there while the
+    /// tile is borrowed. What is done with it is up to the caller.
     #[cfg(all(feature = "engine", target_arch = "x86_64"))]
     pub(crate) fn corner(
         &mut self,
@@ -287,8 +290,9 @@ impl<T> Tile<'_, T> {
     }
 }
 
-/// Cuts a matrix of rows of `width` elements into tiles of `rows` by `columns`, of which the last may be smaller, and calls
-/// `task(first column, tile, workspace)` once for each, with a workspace of `slot_len` elements (see [`for_each_job`]).
+/// Cuts a matrix of rows of `width` elements into tiles of `rows` by `columns`, of which the last
+/// may be smaller, and calls `task(first column, tile, workspace)` once for each, with a workspace
+/// of `slot_len` elements (see [`for_each_job`]).
 pub fn for_each_tile_mut<T: Send, W: Send>(
     parallel: &dyn Parallel,
     data: &mut [T],
@@ -307,8 +311,9 @@ pub fn for_each_tile_mut<T: Send, W: Send>(
     );
 }
 
-/// As [`for_each_tile_mut`], where columns come in parts that are so wide: tiles of some of the parts, none of which has columns of two.
-/// Calls `task([part, first column in the part], tile, workspace)`.
+/// As [`for_each_tile_mut`], where columns come in parts that are so wide: tiles of some of the
+/// parts, none of which has columns of two. Calls
+/// `task([part, first column in the part], tile, workspace)`.
 pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     parallel: &dyn Parallel,
     data: &mut [T],
@@ -328,7 +333,8 @@ pub(crate) fn for_each_tile_of_parts<T: Send, W: Send>(
     for_each_job(parallel, jobs, workspace, slot_len, &|index, workspace| {
         let (index, start) = (index / across, index % across * columns);
         let (part, first) = (some.start + index / down, index % down * rows);
-        // Tiles of different indices have no element in common: their rows differ, or their columns do.
+        // Tiles of different indices have no element in common: their rows differ, or their columns
+        // do.
         let from = part * wide + start;
         let len = columns.min(wide - start).min(width.saturating_sub(from));
         let columns = Columns { parts: &parts, start: from, len, width };
@@ -359,7 +365,8 @@ impl Outcome {
     }
 }
 
-/// How many of some tiles a part has, at most `most` and at least two for each thread, so that threads have as many of them as they can.
+/// How many of some tiles a part has, at most `most` and at least two for each thread, so that
+/// threads have as many of them as they can.
 #[cfg(feature = "engine")]
 pub(crate) fn even_part(threads: usize, tiles: usize, most: usize) -> usize {
     if threads <= 1 {

@@ -62,7 +62,8 @@ impl Stored for half::f16 {
     fn from_f32(x: f32) -> half::f16 {
         half::f16::from_f32(x)
     }
-    // Several at a time, where the processor has instructions for it: which ones is asked once for all.
+    // Several at a time, where the processor has instructions for it: which ones is asked once for
+    // all.
     #[cfg(feature = "std")]
     #[inline(always)]
     fn widen(src: &[Self], dst: &mut [f32]) {

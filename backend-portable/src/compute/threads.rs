@@ -59,8 +59,9 @@ unsafe impl Sync for Shared {}
 unsafe impl Send for Shared {}
 
 impl Shared {
-    /// Takes tasks of the open run until none is left, as thread number `own`: where there is at most one for each thread, its
-    /// own comes first. Keeps the first panic and drops the rest of the tasks then.
+    /// Takes tasks of the open run until none is left, as thread number `own`: where there is at
+    /// most one for each thread, its own comes first. Keeps the first panic and drops the rest of
+    /// the tasks then.
     fn work(&self, job: Job, own: usize) {
         // SAFETY: the caller is the thread inside `run`, or has joined its run; `run` returns, and
         // so ends the borrow of the task, only after all who joined have left.
@@ -178,8 +179,9 @@ impl ThreadPool {
         ThreadPool { shared, workers }
     }
 
-    /// Lets runs from the next one on use so many threads, at least one and at most those that the pool was made with; gives how many
-    /// these are. The others sleep. Work is cut as for all of them still, and results are the same bit for bit.
+    /// Lets runs from the next one on use so many threads, at least one and at most those that the
+    /// pool was made with; gives how many these are. The others sleep. Work is cut as for all of
+    /// them still, and results are the same bit for bit.
     pub fn set_threads(&self, threads: usize) -> usize {
         let threads = threads.clamp(1, self.workers.len() + 1);
         self.shared.limit.store(threads, Ordering::SeqCst);
@@ -317,7 +319,8 @@ mod tests {
             assert_eq!((pool.used_threads(), pool.threads()), (used, 3));
             let ran_on = Mutex::new(std::collections::HashSet::new());
             let all = std::sync::Barrier::new(used);
-            // Ends only if as many threads take part; a worker that rests would be one more in the second run.
+            // Ends only if as many threads take part; a worker that rests would be one more in the
+            // second run.
             pool.run(used, &|_| {
                 all.wait();
             });

@@ -8,8 +8,8 @@ use crate::walk::Walk;
 use torchlet_core::Param::{Float, OptionalInt, Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare};
 
-/// A kernel `(self, parameters…, generator, out)` whose numbers do not depend on those of `self`; `$allowed` says whether the parameters
-/// have a distribution, of which `$draw` draws a number.
+/// A kernel `(self, parameters…, generator, out)` whose numbers do not depend on those of `self`;
+/// `$allowed` says whether the parameters have a distribution, of which `$draw` draws a number.
 macro_rules! drawn {
     ($name:literal, [$($param:ident),*], $count:literal, $allowed:expr, $draw:expr) => {
         Kernel::new($name, &[Tensor, $($param,)* OptionalInt, Out], |ctx| {
@@ -28,21 +28,26 @@ macro_rules! drawn {
 }
 
 kernels! { DRAWN:
-    /// `aten::uniform.out(self, from, to, generator, out)`: numbers from `from` to below `to`, all alike probable.
+    /// `aten::uniform.out(self, from, to, generator, out)`: numbers from `from` to below `to`, all
+    /// alike probable.
     UNIFORM_OUT = drawn!("aten::uniform.out", [Float, Float], 2, |[from, to]| from <= to && (to - from).is_finite(),
         |[from, to], key| from + (to - from) * fraction(key));
-    /// `aten::exponential.out(self, lambd, generator, out)`: waiting times of which so many end in a unit, on average.
+    /// `aten::exponential.out(self, lambd, generator, out)`: waiting times of which so many end in
+    /// a unit, on average.
     EXPONENTIAL_OUT = drawn!("aten::exponential.out", [Float], 1, |[rate]| rate > 0.0, |[rate], key| waiting(key) / rate);
-    /// `aten::geometric.out(self, p, generator, out)`: how many tries it takes until what has this probability happens.
+    /// `aten::geometric.out(self, p, generator, out)`: how many tries it takes until what has this
+    /// probability happens.
     GEOMETRIC_OUT = drawn!("aten::geometric.out", [Float], 1, |[p]| p > 0.0 && p < 1.0,
         |[p], key| libm::ceil(waiting(key) / -libm::log1p(-p)));
     /// `aten::cauchy.out(self, median, sigma, generator, out)`: Cauchy's distribution.
     CAUCHY_OUT = drawn!("aten::cauchy.out", [Float, Float], 2, |[_, sigma]| sigma > 0.0,
         |[median, sigma], key| median + sigma * libm::tan(core::f64::consts::PI * (fraction(key) - 0.5)));
-    /// `aten::log_normal.out(self, mean, std, generator, out)`: numbers whose logarithms are normally distributed.
+    /// `aten::log_normal.out(self, mean, std, generator, out)`: numbers whose logarithms are
+    /// normally distributed.
     LOG_NORMAL_OUT = drawn!("aten::log_normal.out", [Float, Float], 2, |[_, deviation]| deviation > 0.0,
         |[mean, deviation], key| libm::exp(mean + deviation * normal(key)));
-    /// `aten::poisson.out(self, generator, out)`: how often what happens so often on average, as `self` says, does happen.
+    /// `aten::poisson.out(self, generator, out)`: how often what happens so often on average, as
+    /// `self` says, does happen.
     POISSON_OUT = Kernel::new("aten::poisson.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare(ctx, 2, |ctx| fill(ctx, 2, &poisson))
     });
@@ -80,7 +85,8 @@ fn prepare(ctx: &mut Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, Kern
 /// Numbers drawn at a time.
 const BLOCK: usize = 64;
 
-/// Draws a number for each of `self`, which the function gets, with a key of its own; not-a-number is none that can be drawn.
+/// Draws a number for each of `self`, which the function gets, with a key of its own; not-a-number
+/// is none that can be drawn.
 fn fill(ctx: &mut Invoke, out: usize, draw: &dyn Fn(f64, u64) -> f64) -> Result<(), KernelError> {
     let (input, out) = (ctx.tensor(0)?, ctx.out(out)?);
     let scalar_type = out.scalar_type;
@@ -127,7 +133,8 @@ fn poisson(mean: f64, key: u64) -> f64 {
         }
         return count;
     }
-    // W. Hörmann, The transformed rejection method for generating Poisson random variables (1993), algorithm PTRS.
+    // W. Hörmann, The transformed rejection method for generating Poisson random variables (1993),
+    // algorithm PTRS.
     let (root, log) = (libm::sqrt(mean), libm::log(mean));
     let b = 0.931 + 2.53 * root;
     let a = -0.059 + 0.02483 * b;

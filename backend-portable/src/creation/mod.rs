@@ -20,7 +20,8 @@ kernels! {
         prepare_sizes(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 2, value) })
     });
-    /// `aten::full_like.out(self, fill_value, memory_format, out)`: one number in the shape of `self`.
+    /// `aten::full_like.out(self, fill_value, memory_format, out)`: one number in the shape of
+    /// `self`.
     FULL_LIKE_OUT = Kernel::new("aten::full_like.out", &[Tensor, Scalar, OptionalInt, Out], |ctx| {
         prepare_like(ctx, 0, 3)?;
         prepare_fill(ctx, 3, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 3, value) })
@@ -30,7 +31,8 @@ kernels! {
         prepare_like(ctx, 0, 2)?;
         prepare_fill(ctx, 2, |ctx| { let value = ctx.scalar(1)?; fill(ctx, 2, value) })
     });
-    /// `aten::fill.Tensor_out(self, value, out)`: the number that tensor `value` holds, in the shape of `self`.
+    /// `aten::fill.Tensor_out(self, value, out)`: the number that tensor `value` holds, in the
+    /// shape of `self`.
     FILL_TENSOR_OUT = Kernel::new("aten::fill.Tensor_out", &[Tensor, Tensor, Out], |ctx| {
         let info = ctx.info(1)?;
         if info.numel() != 1 {
@@ -70,7 +72,8 @@ kernels! {
         prepare_diagonal(ctx, [0, 1], 2)?;
         prepare_fill(ctx, 2, |ctx| diagonal(ctx, 2))
     });
-    /// `aten::tril_indices.out(row, col, offset, out)`: where a matrix has elements up to a diagonal: their rows, and their columns.
+    /// `aten::tril_indices.out(row, col, offset, out)`: where a matrix has elements up to a
+    /// diagonal: their rows, and their columns.
     TRIL_INDICES_OUT = Kernel::new("aten::tril_indices.out", &[Int, Int, Int, Out], |ctx| {
         prepare_triangle(ctx, false)?;
         prepare_fill(ctx, 3, |ctx| triangle(ctx, false))
@@ -90,15 +93,18 @@ kernels! {
         prepare_sizes(ctx, 0, 2)?;
         Ok(Plan::new(|_| Ok(())))
     });
-    /// `aten::empty_like.out(self, memory_format, out)`: the shape of `self`; the elements are whatever is there.
+    /// `aten::empty_like.out(self, memory_format, out)`: the shape of `self`; the elements are
+    /// whatever is there.
     EMPTY_LIKE_OUT = Kernel::new("aten::empty_like.out", &[Tensor, OptionalInt, Out], |ctx| {
         prepare_like(ctx, 0, 2)?;
         Ok(Plan::new(|_| Ok(())))
     });
-    /// `aten::empty_permuted.out(size, physical_layout, out)`: the same, in a memory order that `out` has.
+    /// `aten::empty_permuted.out(size, physical_layout, out)`: the same, in a memory order that
+    /// `out` has.
     EMPTY_PERMUTED_OUT =
         Kernel::new("aten::empty_permuted.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
-    /// `aten::empty_strided.out(size, stride, out)`: the same; the strides are those that `out` has.
+    /// `aten::empty_strided.out(size, stride, out)`: the same; the strides are those that `out`
+    /// has.
     EMPTY_STRIDED_OUT =
         Kernel::new("aten::empty_strided.out", &[IntList, IntList, Out], EMPTY_OUT.prepare);
     /// `aten::new_empty_strided.out(self, size, stride, out)`: likewise.
@@ -118,7 +124,8 @@ kernels! {
         prepare_range(ctx, 1, |ctx| Ok((Value::Int(0), ctx.scalar(0)?, Value::Int(1))))?;
         Ok(Plan::new(|ctx| range(ctx, 1, Value::Int(0), Value::Int(1))))
     });
-    /// `aten::arange.start_out(start, end, step, out)`: the numbers from `start` to before `end`, `step` apart.
+    /// `aten::arange.start_out(start, end, step, out)`: the numbers from `start` to before `end`,
+    /// `step` apart.
     ARANGE_START_OUT =
         Kernel::new("aten::arange.start_out", &[Scalar, Scalar, Scalar, Out], |ctx| {
             prepare_range(ctx, 3, |ctx| Ok((ctx.scalar(0)?, ctx.scalar(1)?, ctx.scalar(2)?)))?;
@@ -188,7 +195,8 @@ impl Triangle {
 
     /// How many elements there are up to the diagonal.
     fn lower(&self) -> i64 {
-        // Row `i` has `i + diagonal + 1` of them, but no fewer than none and no more than all: the sum over all rows up to one.
+        // Row `i` has `i + diagonal + 1` of them, but no fewer than none and no more than all: the
+        // sum over all rows up to one.
         let upto = |end: i64| {
             let rising = end.clamp(0, self.columns);
             rising * (rising + 1) / 2 + (end - self.columns).max(0) * self.columns
@@ -327,7 +335,8 @@ fn prepare_range(
     number_type(out, ctx.info(out)?.scalar_type)
 }
 
-/// Fills `out` with `start`, `start + step`, and so on. Integers start at the whole part and step by it, as in PyTorch.
+/// Fills `out` with `start`, `start + step`, and so on. Integers start at the whole part and step
+/// by it, as in PyTorch.
 fn range(ctx: &mut Invoke, out: usize, start: Value, step: Value) -> Result<(), KernelError> {
     let out = ctx.out(out)?;
     let scalar_type = out.scalar_type;

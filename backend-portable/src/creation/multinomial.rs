@@ -8,8 +8,8 @@ use torchlet_core::Param::{Bool, Int, OptionalInt, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { MULTINOMIAL:
-    /// `aten::multinomial.out(self, num_samples, replacement, generator, out)`: indices, each as probable as its weight in the row
-    /// says; without `replacement` none twice.
+    /// `aten::multinomial.out(self, num_samples, replacement, generator, out)`: indices, each as
+    /// probable as its weight in the row says; without `replacement` none twice.
     MULTINOMIAL_OUT =
         Kernel::new("aten::multinomial.out", &[Tensor, Int, Bool, OptionalInt, Out], |ctx| {
             let weights = ctx.info(0)?;
@@ -69,7 +69,8 @@ fn multinomial(ctx: &mut Invoke) -> Result<(), KernelError> {
             let choice = draw(left, hash(number));
             *slot = choice as i64;
             if !again {
-                // No weight at all is less than none that is left: those of weight zero come when nothing else is there.
+                // No weight at all is less than none that is left: those of weight zero come when
+                // nothing else is there.
                 left[choice] = -1.0;
             }
         }

@@ -12,7 +12,8 @@ use torchlet_core::{
 };
 
 kernels! { NORMAL:
-    /// `aten::normal.float_float_out(mean, std, size, generator, out)`: numbers of one mean and deviation, of a shape.
+    /// `aten::normal.float_float_out(mean, std, size, generator, out)`: numbers of one mean and
+    /// deviation, of a shape.
     NORMAL_FLOAT_FLOAT_OUT = Kernel::new(
         "aten::normal.float_float_out",
         &[Float, Float, IntList, OptionalInt, Out],

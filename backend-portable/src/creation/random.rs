@@ -1,8 +1,9 @@
 //! Random numbers, and dropout.
 //!
-//! The generator is a hash of a seed, a counter of calls and the position of the element, so that elements can be made in
-//! any order, on any number of threads. It is not PyTorch's: the distributions are the same, the streams are not. Every
-//! image starts with the same seed; [`set_seed`] changes it.
+//! The generator is a hash of a seed, a counter of calls and the position of the element, so that
+//! elements can be made in any order, on any number of threads. It is not PyTorch's: the
+//! distributions are the same, the streams are not. Every image starts with the same seed;
+//! [`set_seed`] changes it.
 
 use crate::map::{Two, map, map_tensors};
 use crate::number::{ComputeType, Number, elements_mut, number_type, unsupported, with_number};
@@ -35,7 +36,8 @@ kernels! {
         super::prepare_sizes(ctx, 1, 2)?;
         prepare_below(ctx, 0, 2, |ctx| integers_below(ctx, 0, 2))
     });
-    /// `aten::randint.low_out(low, high, size, out)`: integers from `low` to below `high`, all alike probable.
+    /// `aten::randint.low_out(low, high, size, out)`: integers from `low` to below `high`, all
+    /// alike probable.
     RANDINT_LOW_OUT = Kernel::new("aten::randint.low_out", &[Int, Int, IntList, Out], |ctx| {
         super::prepare_sizes(ctx, 2, 3)?;
         number_type(3, ctx.info(3)?.scalar_type)?;
@@ -47,7 +49,8 @@ kernels! {
             integers(ctx, 3, low, high)
         }))
     });
-    /// `aten::randint_like.out(self, high, memory_format, out)`: integers from 0 to below `high`, of the shape of a tensor.
+    /// `aten::randint_like.out(self, high, memory_format, out)`: integers from 0 to below `high`,
+    /// of the shape of a tensor.
     RANDINT_LIKE_OUT =
         Kernel::new("aten::randint_like.out", &[Tensor, Int, OptionalInt, Out], |ctx| {
             let sizes = ctx.info(0)?.sizes;
@@ -63,8 +66,9 @@ kernels! {
         number_type(1, found)?;
         Ok(Plan::new(permutation))
     });
-    /// `aten::native_dropout.out(input, p, train, out0, out1)`: in training each element with probability `p` as zero, and
-    /// the others divided by `1 - p`; otherwise all as they are. `out1` says which were kept.
+    /// `aten::native_dropout.out(input, p, train, out0, out1)`: in training each element with
+    /// probability `p` as zero, and the others divided by `1 - p`; otherwise all as they are.
+    /// `out1` says which were kept.
     NATIVE_DROPOUT_OUT =
         Kernel::new("aten::native_dropout.out", &[Tensor, Float, OptionalBool, Out, Out], |ctx| {
             let input = ctx.info(0)?;
@@ -116,7 +120,8 @@ fn permutation(ctx: &mut Invoke) -> Result<(), KernelError> {
 
 /// A key for all elements of a call.
 pub(super) fn next_key() -> u64 {
-    // Without an atomic addition, which small processors lack, two threads at once may draw the same numbers.
+    // Without an atomic addition, which small processors lack, two threads at once may draw the
+    // same numbers.
     let call = CALLS.load(Ordering::Relaxed);
     CALLS.store(call.wrapping_add(1), Ordering::Relaxed);
     hash(hash(SEED.load(Ordering::Relaxed) as u64) ^ call as u64)

@@ -18,7 +18,8 @@ kernels! {
     /// `aten::silu.out(self, out)`: `self * sigmoid(self)`.
     SILU_OUT = unary!("aten::silu.out", Float, float Real, |a: C| a * a.sigmoid(),
         vector Silu);
-    /// `aten::silu_backward.grad_input(grad_output, self, grad_input)`: the gradient times the slope of `silu` at `self`.
+    /// `aten::silu_backward.grad_input(grad_output, self, grad_input)`: the gradient times the
+    /// slope of `silu` at `self`.
     SILU_BACKWARD_GRAD_INPUT =
         binary!("aten::silu_backward.grad_input", Float, float Real, |grad: C, a: C| {
             let (one, part) = (C::real(1.0), a.sigmoid());
@@ -41,8 +42,8 @@ kernels! {
     ELU_OUT = Kernel::new("aten::elu.out", &[Tensor, Scalar, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 4, TypeRule::Common, by_compute!(float elu))
     });
-    /// `aten::gelu.out(self, approximate, out)`: `self` times the normal distribution at `self`; exact, or with
-    /// `approximate` "tanh" by a hyperbolic tangent.
+    /// `aten::gelu.out(self, approximate, out)`: `self` times the normal distribution at `self`;
+    /// exact, or with `approximate` "tanh" by a hyperbolic tangent.
     GELU_OUT = Kernel::new("aten::gelu.out", &[Tensor, OptionalString, Out], |ctx| {
         let functions = match ctx.optional_string(1)? {
             None | Some("none") => ByCompute { f32: |ctx| vector(ctx, 2, Gelu), ..by_compute!(float gelu) },
@@ -59,12 +60,13 @@ kernels! {
     HARDTANH_OUT = Kernel::new("aten::hardtanh.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(hardtanh))
     });
-    /// `aten::softplus.out(self, beta, threshold, out)`: `log(1 + e^(beta * self)) / beta`, and `self` where
-    /// `beta * self` exceeds the threshold.
+    /// `aten::softplus.out(self, beta, threshold, out)`: `log(1 + e^(beta * self)) / beta`, and
+    /// `self` where `beta * self` exceeds the threshold.
     SOFTPLUS_OUT = Kernel::new("aten::softplus.out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[], 3, TypeRule::Common, by_compute!(float softplus))
     });
-    /// `aten::logit.out(self, eps, out)`: `log(self / (1 - self))`, of `self` limited to `eps ..= 1 - eps` if given.
+    /// `aten::logit.out(self, eps, out)`: `log(self / (1 - self))`, of `self` limited to
+    /// `eps ..= 1 - eps` if given.
     LOGIT_OUT = Kernel::new("aten::logit.out", &[Tensor, OptionalFloat, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Float, by_compute!(float logit))
     });

@@ -93,7 +93,8 @@ impl Arithmetic for i64 {
     }
 }
 
-/// `function(self, other, alpha)`; `alpha` is argument 2. Beside half and bfloat16, numbers are rounded first, as in PyTorch.
+/// `function(self, other, alpha)`; `alpha` is argument 2. Beside half and bfloat16, numbers are
+/// rounded first, as in PyTorch.
 fn with_alpha<C: Arithmetic, const SCALAR: bool>(
     ctx: &mut Invoke,
     function: impl Fn(C, C, C) -> C + Sync,

@@ -7,7 +7,8 @@ use crate::table::{kernels, renamed};
 use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` a number as `other`, with `Of` as `self`.
+/// `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` a number as `other`, with
+/// `Of` as `self`.
 macro_rules! bitwise {
     ($name:literal Of, $function:expr) => {
         Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
@@ -59,7 +60,8 @@ kernels! {
     BITWISE_XOR_SCALAR_OUT = bitwise!("aten::bitwise_xor.Scalar_out" Scalar, |a, b| a ^ b);
     /// `aten::bitwise_xor.Scalar_Tensor_out(self, other, out)`
     BITWISE_XOR_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_xor.Scalar_Tensor_out" Of, |a, b| a ^ b);
-    /// `aten::bitwise_left_shift.Tensor_out(self, other, out)`: `self << other`; 0 where `other` is negative or the width or more.
+    /// `aten::bitwise_left_shift.Tensor_out(self, other, out)`: `self << other`; 0 where `other` is
+    /// negative or the width or more.
     BITWISE_LEFT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_left_shift.Tensor_out", left);
     /// `aten::bitwise_left_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
     BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT =
@@ -67,8 +69,8 @@ kernels! {
     /// `aten::bitwise_left_shift.Scalar_Tensor_out(self, other, out)`: the same of a number.
     BITWISE_LEFT_SHIFT_SCALAR_TENSOR_OUT =
         bitwise!("aten::bitwise_left_shift.Scalar_Tensor_out" Of, left);
-    /// `aten::bitwise_right_shift.Tensor_out(self, other, out)`: `self >> other` with the sign kept; 0 or -1 where `other` is
-    /// negative or the width or more.
+    /// `aten::bitwise_right_shift.Tensor_out(self, other, out)`: `self >> other` with the sign
+    /// kept; 0 or -1 where `other` is negative or the width or more.
     BITWISE_RIGHT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_right_shift.Tensor_out", right);
     /// `aten::bitwise_right_shift.Tensor_Scalar_out(self, other, out)`: the same with a number.
     BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT =
@@ -90,7 +92,8 @@ kernels! {
     /// `aten::__rshift__.Scalar_out`: the same with a number.
     DUNDER_RSHIFT_SCALAR_OUT =
         renamed(BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT, "aten::__rshift__.Scalar_out");
-    /// `bitwise_left_shift.Tensor_out`: [`BITWISE_LEFT_SHIFT_TENSOR_OUT`] as some exporters name it.
+    /// `bitwise_left_shift.Tensor_out`: [`BITWISE_LEFT_SHIFT_TENSOR_OUT`] as some exporters name
+    /// it.
     LEFT_SHIFT_TENSOR_OUT = renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "bitwise_left_shift.Tensor_out");
     /// `bitwise_left_shift.Tensor_Scalar_out`: [`BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT`] likewise.
     LEFT_SHIFT_TENSOR_SCALAR_OUT =

@@ -10,7 +10,8 @@ use torchlet_core::Param::{OptionalScalar, OptionalTensor, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
-    /// `aten::where.self_out(condition, self, other, out)`: `self` where the condition is true, `other` elsewhere.
+    /// `aten::where.self_out(condition, self, other, out)`: `self` where the condition is true,
+    /// `other` elsewhere.
     WHERE_SELF_OUT = with_complex!(
         Kernel::new("aten::where.self_out", &[Tensor, Tensor, Tensor, Out], |ctx| {
             prepare_with(ctx, &[0], &[1, 2], &[], 3, TypeRule::Common, by_compute!(choose))
@@ -20,17 +21,20 @@ kernels! {
         Complex,
         choose
     );
-    /// `aten::masked_fill.Scalar_out(self, mask, value, out)`: the value where the mask is true, `self` elsewhere.
+    /// `aten::masked_fill.Scalar_out(self, mask, value, out)`: the value where the mask is true,
+    /// `self` elsewhere.
     MASKED_FILL_SCALAR_OUT =
         Kernel::new("aten::masked_fill.Scalar_out", &[Tensor, Tensor, Scalar, Out], |ctx| {
             prepare_with(ctx, &[1], &[0], &[], 3, TypeRule::Common, by_compute!(masked_fill))
         });
-    /// `aten::clamp.out(self, min, max, out)`: `self` limited to a range of which either end may be open; NaN stays.
+    /// `aten::clamp.out(self, min, max, out)`: `self` limited to a range of which either end may be
+    /// open; NaN stays.
     CLAMP_OUT =
         Kernel::new("aten::clamp.out", &[Tensor, OptionalScalar, OptionalScalar, Out], |ctx| {
             prepare(ctx, &[0], &[1, 2], 3, TypeRule::Common, by_compute!(ordered clamp))
         });
-    /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN if either is.
+    /// `aten::clamp_min.out(self, min, out)`: `self`, or `min` where that is larger; NaN if either
+    /// is.
     CLAMP_MIN_OUT = Kernel::new("aten::clamp_min.out", &[Tensor, Scalar, Out], |ctx| {
         fn clamp_min<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
             with_other::<C, true>(ctx, 2, larger)

@@ -1,4 +1,5 @@
-//! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in the common type.
+//! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in
+//! the common type.
 
 use super::binary;
 use super::complex::with_complex;
@@ -41,8 +42,9 @@ kernels! {
     FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, larger_number);
     /// `aten::fmin.out(self, other, out)`: the smaller; NaN if both are.
     FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, smaller_number);
-    /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all elements satisfy
-    /// `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if asked for (`torch.isclose`).
+    /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all
+    /// elements satisfy `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if
+    /// asked for (`torch.isclose`).
     ALLCLOSE_OUT = Kernel::new(
         "aten::allclose.out",
         &[Tensor, Tensor, Float, Float, Bool, Bool, Out],

@@ -1,4 +1,5 @@
-//! Arithmetic with complex numbers, as far as programs have them: the operators that real numbers have, too, ask [`prepare`] first.
+//! Arithmetic with complex numbers, as far as programs have them: the operators that real numbers
+//! have, too, ask [`prepare`] first.
 
 use super::Real;
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
@@ -33,7 +34,8 @@ kernels! {
         prepare(ctx, &[0, 1], 2, Gives::Complex, by_part!(run))
             .unwrap_or(Err(unsupported(2, found)))
     });
-    /// `aten::angle.out(self, out)`: the angle of complex numbers; of real ones, pi if they are negative, else 0.
+    /// `aten::angle.out(self, out)`: the angle of complex numbers; of real ones, pi if they are
+    /// negative, else 0.
     ANGLE_OUT = Kernel::new("aten::angle.out", &[Tensor, Out], |ctx| {
         fn run<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             let real = !is_complex(ctx.info(0)?.scalar_type);
@@ -102,7 +104,8 @@ pub(crate) enum Gives {
     Truth,
 }
 
-/// A plan, if complex numbers are among the tensors `inputs`, or the output is of such: otherwise the operator is one of real numbers.
+/// A plan, if complex numbers are among the tensors `inputs`, or the output is of such: otherwise
+/// the operator is one of real numbers.
 pub(crate) fn prepare(
     ctx: &mut Prepare,
     inputs: &[usize],
@@ -155,7 +158,8 @@ fn plan(
     Ok(Plan::new(if in_doubles { double } else { single }))
 }
 
-/// Computes `out` from complex numbers; real inputs have imaginary parts of zero, and of real outputs it is the real part.
+/// Computes `out` from complex numbers; real inputs have imaginary parts of zero, and of real
+/// outputs it is the real part.
 pub(crate) fn map<C: Real, const N: usize>(
     ctx: &mut Invoke,
     inputs: [usize; N],
@@ -351,7 +355,8 @@ fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
     if b.abs() == C::real(f64::INFINITY) {
         return [b.abs(), b];
     }
-    // Half of the length and of the real part, times an even power of two: the least numbers are normal then, the sum of the largest is finite.
+    // Half of the length and of the real part, times an even power of two: the least numbers are
+    // normal then, the sum of the largest is finite.
     let is_small = a.abs() < C::real(1.0) && b.abs() < C::real(1.0);
     let (scale, back) = match is_small {
         true => (C::real((1u64 << 53) as f64), C::real(1.0 / (1u64 << 27) as f64)),
@@ -399,7 +404,8 @@ pub(super) fn equal<C: Real, const SCALAR: bool, const NOT: bool>(
     with_other::<C, SCALAR>(ctx, 2, |a, b| [C::of_bool((a == b) != NOT), C::default()])
 }
 
-/// A kernel that takes complex numbers as well: `with_complex!(kernel of real numbers, inputs, out, what it gives, function)`, where the
+/// A kernel that takes complex numbers as well:
+/// `with_complex!(kernel of real numbers, inputs, out, what it gives, function)`, where the
 /// function has a parameter more for `Scalar`s.
 macro_rules! with_complex {
     ($kernel:expr, $inputs:expr, $out:literal, $gives:ident, $function:ident $(::<$($flag:literal),+>)?) => {{

@@ -12,7 +12,8 @@ use torchlet_core::Param::{OptionalString, Out, Scalar, Tensor};
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`, as `self` with `Of`.
+/// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`, as
+/// `self` with `Of`.
 macro_rules! dividing {
     ($name:literal Of, $method:ident) => {
         Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
@@ -59,8 +60,8 @@ kernels! {
     DIV_OUT = with_complex!(binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b), &[0, 1], 2, Complex, div::<false>);
     /// `aten::div.Scalar_out(self, other, out)`: `self / other`; integers give `float32`.
     DIV_SCALAR_OUT = with_complex!(binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b), &[0], 2, Complex, div::<true>);
-    /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down with "floor", towards zero with
-    /// "trunc".
+    /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down with
+    /// "floor", towards zero with "trunc".
     DIV_OUT_MODE = Kernel::new("aten::div.out_mode", &[Tensor, Tensor, OptionalString, Out], |ctx| {
         prepare_mode::<false>(ctx, &[0, 1], &[])
     });
@@ -79,7 +80,8 @@ kernels! {
     REMAINDER_TENSOR_OUT = dividing!("aten::remainder.Tensor_out" rounded, remainder_of_other);
     /// `aten::remainder.Scalar_out(self, other, out)`: the remainder with the sign of `other`.
     REMAINDER_SCALAR_OUT = dividing!("aten::remainder.Scalar_out" Scalar, remainder_of_other);
-    /// `aten::remainder.Scalar_Tensor_out(self, other, out)`: the remainder with the sign of `other`.
+    /// `aten::remainder.Scalar_Tensor_out(self, other, out)`: the remainder with the sign of
+    /// `other`.
     REMAINDER_SCALAR_TENSOR_OUT = dividing!("aten::remainder.Scalar_Tensor_out" Of, remainder_of_other);
 }
 
@@ -103,7 +105,8 @@ macro_rules! float_division {
         fn divides(self) -> bool {
             true
         }
-        /// As Python's `//`: the quotient that belongs to the remainder, so that the two never contradict each other.
+        /// As Python's `//`: the quotient that belongs to the remainder, so that the two never
+        /// contradict each other.
         #[inline(always)]
         fn quotient_down(self, other: Self) -> Self {
             if other == 0.0 {
@@ -239,8 +242,8 @@ fn inward_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
     checked::<C, false>(ctx, 3, C::quotient_inward)
 }
 
-/// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to the next integer. Not so where a tensor is
-/// divided by a single number.
+/// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to
+/// the next integer. Not so where a tensor is divided by a single number.
 fn inward_rounded<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let operands = [Operand::from(&ctx.info(0)?), Operand::from(&ctx.info(1)?)];

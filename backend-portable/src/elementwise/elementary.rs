@@ -57,7 +57,8 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
-    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of `other`, unless that is an integer.
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of
+    /// `other`, unless that is an integer.
     LDEXP_OUT = Kernel::new("aten::ldexp.out", &[Tensor, Tensor, Out], |ctx| {
         prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });

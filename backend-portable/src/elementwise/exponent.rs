@@ -7,8 +7,9 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
-    /// `aten::frexp.Tensor_out(self, mantissa, exponent)`: `self` is `mantissa * 2^exponent`, and the mantissa from a half to below
-    /// one. Zero, infinities and what is no number are their own mantissas.
+    /// `aten::frexp.Tensor_out(self, mantissa, exponent)`: `self` is `mantissa * 2^exponent`, and
+    /// the mantissa from a half to below one. Zero, infinities and what is no number are their own
+    /// mantissas.
     FREXP_TENSOR_OUT = Kernel::new("aten::frexp.Tensor_out", &[Tensor, Out, Out], |ctx| {
         let input = ctx.info(0)?;
         let run: InvokeFn = match ComputeType::of(input.scalar_type) {

@@ -1,7 +1,8 @@
 //! Element-wise operators: the result at an index depends on the inputs at that index alone.
 //!
-//! [`prepare`] is what they have in common: broadcasting, type rules and the choice of computing type. Each operator adds a
-//! function of values, in the file of its family; most are one line of [`unary!`] or [`binary!`].
+//! [`prepare`] is what they have in common: broadcasting, type rules and the choice of computing
+//! type. Each operator adds a function of values, in the file of its family; most are one line of
+//! [`unary!`] or [`binary!`].
 
 pub mod activation;
 pub mod arithmetic;
@@ -43,8 +44,8 @@ pub(crate) struct ByCompute {
     pub(crate) u64: Option<InvokeFn>,
 }
 
-/// The instances of a generic invoke function: `by_compute!(f)`, or `by_compute!(float f)` without integers; `by_compute!(ordered f)` of one that
-/// compares values.
+/// The instances of a generic invoke function: `by_compute!(f)`, or `by_compute!(float f)` without
+/// integers; `by_compute!(ordered f)` of one that compares values.
 macro_rules! by_compute {
     (ordered $function:ident) => {
         $crate::elementwise::ByCompute {
@@ -71,9 +72,11 @@ macro_rules! by_compute {
 }
 pub(crate) use by_compute;
 
-/// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound is a trait of computing
-/// types, `C` in the function; with `float` before it, integers are computed as floating-point numbers; with `ordered`, `uint64` is compared as such. `vector` and a
-/// [`Map1`] at the end is what to use for `f32`; `recompiled` and the function for `f32` compiles that for each instruction set.
+/// A kernel `(Tensor self, *, Tensor(a!) out)`: `unary!(name, type rule, bound, |a| …)`. The bound
+/// is a trait of computing types, `C` in the function; with `float` before it, integers are
+/// computed as floating-point numbers; with `ordered`, `uint64` is compared as such. `vector` and a
+/// [`Map1`] at the end is what to use for `f32`; `recompiled` and the function for `f32` compiles
+/// that for each instruction set.
 macro_rules! unary {
     ($name:literal, $rule:ident, float $bound:ident, $function:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function,
@@ -115,9 +118,10 @@ macro_rules! unary {
 }
 pub(crate) use unary;
 
-/// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` behind the name `(Tensor self, Scalar other,
-/// *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`, with `float` and `ordered` as in [`unary!`]. `rounded` before the function of two tensors makes it one that
-/// [rounds its operands](crate::map::Function::rounds_operands).
+/// A kernel `(Tensor self, Tensor other, *, Tensor(a!) out)`, or with `Scalar` behind the name
+/// `(Tensor self, Scalar other, *, Tensor(a!) out)`: `binary!(name, type rule, bound, |a, b| …)`,
+/// with `float` and `ordered` as in [`unary!`]. `rounded` before the function of two tensors makes
+/// it one that [rounds its operands](crate::map::Function::rounds_operands).
 macro_rules! binary {
     ($name:literal Scalar, $rule:ident, ordered $bound:ident, $function:expr) => {
         $crate::elementwise::binary!(@ $name, Scalar, true, &[0], &[1], $rule, $bound, $function,
@@ -186,8 +190,9 @@ pub(crate) fn vector(ctx: &mut Invoke, out: usize, function: impl Map1) -> Resul
     map(ctx, [0], out, &Slices(|a: &[f32], out: &mut [f32]| map1(context, function, a, out)))
 }
 
-/// Computes `out` from tensor 0 with a function that the compiler vectorises itself, once for each instruction set: for
-/// functions that are one instruction in the larger sets and a call in the smallest. The function is `#[inline(always)]`.
+/// Computes `out` from tensor 0 with a function that the compiler vectorises itself, once for each
+/// instruction set: for functions that are one instruction in the larger sets and a call in the
+/// smallest. The function is `#[inline(always)]`.
 pub(crate) fn recompiled(
     ctx: &mut Invoke,
     out: usize,
@@ -258,8 +263,8 @@ impl ByCompute {
     }
 }
 
-/// Prepares an operator over the tensors `inputs` and the numbers `scalars` that writes `out`: gives `out` the broadcast
-/// shape, checks its type, and chooses the computing type.
+/// Prepares an operator over the tensors `inputs` and the numbers `scalars` that writes `out`:
+/// gives `out` the broadcast shape, checks its type, and chooses the computing type.
 pub(crate) fn prepare(
     ctx: &mut Prepare,
     inputs: &[usize],
@@ -271,7 +276,8 @@ pub(crate) fn prepare(
     prepare_with(ctx, &[], inputs, scalars, out, rule, functions)
 }
 
-/// As [`prepare`], with tensors `others` that take part in the shape, but not in the type: conditions and masks.
+/// As [`prepare`], with tensors `others` that take part in the shape, but not in the type:
+/// conditions and masks.
 pub(crate) fn prepare_with(
     ctx: &mut Prepare,
     others: &[usize],
@@ -329,7 +335,8 @@ pub(crate) fn prepare_with(
     }))
 }
 
-/// Whether results of one type may be written as another: never floating to integer, nor anything to bool.
+/// Whether results of one type may be written as another: never floating to integer, nor anything
+/// to bool.
 ///
 /// Source: `torch.can_cast`.
 pub(crate) fn can_cast(from: ScalarType, to: ScalarType) -> bool {

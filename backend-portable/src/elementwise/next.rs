@@ -10,7 +10,8 @@ use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
-    /// `aten::nextafter.out(self, other, out)`: the number of the type that is next to `self`, towards `other`.
+    /// `aten::nextafter.out(self, other, out)`: the number of the type that is next to `self`,
+    /// towards `other`.
     NEXTAFTER_OUT = Kernel::new("aten::nextafter.out", &[Tensor, Tensor, Out], |ctx| {
         let (a, b) = (ctx.info(0)?, ctx.info(1)?);
         let common = result_type([Operand::from(&a), Operand::from(&b)]);

@@ -1,7 +1,8 @@
-//! Orthogonal polynomials: `x` and an order `n`, which is cut to an integer. Orders below zero give zero, as in PyTorch.
+//! Orthogonal polynomials: `x` and an order `n`, which is cut to an integer. Orders below zero give
+//! zero, as in PyTorch.
 //!
-//! By their recurrences (Digital Library of Mathematical Functions, 18.9), which PyTorch follows in the type of the values,
-//! too; Chebyshev's, between -1 and 1, by angles (18.5.1 to 18.5.4).
+//! By their recurrences (Digital Library of Mathematical Functions, 18.9), which PyTorch follows in
+//! the type of the values, too; Chebyshev's, between -1 and 1, by angles (18.5.1 to 18.5.4).
 
 use super::{Real, TypeRule, by_compute, prepare};
 use crate::map::{Two, map};
@@ -200,8 +201,8 @@ fn fold<A>(
     Ok(folded)
 }
 
-/// Where the recurrence of a polynomial has led to: the polynomial of order `n`, of those of the orders 0 and 1. `next` makes that
-/// of order `k + 1` of those of `k` and `k - 1`.
+/// Where the recurrence of a polynomial has led to: the polynomial of order `n`, of those of the
+/// orders 0 and 1. `next` makes that of order `k + 1` of those of `k` and `k - 1`.
 fn recurrence<C: Real>(n: i64, first: C, second: C, next: impl Fn(C, C, C) -> C) -> C {
     if n < 0 {
         return C::default();
@@ -228,7 +229,8 @@ fn shifted<C: Real>(x: C) -> C {
     x + x - C::real(1.0)
 }
 
-/// The value at 1, or at -1, or by the angle, or else by Chebyshev's recurrence, of which the polynomial of order 1 is `second`.
+/// The value at 1, or at -1, or by the angle, or else by Chebyshev's recurrence, of which the
+/// polynomial of order 1 is `second`.
 fn chebyshev<C: Real>(
     (x, n): (C, i64),
     [right, left]: [C; 2],
@@ -278,7 +280,8 @@ fn chebyshev_w<C: Real>(x: C, n: i64) -> C {
     })
 }
 
-/// Hermite's polynomials of higher orders are no numbers, as in PyTorch: their coefficients are beyond the type's range.
+/// Hermite's polynomials of higher orders are no numbers, as in PyTorch: their coefficients are
+/// beyond the type's range.
 fn highest_hermite<C: Real>() -> i64 {
     if C::SCALAR_TYPE == torchlet_core::ScalarType::Double { 512 } else { 128 }
 }

@@ -8,10 +8,11 @@ use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
-    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`. Of integers, negative powers
-    /// are cut to integers.
+    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`. Of
+    /// integers, negative powers are cut to integers.
     POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, rounded C::power);
-    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a number; of integers, not a negative one.
+    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a number; of integers, not
+    /// a negative one.
     POW_TENSOR_SCALAR_OUT =
         Kernel::new("aten::pow.Tensor_Scalar_out", &[Tensor, Scalar, Out], |ctx| {
             prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(to_scalar))
@@ -20,7 +21,8 @@ kernels! {
     POW_SCALAR_OUT = Kernel::new("aten::pow.Scalar_out", &[Scalar, Tensor, Out], |ctx| {
         prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
     });
-    /// `aten::hypot.out(self, other, out)`: the distance of the point at `other` across and `self` up.
+    /// `aten::hypot.out(self, other, out)`: the distance of the point at `other` across and `self`
+    /// up.
     HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::length);
     /// `aten::atan2.out(self, other, out)`: the angle of the point at `other` across and `self` up.
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);

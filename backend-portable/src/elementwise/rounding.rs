@@ -16,7 +16,8 @@ kernels! {
     TRUNC_OUT = unary!("aten::trunc.out", Common, Rounding, C::inward, recompiled Rounding::inward);
     /// `aten::round.out(self, out)`: to the nearest, halves to even.
     ROUND_OUT = unary!("aten::round.out", Common, Rounding, C::nearest, recompiled Rounding::nearest);
-    /// `aten::round.decimals_out(self, decimals, out)`: to so many decimals, before the point if negative.
+    /// `aten::round.decimals_out(self, decimals, out)`: to so many decimals, before the point if
+    /// negative.
     ROUND_DECIMALS_OUT = Kernel::new("aten::round.decimals_out", &[Tensor, Int, Out], |ctx| {
         prepare(ctx, &[0], &[], 2, TypeRule::Common, by_compute!(float round_decimals))
     });

@@ -44,7 +44,8 @@ kernels! {
     );
     /// `aten::special_zeta.other_scalar_out(self, other, out)`: the same with a number.
     SPECIAL_ZETA_OTHER_SCALAR_OUT = binary!("aten::special_zeta.other_scalar_out" Scalar, Float, float Real, zeta);
-    /// `aten::igamma.out(self, other, out)`: the part of the gamma function of `self` that is integrated from 0 to `other`.
+    /// `aten::igamma.out(self, other, out)`: the part of the gamma function of `self` that is
+    /// integrated from 0 to `other`.
     IGAMMA_OUT = binary!("aten::igamma.out", Float, float Real, rounded |a: C, x: C| {
         C::from_f64(special::incomplete_gamma(a.to_f64(), x.to_f64())[0])
     });
@@ -56,7 +57,8 @@ kernels! {
     I0_OUT = unary!("aten::i0.out", Float, float Real, |x| bessel_i(0, x));
     /// `aten::special_i0e.out(self, out)`: the same, times `e^-|self|`.
     SPECIAL_I0E_OUT = function!("aten::special_i0e.out", |x| special::scaled_bessel_i(0, x));
-    /// `aten::special_i1.out(self, out)`: the modified Bessel function of the first kind, of order 1.
+    /// `aten::special_i1.out(self, out)`: the modified Bessel function of the first kind, of
+    /// order 1.
     SPECIAL_I1_OUT = unary!("aten::special_i1.out", Float, float Real, |x| bessel_i(1, x));
     /// `aten::special_i1e.out(self, out)`: the same, times `e^-|self|`.
     SPECIAL_I1E_OUT = function!("aten::special_i1e.out", |x| special::scaled_bessel_i(1, x));
@@ -64,15 +66,18 @@ kernels! {
     SPECIAL_MODIFIED_BESSEL_I0_OUT = function!("aten::special_modified_bessel_i0.out", |x| special::bessel_i(0, x));
     /// `aten::special_modified_bessel_i1.out(self, out)`: the same as `special_i1`.
     SPECIAL_MODIFIED_BESSEL_I1_OUT = function!("aten::special_modified_bessel_i1.out", |x| special::bessel_i(1, x));
-    /// `aten::special_modified_bessel_k0.out(self, out)`: the modified Bessel function of the second kind, of order 0.
+    /// `aten::special_modified_bessel_k0.out(self, out)`: the modified Bessel function of the
+    /// second kind, of order 0.
     SPECIAL_MODIFIED_BESSEL_K0_OUT = function!("aten::special_modified_bessel_k0.out", |x| special::bessel_k(0, x));
-    /// `aten::special_modified_bessel_k1.out(self, out)`: the modified Bessel function of the second kind, of order 1.
+    /// `aten::special_modified_bessel_k1.out(self, out)`: the modified Bessel function of the
+    /// second kind, of order 1.
     SPECIAL_MODIFIED_BESSEL_K1_OUT = function!("aten::special_modified_bessel_k1.out", |x| special::bessel_k(1, x));
     /// `aten::special_scaled_modified_bessel_k0.out(x, out)`: the one of order 0, times `e^x`.
     SPECIAL_SCALED_MODIFIED_BESSEL_K0_OUT = function!("aten::special_scaled_modified_bessel_k0.out", |x| special::scaled_bessel_k(0, x));
     /// `aten::special_scaled_modified_bessel_k1.out(x, out)`: the one of order 1, times `e^x`.
     SPECIAL_SCALED_MODIFIED_BESSEL_K1_OUT = function!("aten::special_scaled_modified_bessel_k1.out", |x| special::scaled_bessel_k(1, x));
-    /// `aten::special_spherical_bessel_j0.out(x, out)`: the spherical Bessel function of the first kind, of order 0.
+    /// `aten::special_spherical_bessel_j0.out(x, out)`: the spherical Bessel function of the first
+    /// kind, of order 0.
     SPECIAL_SPHERICAL_BESSEL_J0_OUT = function!("aten::special_spherical_bessel_j0.out", special::spherical_bessel_j0);
     /// `aten::special_airy_ai.out(x, out)`: Airy's function.
     SPECIAL_AIRY_AI_OUT = function!("aten::special_airy_ai.out", special::airy);
@@ -80,13 +85,16 @@ kernels! {
     SPECIAL_BESSEL_J0_OUT = function!("aten::special_bessel_j0.out", |x| finite(x, libm::j0));
     /// `aten::special_bessel_j1.out(self, out)`: the Bessel function of the first kind, of order 1.
     SPECIAL_BESSEL_J1_OUT = function!("aten::special_bessel_j1.out", |x| finite(x, libm::j1));
-    /// `aten::special_bessel_y0.out(self, out)`: the Bessel function of the second kind, of order 0.
+    /// `aten::special_bessel_y0.out(self, out)`: the Bessel function of the second kind, of
+    /// order 0.
     SPECIAL_BESSEL_Y0_OUT = function!("aten::special_bessel_y0.out", |x| finite(x, libm::y0));
-    /// `aten::special_bessel_y1.out(self, out)`: the Bessel function of the second kind, of order 1.
+    /// `aten::special_bessel_y1.out(self, out)`: the Bessel function of the second kind, of
+    /// order 1.
     SPECIAL_BESSEL_Y1_OUT = function!("aten::special_bessel_y1.out", |x| finite(x, libm::y1));
 }
 
-/// A modified Bessel function of the first kind: infinite where `e^|x|` is, as in PyTorch, and no number at infinity.
+/// A modified Bessel function of the first kind: infinite where `e^|x|` is, as in PyTorch, and no
+/// number at infinity.
 fn bessel_i<C: Real>(order: u8, x: C) -> C {
     let infinity = C::real(f64::INFINITY);
     let length = x.abs();

@@ -23,7 +23,8 @@ impl Given {
         inputs.collect()
     }
 
-    /// Whether inputs can be others than the graph says: shapes within bounds, numbers that are not known beforehand.
+    /// Whether inputs can be others than the graph says: shapes within bounds, numbers that are not
+    /// known beforehand.
     pub(super) fn varies(graph: &Graph<'_>) -> bool {
         graph.inputs.iter().any(|id| match graph.values.get(*id) {
             Some(Value::Tensor(tensor)) => tensor.dynamic,

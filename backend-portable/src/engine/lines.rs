@@ -5,7 +5,8 @@ use std::vec::Vec;
 
 /// A fixed number of elements, zero at first, that start with a cache line.
 ///
-/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as the system gives it.
+/// Memory that is asked for in alignments beyond those of all types is cleared by hand; this is as
+/// the system gives it.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     memory: Memory,
@@ -18,8 +19,9 @@ pub(super) struct Lines {
 #[derive(Debug)]
 enum Memory {
     Heap(Vec<f32>),
-    /// The system, in pages so large that it gives them only to those who ask: weights that are read once each run come from memory
-    /// some percent faster, since fewer addresses have to be looked up. Where addresses are few, none are left between blocks.
+    /// The system, in pages so large that it gives them only to those who ask: weights that are
+    /// read once each run come from memory some percent faster, since fewer addresses have to be
+    /// looked up. Where addresses are few, none are left between blocks.
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     Pages(memmap2::MmapMut),
 }
@@ -35,7 +37,8 @@ impl Memory {
     #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
     const PAGE: usize = (2 << 20) / size_of::<f32>();
 
-    /// At least so many zeros, and the multiple of elements at which they should start. `None` if there is not so much memory.
+    /// At least so many zeros, and the multiple of elements at which they should start. `None` if
+    /// there is not so much memory.
     fn zeroed(len: usize) -> Option<(Self, usize)> {
         #[cfg(all(target_os = "linux", target_pointer_width = "64", not(miri)))]
         if len >= Self::PAGE {

@@ -1,12 +1,15 @@
 //! The CPU engine: regions of a program's graph, prepared once and then run without decisions.
 //!
-//! Portable kernels run one operator after the other, in the order of elements that the file has. The compiler
-//! ([`torchlet_graph`]) gives this engine whole regions instead. When a method is loaded, each call becomes steps of a plan
-//! ([`plan`]): geometry and instruction set are settled, weights are packed, limits go into the products before them, convolutions
-//! have channels innermost, what only rearranges a tensor becomes strides ([`mod@view`]), and all memory in between has its place.
+//! Portable kernels run one operator after the other, in the order of elements that the file has.
+//! The compiler ([`torchlet_graph`]) gives this engine whole regions instead. When a method is
+//! loaded, each call becomes steps of a plan ([`plan`]): geometry and instruction set are settled,
+//! weights are packed, limits go into the products before them, convolutions have channels
+//! innermost, what only rearranges a tensor becomes strides ([`mod@view`]), and all memory in
+//! between has its place.
 //!
-//! It computes in `f32`, and what has 16 bits outside is rounded where it leaves a region ([`numbers`]). Where shapes vary, there is a plan for each that it is called with; the last few are kept. What it does not take
-//! ([`CpuTarget`] says why) stays with the kernels.
+//! It computes in `f32`, and what has 16 bits outside is rounded where it leaves a region
+//! ([`numbers`]). Where shapes vary, there is a plan for each that it is called with; the last few
+//! are kept. What it does not take ([`CpuTarget`] says why) stays with the kernels.
 
 mod arguments;
 mod builder;
@@ -38,7 +41,8 @@ use torchlet_graph::blob;
 /// What programs call this backend.
 pub const BACKEND_NAME: &str = "TorchletCpu";
 
-/// The backend for regions that the compiler makes for the CPU. Methods of one engine share the weights that they packed.
+/// The backend for regions that the compiler makes for the CPU. Methods of one engine share the
+/// weights that they packed.
 #[derive(Debug, Default)]
 pub struct CpuEngine {
     packs: Packs,

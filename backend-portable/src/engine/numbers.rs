@@ -1,7 +1,9 @@
-//! Numbers as files and callers have them: the engine computes in `f32`, which all others become where they come in.
+//! Numbers as files and callers have them: the engine computes in `f32`, which all others become
+//! where they come in.
 //!
-//! Those of 16 bits are exact in 32. They are rounded, to nearest, where they leave a region, and where a program converts to them; in
-//! between, nothing is lost that their arithmetic would lose, and what is beyond the largest of them is not infinite yet.
+//! Those of 16 bits are exact in 32. They are rounded, to nearest, where they leave a region, and
+//! where a program converts to them; in between, nothing is lost that their arithmetic would lose,
+//! and what is beyond the largest of them is not infinite yet.
 
 use crate::compute::storage::Stored;
 use half::{bf16, f16};

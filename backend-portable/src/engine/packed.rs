@@ -11,8 +11,8 @@ use std::vec::Vec;
 
 /// What packed weights depend on: where the plain ones are, and for what they were packed.
 ///
-/// Plain weights lie in the program's storage, which is lent as long as a method lives; so as long as somebody holds the packed ones,
-/// nothing else is at that address.
+/// Plain weights lie in the program's storage, which is lent as long as a method lives; so as long
+/// as somebody holds the packed ones, nothing else is at that address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) address: usize,
@@ -39,13 +39,15 @@ pub(super) enum Form {
     Product { k: usize, n: usize, transposed: bool },
     /// Codes of 8 bits, the right operand of a product.
     Codes { k: usize, n: usize },
-    /// Codes of 8 bits of a part of a convolution: blocks of as many groups, groups of a block, and outputs and inputs of a group.
+    /// Codes of 8 bits of a part of a convolution: blocks of as many groups, groups of a block, and
+    /// outputs and inputs of a group.
     CodesOfPart { channels: [usize; 4], taps: [Taps; 2] },
     /// Some of the taps of a convolution over images of any size.
     Phase { channels: [usize; 2], groups: usize, channels_last: bool, taps: [Taps; 2] },
     /// Codes of 8 bits of a convolution of each channel for itself.
     Depthwise { taps: usize, channels: usize },
-    /// Codes of 8 bits of a convolution of groups so narrow that several share a vector: taps, channels, and those of a group.
+    /// Codes of 8 bits of a convolution of groups so narrow that several share a vector: taps,
+    /// channels, and those of a group.
     #[cfg(target_arch = "x86_64")]
     Narrow { taps: usize, channels: usize, group: usize },
     /// Codes of 4 bits in groups, the right operand of a product.

@@ -15,8 +15,8 @@ use torchlet_graph::Packer;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Packs weights for the engine on this machine. They lie here, for programs to borrow; constants that several regions or methods use
-/// are packed once.
+/// Packs weights for the engine on this machine. They lie here, for programs to borrow; constants
+/// that several regions or methods use are packed once.
 pub struct WeightPacker {
     parallel: Arc<dyn Parallel + Send + Sync>,
     packs: Packs,
@@ -38,7 +38,8 @@ impl WeightPacker {
         WeightPacker { parallel, packs: Packs::default(), kept: Kept::default() }
     }
 
-    /// The kind of machine that weights are packed for here. Programs with weights for another kind do not load.
+    /// The kind of machine that weights are packed for here. Programs with weights for another kind
+    /// do not load.
     pub fn machine() -> &'static str {
         Tier::detect().name()
     }

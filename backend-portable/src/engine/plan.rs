@@ -313,7 +313,8 @@ struct Others<'a, 'o> {
     after: &'a [f32],
     /// Where `after` begins.
     after_at: usize,
-    /// The results before the one that is written, and those behind it; all, where it is none of them.
+    /// The results before the one that is written, and those behind it; all, where it is none of
+    /// them.
     outputs: [&'a [&'o mut [f32]]; 2],
 }
 

@@ -1,8 +1,9 @@
 //! How fast the engine and the kernels are on this processor, roughly.
 //!
-//! The figures are fitted to MobileNetV2, ResNet-18 and ResNet-50 in 32-bit floating point, batch 1, on two threads of an Intel Xeon
-//! with AVX-512: 10.0, 33.5 and 75.5 ms in the engine, 24.8, 64 and 118 ms by kernels. Other instruction sets are taken to be as fast
-//! as their registers are wide, and threads to add up: nobody has measured them.
+//! The figures are fitted to MobileNetV2, ResNet-18 and ResNet-50 in 32-bit floating point, batch
+//! 1, on two threads of an Intel Xeon with AVX-512: 10.0, 33.5 and 75.5 ms in the engine, 24.8, 64
+//! and 118 ms by kernels. Other instruction sets are taken to be as fast as their registers are
+//! wide, and threads to add up: nobody has measured them.
 
 use crate::compute::simd::Tier;
 use torchlet_core::Rates;

@@ -1,4 +1,5 @@
-//! A region as a delegate: it has plans for what it was called with, and makes others when it is called with something else.
+//! A region as a delegate: it has plans for what it was called with, and makes others when it is
+//! called with something else.
 
 use super::builder::{Builder, Refusal};
 use super::given::Given;
@@ -53,7 +54,8 @@ struct Varying<'m> {
 }
 
 impl<'m> Region<'m> {
-    /// A region of this graph. Where its inputs vary, weights are packed, and plans are made when it is called.
+    /// A region of this graph. Where its inputs vary, weights are packed, and plans are made when
+    /// it is called.
     ///
     /// # Errors
     /// A call cannot be part of a plan, or there is not the memory for it.

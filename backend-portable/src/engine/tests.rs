@@ -1,4 +1,5 @@
-//! Whole plans against their calls one by one: what steps share, overwrite and take over must not show.
+//! Whole plans against their calls one by one: what steps share, overwrite and take over must not
+//! show.
 
 mod halves;
 
@@ -324,7 +325,8 @@ fn plans_compute_what_their_calls_do() {
     assert!(calls > 2000, "{calls}");
 }
 
-/// A copy in another order is made once for all who want it, and not handed out again when one of them has written over it.
+/// A copy in another order is made once for all who want it, and not handed out again when one of
+/// them has written over it.
 #[test]
 fn copies_that_were_overwritten_are_made_anew() {
     for second in [Operator::RELU, Operator::ADD_TENSOR] {
@@ -483,7 +485,8 @@ fn packed_weights_that_do_not_fit_are_refused() {
     assert!(Builder::ask(&graph, &graph.nodes[..1], machine)[0].is_err(), "{weights}");
 }
 
-/// Rows of few elements are brought together, more than fit at a time; those of many are not; also where the result is over an operand.
+/// Rows of few elements are brought together, more than fit at a time; those of many are not; also
+/// where the result is over an operand.
 #[test]
 fn rows_of_any_length_broadcast() {
     for columns in [1, 2, 7, 63, 64, 300] {
@@ -507,7 +510,8 @@ fn rows_of_any_length_broadcast() {
     }
 }
 
-/// A shape that varies can have no elements: sums of none are zero, and means of none are no numbers, as in PyTorch.
+/// A shape that varies can have no elements: sums of none are zero, and means of none are no
+/// numbers, as in PyTorch.
 #[test]
 fn sums_of_nothing_are_zeros() {
     let mut maker = Maker::new(3, &[&[5, 8]]);
@@ -537,7 +541,8 @@ fn sums_of_nothing_are_zeros() {
     assert!(both[..8] == sum && both[8..].iter().all(|x| x.is_nan()), "{both:?}");
 }
 
-/// A graph over rows of which there are so many, or at most so many: their number is the second input.
+/// A graph over rows of which there are so many, or at most so many: their number is the second
+/// input.
 fn over_rows(rows: usize, varies: bool) -> (Graph<'static>, Vec<f32>) {
     let mut maker = Maker::new(13, &[&[rows, 8]]);
     let input = maker.graph.inputs[0];

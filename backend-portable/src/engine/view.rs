@@ -5,8 +5,8 @@ use std::vec::Vec;
 /// The number of a buffer of a plan.
 pub(super) type BufferId = usize;
 
-/// The elements of a tensor within a buffer: element `(i, j, …)` is at `offset + i · strides[0] + j · strides[1] + …`, and all that
-/// can be said so is in the buffer.
+/// The elements of a tensor within a buffer: element `(i, j, …)` is at
+/// `offset + i · strides[0] + j · strides[1] + …`, and all that can be said so is in the buffer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct View {
     pub(super) buffer: BufferId,
@@ -70,7 +70,8 @@ impl View {
         })
     }
 
-    /// The dimensions from the outermost to the innermost one; those of one element stay beside their neighbours.
+    /// The dimensions from the outermost to the innermost one; those of one element stay beside
+    /// their neighbours.
     pub(super) fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.sizes.len()).collect();
         let key = |dim: &usize| {
@@ -140,8 +141,8 @@ impl View {
         Some(View { sizes: sizes.to_vec(), strides, ..self.clone() })
     }
 
-    /// The same elements, in the same order, in another shape; `None` where strides cannot say that, or it has another number of
-    /// elements.
+    /// The same elements, in the same order, in another shape; `None` where strides cannot say
+    /// that, or it has another number of elements.
     pub(super) fn reshaped(&self, sizes: &[usize]) -> Option<Self> {
         if numel(sizes)? != self.numel() {
             return None;

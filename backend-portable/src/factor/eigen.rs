@@ -1,8 +1,10 @@
-//! Eigenvalues and eigenvectors of matrices that need not be symmetric: of real ones, which may be complex.
+//! Eigenvalues and eigenvectors of matrices that need not be symmetric: of real ones, which may be
+//! complex.
 //!
-//! As LAPACK's `geev`: a matrix is balanced, brought to Hessenberg's form by rotations, and to Schur's by steps with two shifts (Francis); what solves
-//! triangular equations gives vectors. They have length 1, and their largest element is real; values whose imaginary parts are zero come from
-//! real arithmetic, the others in pairs.
+//! As LAPACK's `geev`: a matrix is balanced, brought to Hessenberg's form by rotations, and to
+//! Schur's by steps with two shifts (Francis); what solves triangular equations gives vectors. They
+//! have length 1, and their largest element is real; values whose imaginary parts are zero come
+//! from real arithmetic, the others in pairs.
 
 use super::{Matrix, Shape, numbers, read, resize, start, steps};
 use crate::elementwise::complex::{Complex, part};
@@ -13,7 +15,8 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, TensorMut};
 
 kernels! { EIGEN:
-    /// `aten::linalg_eig.out(self, eigenvalues, eigenvectors)`: of real matrices; the vectors are columns.
+    /// `aten::linalg_eig.out(self, eigenvalues, eigenvectors)`: of real matrices; the vectors are
+    /// columns.
     LINALG_EIG_OUT = Kernel::new("aten::linalg_eig.out", &[Tensor, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = complex_type(ctx, 2)?;
@@ -157,7 +160,8 @@ fn balance(matrix: &mut Matrix, scales: &mut [f64]) {
 struct Reflection<const N: usize>([f64; N]);
 
 impl<const N: usize> Reflection<N> {
-    /// That which leaves the first of these elements alone. `None` where the others are zero already.
+    /// That which leaves the first of these elements alone. `None` where the others are zero
+    /// already.
     fn of(mut elements: [f64; N]) -> Option<Self> {
         let size = elements.iter().fold(0.0, |size: f64, value| size.max(value.abs()));
         if size == 0.0 || elements.iter().skip(1).all(|value| *value == 0.0) {
@@ -194,7 +198,8 @@ impl<const N: usize> Reflection<N> {
     }
 }
 
-/// Makes what is below the first subdiagonal zero, and `basis` what takes the new coordinates to the old.
+/// Makes what is below the first subdiagonal zero, and `basis` what takes the new coordinates to
+/// the old.
 fn to_hessenberg(matrix: &mut Matrix, basis: &mut Matrix) {
     let n = matrix.cols;
     for k in 0..n.saturating_sub(2) {
@@ -235,7 +240,8 @@ fn turn_columns(matrix: &mut Matrix, [a, b]: [usize; 2], end: usize, [cosine, si
     }
 }
 
-/// Makes a matrix of Hessenberg's form triangular, but for blocks of two rows whose eigenvalues are complex. `None` if that does not end.
+/// Makes a matrix of Hessenberg's form triangular, but for blocks of two rows whose eigenvalues are
+/// complex. `None` if that does not end.
 fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]) -> Option<()> {
     let mut end = matrix.cols;
     let mut count = 0;
@@ -263,7 +269,8 @@ fn to_schur(matrix: &mut Matrix, basis: &mut Matrix, values: &mut [Complex<f64>]
     Some(())
 }
 
-/// Where the block begins that ends with row `last`: the element before it is as good as zero, and becomes that.
+/// Where the block begins that ends with row `last`: the element before it is as good as zero, and
+/// becomes that.
 fn block(matrix: &mut Matrix, last: usize) -> usize {
     for row in (1..=last).rev() {
         let beside = matrix.at(row - 1, row - 1).abs() + matrix.at(row, row).abs();
@@ -366,7 +373,8 @@ fn product(matrix: &Matrix, row: usize, from: usize, vector: &[Complex<f64>]) ->
     })
 }
 
-/// The vector of eigenvalue `k` of a matrix in Schur's form: of the first of a pair, where there is one.
+/// The vector of eigenvalue `k` of a matrix in Schur's form: of the first of a pair, where there is
+/// one.
 fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f64>]) {
     let size = matrix.data.iter().fold(0.0, |size: f64, value| size.max(value.abs()));
     let least = (size * f64::EPSILON).max(f64::MIN_POSITIVE);
@@ -422,7 +430,8 @@ fn solve(matrix: &Matrix, k: usize, value: Complex<f64>, vector: &mut [Complex<f
     }
 }
 
-/// Gives a vector of the balanced matrix the scale of the other, length 1 and, if it is not real, a real largest element.
+/// Gives a vector of the balanced matrix the scale of the other, length 1 and, if it is not real, a
+/// real largest element.
 fn normalize(vector: &mut [Complex<f64>], scales: &[f64], is_real: bool) {
     for (element, scale) in vector.iter_mut().zip(scales) {
         *element = element.map(|part| part * scale);

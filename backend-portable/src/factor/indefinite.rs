@@ -1,5 +1,6 @@
-//! Symmetric matrices that need not be positive, as products of a lower triangular one, blocks of one or two rows along the diagonal, and the
-//! transposed one, with the pivots of Bunch and Kaufman: LAPACK's `sytf2` and `sytrs`.
+//! Symmetric matrices that need not be positive, as products of a lower triangular one, blocks of
+//! one or two rows along the diagonal, and the transposed one, with the pivots of Bunch and
+//! Kaufman: LAPACK's `sytf2` and `sytrs`.
 
 use super::known::check_pivots;
 use super::{
@@ -13,8 +14,9 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { INDEFINITE:
-    /// `aten::linalg_ldl_factor_ex.out(self, hermitian, check_errors, LD, pivots, info)`: the lower triangle counts. `info` is the number of the
-    /// first column that is zero, or 0. A pivot below zero is that of two rows, which both have it.
+    /// `aten::linalg_ldl_factor_ex.out(self, hermitian, check_errors, LD, pivots, info)`: the lower
+    /// triangle counts. `info` is the number of the first column that is zero, or 0. A pivot below
+    /// zero is that of two rows, which both have it.
     LDL_FACTOR_EX = Kernel::new(
         "aten::linalg_ldl_factor_ex.out",
         &[Tensor, Bool, Bool, Out, Out, Out],
@@ -27,7 +29,8 @@ kernels! { INDEFINITE:
             Ok(Plan::new(factor_all).with_scratch(bytes))
         },
     );
-    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: `X` of `A * X = B`, for the factors of `A`.
+    /// `aten::linalg_ldl_solve.out(LD, pivots, B, hermitian, out)`: `X` of `A * X = B`, for the
+    /// factors of `A`.
     LDL_SOLVE = Kernel::new(
         "aten::linalg_ldl_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Out],
@@ -49,10 +52,12 @@ kernels! { INDEFINITE:
     );
 }
 
-/// The share of an element beside the diagonal that one on it must have for a pivot of one row: Bunch and Kaufman's `(1 + sqrt(17)) / 8`.
+/// The share of an element beside the diagonal that one on it must have for a pivot of one row:
+/// Bunch and Kaufman's `(1 + sqrt(17)) / 8`.
 const SHARE: f64 = 0.640_388_203_202_207_6;
 
-/// The row from `first` to before `end` that is largest in a column, and its size; the first of several.
+/// The row from `first` to before `end` that is largest in a column, and its size; the first of
+/// several.
 fn largest(first: usize, end: usize, at: impl Fn(usize) -> f64) -> (usize, f64) {
     let mut best = (first, if first < end { at(first).abs() } else { 0.0 });
     for row in first..end {
@@ -92,7 +97,8 @@ fn choose(matrix: &Matrix, k: usize) -> Option<Choice> {
     Some(Choice { with: below, rows })
 }
 
-/// Exchanges row and column `a` with `b`, which is not above, of a symmetric matrix whose lower triangle counts; columns before `a` stay.
+/// Exchanges row and column `a` with `b`, which is not above, of a symmetric matrix whose lower
+/// triangle counts; columns before `a` stay.
 fn exchange(matrix: &mut Matrix, a: usize, b: usize) {
     let n = matrix.cols;
     let mut swap = |one: [usize; 2], other: [usize; 2]| {
@@ -109,8 +115,8 @@ fn exchange(matrix: &mut Matrix, a: usize, b: usize) {
     swap([a, a], [b, b]);
 }
 
-/// Makes the lower triangle of a symmetric matrix its factors, and says with which row each was exchanged, from 1 on. Gives the number of the first
-/// column that is zero, or 0.
+/// Makes the lower triangle of a symmetric matrix its factors, and says with which row each was
+/// exchanged, from 1 on. Gives the number of the first column that is zero, or 0.
 fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (n, mut singular, mut k) = (matrix.cols, 0, 0);
     while k < n {

@@ -1,4 +1,5 @@
-//! What follows from factors that are known: solutions, inverses, products of reflections, and factors apart.
+//! What follows from factors that are known: solutions, inverses, products of reflections, and
+//! factors apart.
 
 use super::lu::{factor, solve_factored};
 use super::{
@@ -14,19 +15,21 @@ use torchlet_core::{
 };
 
 kernels! { KNOWN:
-    /// `aten::cholesky_solve.out(self, input2, upper, out)`: `X` of `A * X = self`, where `input2` is Cholesky's factor of `A`.
+    /// `aten::cholesky_solve.out(self, input2, upper, out)`: `X` of `A * X = self`, where `input2`
+    /// is Cholesky's factor of `A`.
     CHOLESKY_SOLVE_OUT = Kernel::new("aten::cholesky_solve.out", &[Tensor, Tensor, Bool, Out], |ctx| {
         prepare_solution(ctx, 1, 0, &[3])?;
         plan_of_two(ctx, cholesky_solve)
     });
-    /// `aten::cholesky_inverse.out(self, upper, out)`: the inverse of the matrix of which `self` is Cholesky's factor.
+    /// `aten::cholesky_inverse.out(self, upper, out)`: the inverse of the matrix of which `self` is
+    /// Cholesky's factor.
     CHOLESKY_INVERSE_OUT = Kernel::new("aten::cholesky_inverse.out", &[Tensor, Bool, Out], |ctx| {
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 2, &[shape.rows, shape.cols], of)?;
         Ok(Plan::new(cholesky_inverse).with_scratch(numbers(&[[2, shape.numel]])?))
     });
-    /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: `X` of `A * X = self`, or of the transposed `A`, of which one
-    /// triangle counts; `M` is `A`.
+    /// `aten::triangular_solve.X(self, A, upper, transpose, unitriangular, X, M)`: `X` of
+    /// `A * X = self`, or of the transposed `A`, of which one triangle counts; `M` is `A`.
     TRIANGULAR_SOLVE_X = Kernel::new(
         "aten::triangular_solve.X",
         &[Tensor, Tensor, Bool, Bool, Bool, Out, Out],
@@ -38,8 +41,8 @@ kernels! { KNOWN:
             plan_of_two(ctx, triangular_solve)
         },
     );
-    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: `X` of `A * X = B`, or of `X * A = B`, for the factors of `A`; or for the
-    /// transposed `A`.
+    /// `aten::linalg_lu_solve.out(LU, pivots, B, left, adjoint, out)`: `X` of `A * X = B`, or of
+    /// `X * A = B`, for the factors of `A`; or for the transposed `A`.
     LINALG_LU_SOLVE_OUT = Kernel::new(
         "aten::linalg_lu_solve.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
@@ -51,7 +54,8 @@ kernels! { KNOWN:
             Ok(Plan::new(lu_solve).with_scratch(bytes))
         },
     );
-    /// `aten::lu_unpack.out(LU_data, LU_pivots, unpack_data, unpack_pivots, P, L, U)`: both factors, and what exchanges rows as a matrix.
+    /// `aten::lu_unpack.out(LU_data, LU_pivots, unpack_data, unpack_pivots, P, L, U)`: both
+    /// factors, and what exchanges rows as a matrix.
     LU_UNPACK_OUT = Kernel::new(
         "aten::lu_unpack.out",
         &[Tensor, Tensor, Bool, Bool, Out, Out, Out],
@@ -63,7 +67,8 @@ kernels! { KNOWN:
             plan_of_parts(&shape, wanted, lu_unpack)
         },
     );
-    /// `aten::linalg_lu.out(A, pivot, P, L, U)`: matrices as products of what exchanges rows, a lower and an upper triangular one.
+    /// `aten::linalg_lu.out(A, pivot, P, L, U)`: matrices as products of what exchanges rows, a
+    /// lower and an upper triangular one.
     LINALG_LU_OUT = Kernel::new("aten::linalg_lu.out", &[Tensor, Bool, Out, Out, Out], |ctx| {
         if !ctx.bool(1)? {
             return Err(KernelError::unsupported("factors without pivots"));
@@ -72,8 +77,9 @@ kernels! { KNOWN:
         prepare_parts(ctx, &shape, 2, [true, true])?;
         plan_of_parts(&shape, [true, true], lu)
     });
-    /// `aten::geqrf.a(self, a, tau)`: the upper triangular factor and, below it, the directions of the reflections that make it, whose first
-    /// elements are ones, and their lengths, as LAPACK has them.
+    /// `aten::geqrf.a(self, a, tau)`: the upper triangular factor and, below it, the directions of
+    /// the reflections that make it, whose first elements are ones, and their lengths, as LAPACK
+    /// has them.
     GEQRF_A = Kernel::new("aten::geqrf.a", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         let least = shape.rows.min(shape.cols);
@@ -81,7 +87,8 @@ kernels! { KNOWN:
         resize(ctx, 2, &[least], of)?;
         Ok(Plan::new(geqrf).with_scratch(numbers(&[[1, shape.numel], [1, least]])?))
     });
-    /// `aten::linalg_householder_product.out(input, tau, out)`: the first columns of the product of such reflections.
+    /// `aten::linalg_householder_product.out(input, tau, out)`: the first columns of the product of
+    /// such reflections.
     LINALG_HOUSEHOLDER_PRODUCT_OUT = Kernel::new(
         "aten::linalg_householder_product.out",
         &[Tensor, Tensor, Out],
@@ -93,8 +100,9 @@ kernels! { KNOWN:
             Ok(Plan::new(householder_product).with_scratch(bytes))
         },
     );
-    /// `aten::ormqr.out(self, input2, input3, left, transpose, out)`: `input3` times the product of all such reflections, of directions `self` and
-    /// lengths `input2`, or times that transposed; or, on the left, these times `input3`. Batches are alike.
+    /// `aten::ormqr.out(self, input2, input3, left, transpose, out)`: `input3` times the product of
+    /// all such reflections, of directions `self` and lengths `input2`, or times that transposed;
+    /// or, on the left, these times `input3`. Batches are alike.
     ORMQR_OUT = Kernel::new(
         "aten::ormqr.out",
         &[Tensor, Tensor, Tensor, Bool, Bool, Out],
@@ -111,7 +119,8 @@ kernels! { KNOWN:
     );
 }
 
-/// Checks that `b` has as many rows as a square matrix has, and gives outputs its shape, in the batch that both have.
+/// Checks that `b` has as many rows as a square matrix has, and gives outputs its shape, in the
+/// batch that both have.
 fn prepare_solution(
     ctx: &mut Prepare,
     matrix: usize,
@@ -128,8 +137,8 @@ fn prepare_solution(
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
 
-/// Checks that argument 2, which argument 3 puts on the left or the right, fits as many rows as argument 0 has, and gives output 5 its shape, in the
-/// batch that both have.
+/// Checks that argument 2, which argument 3 puts on the left or the right, fits as many rows as
+/// argument 0 has, and gives output 5 its shape, in the batch that both have.
 fn prepare_sided(
     ctx: &mut Prepare,
     shape: &Shape,
@@ -193,7 +202,8 @@ fn plan_of_parts(
     Ok(Plan::new(invoke).with_scratch(numbers(&all)?))
 }
 
-/// The sides of what exchanges the rows of a matrix, and of the larger of its factors: those that are wanted.
+/// The sides of what exchanges the rows of a matrix, and of the larger of its factors: those that
+/// are wanted.
 fn parts(shape: &Shape, [rows, factors]: [bool; 2]) -> [[usize; 2]; 2] {
     let least = shape.rows.min(shape.cols);
     let sides = [[shape.rows, shape.rows], [least, shape.rows.max(shape.cols)]];
@@ -275,8 +285,8 @@ fn triangular_solve(ctx: &mut Invoke) -> Result<(), KernelError> {
     each_solution(ctx, 5, Some(6), |matrix, right| triangle.solve(matrix, right))
 }
 
-/// Solves equations whose right sides are argument 0 and whose matrices are argument 1. Argument `solution` takes what solves them, and argument
-/// `copies` the matrices, if there is one.
+/// Solves equations whose right sides are argument 0 and whose matrices are argument 1. Argument
+/// `solution` takes what solves them, and argument `copies` the matrices, if there is one.
 fn each_solution(
     ctx: &mut Invoke,
     solution: usize,

@@ -1,4 +1,5 @@
-//! Triangular factors with the largest pivots: determinants, inverses, solutions of linear equations.
+//! Triangular factors with the largest pivots: determinants, inverses, solutions of linear
+//! equations.
 
 use super::{Matrix, Shape, numbers, read, resize, with_batch, write, write_number, write_vector};
 use crate::scratch;
@@ -7,7 +8,8 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { LU:
-    /// `aten::_linalg_det.result(A, result, LU, pivots)`: determinants, and the factors of the transposed matrices, as PyTorch has them.
+    /// `aten::_linalg_det.result(A, result, LU, pivots)`: determinants, and the factors of the
+    /// transposed matrices, as PyTorch has them.
     DET = Kernel::new("aten::_linalg_det.result", &[Tensor, Out, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare_factors(ctx, &shape, 2)?;
@@ -15,7 +17,8 @@ kernels! { LU:
         resize(ctx, 1, &[], of)?;
         plan(ctx, det)
     });
-    /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs of determinants, logarithms of their sizes, and the factors as above.
+    /// `aten::_linalg_slogdet.sign(A, sign, logabsdet, LU, pivots)`: signs of determinants,
+    /// logarithms of their sizes, and the factors as above.
     SLOGDET = Kernel::new("aten::_linalg_slogdet.sign", &[Tensor, Out, Out, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         prepare_factors(ctx, &shape, 3)?;
@@ -24,7 +27,8 @@ kernels! { LU:
         resize(ctx, 2, &[], of)?;
         plan(ctx, slogdet)
     });
-    /// `aten::linalg_lu_factor_ex.out(A, pivot, check_errors, LU, pivots, info)`: `info` is the number of the first zero pivot.
+    /// `aten::linalg_lu_factor_ex.out(A, pivot, check_errors, LU, pivots, info)`: `info` is the
+    /// number of the first zero pivot.
     LU_FACTOR_EX = Kernel::new(
         "aten::linalg_lu_factor_ex.out",
         &[Tensor, Bool, Bool, Out, Out, Out],
@@ -47,7 +51,8 @@ kernels! { LU:
         let bytes = numbers(&[[2, shape.numel], [1, shape.rows]])?;
         Ok(Plan::new(inverse).with_scratch(bytes))
     });
-    /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: `X` of `A * X = B`. Batches are alike.
+    /// `aten::_linalg_solve_ex.result(A, B, left, check_errors, result, LU, pivots, info)`: `X` of
+    /// `A * X = B`. Batches are alike.
     SOLVE_EX = Kernel::new(
         "aten::_linalg_solve_ex.result",
         &[Tensor, Tensor, Bool, Bool, Out, Out, Out, Out],
@@ -99,8 +104,8 @@ fn plan(ctx: &Prepare, invoke: torchlet_core::InvokeFn) -> Result<Plan, KernelEr
     Ok(Plan::new(invoke).with_scratch(bytes))
 }
 
-/// Makes a matrix its factors, the lower one with ones that are not written, and says with which row each was exchanged, from 1 on, and
-/// the number of the first pivot that is zero, or 0.
+/// Makes a matrix its factors, the lower one with ones that are not written, and says with which
+/// row each was exchanged, from 1 on, and the number of the first pivot that is zero, or 0.
 pub(super) fn factor(matrix: &mut Matrix, pivots: &mut [f64]) -> usize {
     let (rows, cols, mut singular) = (matrix.rows(), matrix.cols, 0);
     for (k, pivot) in pivots.iter_mut().enumerate() {
@@ -166,8 +171,8 @@ pub(super) fn solve_factored(factors: &Matrix, pivots: &[f64], right: &mut Matri
 /// What is done with each matrix's number, factors and pivots.
 type Each<'e> = &'e mut dyn FnMut(usize, &Matrix, &[f64]);
 
-/// Factors all matrices, and writes the factors, and the pivots behind; `info` is where numbers of zero pivots go, and the argument that says
-/// whether they are errors.
+/// Factors all matrices, and writes the factors, and the pivots behind; `info` is where numbers of
+/// zero pivots go, and the argument that says whether they are errors.
 fn factor_all(
     ctx: &mut Invoke,
     out: usize,

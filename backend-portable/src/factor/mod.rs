@@ -1,8 +1,11 @@
-//! Factorisations of matrices, and what follows from them: determinants, inverses, solutions, singular values.
+//! Factorisations of matrices, and what follows from them: determinants, inverses, solutions,
+//! singular values.
 //!
-//! The last two dimensions are a matrix, those before are a batch. All is computed in `f64`, in plain loops: such matrices are small
-//! where networks have them. As LAPACK does, factorisations choose the largest pivot, and reflections keep the sign that loses no digits.
-//! What LAPACK does not share is its range: elements whose squares `f64` cannot hold (above 1e154, below 1e-154) give wrong factors.
+//! The last two dimensions are a matrix, those before are a batch. All is computed in `f64`, in
+//! plain loops: such matrices are small where networks have them. As LAPACK does, factorisations
+//! choose the largest pivot, and reflections keep the sign that loses no digits. What LAPACK does
+//! not share is its range: elements whose squares `f64` cannot hold (above 1e154, below 1e-154)
+//! give wrong factors.
 
 mod eigen;
 mod exponential;
@@ -97,7 +100,8 @@ fn behind(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
     Ok(sizes)
 }
 
-/// Gives an output the sizes of argument 0's batch with these behind, and checks that it has a type.
+/// Gives an output the sizes of argument 0's batch with these behind, and checks that it has a
+/// type.
 fn resize(
     ctx: &mut Prepare,
     out: usize,
@@ -120,7 +124,8 @@ fn resize_to(
     if found == scalar_type { Ok(()) } else { Err(unsupported(out, found)) }
 }
 
-/// The sizes of matrices of so many rows and columns in the batch that two tensors' matrices are broadcast to; `None` if that is none.
+/// The sizes of matrices of so many rows and columns in the batch that two tensors' matrices are
+/// broadcast to; `None` if that is none.
 fn in_common(
     a: &TensorInfo,
     b: &TensorInfo,

@@ -65,7 +65,8 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         write(&mut r_out, index, cols, r.data.get(..r_rows * cols).unwrap_or_default());
         if q_cols > 0 {
-            // The product of the reflections, from the last on, so that columns which are not wanted are not needed.
+            // The product of the reflections, from the last on, so that columns which are not
+            // wanted are not needed.
             q.identity();
             for (k, vector) in vectors.chunks_exact(rows.max(1)).enumerate().rev() {
                 if q.is_cancelled() {
@@ -79,7 +80,8 @@ fn qr(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// The unit vector along which a reflection takes what is left of column `k` to its first element; zero if there is nothing to do.
+/// The unit vector along which a reflection takes what is left of column `k` to its first element;
+/// zero if there is nothing to do.
 fn find_reflection(matrix: &mut Matrix, k: usize, vector: &mut [f64]) {
     let rows = matrix.rows();
     vector.fill(0.0);

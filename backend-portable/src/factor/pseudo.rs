@@ -9,8 +9,10 @@ use torchlet_core::Param::{Bool, OptionalTensor, Out, Tensor};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { PSEUDO:
-    /// `aten::linalg_pinv.atol_rtol_tensor_out(self, atol, rtol, hermitian, out)`: the pseudoinverse, which takes singular values that are not
-    /// above `atol`, or above `rtol` times the largest one, for zero. Of matrices that are said to be symmetric, the lower triangle counts.
+    /// `aten::linalg_pinv.atol_rtol_tensor_out(self, atol, rtol, hermitian, out)`: the
+    /// pseudoinverse, which takes singular values that are not above `atol`, or above `rtol` times
+    /// the largest one, for zero. Of matrices that are said to be symmetric, the lower triangle
+    /// counts.
     LINALG_PINV_OUT = Kernel::new(
         "aten::linalg_pinv.atol_rtol_tensor_out",
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Out],
@@ -24,15 +26,15 @@ kernels! { PSEUDO:
             Ok(Plan::new(pinv).with_scratch(bytes))
         },
     );
-    /// `aten::linalg_matrix_sqrth.out(self, out)`: the symmetric matrix that, times itself, gives `self`, of which the lower triangle counts. Eigenvalues
-    /// below zero are taken for zero.
+    /// `aten::linalg_matrix_sqrth.out(self, out)`: the symmetric matrix that, times itself, gives
+    /// `self`, of which the lower triangle counts. Eigenvalues below zero are taken for zero.
     LINALG_MATRIX_SQRTH_OUT = Kernel::new("aten::linalg_matrix_sqrth.out", &[Tensor, Out], |ctx| {
         let (shape, of) = (Shape::square(ctx, 0)?, ctx.info(0)?.scalar_type);
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         Ok(Plan::new(sqrth).with_scratch(numbers(&[[3, shape.numel]])?))
     });
-    /// `aten::linalg_polar.out(A, U, H)`: matrices, of no fewer rows than columns, as products of one whose columns are orthogonal unit vectors and a
-    /// symmetric one that is not negative.
+    /// `aten::linalg_polar.out(A, U, H)`: matrices, of no fewer rows than columns, as products of
+    /// one whose columns are orthogonal unit vectors and a symmetric one that is not negative.
     LINALG_POLAR_OUT = Kernel::new("aten::linalg_polar.out", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         if shape.rows < shape.cols {
@@ -202,7 +204,8 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
         right.identity();
         values_of(&mut left, &mut right, lengths);
         complete(&mut left, lengths);
-        // Singular vectors on the left times those on the right, and these with their values times themselves.
+        // Singular vectors on the left times those on the right, and these with their values times
+        // themselves.
         for row in 0..rows {
             if made.is_cancelled() {
                 break;

@@ -1,6 +1,7 @@
 //! Eigenvalues of symmetric matrices, and singular values, by Jacobi's rotations.
 //!
-//! Signs of vectors, and which vectors belong to values that are equal, are as free as they are in LAPACK.
+//! Signs of vectors, and which vectors belong to values that are equal, are as free as they are in
+//! LAPACK.
 
 use super::{Matrix, Shape, numbers, read, resize, write, write_transposed, write_vector};
 use crate::scratch;
@@ -9,8 +10,8 @@ use torchlet_core::Param::{Bool, OptionalString, Out, String, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan};
 
 kernels! { SYMMETRIC:
-    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: from the least on; the lower or the upper triangle
-    /// counts.
+    /// `aten::_linalg_eigh.eigenvalues(A, UPLO, compute_v, eigenvalues, eigenvectors)`: from the
+    /// least on; the lower or the upper triangle counts.
     EIGH = Kernel::new(
         "aten::_linalg_eigh.eigenvalues",
         &[Tensor, String, Bool, Out, Out],
@@ -27,8 +28,8 @@ kernels! { SYMMETRIC:
             Ok(Plan::new(eigh).with_scratch(bytes))
         },
     );
-    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values from the largest on. The driver, a choice among
-    /// algorithms on GPUs, changes nothing.
+    /// `aten::_linalg_svd.U(A, full_matrices, compute_uv, driver, U, S, Vh)`: singular values from
+    /// the largest on. The driver, a choice among algorithms on GPUs, changes nothing.
     SVD = Kernel::new(
         "aten::_linalg_svd.U",
         &[Tensor, Bool, Bool, OptionalString, Out, Out, Out],
@@ -56,7 +57,8 @@ kernels! { SYMMETRIC:
 /// More rounds are not needed: they converge quadratically.
 const ROUNDS: usize = 60;
 
-/// Cosine and sine of the rotation after which two vectors of these squared lengths and this product are orthogonal.
+/// Cosine and sine of the rotation after which two vectors of these squared lengths and this
+/// product are orthogonal.
 fn rotation(first: f64, second: f64, product: f64) -> (f64, f64) {
     let ratio = (second - first) / (2.0 * product);
     let tangent = 1f64.copysign(ratio) / (ratio.abs() + libm::sqrt(1.0 + ratio * ratio));
@@ -234,7 +236,8 @@ fn svd(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Turns the first columns, as many as there are values, until they are orthogonal, and `right` with them; gives their lengths, the largest first.
+/// Turns the first columns, as many as there are values, until they are orthogonal, and `right`
+/// with them; gives their lengths, the largest first.
 pub(super) fn values_of<'m>(left: &mut Matrix<'m>, right: &mut Matrix<'m>, values: &mut [f64]) {
     make_orthogonal(left, right, values.len());
     for (col, value) in values.iter_mut().enumerate() {
@@ -313,7 +316,8 @@ pub(super) fn complete(left: &mut Matrix, values: &[f64]) {
                     let square: f64 =
                         (0..rows).map(|row| left.at(row, col) * left.at(row, col)).sum();
                     let length = libm::sqrt(square);
-                    // Of the unit vectors' parts outside a space of fewer dimensions, one has at least this length.
+                    // Of the unit vectors' parts outside a space of fewer dimensions, one has at
+                    // least this length.
                     if length * length * rows as f64 >= 0.5 {
                         for row in 0..rows {
                             left.set(row, col, left.at(row, col) / length);

@@ -10,8 +10,9 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { TRIANGULAR:
-    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the triangular matrix that, times itself transposed, gives `self`, of which
-    /// the same triangle counts. `info` is the number of the first row that makes it not positive.
+    /// `aten::linalg_cholesky_ex.L(self, upper, check_errors, L, info)`: the triangular matrix
+    /// that, times itself transposed, gives `self`, of which the same triangle counts. `info` is
+    /// the number of the first row that makes it not positive.
     CHOLESKY_EX = Kernel::new("aten::linalg_cholesky_ex.L", &[Tensor, Bool, Bool, Out, Out], |ctx| {
         let shape = Shape::square(ctx, 0)?;
         let of = ctx.info(0)?.scalar_type;
@@ -19,7 +20,8 @@ kernels! { TRIANGULAR:
         resize(ctx, 4, &[], ScalarType::Int)?;
         Ok(Plan::new(cholesky).with_scratch(numbers(&[[1, shape.numel]])?))
     });
-    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of `self * X = B`, or of `X * self = B`.
+    /// `aten::linalg_solve_triangular.out(self, B, upper, left, unitriangular, out)`: `X` of
+    /// `self * X = B`, or of `X * self = B`.
     SOLVE_TRIANGULAR = Kernel::new(
         "aten::linalg_solve_triangular.out",
         &[Tensor, Tensor, Bool, Bool, Bool, Out],
@@ -70,7 +72,8 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Makes the lower triangle that of Cholesky's factor; gives the number of the first row where that failed, or 0.
+/// Makes the lower triangle that of Cholesky's factor; gives the number of the first row where that
+/// failed, or 0.
 fn factor(matrix: &mut Matrix) -> usize {
     for row in 0..matrix.cols {
         if matrix.is_cancelled() {

@@ -1,8 +1,8 @@
 //! `x[indices]` and `x[indices] = values`: any mix of index tensors, masks and nothing.
 //!
-//! The indexed dimensions of the input are replaced by the shape that the index tensors broadcast to: in their place if
-//! they are neighbours, else in front. For each index of that shape, where it leads in the input is summed up in scratch
-//! memory, masks included, before anything is moved.
+//! The indexed dimensions of the input are replaced by the shape that the index tensors broadcast
+//! to: in their place if they are neighbours, else in front. For each index of that shape, where it
+//! leads in the input is summed up in scratch memory, masks included, before anything is moved.
 
 use super::reading::copy_indexed;
 use super::writing::Reduce;
@@ -218,7 +218,8 @@ fn fill_offsets(
     Ok(())
 }
 
-/// Adds where the true elements of a mask lead. They are the last dimension of the offsets, or repeated along it.
+/// Adds where the true elements of a mask lead. They are the last dimension of the offsets, or
+/// repeated along it.
 fn add_mask(mask: &torchlet_core::TensorRef, strides: &[usize], offsets: &mut [i64]) {
     let bytes = mask.bytes();
     let count = bytes.iter().filter(|&&byte| byte != 0).count();
@@ -367,7 +368,8 @@ fn run_mut<E>(elements: &mut [E], from: usize, len: usize) -> Option<&mut [E]> {
     elements.get_mut(from..from.checked_add(len)?)
 }
 
-/// Calls `visit` with the place in the output and that in the values of elements that follow each other in both, and how many they are.
+/// Calls `visit` with the place in the output and that in the values of elements that follow each
+/// other in both, and how many they are.
 fn for_each_run(
     walk: &Walk<3>,
     offset: &dyn Fn(isize) -> isize,

@@ -10,12 +10,14 @@ use torchlet_core::Param::{Bool, Int, OptionalTensor, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType as S, TensorRef};
 
 kernels! { BAGS:
-    /// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
-    /// include_last_offset, padding_idx, out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of
-    /// indices. The other outputs say which bag each index is in, how many rows count in each bag, and where the
-    /// maxima are.
+    /// `aten::_embedding_bag.out(weight, indices, offsets, scale_grad_by_freq,
+    /// mode, sparse, per_sample_weights, include_last_offset, padding_idx,
+    /// out0, out1, out2, out3)`: the sum, mean or maximum of rows of a table, for bags of indices.
+    /// The other outputs say which bag each index is in, how many rows count in each bag, and where
+    /// the maxima are.
     EMBEDDING_BAG_OUT = Kernel::new("aten::_embedding_bag.out", PARAMS, prepare);
-    /// `aten::_embedding_bag_forward_only.out`: the same, for programs that are not trained. The other outputs may be left empty.
+    /// `aten::_embedding_bag_forward_only.out`: the same, for programs that are not trained. The
+    /// other outputs may be left empty.
     EMBEDDING_BAG_FORWARD_ONLY_OUT =
         Kernel::new("aten::_embedding_bag_forward_only.out", PARAMS, prepare);
 }
@@ -55,7 +57,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     // What it says is for training; PyTorch leaves it empty for some sums.
     let unused = mode == SUM && ctx.info(10)?.sizes == [0];
     ctx.resize(10, &[if unused { 0 } else { count }])?;
-    // An exporter may count the last offset as a bag in what only training asks for; it is an empty one then.
+    // An exporter may count the last offset as a bag in what only training asks for; it is an empty
+    // one then.
     let all = if ctx.bool(7)? { bags.saturating_add(1) } else { bags };
     let counted = |info: torchlet_core::TensorInfo| match info.sizes.first() {
         Some(first) if *first == all => all,
@@ -107,8 +110,9 @@ fn run(ctx: &mut Invoke) -> Result<(), KernelError> {
         let start = offsets.at(bag as isize);
         let next = bag + 1;
         let all = index.numel() as i64;
-        // The last bag has all that is left, though a last offset may say less: PyTorch minds that in sums, where it
-        // has no need to look for padding, but not in maxima and in the count that means are divided by.
+        // The last bag has all that is left, though a last offset may say less: PyTorch minds that
+        // in sums, where it has no need to look for padding, but not in maxima and in the count
+        // that means are divided by.
         let end = if next == bags { all } else { offsets.at(next as isize) };
         let plain = mode != MAX && padding < 0 && weight.scalar_type != S::Double;
         let ends_early = next == bags && next < offset.numel() && plain;

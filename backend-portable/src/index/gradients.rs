@@ -11,8 +11,9 @@ use torchlet_core::Param::{Bool, Int, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { GRADIENTS:
-    /// `aten::embedding_dense_backward.out(grad_output, indices, num_weights, padding_idx, scale_grad_by_freq, out)`: for each row of a table,
-    /// the sum of the gradients of what was looked up there, or their mean. All tensors are contiguous, of floating-point type.
+    /// `aten::embedding_dense_backward.out(grad_output, indices, num_weights,
+    /// padding_idx, scale_grad_by_freq, out)`: for each row of a table, the sum of the gradients of
+    /// what was looked up there, or their mean. All tensors are contiguous, of floating-point type.
     EMBEDDING_DENSE_BACKWARD_OUT = Kernel::new(
         "aten::embedding_dense_backward.out",
         &[Tensor, Tensor, Int, Int, Bool, Out],

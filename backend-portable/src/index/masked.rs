@@ -10,7 +10,8 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Kernel, KernelError, Plan, ScalarType, TensorInfo};
 
 kernels! { MASKED:
-    /// `aten::masked_scatter.out(self, mask, source, out)`: where the mask holds, the source's elements, one after the other.
+    /// `aten::masked_scatter.out(self, mask, source, out)`: where the mask holds, the source's
+    /// elements, one after the other.
     MASKED_SCATTER_OUT =
         Kernel::new("aten::masked_scatter.out", &[Tensor, Tensor, Tensor, Out], |ctx| {
             let (info, mask, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);

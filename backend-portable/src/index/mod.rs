@@ -1,8 +1,8 @@
 //! Operators that read or write where other tensors say.
 //!
-//! Index values are data: every one is checked before anything is moved, so that an index out of range is an error
-//! and writes nothing. Indices are `int32` or `int64`; only `aten::index` and `aten::index_put` count negative ones from the end,
-//! as in PyTorch.
+//! Index values are data: every one is checked before anything is moved, so that an index out of
+//! range is an error and writes nothing. Indices are `int32` or `int64`; only `aten::index` and
+//! `aten::index_put` count negative ones from the end, as in PyTorch.
 
 mod advanced;
 mod bags;

@@ -84,8 +84,8 @@ kernels! { READING:
             Ok(())
         }))
     });
-    /// `aten::embedding.out(weight, indices, padding_idx, scale_grad_by_freq, sparse, out)`: rows of a table. The options
-    /// matter for training only.
+    /// `aten::embedding.out(weight, indices, padding_idx, scale_grad_by_freq, sparse, out)`: rows
+    /// of a table. The options matter for training only.
     EMBEDDING_OUT =
         Kernel::new("aten::embedding.out", &[Tensor, Tensor, Int, Bool, Bool, Out], |ctx| {
             let (weight, index) = (ctx.info(0)?, ctx.info(1)?);
@@ -116,8 +116,8 @@ kernels! { READING:
         });
 }
 
-/// Fills an output: each element comes from where the first steps lead, moved by what `offset` gives for the position
-/// that the second lead to.
+/// Fills an output: each element comes from where the first steps lead, moved by what `offset`
+/// gives for the position that the second lead to.
 pub(crate) fn copy_indexed<E: Item>(
     parallel: &dyn Parallel,
     walk: &Walk<2>,

@@ -1,5 +1,5 @@
-//! Writing slices along a dimension, single elements by their number, and windows by strides: `index_reduce`, `put`,
-//! `as_strided_scatter`.
+//! Writing slices along a dimension, single elements by their number, and windows by strides:
+//! `index_reduce`, `put`, `as_strided_scatter`.
 
 use super::writing::{Reduce, dim_of, named_reduction, reduce};
 use super::{Indices, index_type, steps};
@@ -14,16 +14,17 @@ use torchlet_core::rules::View;
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { REDUCING:
-    /// `aten::index_reduce.out(self, dim, index, source, reduce, include_self, out)`: slices of the source are combined with those
-    /// that the index names, or (not `include_self`) with each other.
+    /// `aten::index_reduce.out(self, dim, index, source, reduce, include_self, out)`: slices of the
+    /// source are combined with those that the index names, or (not `include_self`) with each
+    /// other.
     INDEX_REDUCE_OUT = Kernel::new(
         "aten::index_reduce.out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
         prepare_index_reduce,
     )
     .updating(6, 0);
-    /// `aten::put.out(self, index, source, accumulate, out)`: values for the elements of these numbers, in row-major order,
-    /// negative ones from the end; or to be added to them.
+    /// `aten::put.out(self, index, source, accumulate, out)`: values for the elements of these
+    /// numbers, in row-major order, negative ones from the end; or to be added to them.
     PUT_OUT = Kernel::new("aten::put.out", &[Tensor, Tensor, Tensor, Bool, Out], |ctx| {
         let (input, index, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
         if index.scalar_type != torchlet_core::ScalarType::Long {
@@ -41,8 +42,8 @@ kernels! { REDUCING:
         Ok(Plan::new(put))
     })
     .updating(4, 0);
-    /// `aten::as_strided_scatter.out(self, src, size, stride, storage_offset, out)`: the tensor with other values where these
-    /// strides lead.
+    /// `aten::as_strided_scatter.out(self, src, size, stride, storage_offset, out)`: the tensor
+    /// with other values where these strides lead.
     AS_STRIDED_SCATTER_OUT = Kernel::new(
         "aten::as_strided_scatter.out",
         &[Tensor, Tensor, IntList, IntList, OptionalInt, Out],

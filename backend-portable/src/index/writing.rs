@@ -96,7 +96,8 @@ kernels! { WRITING:
         },
     )
     .updating(6, 0);
-    /// `aten::scatter.reduce_out(self, dim, index, src, reduce, out)`: "add"s what is written to what is there, or "multiply"s them.
+    /// `aten::scatter.reduce_out(self, dim, index, src, reduce, out)`: "add"s what is written to
+    /// what is there, or "multiply"s them.
     SCATTER_REDUCE_OUT = Kernel::new(
         "aten::scatter.reduce_out",
         &[Tensor, Int, Tensor, Tensor, String, Out],
@@ -115,7 +116,8 @@ kernels! { WRITING:
         },
     )
     .updating(5, 0);
-    /// `aten::scatter.value_reduce_out(self, dim, index, value, reduce, out)`: the same with a number.
+    /// `aten::scatter.value_reduce_out(self, dim, index, value, reduce, out)`: the same with a
+    /// number.
     SCATTER_VALUE_REDUCE_OUT = Kernel::new(
         "aten::scatter.value_reduce_out",
         &[Tensor, Int, Tensor, Scalar, String, Out],
@@ -320,8 +322,8 @@ pub(super) fn named_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
 /// What calls a function with each place in the output and in the source.
 pub(super) type Places<'a> = dyn Fn(&mut dyn FnMut(usize, usize)) + 'a;
 
-/// Combines values with what is in the output, or (not `include_self`) with each other. The counts are needed then, and
-/// for the mean.
+/// Combines values with what is in the output, or (not `include_self`) with each other. The counts
+/// are needed then, and for the mean.
 pub(super) fn reduce<T: Number>(
     for_each: &Places,
     (out, source): (&mut [u8], &[u8]),

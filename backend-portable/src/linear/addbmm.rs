@@ -11,7 +11,8 @@ use torchlet_core::rules::matmul::batched_product;
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { ADDBMM:
-    /// `aten::addbmm.out(self, batch1, batch2, beta, alpha, out)`: `beta * self + alpha * sum of batch1 * batch2`.
+    /// `aten::addbmm.out(self, batch1, batch2, beta, alpha, out)`:
+    /// `beta * self + alpha * sum of batch1 * batch2`.
     ADDBMM_OUT =
         Kernel::new("aten::addbmm.out", &[Tensor, Tensor, Tensor, Scalar, Scalar, Out], |ctx| {
             let misfit = KernelError::argument(2, "its shape does not fit the other operand's");
@@ -53,7 +54,8 @@ fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     // PyTorch ignores even NaN when beta is zero.
     let counts = if scalar_type.is_floating() { beta.to_f64() != 0.0 } else { beta.to_i64() != 0 };
     let (beta, alpha) = (C::of_scalar(beta), C::of_scalar(alpha));
-    // Products that do not count are not made, so that what is no number in them does not count either; in halves it does.
+    // Products that do not count are not made, so that what is no number in them does not count
+    // either; in halves it does.
     let exact = matches!(scalar_type, ScalarType::Float | ScalarType::Double);
     let batch = if k == 0 || exact && alpha == C::default() { 0 } else { batch };
     let (a_steps, b_steps) = (a.strides(), b.strides());

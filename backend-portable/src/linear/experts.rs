@@ -1,4 +1,5 @@
-//! A mixture of experts: feed-forward layers of which each token takes a few, with weights of 4 or 8 bits.
+//! A mixture of experts: feed-forward layers of which each token takes a few, with weights of 4 or
+//! 8 bits.
 
 use crate::compute::functions::{Sigmoid, map1_in_place};
 use crate::compute::gemm::{Context, Epilogue, Matrix, MatrixMut, gemm, gemm_workspace_len};
@@ -15,10 +16,13 @@ use torchlet_core::{
 };
 
 kernels! { EXPERTS:
-    /// `llama::quantized_moe_ffn.out(x, gate_weight, expert_bias, packed_w13, packed_w2, num_activated_experts, num_experts, hidden_dim, dim,
-    /// group_size, weight_nbit, score_func, route_scale, out)`: of all experts, each token takes those of the highest scores `x · gateᵀ`
-    /// (with `sigmoid`: after it and with a bias, which does not count for their weights), and has the weighted sum of
-    /// `(silu(x · w1ᵀ) * (x · w3ᵀ)) · w2ᵀ`. The weights of an expert are packed as [`Packed`] says, `w3` behind `w1`.
+    /// `llama::quantized_moe_ffn.out(x, gate_weight, expert_bias, packed_w13,
+    /// packed_w2, num_activated_experts, num_experts, hidden_dim, dim,
+    /// group_size, weight_nbit, score_func, route_scale, out)`: of all experts, each token takes
+    /// those of the highest scores `x · gateᵀ` (with `sigmoid`: after it and with a bias, which
+    /// does not count for their weights), and has the weighted sum of
+    /// `(silu(x · w1ᵀ) * (x · w3ᵀ)) · w2ᵀ`. The weights of an expert are packed as [`Packed`] says,
+    /// `w3` behind `w1`.
     QUANTIZED_MOE_FFN_OUT = Kernel::new(
         "llama::quantized_moe_ffn.out",
         &[
@@ -182,10 +186,11 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f32>())?))
 }
 
-/// Weights of one layer: a header; then, for each eight rows (those that are missing are zeros), for each group of elements of a row: the
-/// codes, the scales and the sums of the codes, one of each for each row. Codes come by 16 elements of the eight rows: the first eight
-/// elements of each row, then the others. Codes of 4 bits are half of 16 too large; of 32 that follow each other, the first 16 are in the
-/// lower halves of 16 bytes, the others in the upper ones.
+/// Weights of one layer: a header; then, for each eight rows (those that are missing are zeros),
+/// for each group of elements of a row: the codes, the scales and the sums of the codes, one of
+/// each for each row. Codes come by 16 elements of the eight rows: the first eight elements of each
+/// row, then the others. Codes of 4 bits are half of 16 too large; of 32 that follow each other,
+/// the first 16 are in the lower halves of 16 bytes, the others in the upper ones.
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     rows: usize,

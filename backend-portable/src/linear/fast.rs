@@ -14,7 +14,8 @@ use torchlet_core::{Invoke, KernelError, Parallel, ScalarType, Serial, TensorRef
 
 /// Results that are kept in `f32` before they are narrowed.
 const STAGED: usize = 1 << 14;
-/// Sum terms that the engine takes in one block at most: shorter sums can want as much memory as this many.
+/// Sum terms that the engine takes in one block at most: shorter sums can want as much memory as
+/// this many.
 const TERMS: usize = 512;
 
 /// Rows of results that are kept in `f32` together.
@@ -49,8 +50,8 @@ pub(super) fn scratch_bytes(
     floats.saturating_mul(size_of::<f32>())
 }
 
-/// Size of the packed right operand; `None` where packing does not pay: the scalar tier reads it in place, and an
-/// operand that is contiguous along the sum is read in place by products of few rows.
+/// Size of the packed right operand; `None` where packing does not pay: the scalar tier reads it in
+/// place, and an operand that is contiguous along the sum is read in place by products of few rows.
 pub(super) fn packed_bytes(
     scalar_type: ScalarType,
     product: &Product,
@@ -110,7 +111,8 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
     let (count, parallel) = (products.batch.count(), ctx.parallel());
     let Product { m, n, .. } = products.product;
     let each = m.saturating_mul(n);
-    // Several products are dealt out to the threads one by one, if their results lie one after the other.
+    // Several products are dealt out to the threads one by one, if their results lie one after the
+    // other.
     let separate = |index: usize| products.places(index)[2].start == index * each;
     let [_, _, c] = products.places;
     let dense = (c.col == 1 && (c.row == n || m == 1)) || (c.row == 1 && (c.col == m || n == 1));
@@ -118,9 +120,11 @@ pub(super) fn run_f32(ctx: &mut Invoke, products: &Products) -> Result<(), Kerne
         let slot = workspace.len() / parallel.threads().max(1);
         let parts = Parts::new(out);
         for_each_job(parallel, count, workspace, slot, &|index, workspace| {
-            // SAFETY: each index comes once, and parts of different indices are `each` elements apart.
+            // SAFETY: each index comes once, and parts of different indices are `each` elements
+            // apart.
             let out = unsafe { parts.part(index * each, each) };
-            // The shapes are equal for all products; the first one that failed would have failed for all.
+            // The shapes are equal for all products; the first one that failed would have failed
+            // for all.
             let _ = one.compute(&Serial, index, out, workspace);
         });
         return Ok(());
@@ -190,7 +194,8 @@ impl One<'_> {
             return gemm_packed(context, a, b, c, &epilogue, workspace).map_err(mismatch(out_arg));
         }
         let b = matrix(b_arg, self.b, b, k, n)?;
-        // The engine writes rows; where columns of the result are contiguous, it computes the transposed product.
+        // The engine writes rows; where columns of the result are contiguous, it computes the
+        // transposed product.
         let swapped = c.col != 1 && c.row == 1 && n > 1;
         let (a, b, m, n) =
             if swapped { (b.transposed(), a.transposed(), n, m) } else { (a, b, m, n) };

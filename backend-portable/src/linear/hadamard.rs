@@ -10,8 +10,9 @@ use torchlet_core::Param::{Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { HADAMARD:
-    /// `llama::fast_hadamard_transform.out(mat, out)`: the transform of each vector of the last dimension, whose length is a power of
-    /// two, or 28 times that: then each 28th is transformed, and what stands at the same place of each is multiplied by [`ORDER_28`].
+    /// `llama::fast_hadamard_transform.out(mat, out)`: the transform of each vector of the last
+    /// dimension, whose length is a power of two, or 28 times that: then each 28th is transformed,
+    /// and what stands at the same place of each is multiplied by [`ORDER_28`].
     FAST_HADAMARD_TRANSFORM_OUT =
         Kernel::new("llama::fast_hadamard_transform.out", &[Tensor, Out], prepare);
 }
@@ -19,8 +20,9 @@ kernels! { HADAMARD:
 /// The order of the matrix for lengths that are no powers of two.
 const ORDER: usize = 28;
 
-/// A Hadamard matrix of order 28, as ExecuTorch has it: four by four circulant matrices of order 7, of which these are the first rows. The
-/// bits that are set are minus ones, the lowest is the first.
+/// A Hadamard matrix of order 28, as ExecuTorch has it: four by four circulant matrices of order 7,
+/// of which these are the first rows. The bits that are set are minus ones, the lowest is the
+/// first.
 const ORDER_28: [[u8; 4]; 4] = [
     [0b111_1110, 0b011_1100, 0b101_1010, 0b110_0110],
     [0b100_0011, 0b111_1110, 0b001_1001, 0b101_1010],

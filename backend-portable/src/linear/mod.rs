@@ -1,8 +1,9 @@
 //! Products of matrices: `mm`, `bmm`, `addmm` and their relatives.
 //!
-//! Every operator describes its call as [`Products`]: a batch of products of strided matrices, to whose results an
-//! addend may be added. How they are computed depends on the element type: `fast.rs` brings `f32`, half and
-//! bfloat16 to the numeric engine, `plain.rs` is a loop for every type and order of elements that needs no memory.
+//! Every operator describes its call as [`Products`]: a batch of products of strided matrices, to
+//! whose results an addend may be added. How they are computed depends on the element type:
+//! `fast.rs` brings `f32`, half and bfloat16 to the numeric engine, `plain.rs` is a loop for every
+//! type and order of elements that needs no memory.
 
 mod addbmm;
 mod complex;
@@ -81,7 +82,8 @@ impl Place {
     }
 }
 
-/// The dimensions around the matrices, and the steps of left operand, right operand and result along them.
+/// The dimensions around the matrices, and the steps of left operand, right operand and result
+/// along them.
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     rank: usize,
@@ -170,8 +172,8 @@ impl Products {
 
 /// Checks what all products have in common, and decides how to compute them.
 ///
-/// `tensors` are all tensor arguments, which must be of one type. `right` is the right operand, which is packed when
-/// the method is loaded if it is constant and `packs`.
+/// `tensors` are all tensor arguments, which must be of one type. `right` is the right operand,
+/// which is packed when the method is loaded if it is constant and `packs`.
 fn prepare(
     ctx: &mut Prepare,
     tensors: &[usize],

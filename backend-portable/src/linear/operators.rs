@@ -58,7 +58,8 @@ kernels! { PRODUCTS:
                 run(ctx, &Products::matrices(ctx, [1, 2, 5], Some((3, 4)))?)
             })
         });
-    /// `aten::baddbmm.out(self, batch1, batch2, beta, alpha, out)`: `beta * self + alpha * batch1 * batch2`.
+    /// `aten::baddbmm.out(self, batch1, batch2, beta, alpha, out)`:
+    /// `beta * self + alpha * batch1 * batch2`.
     BADDBMM_OUT =
         Kernel::new("aten::baddbmm.out", &[Tensor, Tensor, Tensor, Number, Number, Out], |ctx| {
             let (product, sizes) =
@@ -82,7 +83,8 @@ kernels! { PRODUCTS:
         ctx.resize(2, &[])?;
         prepare(ctx, &[0, 1, 2], product, None, dot, never)
     });
-    /// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the last dimension.
+    /// `aten::linear.out(input, weight, bias, out)`: `input * transposed weight + bias`, over the
+    /// last dimension.
     LINEAR_OUT = Kernel::new("aten::linear.out", &[Tensor, Tensor, OptionalTensor, Out], |ctx| {
         let (product, sizes) = linear(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes).ok_or(misfit(1))?;
         ctx.resize(3, &sizes)?;
@@ -120,7 +122,8 @@ fn plan(
     prepare(ctx, tensors, product, Some((place, packs)), invoke, pack)
 }
 
-/// Packs the right operand of a product of matrices, which is argument `B`; the left one is the argument before.
+/// Packs the right operand of a product of matrices, which is argument `B`; the left one is the
+/// argument before.
 fn pack<const B: usize>(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let b = ctx.tensor(B)?;
     let left = ctx.info(B - 1)?;
@@ -149,7 +152,8 @@ impl Products {
         Ok(Products { args, product, places, batch: Batch::default(), alpha, addend, out })
     }
 
-    /// A product of two matrices; `factors` are the arguments beta and alpha, with the addend as argument 0.
+    /// A product of two matrices; `factors` are the arguments beta and alpha, with the addend as
+    /// argument 0.
     fn matrices(
         ctx: &Arguments,
         args: [usize; 3],
@@ -258,7 +262,8 @@ fn linear_run(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut products = Products::new(ctx, [0, 1, 3], product, [a, b, c], None)?;
     products.batch = batch;
     if let Some(bias) = ctx.optional_info(2)? {
-        // The bias moves along columns only, so that its place is the same for all products of the batch.
+        // The bias moves along columns only, so that its place is the same for all products of the
+        // batch.
         let mut steps = Steps { strides: [0; torchlet_core::layout::MAX_RANK], base: 0 };
         if bias.numel() > 1
             && let Some(step) = steps.strides.get_mut(out.rank().saturating_sub(1))

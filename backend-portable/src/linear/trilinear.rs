@@ -10,8 +10,9 @@ use torchlet_core::rules::{DimSet, View, broadcast_all};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { TRILINEAR:
-    /// `aten::_trilinear.out(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim, out)`: the tensors get the dimensions that the lists
-    /// name, of size 1; their products, broadcast, are summed over `sumdim`. `unroll_dim` says how PyTorch divides the work.
+    /// `aten::_trilinear.out(i1, i2, i3, expand1, expand2, expand3, sumdim, unroll_dim, out)`: the
+    /// tensors get the dimensions that the lists name, of size 1; their products, broadcast, are
+    /// summed over `sumdim`. `unroll_dim` says how PyTorch divides the work.
     TRILINEAR_OUT = Kernel::new(
         "aten::_trilinear.out",
         &[Tensor, Tensor, Tensor, IntList, IntList, IntList, IntList, Int, Out],

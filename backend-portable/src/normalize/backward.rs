@@ -1,8 +1,9 @@
 //! Gradients of layer and group normalisation, for programs that train.
 //!
-//! Both normalise rows of neighbouring elements and weigh their elements: layer norm each by a weight of its own, group norm all of a channel by
-//! one. With `x' = (x - mean) * rstd` and `g = grad * weight`, the gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`, that of
-//! a weight the sum of `grad * x'` over what it weighs, and that of a bias the sum of `grad`.
+//! Both normalise rows of neighbouring elements and weigh their elements: layer norm each by a
+//! weight of its own, group norm all of a channel by one. With `x' = (x - mean) * rstd` and
+//! `g = grad * weight`, the gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`, that
+//! of a weight the sum of `grad * x'` over what it weighs, and that of a bias the sum of `grad`.
 
 use super::{expect_shape, fill, is_double};
 use crate::number::{load, store};
@@ -15,15 +16,17 @@ use torchlet_core::layout::checked_numel;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! {
-    /// `aten::native_layer_norm_backward.out(grad_out, input, normalized_shape, mean, rstd, weight, bias, output_mask, out0, out1, out2)`:
-    /// the gradients of input, weight and bias. All tensors are contiguous.
+    /// `aten::native_layer_norm_backward.out(grad_out, input, normalized_shape,
+    /// mean, rstd, weight, bias, output_mask, out0, out1, out2)`: the gradients of input, weight
+    /// and bias. All tensors are contiguous.
     LAYER_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_layer_norm_backward.out",
         &[Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out, Out, Out],
         |ctx| prepare(ctx, layer, layer_fits),
     );
-    /// `aten::native_group_norm_backward.out(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask, out0, out1, out2)`: the
-    /// gradients of input, weight and bias. All tensors are contiguous.
+    /// `aten::native_group_norm_backward.out(grad_out, input, mean,
+    /// rstd, weight, N, C, HxW, group, output_mask, out0, out1, out2)`: the gradients of input,
+    /// weight and bias. All tensors are contiguous.
     GROUP_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_group_norm_backward.out",
         &[Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out, Out],
@@ -217,7 +220,8 @@ fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
     let each = rows.len / rows.alike.max(1);
     for (row, (mean, deviation)) in means.iter().zip(&*deviations).enumerate() {
         let first = row % rows.period * each;
-        // Calls a function with each block: where it begins in the row, and its gradients and normalised elements.
+        // Calls a function with each block: where it begins in the row, and its gradients and
+        // normalised elements.
         let blocks = |f: &mut dyn FnMut(usize, &[C], &[C])| {
             let (mut g, mut x) = ([C::default(); BLOCK], [C::default(); BLOCK]);
             for at in (0..rows.len).step_by(BLOCK) {

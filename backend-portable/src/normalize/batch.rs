@@ -11,15 +11,17 @@ use torchlet_core::rules::DimSet;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorMut};
 
 kernels! {
-    /// `aten::_native_batch_norm_legit_no_training.out(input, weight, bias, running_mean, running_var, momentum, eps,
-    /// out0, out1, out2)`: by given moments. The last two outputs are empty.
+    /// `aten::_native_batch_norm_legit_no_training.out(input, weight,
+    /// bias, running_mean, running_var, momentum, eps, out0, out1, out2)`: by given moments. The
+    /// last two outputs are empty.
     BATCH_NORM_NO_TRAINING_OUT = Kernel::new(
         "aten::_native_batch_norm_legit_no_training.out",
         &[Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out],
         |ctx| prepare(ctx, NO_TRAINING),
     );
-    /// `aten::_native_batch_norm_legit.out(input, weight, bias, running_mean, running_var, training, momentum, eps, out,
-    /// save_mean, save_invstd)`: by given moments, or, in training, by those of the batch, which update the given.
+    /// `aten::_native_batch_norm_legit.out(input, weight, bias, running_mean,
+    /// running_var, training, momentum, eps, out, save_mean, save_invstd)`: by given moments, or,
+    /// in training, by those of the batch, which update the given.
     BATCH_NORM_OUT = Kernel::new(
         "aten::_native_batch_norm_legit.out",
         &[
@@ -27,15 +29,16 @@ kernels! {
         ],
         |ctx| prepare(ctx, TRAINING),
     );
-    /// `aten::_native_batch_norm_legit.no_stats_out(input, weight, bias, training, momentum, eps, out, save_mean,
-    /// save_invstd)`: by the moments of the batch.
+    /// `aten::_native_batch_norm_legit.no_stats_out(input, weight, bias,
+    /// training, momentum, eps, out, save_mean, save_invstd)`: by the moments of the batch.
     BATCH_NORM_NO_STATS_OUT = Kernel::new(
         "aten::_native_batch_norm_legit.no_stats_out",
         &[Tensor, OptionalTensor, OptionalTensor, Bool, Float, Float, Out, Out, Out],
         |ctx| prepare(ctx, NO_STATS),
     );
-    /// `aten::_batch_norm_no_update.out(input, weight, bias, running_mean, running_var, momentum, eps, out0, out1, out2, out3)`: by
-    /// given moments. The last three outputs are empty.
+    /// `aten::_batch_norm_no_update.out(input, weight, bias, running_mean,
+    /// running_var, momentum, eps, out0, out1, out2, out3)`: by given moments. The last three
+    /// outputs are empty.
     BATCH_NORM_NO_UPDATE_OUT = Kernel::new(
         "aten::_batch_norm_no_update.out",
         &[
@@ -122,7 +125,8 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     Ok(Plan::new(call.invoke[usize::from(double)]).with_scratch(scratch))
 }
 
-/// Applies the moments: means, what these lack, and variances. The memory of the latter two is used up.
+/// Applies the moments: means, what these lack, and variances. The memory of the latter two is used
+/// up.
 fn apply<C: Real>(
     ctx: &Invoke,
     eps: C,

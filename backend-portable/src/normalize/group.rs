@@ -12,8 +12,9 @@ use torchlet_core::rules::DimSet;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef};
 
 kernels! {
-    /// `aten::native_group_norm.out(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)`: the result, and for each
-    /// sample and group the mean and the inverse of the standard deviation.
+    /// `aten::native_group_norm.out(input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)`:
+    /// the result, and for each sample and group the mean and the inverse of the standard
+    /// deviation.
     GROUP_NORM_OUT = Kernel::new(
         "aten::native_group_norm.out",
         &[Tensor, OptionalTensor, OptionalTensor, Int, Int, Int, Int, Float, Out, Out, Out],

@@ -16,8 +16,8 @@ use torchlet_core::rules::DimSet;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef};
 
 kernels! {
-    /// `aten::native_layer_norm.out(input, normalized_shape, weight, bias, eps, out0, out1, out2)`: the result, and for
-    /// each row the mean and the inverse of the standard deviation.
+    /// `aten::native_layer_norm.out(input, normalized_shape, weight, bias, eps, out0, out1, out2)`:
+    /// the result, and for each row the mean and the inverse of the standard deviation.
     LAYER_NORM_OUT = Kernel::new(
         "aten::native_layer_norm.out",
         &[Tensor, IntList, OptionalTensor, OptionalTensor, Float, Out, Out, Out],
@@ -29,7 +29,8 @@ fn wrong() -> KernelError {
     KernelError::argument(1, "is not the shape of the input's last dimensions")
 }
 
-/// The dimension where rows begin, number of rows, elements of a row, which the input's shape has to do with alone.
+/// The dimension where rows begin, number of rows, elements of a row, which the input's shape has
+/// to do with alone.
 fn rows(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
     let first = input.rank().checked_sub(args.ints(1)?.len()).ok_or(wrong())?;

@@ -1,8 +1,8 @@
 //! Normalisations: batch, group and layer norm, and softmax.
 //!
 //! Those of the first kind are made of two loops: the moments of groups of values, in the engine of
-//! [`reduce`](crate::reduce), and `(x - mean) * scale + shift` ([`affine`]) or the like over all values: a mean that is far from zero goes
-//! before anything is rounded.
+//! [`reduce`](crate::reduce), and `(x - mean) * scale + shift` ([`affine`]) or the like over all
+//! values: a mean that is far from zero goes before anything is rounded.
 
 pub mod backward;
 pub mod batch;
@@ -54,8 +54,9 @@ fn fill<C: Compute>(tensor: Option<&TensorRef>, start: usize, absent: C, out: &m
     }
 }
 
-/// The means of a tensor's values over the dimensions `dims`, what these lack, and variances. `layout` is the shape of the rest, and how
-/// it lies in what is found; there may be no place for what means lack.
+/// The means of a tensor's values over the dimensions `dims`, what these lack, and variances.
+/// `layout` is the shape of the rest, and how it lies in what is found; there may be no place for
+/// what means lack.
 fn moments<C: Real>(
     ctx: &Invoke,
     input: &TensorRef,
@@ -174,8 +175,9 @@ macro_rules! with_float {
 }
 use with_float;
 
-/// `out = (input - mean) * scale + shift`. Coefficients, contiguous tensors of shape `sizes`, are broadcast; if input and output
-/// lie in memory alike, `inner` may say that each of them serves as many neighbours, in turn.
+/// `out = (input - mean) * scale + shift`. Coefficients, contiguous tensors of shape `sizes`, are
+/// broadcast; if input and output lie in memory alike, `inner` may say that each of them serves as
+/// many neighbours, in turn.
 fn affine<C: Real>(
     ctx: &Invoke,
     input: &TensorRef,
@@ -212,8 +214,9 @@ fn affine<C: Real>(
     Ok(())
 }
 
-/// Turns moments into coefficients, with weights and biases (of which there may be none) for each of `len` channels
-/// from `start` on: `low`, which `mean` lacks, becomes the shift, `variance` the scale.
+/// Turns moments into coefficients, with weights and biases (of which there may be none) for each
+/// of `len` channels from `start` on: `low`, which `mean` lacks, becomes the shift, `variance` the
+/// scale.
 fn coefficients<C: Real>(
     weight: Option<&TensorRef>,
     bias: Option<&TensorRef>,

@@ -27,25 +27,27 @@ macro_rules! affine {
 }
 
 kernels! { AFFINE:
-    /// `quantized_decomposed::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    /// `quantized_decomposed::quantize_per_tensor.out(input, scale,
+    /// zero_point, quant_min, quant_max, dtype, out)`.
     QUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, Out], form(Numbers, 6), prepare_quantize, quantize);
     /// The same, with scale and zero point in tensors.
     QUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::quantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Tensors, 6), prepare_quantize, quantize);
-    /// `quantized_decomposed::quantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
-    /// out)`.
+    /// `quantized_decomposed::quantize_per_channel.out(input, scales,
+    /// zero_points, axis, quant_min, quant_max, dtype, out)`.
     QUANTIZE_PER_CHANNEL_OUT = affine!("quantized_decomposed::quantize_per_channel.out", [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, Out], form(Channel, 7), prepare_quantize, quantize);
-    /// `quantized_decomposed::quantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype, out)`.
+    /// `quantized_decomposed::quantize_per_token.out(input, scales,
+    /// zero_points, quant_min, quant_max, dtype, out)`.
     QUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::quantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out], form(Token, 6), prepare_quantize, quantize);
-    /// `quantized_decomposed::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out_dtype,
-    /// out)`.
+    /// `quantized_decomposed::dequantize_per_tensor.out(input, scale,
+    /// zero_point, quant_min, quant_max, dtype, out_dtype, out)`.
     DEQUANTIZE_PER_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.out", [Tensor, Float, Int, Int, Int, Int, OptionalInt, Out], form(Numbers, 7), prepare_dequantize, dequantize);
     /// The same, with scale and zero point in tensors.
     DEQUANTIZE_PER_TENSOR_TENSOR_OUT = affine!("quantized_decomposed::dequantize_per_tensor.Tensor_out", [Tensor, Tensor, Tensor, Int, Int, Int, OptionalInt, Out], form(Tensors, 7), prepare_dequantize, dequantize);
-    /// `quantized_decomposed::dequantize_per_channel.out(input, scales, zero_points, axis, quant_min, quant_max, dtype,
-    /// out_dtype, out)`.
+    /// `quantized_decomposed::dequantize_per_channel.out(input, scales,
+    /// zero_points, axis, quant_min, quant_max, dtype, out_dtype, out)`.
     DEQUANTIZE_PER_CHANNEL_OUT = affine!("quantized_decomposed::dequantize_per_channel.out", [Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, OptionalInt, Out], form(Channel, 8), prepare_dequantize, dequantize);
-    /// `quantized_decomposed::dequantize_per_token.out(input, scales, zero_points, quant_min, quant_max, dtype,
-    /// output_dtype, out)`.
+    /// `quantized_decomposed::dequantize_per_token.out(input, scales,
+    /// zero_points, quant_min, quant_max, dtype, output_dtype, out)`.
     DEQUANTIZE_PER_TOKEN_OUT = affine!("quantized_decomposed::dequantize_per_token.out", [Tensor, Tensor, Tensor, Int, Int, Int, Int, Out], form(Token, 7), prepare_dequantize, dequantize);
 }
 
@@ -58,7 +60,8 @@ pub(crate) enum Granularity {
     Tensors,
     /// One of each for every index of the dimension that argument 3 names.
     Channel,
-    /// Tensors that are broadcast, normally one of each for every index of all dimensions but the last.
+    /// Tensors that are broadcast, normally one of each for every index of all dimensions but the
+    /// last.
     Token,
 }
 
@@ -83,7 +86,8 @@ impl Form {
     }
 }
 
-// Small numbers, so that a form is passed in a register: where an image has but one, the optimiser sees which it is.
+// Small numbers, so that a form is passed in a register: where an image has but one, the optimiser
+// sees which it is.
 const fn form(granularity: Granularity, out: u8) -> Form {
     Form { granularity, bounds: if let Channel = granularity { 4 } else { 3 }, out }
 }
@@ -369,7 +373,8 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
         }
         return;
     }
-    // As in PyTorch, these are rounded to the type of the values, and so may be beyond the range of the codes.
+    // As in PyTorch, these are rounded to the type of the values, and so may be beyond the range of
+    // the codes.
     let (low, high) = (C::of_scalar(Scalar::Int(low)), C::of_scalar(Scalar::Int(high)));
     for (out, &value) in out.iter_mut().zip(values) {
         let value = if value < low { low } else { value };
@@ -379,7 +384,8 @@ fn write_bounded<C: Real, T: Number>(values: &[C], low: i64, high: i64, out: &mu
 
 pub(crate) fn dequantize<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    // With one scale for all, PyTorch computes in the type of the output; else it converts at the end.
+    // With one scale for all, PyTorch computes in the type of the output; else it converts at the
+    // end.
     let stepwise = matches!(form.granularity, Numbers | Tensors);
     for_each_block::<C>(ctx, form, &|values, scales, zeros, scalar_type, out| {
         match scalar_type {

@@ -1,4 +1,5 @@
-//! Quantizing as it is simulated in training: numbers are rounded to what codes can say, and stay numbers.
+//! Quantizing as it is simulated in training: numbers are rounded to what codes can say, and stay
+//! numbers.
 
 use crate::number::{ComputeType, load, store, unsupported};
 use crate::real::Real;
@@ -21,14 +22,17 @@ macro_rules! fake {
 }
 
 kernels! { FAKE:
-    /// `aten::fake_quantize_per_tensor_affine_cachemask.out(self, scale, zero_point, quant_min, quant_max, out0, out1)`: the numbers
-    /// that codes stand for, and which were within the bounds.
+    /// `aten::fake_quantize_per_tensor_affine_cachemask.out(self, scale,
+    /// zero_point, quant_min, quant_max, out0, out1)`: the numbers that codes stand for, and which
+    /// were within the bounds.
     FAKE_QUANTIZE_PER_TENSOR_OUT = fake!("aten::fake_quantize_per_tensor_affine_cachemask.out", [Tensor, Float, Int, Int, Int, Out, Out], Form::Numbers);
-    /// `aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out(self, scale, zero_point, fake_quant_enabled, quant_min,
-    /// quant_max, out0, out1)`: the same, with scale and zero point in tensors, and whether it happens at all.
+    /// `aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out(self,
+    /// scale, zero_point, fake_quant_enabled, quant_min, quant_max, out0, out1)`: the same, with
+    /// scale and zero point in tensors, and whether it happens at all.
     FAKE_QUANTIZE_PER_TENSOR_TENSOR_OUT = fake!("aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.out", [Tensor, Tensor, Tensor, Tensor, Int, Int, Out, Out], Form::Tensors);
-    /// `aten::fake_quantize_per_channel_affine_cachemask.out(self, scale, zero_point, axis, quant_min, quant_max, out0, out1)`: with
-    /// one scale and zero point for each index of a dimension.
+    /// `aten::fake_quantize_per_channel_affine_cachemask.out(self, scale,
+    /// zero_point, axis, quant_min, quant_max, out0, out1)`: with one scale and zero point for each
+    /// index of a dimension.
     FAKE_QUANTIZE_PER_CHANNEL_OUT = fake!("aten::fake_quantize_per_channel_affine_cachemask.out", [Tensor, Tensor, Tensor, Int, Int, Int, Out, Out], Form::Channels);
 }
 
@@ -145,7 +149,8 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
         let len = run.min(numel - at).min(stride - at % stride);
         let channel = at / stride % count.max(1);
         let [scale, zero] = parameters.each_ref().map(|parameter| parameter.at(channel));
-        // Of all tensors, zero points are cut to integers; of channels, those with fractions are added first.
+        // Of all tensors, zero points are cut to integers; of channels, those with fractions are
+        // added first.
         let zero = if form == Form::Tensors { zero.trunc() } else { zero };
         // PyTorch has scales in single precision, whatever the numbers are.
         let scale = scale.to_f32();
@@ -159,7 +164,8 @@ fn run<C: Real>(ctx: &mut Invoke, form: Form) -> Result<(), KernelError> {
                     true => (*value * inverse + zero).round_even(),
                     false => (*value * inverse).round_even() + zero,
                 };
-                // Codes of channels are integers of 64 bits, and what is none becomes the lowest, as in PyTorch on x86.
+                // Codes of channels are integers of 64 bits, and what is none becomes the lowest,
+                // as in PyTorch on x86.
                 let beyond = form == Form::Channels && (code.is_nan() || code.abs() >= whole);
                 let code = if beyond { -whole } else { code };
                 *inside = i64::from(code >= low && code <= high);

@@ -8,7 +8,8 @@ use torchlet_core::Param::{Float, Int, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! { PARAMETERS:
-    /// `quantized_decomposed::choose_qparams.Tensor_out(input, quant_min, quant_max, eps, dtype, scale, zero_point)`.
+    /// `quantized_decomposed::choose_qparams.Tensor_out(input, quant_min,
+    /// quant_max, eps, dtype, scale, zero_point)`.
     CHOOSE_QPARAMS_TENSOR_OUT = Kernel::new(
         "quantized_decomposed::choose_qparams.Tensor_out",
         &[Tensor, Int, Int, Float, Int, Out, Out],
@@ -22,8 +23,9 @@ kernels! { PARAMETERS:
             Ok(Plan::new(choose))
         },
     );
-    /// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input, dtype, scale, zero_point)`: for 8-bit numbers, for every
-    /// index of all dimensions but the last.
+    /// `quantized_decomposed::choose_qparams_per_token_asymmetric.out(input,
+    /// dtype, scale, zero_point)`: for 8-bit numbers, for every index of all dimensions but the
+    /// last.
     CHOOSE_QPARAMS_PER_TOKEN_ASYMMETRIC_OUT = Kernel::new(
         "quantized_decomposed::choose_qparams_per_token_asymmetric.out",
         &[Tensor, Int, Out, Out],

@@ -24,33 +24,41 @@ macro_rules! quantized_embedding {
 }
 
 kernels! { WEIGHTS:
-    /// `quantized_decomposed::embedding_byte.out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// `quantized_decomposed::embedding_byte.out(weight, weight_scales,
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_BYTE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.out", 8, 6, []);
-    /// `quantized_decomposed::embedding_byte.dtype_out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// `quantized_decomposed::embedding_byte.dtype_out(weight, weight_scales,
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_BYTE_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_byte.dtype_out", 8, 7, [OptionalInt]);
-    /// `quantized_decomposed::embedding_2bit.out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// `quantized_decomposed::embedding_2bit.out(weight, weight_scales,
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_2BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.out", 2, 6, []);
-    /// `quantized_decomposed::embedding_2bit.dtype_out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// `quantized_decomposed::embedding_2bit.dtype_out(weight, weight_scales,
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_2BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_2bit.dtype_out", 2, 7, [OptionalInt]);
-    /// `quantized_decomposed::embedding_4bit.out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// `quantized_decomposed::embedding_4bit.out(weight, weight_scales,
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_4BIT_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.out", 4, 6, []);
-    /// `quantized_decomposed::embedding_4bit.dtype_out(weight, weight_scales, weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
+    /// `quantized_decomposed::embedding_4bit.dtype_out(weight, weight_scales,
+    /// weight_zero_points, weight_quant_min, weight_quant_max, indices, …, out)`.
     EMBEDDING_4BIT_DTYPE_OUT = quantized_embedding!("quantized_decomposed::embedding_4bit.dtype_out", 4, 7, [OptionalInt]);
-    /// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`: a weight of rows by columns, with
-    /// a scale for each row.
+    /// `quantized_decomposed::mixed_mm.out(input, weight, weight_scales, weight_zero_points, out)`:
+    /// a weight of rows by columns, with a scale for each row.
     MIXED_MM_OUT = Kernel::new(
         "quantized_decomposed::mixed_mm.out",
         &[Tensor, Tensor, Tensor, OptionalTensor, Out],
         |ctx| prepare_mixed(ctx, 0, 4, |ctx| mixed(ctx, 4, false)),
     );
-    /// `quantized_decomposed::mixed_linear.out(input, weight, weight_scales, weight_zero_points, dtype, out)`: a weight of columns by
-    /// rows, with scales for each column and group of rows.
+    /// `quantized_decomposed::mixed_linear.out(input, weight, weight_scales,
+    /// weight_zero_points, dtype, out)`: a weight of columns by rows, with scales for each column
+    /// and group of rows.
     MIXED_LINEAR_OUT = Kernel::new(
         "quantized_decomposed::mixed_linear.out",
         &[Tensor, Tensor, Tensor, OptionalTensor, OptionalInt, Out],
         |ctx| prepare_mixed(ctx, 1, 5, |ctx| mixed(ctx, 5, true)),
     );
-    /// `quantized_decomposed::add.out(a, a_scale, a_zero_point, a_quant_min, a_quant_max, b, b_scale, …, out_scale, …, out)`.
+    /// `quantized_decomposed::add.out(a, a_scale, a_zero_point, a_quant_min,
+    /// a_quant_max, b, b_scale, …, out_scale, …, out)`.
     ADD_OUT = Kernel::new(
         "quantized_decomposed::add.out",
         &[Tensor, Float, Int, Int, Int, Tensor, Float, Int, Int, Int, Float, Int, Int, Int, Out],
@@ -210,7 +218,8 @@ fn embedding(ctx: &mut Invoke, bits: usize, out: usize) -> Result<(), KernelErro
     Ok(())
 }
 
-/// Checks a product of a floating-point matrix and an 8-bit one, whose shared dimension is `shared` of the weight.
+/// Checks a product of a floating-point matrix and an 8-bit one, whose shared dimension is `shared`
+/// of the weight.
 fn prepare_mixed(
     ctx: &mut Prepare,
     shared: usize,

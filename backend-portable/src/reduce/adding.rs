@@ -1,4 +1,5 @@
-//! Sums of elements, in PyTorch's order ([`cascade`](super::cascade)): the loop of the kernels of sums and means.
+//! Sums of elements, in PyTorch's order ([`cascade`](super::cascade)): the loop of the kernels of
+//! sums and means.
 
 use super::cascade::{Along, LANES, WIDE, Way, abreast, add_all, along, in_fours, lanes_of};
 use super::engine::{Geometry, Order, Source, Take, spread};
@@ -92,7 +93,8 @@ fn each_sum<C: Arithmetic>(
     });
 }
 
-/// Columns that are added up together, row by row. They live on the stack, which is small on microcontrollers.
+/// Columns that are added up together, row by row. They live on the stack, which is small on
+/// microcontrollers.
 const TOGETHER: usize = if cfg!(feature = "std") { 128 } else { WIDE };
 
 /// The sums of up to [`TOGETHER`] (or [`LANES`]) columns, from `base` on and `step` apart.

@@ -1,4 +1,5 @@
-//! How many points lie in boxes: `histogramdd`, whose points are the rows of a matrix, with edges along each of its columns.
+//! How many points lie in boxes: `histogramdd`, whose points are the rows of a matrix, with edges
+//! along each of its columns.
 
 use super::edges::{checked_ends, place, spaced};
 use crate::number::{load, round_through, rounded, store, unsupported};
@@ -12,7 +13,8 @@ use torchlet_core::{
 };
 
 kernels! { BINS:
-    /// `aten::_histogramdd_bin_edges.out(self, bins, range, weight, density, out)`: the edges of so many parts, alike long, of each column's range.
+    /// `aten::_histogramdd_bin_edges.out(self, bins, range, weight, density, out)`: the edges of so
+    /// many parts, alike long, of each column's range.
     HISTOGRAMDD_BIN_EDGES_OUT = Kernel::new(
         "aten::_histogramdd_bin_edges.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, OutList],
@@ -35,8 +37,8 @@ kernels! { BINS:
             Ok(Plan::new(edges_alone).with_scratch(bytes))
         },
     );
-    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: how many points lie in each box between such edges, or their
-    /// weights, or these as a density.
+    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: how many
+    /// points lie in each box between such edges, or their weights, or these as a density.
     HISTOGRAMDD_FROM_BIN_CTS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_cts.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, Out],
@@ -45,7 +47,8 @@ kernels! { BINS:
             prepare(ctx, &counts, [3, 5], by_counts)
         },
     );
-    /// `aten::_histogramdd_from_bin_tensors.out(self, bins, weight, density, out)`: the same between edges that are given, from the least on.
+    /// `aten::_histogramdd_from_bin_tensors.out(self, bins, weight, density, out)`: the same
+    /// between edges that are given, from the least on.
     HISTOGRAMDD_FROM_BIN_TENSORS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_tensors.out",
         &[Tensor, TensorList, OptionalTensor, Bool, Out],
@@ -144,7 +147,8 @@ fn prepare(
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f64>())?))
 }
 
-/// The edges of a column: argument 1 says how many parts, argument 2 the ends, if they are not those of the values.
+/// The edges of a column: argument 1 says how many parts, argument 2 the ends, if they are not
+/// those of the values.
 fn column_edges(
     ctx: &Invoke,
     input: &TensorRef,

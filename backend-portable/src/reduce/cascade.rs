@@ -1,9 +1,11 @@
 //! The order in which PyTorch adds on CPUs, so that sums and means have its last bit.
 //!
-//! A sum is built in levels: a step of 16 summands or more goes into a partial sum, a step of these into one of the next level, and so
-//! on; what is left on each level is added at the end, lowest first. Which summands run side by side depends on how the tensor lies
-//! in memory ([`Way`]). PyTorch's vectors have 32 bytes here, whichever instructions it uses (`ATEN_CPU_CAPABILITY` changes no sum). The one thing
-//! that it makes depend on its threads is the sum of 32,768 numbers or more to a single one: this is the order of one thread.
+//! A sum is built in levels: a step of 16 summands or more goes into a partial sum, a step of these
+//! into one of the next level, and so on; what is left on each level is added at the end, lowest
+//! first. Which summands run side by side depends on how the tensor lies in memory ([`Way`]).
+//! PyTorch's vectors have 32 bytes here, whichever instructions it uses (`ATEN_CPU_CAPABILITY`
+//! changes no sum). The one thing that it makes depend on its threads is the sum of 32,768 numbers
+//! or more to a single one: this is the order of one thread.
 
 use crate::compute::split::for_each_chunk_mut;
 use crate::elementwise::Arithmetic;
@@ -36,7 +38,8 @@ pub(crate) enum Way {
     Vectors,
     /// Each result by itself, four summands at a time.
     Fours,
-    /// Neighbouring results: of as many as [`Columns`] says, row by row, of the others [`Fours`](Way::Fours).
+    /// Neighbouring results: of as many as [`Columns`] says, row by row, of the others
+    /// [`Fours`](Way::Fours).
     Columns(Columns),
 }
 
@@ -60,7 +63,8 @@ impl Columns {
     }
 }
 
-/// Elements along a dimension, and how far apart; what is innermost and does not move along memory has step 0.
+/// Elements along a dimension, and how far apart; what is innermost and does not move along memory
+/// has step 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Along {
     pub(crate) size: usize,
@@ -68,8 +72,9 @@ pub(crate) struct Along {
 }
 
 impl Way {
-    /// For summands of this type: along the innermost dimensions of what is added up and of the results, after what lies behind one another was
-    /// merged; `runs` says whether there are more dimensions to add up.
+    /// For summands of this type: along the innermost dimensions of what is added up and of the
+    /// results, after what lies behind one another was merged; `runs` says whether there are more
+    /// dimensions to add up.
     pub(crate) fn of<C>(summands: Along, results: Along, runs: bool) -> Way {
         let lanes = lanes_of::<C>();
         let wide = ABREAST * lanes;
@@ -139,7 +144,8 @@ impl<C: Arithmetic> Adds for Numbers<C> {
     }
 }
 
-/// The sums of some of so many rows of `N` summands that `power` follows from them: `add(i, sums)` adds row i. The first row begins a step.
+/// The sums of some of so many rows of `N` summands that `power` follows from them: `add(i, sums)`
+/// adds row i. The first row begins a step.
 #[inline(always)]
 fn part<A: Adds, const N: usize>(
     adds: A,
@@ -196,7 +202,8 @@ fn cascade<A: Adds, const N: usize>(
 /// Parts that threads take together.
 const PARTS: usize = 8;
 
-/// As [`cascade`], of many rows: the sums that come to the third level are those of parts, which threads take.
+/// As [`cascade`], of many rows: the sums that come to the third level are those of parts, which
+/// threads take.
 #[inline(never)]
 fn in_parallel<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
@@ -229,7 +236,8 @@ fn in_parallel<C: Arithmetic, const N: usize>(
     low
 }
 
-/// The sum of what lies in a row, by vectors of a fourth of `N` numbers: `add(i, numbers)` adds what follows from element i on to numbers.
+/// The sum of what lies in a row, by vectors of a fourth of `N` numbers: `add(i, numbers)` adds
+/// what follows from element i on to numbers.
 #[inline(always)]
 pub(crate) fn along<C: Arithmetic, const N: usize>(
     parallel: &dyn Parallel,
@@ -282,7 +290,8 @@ pub(crate) fn abreast<C: Arithmetic, const N: usize>(
     cascade(Numbers(PhantomData), rows, |row, sums| add(row, &mut sums[..columns]))
 }
 
-/// The sums of up to a fourth of `N` columns, four rows at a time; they are the first of what is returned.
+/// The sums of up to a fourth of `N` columns, four rows at a time; they are the first of what is
+/// returned.
 #[inline(always)]
 pub(crate) fn in_fours<C: Arithmetic, const N: usize>(
     rows: usize,
@@ -350,7 +359,8 @@ pub(crate) mod vectors {
         adds.add(adds.add(adds.add(first, b), c), d)
     }
 
-    /// The sums of columns, each of which is added up as [`along`](super::along) does with what lies in a row.
+    /// The sums of columns, each of which is added up as [`along`](super::along) does with what
+    /// lies in a row.
     #[inline(always)]
     pub(crate) fn in_vectors<A: Adds>(
         adds: A,

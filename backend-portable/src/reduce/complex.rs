@@ -1,4 +1,5 @@
-//! Sums and means of complex numbers, added up as PyTorch does where the numbers of a result lie behind one another.
+//! Sums and means of complex numbers, added up as PyTorch does where the numbers of a result lie
+//! behind one another.
 
 use super::Form;
 use super::cascade::{add_all, along};
@@ -10,7 +11,8 @@ use crate::real::Real;
 use torchlet_core::rules::reduced_shape;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, ScalarType, Serial};
 
-/// A plan, if argument 0 has complex numbers: gives `out`, which must be of its type, the reduced shape.
+/// A plan, if argument 0 has complex numbers: gives `out`, which must be of its type, the reduced
+/// shape.
 pub(super) fn plan(
     ctx: &mut Prepare,
     form: Form,

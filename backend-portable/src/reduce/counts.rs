@@ -7,8 +7,8 @@ use torchlet_core::Param::{Int, OptionalTensor, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bincount.out(self, weights, minlength, out)`: for each number from 0 to the largest, or to below `minlength`, how often it
-    /// comes, or the sum of the weights where it does.
+    /// `aten::bincount.out(self, weights, minlength, out)`: for each number from 0 to the largest,
+    /// or to below `minlength`, how often it comes, or the sum of the weights where it does.
     BINCOUNT_OUT =
         Kernel::new("aten::bincount.out", &[Tensor, OptionalTensor, Int, Out], |ctx| {
             let input = ctx.info(0)?;

@@ -12,7 +12,8 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, TensorInfo, TensorRef};
 
 kernels! {
-    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: the distance of each row of one from each of the other.
+    /// `aten::_cdist_forward.out(x1, x2, p, compute_mode, out)`: the distance of each row of one
+    /// from each of the other.
     CDIST_OUT = Kernel::new(
         "aten::_cdist_forward.out",
         &[Tensor, Tensor, Float, OptionalInt, Out],
@@ -170,8 +171,9 @@ impl<C: Real + Ordered> Norm<C> {
         }
     }
 
-    /// The distance of two vectors of `len` elements, given by first element and step. The largest of all differences is that of numbers alone, or
-    /// else no number if one of them is none: PyTorch has the one between matrices, the other within one.
+    /// The distance of two vectors of `len` elements, given by first element and step. The largest
+    /// of all differences is that of numbers alone, or else no number if one of them is none:
+    /// PyTorch has the one between matrices, the other within one.
     fn distance<const OF_NUMBERS: bool>(
         &self,
         [a, b]: [&TensorRef; 2],

@@ -1,4 +1,5 @@
-//! Gradients of distances between rows: what each element of a row has to do with its distances from others.
+//! Gradients of distances between rows: what each element of a row has to do with its distances
+//! from others.
 
 use super::distances::{Norm, between_sizes, check_norm, pairs};
 use crate::compute::split::for_each_chunk_mut;
@@ -131,7 +132,8 @@ fn between<C: Real + Ordered + Number>(ctx: &mut Invoke) -> Result<(), KernelErr
     let (grad, a, b, distances) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?, ctx.tensor(4)?);
     let norm = Norm::<C>::new(ctx.float(3)?);
     let out = ctx.out(5)?;
-    // Of another row there is one for each distance, not for each row of the output; elements are the same.
+    // Of another row there is one for each distance, not for each row of the output; elements are
+    // the same.
     let steps = |info: &TensorInfo, [row, element]: [bool; 2]| {
         let own = info.strides();
         let (rank, missing) = (info.rank(), out.rank() - info.rank());

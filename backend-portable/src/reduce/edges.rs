@@ -1,6 +1,7 @@
 //! How many values lie between edges.
 //!
-//! Steps are computed in `f64` and rounded to the tensors' type one by one, which gives the numbers that PyTorch computes in that type.
+//! Steps are computed in `f64` and rounded to the tensors' type one by one, which gives the numbers
+//! that PyTorch computes in that type.
 
 use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
@@ -9,8 +10,9 @@ use torchlet_core::Param::{Bool, Int, OptionalFloatList, OptionalTensor, Out, Te
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: how many values lie in each of so many parts, alike long, of
-    /// a range, or of that of all values; or their weights; or these as a density.
+    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: how many
+    /// values lie in each of so many parts, alike long, of a range, or of that of all values; or
+    /// their weights; or these as a density.
     HISTOGRAM_BIN_CT_OUT = Kernel::new(
         "aten::histogram.bin_ct_out",
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
@@ -25,7 +27,8 @@ kernels! {
             prepare(ctx, bins, 3, by_count)
         },
     );
-    /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: the same between edges that are given, from the least on.
+    /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: the same
+    /// between edges that are given, from the least on.
     HISTOGRAM_BINS_TENSOR_OUT = Kernel::new(
         "aten::histogram.bins_tensor_out",
         &[Tensor, Tensor, OptionalTensor, Bool, Out, Out],
@@ -49,7 +52,8 @@ fn scratch_for(edges: usize) -> Result<usize, KernelError> {
     scratch::bytes_for(edges.saturating_mul(2), size_of::<f64>())
 }
 
-/// Gives outputs their shapes, and checks that all tensors from the weights on, which are argument `weight`, fit.
+/// Gives outputs their shapes, and checks that all tensors from the weights on, which are argument
+/// `weight`, fit.
 fn prepare(
     ctx: &mut Prepare,
     bins: usize,
@@ -165,7 +169,8 @@ fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, edges, sums, 2)
 }
 
-/// Counts values between edges, and writes outputs; `weight` is the argument that weights are, if there are any.
+/// Counts values between edges, and writes outputs; `weight` is the argument that weights are, if
+/// there are any.
 fn count(
     ctx: &mut Invoke,
     edges: &[f64],

@@ -1,12 +1,14 @@
-//! The loop that all reductions share: which elements make a result, in which order, on how many threads.
+//! The loop that all reductions share: which elements make a result, in which order, on how many
+//! threads.
 //!
-//! An operator gives a [`Reducer`]. There are two ways through memory. Where neighbouring results come from
-//! neighbouring elements (the reduced dimensions lie outside), several results are computed side by side, row by row. Else
-//! each result is computed by itself, in runs along the innermost reduced dimension.
+//! An operator gives a [`Reducer`]. There are two ways through memory. Where neighbouring results
+//! come from neighbouring elements (the reduced dimensions lie outside), several results are
+//! computed side by side, row by row. Else each result is computed by itself, in runs along the
+//! innermost reduced dimension.
 //!
-//! Elements are folded into partial states of a few hundred, and those are merged in pairs, like a tournament: the
-//! rounding errors of a sum grow with the logarithm of its length. What is merged with what depends on the
-//! shape alone, never on the number of threads.
+//! Elements are folded into partial states of a few hundred, and those are merged in pairs, like a
+//! tournament: the rounding errors of a sum grow with the logarithm of its length. What is merged
+//! with what depends on the shape alone, never on the number of threads.
 
 use super::cascade::add_all;
 use crate::compute::split::{for_each_chunk_mut, for_each_chunks_mut};
@@ -65,7 +67,8 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// Of a reduction of `dims` of the input; `out` is the reduced shape, with the dimensions kept or not.
+    /// Of a reduction of `dims` of the input; `out` is the reduced shape, with the dimensions kept
+    /// or not.
     pub(crate) fn new(input: &TensorInfo, dims: DimSet, out: &TensorInfo, order: Order) -> Self {
         let strides = input.strides();
         let stride = |dim: usize| strides.get(dim).map_or(0, |&stride| stride as isize);
@@ -261,7 +264,8 @@ fn side_by_side<C: Compute, R: Reducer<C>>(
     carry(middle, states);
 }
 
-/// Calls `take(row, first, values)` for the elements number `row` of `len` neighbouring results, block by block.
+/// Calls `take(row, first, values)` for the elements number `row` of `len` neighbouring results,
+/// block by block.
 #[inline(always)]
 fn each_row<C: Compute>(
     source: &Source<C>,
@@ -346,8 +350,9 @@ fn one_part<C: Compute, R: Reducer<C>>(
     all.finish(state, merge)
 }
 
-/// Reduces a tensor into `M` outputs of as many elements, given by bytes and element size: `write(states, parts)` writes the
-/// results of the states to the parts of the outputs that belong to them.
+/// Reduces a tensor into `M` outputs of as many elements, given by bytes and element size:
+/// `write(states, parts)` writes the results of the states to the parts of the outputs that belong
+/// to them.
 pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
     parallel: &dyn Parallel,
     input: &TensorRef,
@@ -365,8 +370,8 @@ pub(crate) fn reduce<C: Compute, R: Reducer<C>, const M: usize>(
 /// Takes states and the number of the first.
 pub(super) type Take<'a, S> = &'a mut dyn FnMut(usize, &[S]);
 
-/// Spreads results over threads: `states(parallel, (from, to), take)` hands states of results `from..to` to `take`, which `write` makes results of, as
-/// in [`reduce`].
+/// Spreads results over threads: `states(parallel, (from, to), take)` hands states of results
+/// `from..to` to `take`, which `write` makes results of, as in [`reduce`].
 pub(super) fn spread<S, const M: usize>(
     parallel: &dyn Parallel,
     geometry: &Geometry,

@@ -7,8 +7,8 @@ use torchlet_core::Param::{Int, Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! {
-    /// `aten::histc.out(self, bins, min, max, out)`: how many values lie in each of so many parts, alike long, of what is from `min` to `max`;
-    /// of all that there is, where both are the same.
+    /// `aten::histc.out(self, bins, min, max, out)`: how many values lie in each of so many parts,
+    /// alike long, of what is from `min` to `max`; of all that there is, where both are the same.
     HISTC_OUT = Kernel::new("aten::histc.out", &[Tensor, Int, Scalar, Scalar, Out], prepare);
 }
 

@@ -1,7 +1,7 @@
 //! Reductions: many values become one. Also running sums, and distances.
 //!
-//! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output its shape; [`single`] and
-//! [`double`] compute one output or two, in the engine's loop.
+//! [`Form`] says where a reduction has its arguments; [`reduced`] checks them and gives the output
+//! its shape; [`single`] and [`double`] compute one output or two, in the engine's loop.
 
 mod adding;
 pub mod bins;

@@ -8,7 +8,8 @@ use crate::real::Real;
 /// Partial results that run side by side.
 const LANES: usize = 16;
 
-/// So few values that they are folded one after the other, as PyTorch does: a sum has the same digits then.
+/// So few values that they are folded one after the other, as PyTorch does: a sum has the same
+/// digits then.
 const FEW: usize = 4;
 
 /// Folds values in [`LANES`] lanes, and those in a tree.
@@ -130,7 +131,8 @@ impl Ordered for i64 {
     }
 }
 
-/// The largest value (or the smallest) and the number of the first that is so; the first NaN if there is one.
+/// The largest value (or the smallest) and the number of the first that is so; the first NaN if
+/// there is one.
 pub(crate) struct Place<const LARGEST: bool>;
 
 impl<const LARGEST: bool> Place<LARGEST> {
@@ -208,8 +210,9 @@ impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
     }
 }
 
-/// Number of values, their mean, and the sum of the squares of their distances from it. The mean is kept as a sum of two numbers: at large
-/// means, what one of them lacks would count among the squares.
+/// Number of values, their mean, and the sum of the squares of their distances from it. The mean is
+/// kept as a sum of two numbers: at large means, what one of them lacks would count among the
+/// squares.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread<C> {
     pub(crate) count: C,

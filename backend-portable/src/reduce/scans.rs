@@ -60,8 +60,8 @@ struct Sums;
 struct Products;
 struct LogSums;
 
-/// A scan of floating-point numbers. As in PyTorch, what there is so far of `float` is `double`: what is out of range for the one can come
-/// back into it.
+/// A scan of floating-point numbers. As in PyTorch, what there is so far of `float` is `double`:
+/// what is out of range for the one can come back into it.
 trait FloatScan {
     const START: f64;
     fn combine(so_far: f64, x: f64) -> f64;

@@ -12,8 +12,10 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::segment_reduce.out(data, reduce, lengths, indices, offsets, axis, unsafe, initial, out)`: the sum, mean, product, least or largest element of
-    /// each segment of a dimension, which lengths or offsets say, the latter with the end of the last one.
+    /// `aten::segment_reduce.out(data, reduce, lengths, indices, offsets,
+    /// axis, unsafe, initial, out)`: the sum, mean, product, least or largest element of each
+    /// segment of a dimension, which lengths or offsets say, the latter with the end of the last
+    /// one.
     SEGMENT_REDUCE_OUT = Kernel::new(
         "aten::segment_reduce.out",
         &[

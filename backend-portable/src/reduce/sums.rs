@@ -71,8 +71,9 @@ kernels! {
         &[Tensor, Int, Bool, OptionalInt, Out],
         |ctx| accumulate(ctx, ONE, 3, 4, by_compute!(product), all),
     );
-    /// `aten::linalg_vector_norm.out(self, ord, dim, keepdim, dtype, out)`: the root of order `ord` of the sum of as high powers of the
-    /// magnitudes; the largest, the smallest or the number of those that are not zero for infinity, minus infinity and 0.
+    /// `aten::linalg_vector_norm.out(self, ord, dim, keepdim, dtype, out)`: the root of order `ord`
+    /// of the sum of as high powers of the magnitudes; the largest, the smallest or the number of
+    /// those that are not zero for infinity, minus infinity and 0.
     LINALG_VECTOR_NORM_OUT = Kernel::new(
         "aten::linalg_vector_norm.out",
         &[Tensor, Scalar, OptionalIntList, Bool, OptionalInt, Out],
@@ -126,7 +127,8 @@ const VAR: Form = Form { dims: Dims::List(1), keep: Some(3) };
 
 const NORM: Form = Form { dims: Dims::List(2), keep: Some(3) };
 
-/// Prepares sums and products, computed in the type of the output, to which values are converted first.
+/// Prepares sums and products, computed in the type of the output, to which values are converted
+/// first.
 fn accumulate(
     ctx: &mut Prepare,
     form: Form,
@@ -141,8 +143,8 @@ fn accumulate(
     Ok(Plan::new(if truth { of_bool } else { functions.choose(compute) }))
 }
 
-/// The type to sum up argument 0 in: that of the output, which the values may be cast to, or the type that argument
-/// `dtype` names.
+/// The type to sum up argument 0 in: that of the output, which the values may be cast to, or the
+/// type that argument `dtype` names.
 pub(crate) fn castable(
     args: &Arguments,
     dtype: usize,
@@ -156,7 +158,8 @@ pub(crate) fn castable(
     compute.ok_or(unsupported(out, to))
 }
 
-/// Prepares what is computed in floating-point types only: in `f32`, or in `f64` if the outputs are doubles.
+/// Prepares what is computed in floating-point types only: in `f32`, or in `f64` if the outputs are
+/// doubles.
 fn floating(
     ctx: &mut Prepare,
     form: Form,

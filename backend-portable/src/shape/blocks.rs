@@ -22,7 +22,8 @@ kernels! { BLOCKS:
         let larger = |size: i64| size.checked_mul(factor);
         prepare_pixels(ctx, [divided, larger(height), larger(width)])?;
         Ok(Plan::new(|ctx| {
-            // Output: batch…, channels, height, i, width, j; input: batch…, channels, i, j, height, width.
+            // Output: batch…, channels, height, i, width, j; input: batch…, channels, i, j, height,
+            // width.
             let factor = pixels(ctx)?.1;
             let (input, out) = (ctx.tensor(0)?, ctx.out(2)?);
             let (rank, inner) = (input.rank(), usize::try_from(factor).unwrap_or(1));
@@ -52,8 +53,8 @@ kernels! { BLOCKS:
             rearrange(ctx, &input, from, to, out.into_bytes(), &[0, 2, 4, 1, 3]).ok_or(deep)
         }))
     });
-    /// `preprocess::tile_crop.out(input, tile_size, out)`: a picture `[channels, height, width]` as square tiles `[tile, channels, row,
-    /// column]`, by rows of tiles.
+    /// `preprocess::tile_crop.out(input, tile_size, out)`: a picture `[channels, height, width]` as
+    /// square tiles `[tile, channels, row, column]`, by rows of tiles.
     TILE_CROP_OUT = Kernel::new("preprocess::tile_crop.out", &[Tensor, Int, Out], |ctx| {
         let info = ctx.info(0)?;
         let &[channels, height, width] = &info.sizes[..] else {
@@ -70,7 +71,8 @@ kernels! { BLOCKS:
             let tile = usize::try_from(ctx.int(1)?).unwrap_or(1).max(1);
             let from = divide(input.info(), 2, tile).and_then(|info| divide(&info, 1, tile));
             let to = divide(out.info(), 0, input.size(2) / tile);
-            // Output: tile row, tile column, channels, row, column; input: channels, tile row, row, tile column, column.
+            // Output: tile row, tile column, channels, row, column; input: channels, tile row, row,
+            // tile column, column.
             rearrange(ctx, &input, from, to, out.into_bytes(), &[1, 3, 0, 2, 4]).ok_or(deep)
         }))
     });
@@ -84,7 +86,8 @@ kernels! { BLOCKS:
         prepare_triangle(ctx)?;
         Ok(Plan::new(|ctx| triangle(ctx, false)))
     });
-    /// `aten::glu.out(self, dim, out)`: the first half of a dimension times the sigmoid of the second.
+    /// `aten::glu.out(self, dim, out)`: the first half of a dimension times the sigmoid of the
+    /// second.
     GLU_OUT = Kernel::new("aten::glu.out", &[Tensor, Int, Out], |ctx| {
         let (first, _) = halves(ctx)?;
         ctx.resize(2, first.sizes())?;
@@ -100,7 +103,8 @@ kernels! { BLOCKS:
             _ => |ctx| glu::<f32>(ctx, |x| 1.0 / (1.0 + libm::expf(-x))),
         }))
     });
-    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: each index as often as the input says there.
+    /// `aten::repeat_interleave.Tensor_out(repeats, output_size, out)`: each index as often as the
+    /// input says there.
     REPEAT_INTERLEAVE_TENSOR_OUT =
         Kernel::new("aten::repeat_interleave.Tensor_out", &[Tensor, OptionalInt, Out], |ctx| {
             let (info, out) = (ctx.info(0)?, ctx.info(2)?);
@@ -168,7 +172,8 @@ fn prepare_pixels(ctx: &mut Prepare, last: [Option<i64>; 3]) -> Result<(), Kerne
     same_type(ctx, 0, 2)
 }
 
-/// Copies between divided forms of input and output, whose last dimensions are the input's in another order.
+/// Copies between divided forms of input and output, whose last dimensions are the input's in
+/// another order.
 fn rearrange(
     ctx: &Invoke,
     input: &TensorRef,

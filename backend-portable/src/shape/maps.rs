@@ -1,7 +1,8 @@
 //! Copies in which each dimension goes its own way: padded, repeated, rolled, mirrored.
 //!
-//! A [`Map`] says which index of the input an index of the output shows. Dimensions that are copied as they are merge
-//! with those around them, so that what is done row by row is a `memcpy` of as much as lies together.
+//! A [`Map`] says which index of the input an index of the output shows. Dimensions that are copied
+//! as they are merge with those around them, so that what is done row by row is a `memcpy` of as
+//! much as lies together.
 
 use super::moves::{Item, copy_run};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
@@ -17,7 +18,8 @@ pub(crate) enum Map {
     Repeat { len: usize },
     /// The input from `len - by` on, and then its begin; `by` is less than `len`.
     Roll { len: usize, by: usize },
-    /// Nothing before and after the input, which begins at index `before`, or outside if that is negative.
+    /// Nothing before and after the input, which begins at index `before`, or outside if that is
+    /// negative.
     Pad { len: usize, before: isize },
     /// The input, mirrored at its first and last index.
     Reflect { len: usize, before: isize },
@@ -25,7 +27,8 @@ pub(crate) enum Map {
     Replicate { len: usize, before: isize },
 }
 
-/// What consecutive indices show: from which input index on (`None` for nothing), with which step, and how many.
+/// What consecutive indices show: from which input index on (`None` for nothing), with which step,
+/// and how many.
 type Piece = (Option<isize>, isize, usize);
 
 impl Map {

@@ -1,7 +1,8 @@
 //! Operators that move elements: views made real, joining and splitting, padding and repeating.
 //!
-//! None of them looks at what it moves, so all work for every element type, those that are only data included.
-//! [`moves`] is the copy that they share. Operators of one input are views, in `views.rs`.
+//! None of them looks at what it moves, so all work for every element type, those that are only
+//! data included. [`moves`] is the copy that they share. Operators of one input are views, in
+//! `views.rs`.
 
 mod blocks;
 mod joining;
@@ -67,8 +68,9 @@ pub(crate) fn walk_of(out: &TensorInfo, view: &View) -> Result<Walk<1>, KernelEr
     Ok(Walk::new(out, &[steps_of(view)]))
 }
 
-/// An output that starts with the contents of argument 0, to be changed here and there. Where the exporter put it over the input
-/// (the kernel is declared [`updating`](torchlet_core::Kernel::updating)), they are there already, and nothing is copied.
+/// An output that starts with the contents of argument 0, to be changed here and there. Where the
+/// exporter put it over the input (the kernel is declared
+/// [`updating`](torchlet_core::Kernel::updating)), they are there already, and nothing is copied.
 pub(crate) fn updated<'c>(
     ctx: &mut Invoke<'c, '_>,
     out: usize,

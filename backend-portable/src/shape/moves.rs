@@ -1,8 +1,10 @@
-//! Moving elements without looking at them: one strided copy for all types, by the size of their elements.
+//! Moving elements without looking at them: one strided copy for all types, by the size of their
+//! elements.
 //!
-//! [`copy`] fills a dense output from an input that is walked over with any steps. Contiguous runs are `memcpy`; where
-//! the input is contiguous along another dimension than the output, both are walked in square tiles, so that
-//! each cache line is fetched once; large outputs are dealt out to threads.
+//! [`copy`] fills a dense output from an input that is walked over with any steps. Contiguous runs
+//! are `memcpy`; where the input is contiguous along another dimension than the output, both are
+//! walked in square tiles, so that each cache line is fetched once; large outputs are dealt out to
+//! threads.
 
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
 use crate::walk::Walk;
@@ -126,8 +128,8 @@ pub(crate) fn copy_range<E: Item>(walk: &Walk<1>, from: usize, input: &[E], out:
     });
 }
 
-/// Fills `out` from elements of `input` that are `step` apart. Elements outside of it are left alone; there are none
-/// after a kernel's checks.
+/// Fills `out` from elements of `input` that are `step` apart. Elements outside of it are left
+/// alone; there are none after a kernel's checks.
 #[inline]
 pub(crate) fn copy_run<E: Item>(input: &[E], at: isize, step: isize, out: &mut [E]) {
     let Ok(first) = usize::try_from(at) else { return };
@@ -240,8 +242,8 @@ impl<'w> Transposed<'w> {
     }
 }
 
-/// Fills rows of `columns` elements, `apart` from each other in `out`: column `c` of row `r` is the element of `input` at
-/// `at + r + c * step`.
+/// Fills rows of `columns` elements, `apart` from each other in `out`: column `c` of row `r` is the
+/// element of `input` at `at + r + c * step`.
 fn transpose<E: Item>(
     input: &[E],
     at: isize,
@@ -251,7 +253,8 @@ fn transpose<E: Item>(
     columns: usize,
 ) {
     let rows = (out.len().saturating_sub(columns)) / apart + 1;
-    // Several tiles side by side in the input, so that whole runs of its cache lines are read together.
+    // Several tiles side by side in the input, so that whole runs of its cache lines are read
+    // together.
     for band in (0..rows).step_by(BAND) {
         for left in (0..columns).step_by(TILE) {
             let width = TILE.min(columns - left);
@@ -370,7 +373,8 @@ mod tests {
         }
     }
 
-    /// `cargo test --release --features std -- --ignored --nocapture throughput`: bytes read and written per second.
+    /// `cargo test --release --features std -- --ignored --nocapture throughput`: bytes read and
+    /// written per second.
     #[cfg(feature = "std")]
     #[test]
     #[ignore = "a measurement"]

@@ -25,11 +25,14 @@ macro_rules! pad_edges {
 }
 
 kernels! { PADDING:
-    /// `aten::reflection_pad1d.out(self, padding, out)`: mirrored at the edges, which are not repeated.
+    /// `aten::reflection_pad1d.out(self, padding, out)`: mirrored at the edges, which are not
+    /// repeated.
     REFLECTION_PAD1D_OUT = pad_edges!("aten::reflection_pad1d.out", 1, Reflect);
-    /// `aten::reflection_pad2d.out(self, padding, out)`: mirrored at the edges, which are not repeated.
+    /// `aten::reflection_pad2d.out(self, padding, out)`: mirrored at the edges, which are not
+    /// repeated.
     REFLECTION_PAD2D_OUT = pad_edges!("aten::reflection_pad2d.out", 2, Reflect);
-    /// `aten::reflection_pad3d.out(self, padding, out)`: mirrored at the edges, which are not repeated.
+    /// `aten::reflection_pad3d.out(self, padding, out)`: mirrored at the edges, which are not
+    /// repeated.
     REFLECTION_PAD3D_OUT = pad_edges!("aten::reflection_pad3d.out", 3, Reflect);
     /// `aten::replication_pad1d.out(self, padding, out)`: with its edges repeated.
     REPLICATION_PAD1D_OUT = pad_edges!("aten::replication_pad1d.out", 1, Replicate);
@@ -182,7 +185,8 @@ fn prepare_edges(
     Ok(Plan::new(invoke))
 }
 
-/// The shape of a tensor whose last `dims` dimensions are padded with what is inside: arguments `input` and `list`.
+/// The shape of a tensor whose last `dims` dimensions are padded with what is inside: arguments
+/// `input` and `list`.
 pub(crate) fn edge_sizes(
     ctx: &Arguments,
     [input, list]: [usize; 2],

@@ -73,7 +73,8 @@ kernels! { VIEWS:
             Ok(())
         }))
     });
-    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: the same as `view_copy`; the strides are those that `out` has.
+    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: the same as `view_copy`; the
+    /// strides are those that `out` has.
     RESHAPE_ALIAS_COPY_OUT =
         Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
             let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
@@ -86,7 +87,8 @@ kernels! { VIEWS:
                 reshape(ctx, input.info(), input.bytes(), &to, out.into_bytes())
             }))
         });
-    /// `aten::view_as_complex_copy.out(self, out)`: complex numbers whose parts are the last dimension.
+    /// `aten::view_as_complex_copy.out(self, out)`: complex numbers whose parts are the last
+    /// dimension.
     VIEW_AS_COMPLEX_COPY_OUT = Kernel::new("aten::view_as_complex_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
@@ -130,7 +132,8 @@ kernels! { VIEWS:
         }))
     })
     .with_elements(Elements::Moved);
-    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may be smaller.
+    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may
+    /// be smaller.
     SPLIT_COPY_TENSOR_OUT =
         Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
             let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
@@ -304,7 +307,8 @@ pub(crate) fn reshape(
         return Err(wrong);
     }
     let size = from.scalar_type.size();
-    // Row-major memory can be seen in any shape: so the copy is done in the shape of the side that is not.
+    // Row-major memory can be seen in any shape: so the copy is done in the shape of the side that
+    // is not.
     let contiguous = |info: &TensorInfo| {
         TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "is too large"))
     };

@@ -10,8 +10,9 @@ use torchlet_core::Param::{Bool, Out, Tensor};
 use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
-    /// `aten::_unique2.out(self, sorted, return_inverse, return_counts, out0, out1, out2)`: the values that there are, sorted whether asked for
-    /// or not; for each element which of them it is; how many there are of each. No NaN equals another.
+    /// `aten::_unique2.out(self, sorted, return_inverse, return_counts, out0, out1, out2)`: the
+    /// values that there are, sorted whether asked for or not; for each element which of them it
+    /// is; how many there are of each. No NaN equals another.
     UNIQUE2_OUT = Kernel::new(
         "aten::_unique2.out",
         &[Tensor, Bool, Bool, Bool, Out, Out, Out],

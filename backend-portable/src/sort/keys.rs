@@ -1,7 +1,7 @@
 //! Sort keys: values as integers that compare as PyTorch sorts, together with where they came from.
 //!
-//! NaN is greater than all other values, and all NaN are equal; so are the two zeros. Since the position is part of what is
-//! compared, a sort that is not stable sorts stably.
+//! NaN is greater than all other values, and all NaN are equal; so are the two zeros. Since the
+//! position is part of what is compared, a sort that is not stable sorts stably.
 
 use crate::number::{Number, elements, with_number};
 use core::cmp::Ordering;
@@ -126,7 +126,8 @@ pub(crate) fn is_wide(scalar_type: ScalarType) -> Option<bool> {
     }
 }
 
-/// The entries of elements from `at` on, `step` apart; in descending order the greatest value has the least key.
+/// The entries of elements from `at` on, `step` apart; in descending order the greatest value has
+/// the least key.
 pub(crate) fn fill<E: Entry>(
     tensor: &TensorRef,
     at: isize,

@@ -1,4 +1,5 @@
-//! Sorted values, the first few of them, and what order says of them: sort, topk, kthvalue, median, mode, running extremes.
+//! Sorted values, the first few of them, and what order says of them: sort, topk, kthvalue, median,
+//! mode, running extremes.
 
 use super::keys::{Entry, fill, is_wide};
 use crate::compute::split::is_cancelled;
@@ -44,7 +45,8 @@ kernels! {
             prepare(ctx, KTH, Shape::One(3), [kth_value::<u64>, kth_value::<u128>])
         },
     );
-    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: NaN if there is one; else the lower of two.
+    /// `aten::median.dim_values(self, dim, keepdim, values, indices)`: NaN if there is one; else
+    /// the lower of two.
     MEDIAN_DIM_OUT = Kernel::new(
         "aten::median.dim_values",
         &[Tensor, Int, Bool, Out, Out],
@@ -54,7 +56,8 @@ kernels! {
     MEDIAN_OUT = Kernel::new("aten::median.out", &[Tensor, Out], |ctx| {
         prepare_median(ctx, [median::<u64, false>, median::<u128, false>])
     });
-    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: of the values that are not NaN.
+    /// `aten::nanmedian.dim_values(self, dim, keepdim, values, indices)`: of the values that are
+    /// not NaN.
     NANMEDIAN_DIM_OUT = Kernel::new(
         "aten::nanmedian.dim_values",
         &[Tensor, Int, Bool, Out, Out],
@@ -64,16 +67,19 @@ kernels! {
     NANMEDIAN_OUT = Kernel::new("aten::nanmedian.out", &[Tensor, Out], |ctx| {
         prepare_median(ctx, [median::<u64, true>, median::<u128, true>])
     });
-    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the value that is there most often, the least of several, and where it is last.
-    /// One NaN counts as another, which in PyTorch it does not.
+    /// `aten::mode.values(self, dim, keepdim, values, indices)`: the value that is there most
+    /// often, the least of several, and where it is last. One NaN counts as another, which in
+    /// PyTorch it does not.
     MODE_OUT = Kernel::new("aten::mode.values", &[Tensor, Int, Bool, Out, Out], |ctx| {
         prepare(ctx, MEDIAN, Shape::One(2), [mode::<u64>, mode::<u128>])
     });
-    /// `aten::cummax.out(self, dim, values, indices)`: the largest value so far, and where it was last; NaN from the first one on.
+    /// `aten::cummax.out(self, dim, values, indices)`: the largest value so far, and where it was
+    /// last; NaN from the first one on.
     CUMMAX_OUT = Kernel::new("aten::cummax.out", &[Tensor, Int, Out, Out], |ctx| {
         prepare(ctx, RUNNING, Shape::Same, [running::<u64, true>, running::<u128, true>])
     });
-    /// `aten::cummin.out(self, dim, values, indices)`: the smallest value so far, and where it was last; NaN from the first one on.
+    /// `aten::cummin.out(self, dim, values, indices)`: the smallest value so far, and where it was
+    /// last; NaN from the first one on.
     CUMMIN_OUT = Kernel::new("aten::cummin.out", &[Tensor, Int, Out, Out], |ctx| {
         prepare(ctx, RUNNING, Shape::Same, [running::<u64, false>, running::<u128, false>])
     });
@@ -164,8 +170,8 @@ fn prepare(
     Ok(Plan::new(functions[usize::from(wide)]).with_scratch(scratch))
 }
 
-/// The steps of a tensor along the dimensions that `dim` is not, and along `dim`. Without `dim`, which a reduction may have
-/// removed, the dimensions behind it move up.
+/// The steps of a tensor along the dimensions that `dim` is not, and along `dim`. Without `dim`,
+/// which a reduction may have removed, the dimensions behind it move up.
 fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
     let mut steps = Steps { strides: [0; MAX_RANK], base: 0 };
     let strides = info.strides();
@@ -181,7 +187,8 @@ fn steps(info: &TensorInfo, rank: usize, dim: usize) -> (Steps, isize) {
     (steps, along)
 }
 
-/// Sorts every line of the input: `arrange(entries)` puts those to the front that are wanted, `count` in number.
+/// Sorts every line of the input: `arrange(entries)` puts those to the front that are wanted,
+/// `count` in number.
 fn each_line<E: Entry>(
     ctx: &mut Invoke,
     call: Call,

@@ -10,8 +10,8 @@ use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: how many boundaries lie below each value, or
-    /// (`right`) at it or below.
+    /// `aten::bucketize.Tensor_out(self, boundaries, out_int32, right, out)`: how many boundaries
+    /// lie below each value, or (`right`) at it or below.
     BUCKETIZE_OUT = Kernel::new(
         "aten::bucketize.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, Out],
@@ -23,8 +23,9 @@ kernels! {
             prepare(ctx, BUCKETIZE, &values.sizes, Operand::from(&values), by_compute!(bucketize))
         },
     );
-    /// `aten::searchsorted.Tensor_out(sorted_sequence, self, out_int32, right, side, sorter, out)`: the same for rows of values, each among its own row
-    /// of the sequence, or all among one. `sorter` says where the sequence's values lie in order.
+    /// `aten::searchsorted.Tensor_out(sorted_sequence, self, out_int32, right, side, sorter, out)`:
+    /// the same for rows of values, each among its own row of the sequence, or all among one.
+    /// `sorter` says where the sequence's values lie in order.
     SEARCHSORTED_TENSOR_OUT = Kernel::new(
         "aten::searchsorted.Tensor_out",
         &[Tensor, Tensor, Bool, Bool, OptionalString, OptionalTensor, Out],
@@ -41,7 +42,8 @@ kernels! {
             prepare(ctx, SEARCH, &sizes, Operand::from(&values), by_compute!(searchsorted))
         },
     );
-    /// `aten::searchsorted.Scalar_out(sorted_sequence, self, out_int32, right, side, sorter, out)`: the same for a number.
+    /// `aten::searchsorted.Scalar_out(sorted_sequence, self, out_int32, right, side, sorter, out)`:
+    /// the same for a number.
     SEARCHSORTED_SCALAR_OUT = Kernel::new(
         "aten::searchsorted.Scalar_out",
         &[Tensor, Scalar, Bool, Bool, OptionalString, OptionalTensor, Out],
@@ -88,7 +90,8 @@ impl Call {
     }
 }
 
-/// Gives the output these sizes, and chooses the type to compare in: that of sequence and values together.
+/// Gives the output these sizes, and chooses the type to compare in: that of sequence and values
+/// together.
 fn prepare(
     ctx: &mut Prepare,
     call: Call,
@@ -130,7 +133,8 @@ fn read<C: Compute>(tensor: &TensorRef, at: isize) -> C {
     value[0]
 }
 
-/// The first of some boundaries that is not less than the value (`right`: that is greater). NaN passes all.
+/// The first of some boundaries that is not less than the value (`right`: that is greater). NaN
+/// passes all.
 fn first_not_below<C: Compute>(
     count: usize,
     right: bool,

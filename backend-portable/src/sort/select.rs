@@ -15,7 +15,8 @@ use torchlet_core::{
 kernels! {
     /// `aten::nonzero.out(self, out)`: a row of indices for each value that is not zero.
     NONZERO_OUT = Kernel::new("aten::nonzero.out", &[Tensor, Out], prepare_nonzero);
-    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same for so many values; rows for which there are none are filled.
+    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same for so many values; rows
+    /// for which there are none are filled.
     NONZERO_STATIC_OUT = Kernel::new("aten::nonzero_static.out", &[Tensor, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
@@ -36,8 +37,8 @@ kernels! {
 /// Values looked at together.
 const BLOCK: usize = 64;
 
-/// Calls `found(number, position)` for the values that are not zero, in the order of their indices: `number` counts all
-/// values in that order. The tensor is input `which` of the walk.
+/// Calls `found(number, position)` for the values that are not zero, in the order of their indices:
+/// `number` counts all values in that order. The tensor is input `which` of the walk.
 fn each_true<C: Compute, const N: usize>(
     walk: &Walk<N>,
     mask: &TensorRef,

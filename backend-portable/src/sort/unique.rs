@@ -16,16 +16,18 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::unique_consecutive.out(self, return_inverse, return_counts, dim, out0, out1, out2)`: one of each run of equal
-    /// values (or slices along `dim`), the number of the run of each, and the lengths of the runs.
+    /// `aten::unique_consecutive.out(self, return_inverse, return_counts, dim, out0, out1, out2)`:
+    /// one of each run of equal values (or slices along `dim`), the number of the run of each, and
+    /// the lengths of the runs.
     UNIQUE_CONSECUTIVE_OUT = Kernel::new(
         "aten::unique_consecutive.out",
         &[Tensor, Bool, Bool, OptionalInt, Out, Out, Out],
         |ctx| { prepare(ctx, Call::consecutive(ctx)?)?; Ok(Plan::new(invoke_consecutive)) },
     );
-    /// `aten::unique_dim.out(self, dim, sorted, return_inverse, return_counts, out0, out1, out2)`: the same of the slices in order. All
-    /// of that is done whether asked for or not, as PyTorch does it, from whose results the exporter plans the shapes. Slices compare by
-    /// the first element that differs.
+    /// `aten::unique_dim.out(self, dim, sorted, return_inverse, return_counts, out0, out1, out2)`:
+    /// the same of the slices in order. All of that is done whether asked for or not, as PyTorch
+    /// does it, from whose results the exporter plans the shapes. Slices compare by the first
+    /// element that differs.
     UNIQUE_DIM_OUT = Kernel::new(
         "aten::unique_dim.out",
         &[Tensor, Int, Bool, Bool, Bool, Out, Out, Out],
@@ -96,7 +98,8 @@ fn equal(tensor: &TensorRef, a: isize, b: isize) -> bool {
 /// The slices that are compared: how many, and the elements of each.
 struct Slices {
     count: usize,
-    /// From one slice to the next; with no dimension given, each element is a slice, in the order of the indices.
+    /// From one slice to the next; with no dimension given, each element is a slice, in the order
+    /// of the indices.
     along: Walk<1>,
     within: Walk<1>,
 }
@@ -121,7 +124,8 @@ impl Slices {
         Some(Slices { count: along.numel(), along, within })
     }
 
-    /// Calls `visit(number, slice, whether it differs from the one before)` for all, in this order or as they come.
+    /// Calls `visit(number, slice, whether it differs from the one before)` for all, in this order
+    /// or as they come.
     fn for_each(
         &self,
         tensor: &TensorRef,
@@ -152,7 +156,8 @@ impl Slices {
         });
     }
 
-    /// Whether something holds for all elements of two slices; it is not asked again once it does not.
+    /// Whether something holds for all elements of two slices; it is not asked again once it does
+    /// not.
     fn all(&self, a: isize, b: isize, holds: &mut dyn FnMut(isize, isize) -> bool) -> bool {
         let ([inner], mut all) = (self.within.inner_steps(), true);
         self.within.for_each_run(0, self.within.numel(), &mut |_, [offset], len| {
@@ -164,7 +169,8 @@ impl Slices {
         all
     }
 
-    /// Brings the numbers of slices, which lie along one dimension, in order; equal ones stay in theirs.
+    /// Brings the numbers of slices, which lie along one dimension, in order; equal ones stay in
+    /// theirs.
     fn sort(&self, tensor: &TensorRef, order: &mut [u32]) {
         let [step] = self.along.inner_steps();
         for (number, place) in order.iter_mut().enumerate() {

@@ -13,8 +13,9 @@ use torchlet_core::{
 };
 
 kernels! { BACKWARD:
-    /// `aten::convolution_backward.out(grad_output, input, weight, bias_sizes, stride, padding, dilation, transposed,
-    /// output_padding, groups, output_mask, grad_input, grad_weight, grad_bias)`
+    /// `aten::convolution_backward.out(grad_output, input, weight, bias_sizes,
+    /// stride, padding, dilation, transposed, output_padding, groups,
+    /// output_mask, grad_input, grad_weight, grad_bias)`
     CONVOLUTION_BACKWARD_OUT = Kernel::new(
         "aten::convolution_backward.out",
         &[
@@ -117,7 +118,8 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input_picture = picture(&input, spatial, 1)?;
     let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
     if of_input {
-        // The gradient goes the way back: through the transposed convolution, or through a plain one.
+        // The gradient goes the way back: through the transposed convolution, or through a plain
+        // one.
         let out = ctx.out(GRAD_INPUT)?;
         let to = picture(&out, spatial, GRAD_INPUT)?;
         let back =

@@ -12,8 +12,9 @@ use torchlet_core::rules::window::{Window, Windows, windows};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { COLUMNS:
-    /// `aten::col2im.out(self, output_size, kernel_size, dilation, padding, stride, out)`: each element of a picture is the sum of what
-    /// windows have at its place. The columns `[batch, channels * taps, windows]` are contiguous.
+    /// `aten::col2im.out(self, output_size, kernel_size, dilation, padding, stride, out)`: each
+    /// element of a picture is the sum of what windows have at its place. The columns
+    /// `[batch, channels * taps, windows]` are contiguous.
     COL2IM_OUT = Kernel::new(
         "aten::col2im.out",
         &[Tensor, IntList, IntList, IntList, IntList, IntList, Out],
@@ -58,7 +59,8 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// The taps that are at a place, and of which windows: looks through taps or windows, whichever are fewer.
+/// The taps that are at a place, and of which windows: looks through taps or windows, whichever are
+/// fewer.
 fn taps_at(
     window: Window,
     place: usize,

@@ -1,7 +1,8 @@
 //! Convolutions, plain and transposed, of one to three spatial dimensions.
 //!
-//! `f32` pictures whose elements lie in an order that the numeric engine knows go there; half and bfloat16 do so
-//! too, widened in scratch memory, where there are vectors to gain from. All else is computed by `convolve_plain.rs`.
+//! `f32` pictures whose elements lie in an order that the numeric engine knows go there; half and
+//! bfloat16 do so too, widened in scratch memory, where there are vectors to gain from. All else is
+//! computed by `convolve_plain.rs`.
 
 use super::convolve_plain;
 use super::picture::Picture;
@@ -21,7 +22,8 @@ use torchlet_core::{
 };
 
 kernels! { CONVOLUTION:
-    /// `aten::convolution.out(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups, out)`
+    /// `aten::convolution.out(input, weight, bias, stride, padding,
+    /// dilation, transposed, output_padding, groups, out)`
     CONVOLUTION_OUT = Kernel::new(
         "aten::convolution.out",
         &[Tensor, Tensor, OptionalTensor, IntList, IntList, IntList, Bool, IntList, Int, Out],
@@ -161,7 +163,8 @@ impl Call {
         params
     }
 
-    /// The convolution as the engine takes it; `None` where it does not. Without elements there is nothing to gain.
+    /// The convolution as the engine takes it; `None` where it does not. Without elements there is
+    /// nothing to gain.
     pub(super) fn engine(&self) -> Option<Conv> {
         if self.input.sizes.contains(&0) || self.out.sizes.contains(&0) {
             return None;
@@ -169,8 +172,8 @@ impl Call {
         Conv::new(self.params(self.layout?))
     }
 
-    /// Length of the packed weights; 0 where they are not packed. It depends on the weights and on dim orders only:
-    /// what is packed at load must serve all sizes that come.
+    /// Length of the packed weights; 0 where they are not packed. It depends on the weights and on
+    /// dim orders only: what is packed at load must serve all sizes that come.
     pub(super) fn packed_len(&self, tier: Tier) -> usize {
         let Some(layout) = self.layout.filter(|_| self.fixed_layout) else { return 0 };
         // Of three dimensions the engine packs only what a depth of 1 reduces to two.
@@ -189,8 +192,9 @@ impl Call {
         Conv::new(small).and_then(|conv| conv.packed_weights_len(tier)).unwrap_or(0)
     }
 
-    /// Floats of workspace for the engine. Where parameters make it out of all proportion to the tensors (a stride of
-    /// billions), none: then the engine goes through the output in a plain loop.
+    /// Floats of workspace for the engine. Where parameters make it out of all proportion to the
+    /// tensors (a stride of billions), none: then the engine goes through the output in a plain
+    /// loop.
     pub(super) fn workspace_len(
         &self,
         conv: &Conv,
@@ -301,7 +305,8 @@ fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {
     let weight = ctx.tensor(1)?;
     let context = Context { tier: Tier::detect(), parallel: ctx.parallel() };
     let params = call.params(call.layout.unwrap_or(Layout::ChannelsLast));
-    // The same convolution that `packed_len` asked, so that an input without elements does not matter.
+    // The same convolution that `packed_len` asked, so that an input without elements does not
+    // matter.
     let small = ConvParams {
         batch: 1,
         input: if call.transposed { [1; 3] } else { params.kernel },

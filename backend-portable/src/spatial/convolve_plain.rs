@@ -1,7 +1,8 @@
 //! Convolution in a plain loop: any element type, any order of elements, no memory.
 //!
-//! The output is computed in its memory order, some neighbours along its innermost dimension at a time. Loops over
-//! taps are cut to the input, so that no parameter makes them longer than the tensors are.
+//! The output is computed in its memory order, some neighbours along its innermost dimension at a
+//! time. Loops over taps are cut to the input, so that no parameter makes them longer than the
+//! tensors are.
 
 use super::convolution::{Call, call};
 use super::picture::{CHANNELS, DIMS, SPACE, for_each_row};
@@ -22,7 +23,8 @@ pub(super) struct Job<'a> {
     pub(super) bias: Option<&'a [u8]>,
 }
 
-/// Taps of one output position along one dimension: how many, the first tap and input position, and the steps of both.
+/// Taps of one output position along one dimension: how many, the first tap and input position, and
+/// the steps of both.
 #[derive(Clone, Copy)]
 struct Reach {
     taps: Taps,
@@ -37,8 +39,9 @@ impl Reach {
             let taps = window.taps(at, input);
             return Reach { taps, tap_step: 1, step: window.dilation() as isize };
         }
-        // Input i and tap t contribute to output i * stride - padding + t * dilation: the taps that fit are those with
-        // `at + padding - t * dilation` a multiple of the stride. They repeat after at most `stride` taps.
+        // Input i and tap t contribute to output i * stride - padding + t * dilation: the taps that
+        // fit are those with `at + padding - t * dilation` a multiple of the stride. They repeat
+        // after at most `stride` taps.
         let none = Reach { taps: Taps::default(), tap_step: 1, step: 0 };
         let (stride, dilation) = (window.stride() as i64, window.dilation() as i64);
         let target = at as i64 + window.padding() as i64;
@@ -50,7 +53,8 @@ impl Reach {
         // Inputs must be below `input`: t * dilation > target - input * stride.
         let least = (target - (input as i64 - 1) * stride).max(0);
         let mut tap = (least + dilation - 1) / dilation;
-        // At most `tap_step` attempts; and as inputs are `stride` apart, each needs one of `input` to succeed.
+        // At most `tap_step` attempts; and as inputs are `stride` apart, each needs one of `input`
+        // to succeed.
         let mut attempts = tap_step;
         while (target - tap * dilation) % stride != 0 {
             attempts -= 1;

@@ -1,4 +1,5 @@
-//! The largest elements of windows whose places are drawn by chance, so that their distances are fractions.
+//! The largest elements of windows whose places are drawn by chance, so that their distances are
+//! fractions.
 
 use crate::number::{Compute, load, store, unsupported};
 use crate::real::{Real, by_type};
@@ -13,13 +14,14 @@ use torchlet_core::{
 const PARAMS: &[Param] = &[Tensor, IntList, IntList, Tensor, Out, Out];
 
 kernels! { FRACTIONAL:
-    /// `aten::fractional_max_pool2d.output(self, kernel_size, output_size, random_samples, output, indices)`: `random_samples` has for each
-    /// channel a number from 0 to 1 for the width and one for the height.
+    /// `aten::fractional_max_pool2d.output(self, kernel_size, output_size,
+    /// random_samples, output, indices)`: `random_samples` has for each channel a number from 0 to
+    /// 1 for the width and one for the height.
     FRACTIONAL_MAX_POOL2D_OUT = Kernel::new("aten::fractional_max_pool2d.output", PARAMS, |ctx| {
         prepare::<2>(ctx, [pool::<f32, 2>, pool::<f64, 2>])
     });
-    /// `aten::fractional_max_pool3d.output(self, kernel_size, output_size, random_samples, output, indices)`: the numbers are for depth, height
-    /// and width.
+    /// `aten::fractional_max_pool3d.output(self, kernel_size, output_size,
+    /// random_samples, output, indices)`: the numbers are for depth, height and width.
     FRACTIONAL_MAX_POOL3D_OUT = Kernel::new("aten::fractional_max_pool3d.output", PARAMS, |ctx| {
         prepare::<3>(ctx, [pool::<f32, 3>, pool::<f64, 3>])
     });

@@ -12,10 +12,12 @@ use torchlet_core::{
 };
 
 kernels! { GRID:
-    /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
+    /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode,
+    /// align_corners, out)`
     GRID_SAMPLER_2D_OUT =
         Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 2));
-    /// `aten::grid_sampler_3d.out(input, grid, interpolation_mode, padding_mode, align_corners, out)`
+    /// `aten::grid_sampler_3d.out(input, grid, interpolation_mode, padding_mode,
+    /// align_corners, out)`
     GRID_SAMPLER_3D_OUT =
         Kernel::new("aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 3));
 }
@@ -105,7 +107,8 @@ pub(super) struct Axis {
     pub(super) mode: Mode,
     pub(super) padding: Padding,
     pub(super) align_corners: bool,
-    /// Whether places that are no numbers become the last pixel: in volumes they do, in pictures the first.
+    /// Whether places that are no numbers become the last pixel: in volumes they do, in pictures
+    /// the first.
     pub(super) ends_last: bool,
 }
 
@@ -172,7 +175,8 @@ impl Axis {
         }
     }
 
-    /// How [`bring_inside`](Self::bring_inside) moves when the place does: with it, against it, or not at all.
+    /// How [`bring_inside`](Self::bring_inside) moves when the place does: with it, against it, or
+    /// not at all.
     fn turn<C: Real>(&self, place: C) -> C {
         let (one, none) = (C::real(1.0), C::default());
         let last = C::count(self.size) - one;

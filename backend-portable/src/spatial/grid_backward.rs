@@ -1,5 +1,6 @@
-//! Gradients of sampling a picture or a volume at the places that a grid names, in plain loops: of the picture, whose pixels get what they
-//! gave by their weights; and of the grid, by the slopes of these weights.
+//! Gradients of sampling a picture or a volume at the places that a grid names, in plain loops: of
+//! the picture, whose pixels get what they gave by their weights; and of the grid, by the slopes of
+//! these weights.
 
 use super::backward::{for_each, misfit, picture};
 use super::grid::{Axis, Mode, read_modes, sampled_sizes};
@@ -11,14 +12,17 @@ use crate::table::kernels;
 use torchlet_core::Param::{Bool, BoolList, Int, Out, Tensor};
 use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Param, Plan, Prepare, ScalarType};
 
-/// `(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+/// `(grad_output, input, grid, interpolation_mode, padding_mode,
+/// align_corners, output_mask, out0, out1)`
 const PARAMS: &[Param] = &[Tensor, Tensor, Tensor, Int, Int, Bool, BoolList, Out, Out];
 
 kernels! { GRID_BACKWARD:
-    /// `aten::grid_sampler_2d_backward.out(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+    /// `aten::grid_sampler_2d_backward.out(grad_output, input, grid,
+    /// interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
     GRID_SAMPLER_2D_BACKWARD_OUT =
         Kernel::new("aten::grid_sampler_2d_backward.out", PARAMS, |ctx| prepare(ctx, 2));
-    /// `aten::grid_sampler_3d_backward.out(grad_output, input, grid, interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
+    /// `aten::grid_sampler_3d_backward.out(grad_output, input, grid,
+    /// interpolation_mode, padding_mode, align_corners, output_mask, out0, out1)`
     GRID_SAMPLER_3D_BACKWARD_OUT =
         Kernel::new("aten::grid_sampler_3d_backward.out", PARAMS, |ctx| prepare(ctx, 3));
 }

@@ -1,7 +1,8 @@
 //! Operators over space: convolutions, poolings, resampling.
 //!
-//! They see tensors as pictures: batch, channels and up to three spatial dimensions with a stride each, whatever
-//! the dim order and with or without a batch dimension. The shapes come from [`torchlet_core::rules::window`].
+//! They see tensors as pictures: batch, channels and up to three spatial dimensions with a stride
+//! each, whatever the dim order and with or without a batch dimension. The shapes come from
+//! [`torchlet_core::rules::window`].
 
 mod backward;
 mod columns;

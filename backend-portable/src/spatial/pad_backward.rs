@@ -1,4 +1,5 @@
-//! Gradients of paddings with what is inside, in plain loops: each element of the result's gradient goes back to the element that it shows.
+//! Gradients of paddings with what is inside, in plain loops: each element of the result's gradient
+//! goes back to the element that it shows.
 
 use super::backward::{for_each, misfit, picture};
 use super::picture::{DIMS, SPACE};

@@ -13,7 +13,8 @@ pub(super) const SPACE: usize = 2;
 /// Operations that are worth a thread of their own.
 const GRAIN: usize = 1 << 15;
 
-/// Sizes and strides of batch, channels, depth, height and width. Dimensions that the tensor lacks have size 1.
+/// Sizes and strides of batch, channels, depth, height and width. Dimensions that the tensor lacks
+/// have size 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(crate) sizes: [usize; DIMS],
@@ -21,7 +22,8 @@ pub(crate) struct Picture {
 }
 
 impl Picture {
-    /// A tensor `[channels, space…]` or `[batch, channels, space…]`. `None` for another number of dimensions.
+    /// A tensor `[channels, space…]` or `[batch, channels, space…]`. `None` for another number of
+    /// dimensions.
     pub(super) fn new(info: &TensorInfo, spatial: usize) -> Option<Self> {
         let batched = info.rank() == spatial + 2;
         if (!batched && info.rank() != spatial + 1) || spatial > DIMS - SPACE {
@@ -37,7 +39,8 @@ impl Picture {
         Some(picture)
     }
 
-    /// Whether the elements lie as in a dense picture whose dimensions have this order, outermost first.
+    /// Whether the elements lie as in a dense picture whose dimensions have this order, outermost
+    /// first.
     fn is_dense(&self, order: [usize; DIMS]) -> bool {
         let mut step = 1;
         for &dim in order.iter().rev() {
@@ -76,8 +79,9 @@ impl Picture {
     }
 }
 
-/// Writes a picture row by row, a row being the elements along its innermost dimension in memory, on several threads:
-/// calls `write` with the index of the row's first element, the innermost dimension, and the row's bytes.
+/// Writes a picture row by row, a row being the elements along its innermost dimension in memory,
+/// on several threads: calls `write` with the index of the row's first element, the innermost
+/// dimension, and the row's bytes.
 ///
 /// `cost` is about how many operations an element takes.
 pub(super) fn for_each_row(

@@ -1,9 +1,9 @@
 //! Poolings: the average or the largest element of windows, in one loop for all of them.
 //!
-//! Outputs are computed in blocks of neighbours along the output's innermost dimension, whichever that is: channels for
-//! channels last, width for channels first. For each tap of the window, the inputs of the whole block are a
-//! strided run, which is converted to the computing type and taken in at once. So every element type, layout
-//! and kind of pooling shares the loop.
+//! Outputs are computed in blocks of neighbours along the output's innermost dimension, whichever
+//! that is: channels for channels last, width for channels first. For each tap of the window, the
+//! inputs of the whole block are a strided run, which is converted to the computing type and taken
+//! in at once. So every element type, layout and kind of pooling shares the loop.
 
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use crate::compute::pool::{Fold, PoolWindow};
@@ -33,7 +33,8 @@ impl Axis {
     /// The dimension of a picture that does not have it.
     pub(crate) const NONE: Axis = Axis::Sliding(Window::ONE);
 
-    /// Whether places of an input of this size and its padding can be counted in words of this machine.
+    /// Whether places of an input of this size and its padding can be counted in words of this
+    /// machine.
     pub(crate) fn is_countable(&self, input: usize) -> bool {
         let Axis::Sliding(window) = self else { return true };
         let reach = (window.kernel() - 1).checked_mul(window.dilation());
@@ -68,7 +69,8 @@ impl Axis {
     }
 }
 
-/// By how many the average of a window in all dimensions is divided: of what no word can count, by the most that one can.
+/// By how many the average of a window in all dimensions is divided: of what no word can count, by
+/// the most that one can.
 pub(super) fn counted(
     axes: &[Axis; 3],
     places: [usize; 3],
@@ -91,7 +93,8 @@ pub(crate) enum Kind {
         /// Divides by this instead.
         divisor: Option<i64>,
     },
-    /// The largest, and where in the input's depth, height and width it is. NaN counts as larger than all.
+    /// The largest, and where in the input's depth, height and width it is. NaN counts as larger
+    /// than all.
     Largest,
 }
 
@@ -149,7 +152,8 @@ impl Pooling<'_> {
         paths::has(Paths::LARGEST) && (!paths::has(Paths::AVERAGES) || self.kind == Kind::Largest)
     }
 
-    /// The most outputs along `dim` in a block, so that the taps of a block are about as many as the input's positions.
+    /// The most outputs along `dim` in a block, so that the taps of a block are about as many as
+    /// the input's positions.
     fn block_len(&self, dim: usize) -> usize {
         match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
             None => BLOCK,
@@ -201,7 +205,8 @@ impl Pooling<'_> {
                     let mut tap = [d, h, w];
                     let (mut lo, mut hi, mut place_step) = (0, len, 0);
                     if let Some(window) = sliding {
-                        // The tap is that of the block's first output and may be before the input's begin.
+                        // The tap is that of the block's first output and may be before the input's
+                        // begin.
                         let dim = inner - SPACE;
                         let stride = window.stride() as isize;
                         let input = from.sizes[inner] as isize;
@@ -273,7 +278,8 @@ impl Pooling<'_> {
         }
     }
 
-    /// Computes single precision with channels inside, all channels of a pixel at once; false where it is something else.
+    /// Computes single precision with channels inside, all channels of a pixel at once; false where
+    /// it is something else.
     fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
         let channels = to.sizes[CHANNELS];
         let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
@@ -334,7 +340,8 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in the order of their memory. Values and indices (of type `places`), where both are wanted, lie alike in `to`.
+    /// Computes outputs in the order of their memory. Values and indices (of type `places`), where
+    /// both are wanted, lie alike in `to`.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
@@ -368,7 +375,8 @@ impl Pooling<'_> {
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
             let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
             for index in job * share..((job + 1) * share).min(rows) {
-                // Known when an image is linked that has one of the two alone: so it is asked here, where that counts.
+                // Known when an image is linked that has one of the two alone: so it is asked here,
+                // where that counts.
                 let is_short = crate::types::has(ScalarType::Int) && is_short;
                 let places = if is_short { ScalarType::Int } else { ScalarType::Long };
                 let width = places.size();
@@ -414,8 +422,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The taps that some output of a block sees, by their positions for the first output of the block: these may be
-    /// before the input's begin.
+    /// The taps that some output of a block sees, by their positions for the first output of the
+    /// block: these may be before the input's begin.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
         let dilation = window.dilation() as isize;
         let origin = |at: usize| (at * window.stride()) as isize - window.padding() as isize;

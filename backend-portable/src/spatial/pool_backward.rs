@@ -1,5 +1,5 @@
-//! Gradients of poolings, in plain loops: each element of the result's gradient goes back to what its window saw, all of it to the largest
-//! element, or an equal share to each.
+//! Gradients of poolings, in plain loops: each element of the result's gradient goes back to what
+//! its window saw, all of it to the largest element, or an equal share to each.
 
 use super::backward::{by_type, for_each, misfit, picture};
 use super::picture::{DIMS, Picture, SPACE};
@@ -17,15 +17,15 @@ const AVERAGE: &[Param] =
 const LARGEST: &[Param] = &[Tensor, Tensor, IntList, IntList, IntList, IntList, Bool, Tensor, Out];
 
 kernels! { POOLING_BACKWARD:
-    /// `aten::max_pool2d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices,
-    /// grad_input)`
+    /// `aten::max_pool2d_with_indices_backward.grad_input(grad_output,
+    /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`
     MAX_POOL2D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::max_pool2d_with_indices_backward.grad_input",
         LARGEST,
         prepare_largest::<2>,
     );
-    /// `aten::max_pool3d_with_indices_backward.grad_input(grad_output, self, kernel_size, stride, padding, dilation, ceil_mode, indices,
-    /// grad_input)`
+    /// `aten::max_pool3d_with_indices_backward.grad_input(grad_output,
+    /// self, kernel_size, stride, padding, dilation, ceil_mode, indices, grad_input)`
     MAX_POOL3D_WITH_INDICES_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::max_pool3d_with_indices_backward.grad_input",
         LARGEST,
@@ -43,24 +43,26 @@ kernels! { POOLING_BACKWARD:
         &[Tensor, Tensor, Tensor, Out],
         prepare_adaptive_largest::<3>,
     );
-    /// `aten::fractional_max_pool2d_backward.grad_input(grad_output, self, kernel_size, output_size, indices, grad_input)`
+    /// `aten::fractional_max_pool2d_backward.grad_input(grad_output,
+    /// self, kernel_size, output_size, indices, grad_input)`
     FRACTIONAL_MAX_POOL2D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::fractional_max_pool2d_backward.grad_input",
         &[Tensor, Tensor, IntList, IntList, Tensor, Out],
         prepare_fractional::<2>,
     );
-    /// `aten::fractional_max_pool3d_backward.grad_input(grad_output, self, kernel_size, output_size, indices, grad_input)`
+    /// `aten::fractional_max_pool3d_backward.grad_input(grad_output,
+    /// self, kernel_size, output_size, indices, grad_input)`
     FRACTIONAL_MAX_POOL3D_BACKWARD_GRAD_INPUT = Kernel::new(
         "aten::fractional_max_pool3d_backward.grad_input",
         &[Tensor, Tensor, IntList, IntList, Tensor, Out],
         prepare_fractional::<3>,
     );
-    /// `aten::avg_pool2d_backward.grad_input(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
-    /// divisor_override, grad_input)`
+    /// `aten::avg_pool2d_backward.grad_input(grad_output, self, kernel_size,
+    /// stride, padding, ceil_mode, count_include_pad, divisor_override, grad_input)`
     AVG_POOL2D_BACKWARD_GRAD_INPUT =
         Kernel::new("aten::avg_pool2d_backward.grad_input", AVERAGE, prepare_average::<2>);
-    /// `aten::avg_pool3d_backward.grad_input(grad_output, self, kernel_size, stride, padding, ceil_mode, count_include_pad,
-    /// divisor_override, grad_input)`
+    /// `aten::avg_pool3d_backward.grad_input(grad_output, self, kernel_size,
+    /// stride, padding, ceil_mode, count_include_pad, divisor_override, grad_input)`
     AVG_POOL3D_BACKWARD_GRAD_INPUT =
         Kernel::new("aten::avg_pool3d_backward.grad_input", AVERAGE, prepare_average::<3>);
     /// `aten::_adaptive_avg_pool2d_backward.out(grad_output, self, out)`
@@ -146,7 +148,8 @@ fn run_adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Resul
     to_largest::<C>(ctx, RANK, 2, 3)
 }
 
-/// Indices say which elements were the largest: the windows, arguments 2 and 3, are not asked for again.
+/// Indices say which elements were the largest: the windows, arguments 2 and 3, are not asked for
+/// again.
 fn prepare_fractional<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_alike(ctx, RANK)?;
     expect_indices(ctx, 4)?;

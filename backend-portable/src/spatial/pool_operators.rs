@@ -15,22 +15,27 @@ const AVERAGE: &[Param] = &[Tensor, IntList, IntList, IntList, Bool, Bool, Optio
 const LARGEST: &[Param] = &[Tensor, IntList, IntList, IntList, IntList, Bool, Out, Out];
 
 kernels! { POOLING:
-    /// `aten::avg_pool1d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, out)`
+    /// `aten::avg_pool1d.out(self, kernel_size, stride, padding, ceil_mode,
+    /// count_include_pad, out)`
     AVG_POOL1D_OUT = Kernel::new(
         "aten::avg_pool1d.out",
         &[Tensor, IntList, IntList, IntList, Bool, Bool, Out],
         |ctx| average_prepare::<1>(ctx, 6),
     );
-    /// `aten::avg_pool2d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
+    /// `aten::avg_pool2d.out(self, kernel_size, stride, padding, ceil_mode,
+    /// count_include_pad, divisor_override, out)`
     AVG_POOL2D_OUT =
         Kernel::new("aten::avg_pool2d.out", AVERAGE, |ctx| average_prepare::<2>(ctx, 7));
-    /// `aten::avg_pool3d.out(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, out)`
+    /// `aten::avg_pool3d.out(self, kernel_size, stride, padding, ceil_mode,
+    /// count_include_pad, divisor_override, out)`
     AVG_POOL3D_OUT =
         Kernel::new("aten::avg_pool3d.out", AVERAGE, |ctx| average_prepare::<3>(ctx, 7));
-    /// `aten::max_pool2d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
+    /// `aten::max_pool2d_with_indices.out(self, kernel_size, stride,
+    /// padding, dilation, ceil_mode, out, indices)`
     MAX_POOL2D_WITH_INDICES_OUT =
         Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, largest_prepare::<2>);
-    /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride, padding, dilation, ceil_mode, out, indices)`
+    /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride,
+    /// padding, dilation, ceil_mode, out, indices)`
     MAX_POOL3D_WITH_INDICES_OUT =
         Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
     /// `aten::adaptive_avg_pool1d.out(self, output_size, out)`

@@ -1,4 +1,5 @@
-//! Pictures of another size: nearest pixels, linear and cubic interpolation; linear, cubic and Lanczos' with antialiasing.
+//! Pictures of another size: nearest pixels, linear and cubic interpolation; linear, cubic and
+//! Lanczos' with antialiasing.
 
 use super::picture::{CHANNELS, DIMS, Picture, for_each_row};
 use super::sample::{Taps, cubic, weighted};
@@ -44,19 +45,22 @@ kernels! { RESAMPLING:
         &[Tensor, OptionalIntList, Bool, OptionalFloatList, Out],
         |ctx| prepare(ctx, VECTOR_CUBIC, None),
     );
-    /// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+    /// `aten::_upsample_bilinear2d_aa.out(self, output_size, align_corners,
+    /// scales_h, scales_w, out)`
     UPSAMPLE_BILINEAR2D_AA_OUT = Kernel::new(
         "aten::_upsample_bilinear2d_aa.out",
         SIZED,
         |ctx| prepare(ctx, ANTIALIASED, None),
     );
-    /// `aten::_upsample_bicubic2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+    /// `aten::_upsample_bicubic2d_aa.out(self, output_size, align_corners,
+    /// scales_h, scales_w, out)`
     UPSAMPLE_BICUBIC2D_AA_OUT = Kernel::new(
         "aten::_upsample_bicubic2d_aa.out",
         SIZED,
         |ctx| prepare(ctx, ANTIALIASED_CUBIC, None),
     );
-    /// `aten::_upsample_lanczos2d_aa.out(self, output_size, align_corners, scales_h, scales_w, out)`
+    /// `aten::_upsample_lanczos2d_aa.out(self, output_size, align_corners,
+    /// scales_h, scales_w, out)`
     UPSAMPLE_LANCZOS2D_AA_OUT = Kernel::new(
         "aten::_upsample_lanczos2d_aa.out",
         SIZED,
@@ -229,7 +233,8 @@ impl<C: Real> Axis<C> {
         Axis { method, input, output, align_corners, scale, kept: false }
     }
 
-    /// As many pixels as there are stay as they are, whatever is said of the scale. Gradients do not: so PyTorch has it.
+    /// As many pixels as there are stay as they are, whatever is said of the scale. Gradients do
+    /// not: so PyTorch has it.
     fn keeping(self) -> Self {
         Axis { kept: self.input == self.output, ..self }
     }

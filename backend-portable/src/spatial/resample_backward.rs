@@ -1,5 +1,5 @@
-//! Gradients of pictures, lines and volumes of another size, in plain loops: each pixel of the result's gradient goes back to the pixels
-//! that it shows, by their weights.
+//! Gradients of pictures, lines and volumes of another size, in plain loops: each pixel of the
+//! result's gradient goes back to the pixels that it shows, by their weights.
 
 use super::backward::{misfit, picture};
 use super::picture::{CHANNELS, DIMS};
@@ -12,8 +12,8 @@ use torchlet_core::{
     Arguments, Invoke, InvokeFn, Kernel, KernelError, Plan, Prepare, ScalarType, Sizes,
 };
 
-/// A kernel `(grad_output, output_size, input_size, align_corners, scales…, grad_input)`, the gradient of a method over so many
-/// dimensions; `nearest` ones have no corners to align.
+/// A kernel `(grad_output, output_size, input_size, align_corners, scales…, grad_input)`, the
+/// gradient of a method over so many dimensions; `nearest` ones have no corners to align.
 macro_rules! gradient {
     ($name:literal, $spatial:tt, nearest $method:expr) => {
         gradient!(@ $name, $spatial, $method, false, gradient!(params $spatial,))
@@ -37,48 +37,56 @@ macro_rules! gradient {
 }
 
 kernels! { RESAMPLING_BACKWARD:
-    /// `aten::upsample_nearest1d_backward.grad_input(grad_output, output_size, input_size, scales, grad_input)`
+    /// `aten::upsample_nearest1d_backward.grad_input(grad_output, output_size,
+    /// input_size, scales, grad_input)`
     UPSAMPLE_NEAREST1D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_nearest1d_backward.grad_input", 1, nearest Method::Nearest);
-    /// `aten::upsample_nearest2d_backward.grad_input(grad_output, output_size, input_size, scales_h, scales_w, grad_input)`
+    /// `aten::upsample_nearest2d_backward.grad_input(grad_output, output_size,
+    /// input_size, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_nearest2d_backward.grad_input", 2, nearest Method::Nearest);
-    /// `aten::upsample_nearest3d_backward.grad_input(grad_output, output_size, input_size, scales_d, scales_h, scales_w, grad_input)`
+    /// `aten::upsample_nearest3d_backward.grad_input(grad_output, output_size,
+    /// input_size, scales_d, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST3D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_nearest3d_backward.grad_input", 3, nearest Method::Nearest);
-    /// `aten::_upsample_nearest_exact1d_backward.grad_input(grad_output, output_size, input_size, scales, grad_input)`
+    /// `aten::_upsample_nearest_exact1d_backward.grad_input(grad_output,
+    /// output_size, input_size, scales, grad_input)`
     UPSAMPLE_NEAREST_EXACT1D_BACKWARD_GRAD_INPUT =
         gradient!("aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact);
-    /// `aten::_upsample_nearest_exact2d_backward.grad_input(grad_output, output_size, input_size, scales_h, scales_w, grad_input)`
+    /// `aten::_upsample_nearest_exact2d_backward.grad_input(grad_output,
+    /// output_size, input_size, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST_EXACT2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact);
-    /// `aten::_upsample_nearest_exact3d_backward.grad_input(grad_output, output_size, input_size, scales_d, scales_h, scales_w,
-    /// grad_input)`
+    /// `aten::_upsample_nearest_exact3d_backward.grad_input(grad_output,
+    /// output_size, input_size, scales_d, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST_EXACT3D_BACKWARD_GRAD_INPUT =
         gradient!("aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact);
-    /// `aten::upsample_linear1d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales, grad_input)`
+    /// `aten::upsample_linear1d_backward.grad_input(grad_output, output_size,
+    /// input_size, align_corners, scales, grad_input)`
     UPSAMPLE_LINEAR1D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_linear1d_backward.grad_input", 1, Method::Linear);
-    /// `aten::upsample_bilinear2d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// `aten::upsample_bilinear2d_backward.grad_input(grad_output, output_size,
+    /// input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BILINEAR2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_bilinear2d_backward.grad_input", 2, Method::Linear);
-    /// `aten::upsample_trilinear3d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_d, scales_h, scales_w,
-    /// grad_input)`
+    /// `aten::upsample_trilinear3d_backward.grad_input(grad_output,
+    /// output_size, input_size, align_corners, scales_d, scales_h, scales_w, grad_input)`
     UPSAMPLE_TRILINEAR3D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_trilinear3d_backward.grad_input", 3, Method::Linear);
-    /// `aten::upsample_bicubic2d_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
+    /// `aten::upsample_bicubic2d_backward.grad_input(grad_output, output_size,
+    /// input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BICUBIC2D_BACKWARD_GRAD_INPUT =
         gradient!("aten::upsample_bicubic2d_backward.grad_input", 2, Method::Cubic);
-    /// `aten::_upsample_bilinear2d_aa_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w,
-    /// grad_input)`
+    /// `aten::_upsample_bilinear2d_aa_backward.grad_input(grad_output,
+    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BILINEAR2D_AA_BACKWARD_GRAD_INPUT =
         gradient!("aten::_upsample_bilinear2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Linear));
-    /// `aten::_upsample_bicubic2d_aa_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w,
-    /// grad_input)`
+    /// `aten::_upsample_bicubic2d_aa_backward.grad_input(grad_output,
+    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BICUBIC2D_AA_BACKWARD_GRAD_INPUT =
         gradient!("aten::_upsample_bicubic2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Cubic));
-    /// `aten::_upsample_lanczos2d_aa_backward.grad_input(grad_output, output_size, input_size, align_corners, scales_h, scales_w,
-    /// grad_input)`
+    /// `aten::_upsample_lanczos2d_aa_backward.grad_input(grad_output,
+    /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_LANCZOS2D_AA_BACKWARD_GRAD_INPUT =
         gradient!("aten::_upsample_lanczos2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Lanczos));
 }

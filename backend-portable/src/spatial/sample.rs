@@ -1,4 +1,5 @@
-//! Reading a picture between its pixels: the pixels that take part along each dimension, and their weights.
+//! Reading a picture between its pixels: the pixels that take part along each dimension, and their
+//! weights.
 
 use super::picture::Picture;
 use crate::number::Number;
@@ -42,8 +43,8 @@ impl<C: Real> Taps<C> {
     }
 }
 
-/// The weights of the four pixels around a place, which is `t` behind the second of them: cubic convolution with
-/// a coefficient of -0.75.
+/// The weights of the four pixels around a place, which is `t` behind the second of them: cubic
+/// convolution with a coefficient of -0.75.
 pub(super) fn cubic<C: Real>(t: C) -> [C; 4] {
     let real = C::real;
     let a = real(-0.75);

@@ -184,7 +184,8 @@ fn engine_and_plain_loop_agree_with_the_definition() {
     assert!(packs > 0 || Tier::detect() == Tier::SCALAR);
 }
 
-/// A giant stride and padding leave a small output, but a padded picture of more elements than there is memory.
+/// A giant stride and padding leave a small output, but a padded picture of more elements than
+/// there is memory.
 #[test]
 fn parameters_out_of_proportion_want_no_workspace() {
     // As large as the engine takes.
@@ -311,7 +312,8 @@ fn pools_agree_with_the_definition() {
     }
 }
 
-/// The windows of a pooling in three dimensions may cover more places of the padding than there are numbers.
+/// The windows of a pooling in three dimensions may cover more places of the padding than there are
+/// numbers.
 #[test]
 fn giant_windows_are_counted() {
     let giant = window(i32::MAX as usize, i32::MAX as usize, (i32::MAX / 2) as usize, 1);

@@ -18,16 +18,18 @@ use torchlet_core::{
 };
 
 kernels! { FOURIER:
-    /// `aten::_fft_c2c.out(self, dim, normalization, forward, out)`: the transform over the dimensions `dim`, or back. The normalization
-    /// divides by nothing (0), by the square root of the number of values that are summed (1), or by that number (2).
+    /// `aten::_fft_c2c.out(self, dim, normalization, forward, out)`: the transform over the
+    /// dimensions `dim`, or back. The normalization divides by nothing (0), by the square root of
+    /// the number of values that are summed (1), or by that number (2).
     FFT_C2C_OUT = Kernel::new("aten::_fft_c2c.out", &[Tensor, IntList, Int, Bool, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
         let size = input.sizes;
         prepare(ctx, 4, &size, size.len(), [to_complex::<f32>, to_complex::<f64>])
     });
-    /// `aten::_fft_r2c.out(self, dim, normalization, onesided, out)`: the transform of real numbers. With `onesided`, the last dimension of
-    /// `dim` has the first half of the result alone, which the other follows from.
+    /// `aten::_fft_r2c.out(self, dim, normalization, onesided, out)`: the transform of real
+    /// numbers. With `onesided`, the last dimension of `dim` has the first half of the result
+    /// alone, which the other follows from.
     FFT_R2C_OUT = Kernel::new("aten::_fft_r2c.out", &[Tensor, IntList, Int, Bool, Out], |ctx| {
         let input = ctx.info(0)?;
         if !input.scalar_type.is_floating() {
@@ -42,8 +44,9 @@ kernels! { FOURIER:
         }
         prepare(ctx, 4, &sizes, last, [to_complex::<f32>, to_complex::<f64>])
     });
-    /// `aten::_fft_c2r.out(self, dim, normalization, last_dim_size, out)`: the transform back to real numbers, of which there are
-    /// `last_dim_size` in the last dimension of `dim`: `self` has the first half of it.
+    /// `aten::_fft_c2r.out(self, dim, normalization, last_dim_size, out)`: the transform back to
+    /// real numbers, of which there are `last_dim_size` in the last dimension of `dim`: `self` has
+    /// the first half of it.
     FFT_C2R_OUT = Kernel::new("aten::_fft_c2r.out", &[Tensor, IntList, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
@@ -87,7 +90,8 @@ fn complex(arg: usize, info: &TensorInfo) -> Result<(), KernelError> {
     if known { Ok(()) } else { Err(unsupported(arg, info.scalar_type)) }
 }
 
-/// The size along which lines of a dimension are summed, of an input and an output: of halves, the whole.
+/// The size along which lines of a dimension are summed, of an input and an output: of halves, the
+/// whole.
 fn whole(args: &Arguments, dim: usize, last: usize) -> Result<usize, KernelError> {
     let (input, out) = (args.info(0)?, args.info(4)?);
     let is_halved = dim == last && is_complex(input.scalar_type) != is_complex(out.scalar_type);
@@ -189,7 +193,8 @@ impl Lines {
     ) -> Option<&'w mut [Complex<C>]> {
         let (line, workspace) = own.split_at_mut_checked(self.length)?;
         fill(line);
-        // The transform back is the transform with real and imaginary parts exchanged, before and behind.
+        // The transform back is the transform with real and imaginary parts exchanged, before and
+        // behind.
         let exchange = |line: &mut [Complex<C>]| line.iter_mut().for_each(|value| value.swap(0, 1));
         if !forward {
             exchange(line);
@@ -308,7 +313,8 @@ fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Where the element of a tensor lies that has the indices of a position in another's memory order, but along `dim` the first.
+/// Where the element of a tensor lies that has the indices of a position in another's memory order,
+/// but along `dim` the first.
 fn line_start(out: &TensorInfo, input: &TensorInfo, dim: usize, position: usize) -> usize {
     let strides = input.strides();
     let mut at = 0usize;

@@ -1,5 +1,5 @@
-//! The transform of one line: by the factors of its length, each of which is small; where one is not, as a convolution with a chirp, whose
-//! length is a power of two.
+//! The transform of one line: by the factors of its length, each of which is small; where one is
+//! not, as a convolution with a chirp, whose length is a power of two.
 
 use crate::elementwise::complex::{Complex, product};
 use crate::real::Real;
@@ -19,7 +19,8 @@ pub(super) struct Transform {
 impl Transform {
     /// `None` for lengths that are too large to compute with.
     pub(super) fn new(length: usize) -> Option<Self> {
-        // What is computed with, for a chirp, is four times as long at most; numbers of elements are twice that.
+        // What is computed with, for a chirp, is four times as long at most; numbers of elements
+        // are twice that.
         if length == 0 || length > isize::MAX as usize / 1024 {
             return None;
         }
@@ -154,8 +155,8 @@ fn roots<C: Real>(table: &mut [Complex<C>]) {
     }
 }
 
-/// The transform by factors of the length, which `roots` has as many of. Between two buffers, each factor in turn; the result comes to lie
-/// in the first.
+/// The transform by factors of the length, which `roots` has as many of. Between two buffers, each
+/// factor in turn; the result comes to lie in the first.
 fn by_factors<C: Real>(line: &mut [Complex<C>], other: &mut [Complex<C>], roots: &[Complex<C>]) {
     let length = line.len();
     let Some(other) = other.get_mut(..length) else { return };
@@ -177,7 +178,8 @@ fn by_factors<C: Real>(line: &mut [Complex<C>], other: &mut [Complex<C>], roots:
     }
 }
 
-/// One factor: what is `rest * stride` apart is transformed together, and turned by its place among the rest.
+/// One factor: what is `rest * stride` apart is transformed together, and turned by its place among
+/// the rest.
 #[derive(Debug, Clone, Copy)]
 struct Pass {
     factor: usize,

@@ -1,8 +1,10 @@
 //! What products need that normalise the rows they take.
 //!
-//! A linear layer behind a layer norm is, for each of its columns, `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`: `w'` are its weights times
-//! those of the norm, `b'` its bias and what becomes of the norm's. What is taken away has to be just what the product has too much, also where
-//! means are large: so the sums are of weights as they are rounded. Sums of 32 bits lose a digit where a mean is some ten thousand deviations, of which
+//! A linear layer behind a layer norm is, for each of its columns,
+//! `(x · w' - mean(x) * sum(w')) / deviation(x) + b'`: `w'` are its weights times those of the
+//! norm, `b'` its bias and what becomes of the norm's. What is taken away has to be just what the
+//! product has too much, also where means are large: so the sums are of weights as they are
+//! rounded. Sums of 32 bits lose a digit where a mean is some ten thousand deviations, of which
 //! rows of halves have no more left themselves.
 
 use super::{Bytes, Matrices, Source, fill, floats, transpose};
@@ -10,8 +12,8 @@ use crate::error::Error;
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-/// A linear layer of `matrices.rows` columns behind a norm of `matrices.columns` numbers. Its weights are halves: products of others would lose
-/// digits where means are large.
+/// A linear layer of `matrices.rows` columns behind a norm of `matrices.columns` numbers. Its
+/// weights are halves: products of others would lose digits where means are large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Normed {
     pub(crate) weight: Source,
@@ -23,7 +25,8 @@ pub(crate) struct Normed {
     pub(crate) epsilon: u32,
 }
 
-/// Numbers before the sums of the columns: what is added to variances, what quotients are multiplied with, and two of no meaning.
+/// Numbers before the sums of the columns: what is added to variances, what quotients are
+/// multiplied with, and two of no meaning.
 pub(crate) const HEAD: usize = 4;
 
 /// Rows that are scaled at a time.
@@ -33,8 +36,9 @@ const AT_ONCE: usize = 256;
 const SIZE: usize = 2;
 
 impl Normed {
-    /// What the weights of each term are multiplied with, and what sums are multiplied with for that: a power of two, by which no weight becomes
-    /// larger than it was, and few of them so small that they lose bits.
+    /// What the weights of each term are multiplied with, and what sums are multiplied with for
+    /// that: a power of two, by which no weight becomes larger than it was, and few of them so
+    /// small that they lose bits.
     fn factors(&self, of: &Bytes<'_>) -> Result<(Vec<f32>, f32), Error> {
         let mut factors = floats(self.norm[0], self.matrices.columns, 1.0, of)?;
         let most = factors.iter().fold(0.0f32, |most, factor| most.max(factor.abs()));
@@ -83,7 +87,8 @@ impl Normed {
         Ok(())
     }
 
-    /// Writes numbers of what the shader has to know of the columns, from the number `first` on: [`HEAD`] of them, and the sum of each column.
+    /// Writes numbers of what the shader has to know of the columns, from the number `first` on:
+    /// [`HEAD`] of them, and the sum of each column.
     pub(super) fn columns(
         &self,
         of: &Bytes<'_>,
@@ -124,7 +129,8 @@ impl Normed {
         Ok(())
     }
 
-    /// From the first column on, of so many, the sums of weights times their numbers, after what `change` makes of these terms.
+    /// From the first column on, of so many, the sums of weights times their numbers, after what
+    /// `change` makes of these terms.
     fn sums(
         &self,
         of: &Bytes<'_>,

@@ -47,9 +47,10 @@ impl Buffer {
             _ => Vec::new(),
         };
         let mut create = vk::BufferCreateInfo::default().size(size).usage(usage);
-        // One queue writes constants, another one reads them. To hand each buffer over, from one family to the other, takes barriers on both, for
-        // every load that adds to it and every reset; that both may use it at any time costs buffers nothing on the drivers that there are: it is
-        // images that they keep in other forms for one family alone.
+        // One queue writes constants, another one reads them. To hand each buffer over, from one
+        // family to the other, takes barriers on both, for every load that adds to it and every
+        // reset; that both may use it at any time costs buffers nothing on the drivers that there
+        // are: it is images that they keep in other forms for one family alone.
         if !families.is_empty() {
             create =
                 create.sharing_mode(vk::SharingMode::CONCURRENT).queue_family_indices(&families);
@@ -83,7 +84,8 @@ impl Buffer {
             .map_err(|error| Error::OutOfMemory(format!("{size} bytes: {error}")))?;
         let on_device =
             allocation.memory_properties().contains(vk::MemoryPropertyFlags::DEVICE_LOCAL);
-        // Where the device has no more memory that the host sees, the allocator gives the host's own, from which weights would come in every run.
+        // Where the device has no more memory that the host sees, the allocator gives the host's
+        // own, from which weights would come in every run.
         if kind == MemoryKind::Constants
             && !on_device
             && let Ok(better) = allocate(MemoryLocation::GpuOnly)
@@ -125,10 +127,12 @@ impl Drop for Buffer {
             std::mem::forget(self.allocation.take());
             return;
         }
-        // SAFETY: the owner waits for every submission that uses the buffer, so it is idle; it is destroyed once.
+        // SAFETY: the owner waits for every submission that uses the buffer, so it is idle; it is
+        // destroyed once.
         unsafe { self.context.raw.destroy_buffer(self.raw, None) };
         if let Some(allocation) = self.allocation.take() {
-            // An error would mean that the allocation is not the allocator's; there is nothing to do about it here.
+            // An error would mean that the allocation is not the allocator's; there is nothing to
+            // do about it here.
             let _ = self.context.allocator().free(allocation);
         }
     }

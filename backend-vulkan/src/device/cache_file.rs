@@ -1,8 +1,9 @@
 //! The files in which pipelines, and what was measured, are remembered between runs.
 //!
-//! The driver trusts the file of pipelines. `torchlet-cache` therefore reads no file that another user could have written, and replaces
-//! files as a whole. A file also says which device and driver it is of, and has a checksum against damage; a file with any mistake
-//! counts as missing. What was measured holds for certain shaders: with others, it is measured again.
+//! The driver trusts the file of pipelines. `torchlet-cache` therefore reads no file that another
+//! user could have written, and replaces files as a whole. A file also says which device and driver
+//! it is of, and has a checksum against damage; a file with any mistake counts as missing. What was
+//! measured holds for certain shaders: with others, it is measured again.
 
 use ash::vk;
 use std::io::{self, Read, Write};
@@ -34,7 +35,8 @@ impl Holds {
         }
     }
 
-    /// The version of what is in the file. The driver tells the pipelines of other shaders apart itself.
+    /// The version of what is in the file. The driver tells the pipelines of other shaders apart
+    /// itself.
     fn version(self) -> u64 {
         static SHADERS: OnceLock<u64> = OnceLock::new();
         match self {

@@ -1,4 +1,5 @@
-//! Waiting for submissions to be done: with a timeline semaphore, which only counts, or else with a fence, which is reset.
+//! Waiting for submissions to be done: with a timeline semaphore, which only counts, or else with a
+//! fence, which is reset.
 
 use super::Context;
 use super::queues::Lane;
@@ -8,7 +9,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The longest that a run is polled for before its thread sleeps. On an NVIDIA H200, waking up takes 0.2 ms.
+/// The longest that a run is polled for before its thread sleeps. On an NVIDIA H200, waking up
+/// takes 0.2 ms.
 const POLLING: Duration = Duration::from_millis(2);
 
 /// How long a thread sleeps until it looks again whether the run was cancelled.
@@ -56,14 +58,16 @@ impl Completion {
         })
     }
 
-    /// Submits a command buffer that is recorded and not pending; what was submitted before is waited for first.
+    /// Submits a command buffer that is recorded and not pending; what was submitted before is
+    /// waited for first.
     pub(crate) fn submit(&mut self, commands: vk::CommandBuffer) -> Result<(), Error> {
         let commands = [commands];
         self.submit_info(vk::SubmitInfo::default().command_buffers(&commands))
     }
 
-    /// Submits nothing but to wait for a semaphore, which a submission signals: from then on, all that was done before it was signalled, by whichever
-    /// queue, is there for what this queue does.
+    /// Submits nothing but to wait for a semaphore, which a submission signals: from then on, all
+    /// that was done before it was signalled, by whichever queue, is there for what this queue
+    /// does.
     pub(super) fn submit_behind(&mut self, semaphore: vk::Semaphore) -> Result<(), Error> {
         let (semaphores, stages) = ([semaphore], [vk::PipelineStageFlags::ALL_COMMANDS]);
         let submit = vk::SubmitInfo::default();
@@ -104,7 +108,8 @@ impl Completion {
         let result = match &self.kind {
             Kind::Fence(fence) => {
                 let fences = [*fence];
-                // SAFETY: the fence belongs to this device. An error is for the wait that follows to tell.
+                // SAFETY: the fence belongs to this device. An error is for the wait that follows
+                // to tell.
                 poll(polling, || unsafe { self.context.raw.get_fence_status(*fence) } != Ok(false));
                 // SAFETY: the fence belongs to this device.
                 let waited = wait_in_turns(timeout, is_cancelled, |time| unsafe {
@@ -122,7 +127,8 @@ impl Completion {
                 let wait = vk::SemaphoreWaitInfo::default().semaphores(&semaphores).values(&values);
                 let Some(functions) = &self.context.timeline else { return Ok(()) };
                 poll(polling, || {
-                    // SAFETY: the semaphore belongs to this device. An error is for the wait that follows to tell.
+                    // SAFETY: the semaphore belongs to this device. An error is for the wait that
+                    // follows to tell.
                     let value = unsafe { functions.get_semaphore_counter_value(*semaphore) };
                     value.map_or(true, |value| value >= *last)
                 });
@@ -160,15 +166,15 @@ fn wait_in_turns(
     }
 }
 
-/// How long to poll for a run: a little longer than the last one took, which most take again. A long run is not worth it: its thread
-/// sleeps at once.
+/// How long to poll for a run: a little longer than the last one took, which most take again. A
+/// long run is not worth it: its thread sleeps at once.
 fn polling(last_run: Option<Duration>) -> Duration {
     let expected = last_run.unwrap_or(POLLING);
     if expected > POLLING { Duration::ZERO } else { POLLING.min(expected * 2) }
 }
 
-/// Asks whether a submission is done again and again, for as long as a short run takes: waking up a thread that waits
-/// costs more.
+/// Asks whether a submission is done again and again, for as long as a short run takes: waking up a
+/// thread that waits costs more.
 fn poll(time: Duration, is_done: impl Fn() -> bool) {
     let start = Instant::now();
     while start.elapsed() < time && !is_done() {

@@ -38,7 +38,8 @@ pub(crate) struct Context {
     pub(crate) uploads: Option<Lane>,
     /// How many loads used it.
     pub(crate) transfers: AtomicUsize,
-    /// Whether the host writes constants where they stay: it can write to all of the device's memory.
+    /// Whether the host writes constants where they stay: it can write to all of the device's
+    /// memory.
     pub(crate) host_writes: bool,
     /// How long it took to open the device, until somebody asks.
     pub(crate) opening: Mutex<Option<Stopwatch>>,
@@ -82,13 +83,15 @@ pub(crate) struct Context {
 /// How long a run may take on a GPU, unless set otherwise.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A context's state: it works; the device is lost; what the device does is not known, and its objects are left alone.
+/// A context's state: it works; the device is lost; what the device does is not known, and its
+/// objects are left alone.
 const WORKS: u8 = 0;
 const LOST: u8 = 1;
 const ABANDONED: u8 = 2;
 
 impl Context {
-    /// Opens the device that the options name; else the one that the environment names; else the most capable.
+    /// Opens the device that the options name; else the one that the environment names; else the
+    /// most capable.
     pub(crate) fn open(options: &Options) -> Result<Arc<Self>, Error> {
         let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
         let mut watch = Stopwatch::new(true);
@@ -206,28 +209,33 @@ impl Context {
         }))
     }
 
-    /// Whether short runs are polled for: a device that computes on the CPU needs that CPU, and a battery is not to be spent on waiting.
+    /// Whether short runs are polled for: a device that computes on the CPU needs that CPU, and a
+    /// battery is not to be spent on waiting.
     pub(crate) fn polls(&self) -> bool {
         self.info.kind != DeviceKind::Cpu && !self.power.is_battery()
     }
 
-    /// What programs use of what the device can do: matrix units only if they are worth it, as far as that is known.
+    /// What programs use of what the device can do: matrix units only if they are worth it, as far
+    /// as that is known.
     pub(crate) fn used_features(&self) -> DeviceFeatures {
         matrices::used(&self.features, self.matrices.get().copied())
     }
 
-    /// A moment by the host's clock and, in ticks, by the device's; `None` where these cannot be compared.
+    /// A moment by the host's clock and, in ticks, by the device's; `None` where these cannot be
+    /// compared.
     pub(crate) fn now(&self) -> Option<(Instant, u64)> {
         self.calibration.as_ref()?.now()
     }
 
-    /// The allocator, for the time of one allocation. A panic elsewhere cannot have left it half-changed.
+    /// The allocator, for the time of one allocation. A panic elsewhere cannot have left it
+    /// half-changed.
     pub(crate) fn allocator(&self) -> MutexGuard<'_, Allocator> {
         self.allocator.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Submits work to a queue. The caller vouches that the command buffers are recorded for its family and not pending, that semaphores are waited for
-    /// as often as they are signalled, and that the fence is unsignalled.
+    /// Submits work to a queue. The caller vouches that the command buffers are recorded for its
+    /// family and not pending, that semaphores are waited for as often as they are signalled, and
+    /// that the fence is unsignalled.
     pub(crate) fn submit(
         &self,
         lane: &Lane,
@@ -244,8 +252,9 @@ impl Context {
             .inspect_err(|error| self.note(error))
     }
 
-    /// The result of waiting for a submission. If the wait failed, but for the loss of the device, nobody knows whether the
-    /// device is still at work: then nothing that it may use is ever freed.
+    /// The result of waiting for a submission. If the wait failed, but for the loss of the device,
+    /// nobody knows whether the device is still at work: then nothing that it may use is ever
+    /// freed.
     pub(crate) fn waited(
         self: &Arc<Self>,
         call: &'static str,
@@ -310,7 +319,8 @@ impl Context {
     }
 }
 
-/// The devices that there are, with what these options leave of their features, and what is remembered of them.
+/// The devices that there are, with what these options leave of their features, and what is
+/// remembered of them.
 pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
     let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
     let instance = Instance::shared()?;
@@ -378,8 +388,9 @@ fn why_not<'i>(infos: impl Iterator<Item = &'i DeviceInfo>) -> String {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: everything made on the device holds the context by reference count and is gone; nothing is pending,
-        // since every submission is waited for. Pipelines and allocator are dropped once, here, before the device.
+        // SAFETY: everything made on the device holds the context by reference count and is gone;
+        // nothing is pending, since every submission is waited for. Pipelines and allocator are
+        // dropped once, here, before the device.
         unsafe {
             ManuallyDrop::drop(&mut self.pipelines);
             ManuallyDrop::drop(&mut self.allocator);

@@ -1,4 +1,5 @@
-//! How many cores a device has, as far as its driver tells: what divides work into enough pieces for all of them depends on it.
+//! How many cores a device has, as far as its driver tells: what divides work into enough pieces
+//! for all of them depends on it.
 
 use super::instance::{DeviceKind, Instance};
 use ash::{amd, arm, nv, vk};
@@ -15,8 +16,9 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// How many invocations it takes to keep the device busy, roughly. On an NVIDIA H200 (132 cores of 2,048 invocations) that was found to be a
-    /// quarter of what they hold: tiles take many registers, and few are waiting for memory. A power of two, since it is no finer than that.
+    /// How many invocations it takes to keep the device busy, roughly. On an NVIDIA H200 (132 cores
+    /// of 2,048 invocations) that was found to be a quarter of what they hold: tiles take many
+    /// registers, and few are waiting for memory. A power of two, since it is no finer than that.
     pub(super) fn busy_invocations(self) -> usize {
         let quarter = (f64::from(self.count) * f64::from(self.invocations) / 4.0).max(1.0);
         let busy = 1 << quarter.log2().round() as u32;
@@ -24,7 +26,8 @@ impl Cores {
         busy.max(2 * DeviceKind::Cpu.busy_invocations())
     }
 
-    /// Those that a driver means, unless it says nonsense: `count` cores of `groups` subgroups of `lanes` invocations.
+    /// Those that a driver means, unless it says nonsense: `count` cores of `groups` subgroups of
+    /// `lanes` invocations.
     fn of(count: u32, groups: u32, lanes: u32) -> Option<Self> {
         let cores = Cores { count, invocations: groups.checked_mul(lanes)? };
         let is_sane = (1..=1 << 12).contains(&count) && (16..=1 << 14).contains(&cores.invocations);
@@ -32,20 +35,24 @@ impl Cores {
     }
 }
 
-/// Whether a device that so many invocations keep busy runs them beside each other, rather than in turns as software does.
+/// Whether a device that so many invocations keep busy runs them beside each other, rather than in
+/// turns as software does.
 pub(crate) fn is_parallel(busy: usize) -> bool {
     busy > DeviceKind::Cpu.busy_invocations()
 }
 
-/// About how many processors such a device has, of four units that issue an instruction for 32 invocations each.
+/// About how many processors such a device has, of four units that issue an instruction for 32
+/// invocations each.
 pub(crate) fn processors(busy: usize) -> usize {
     (busy / 512).max(1)
 }
 
-/// What drivers tell of a device's cores, each vendor's in its own way. Subgroups of `lanes` invocations run on it.
+/// What drivers tell of a device's cores, each vendor's in its own way. Subgroups of `lanes`
+/// invocations run on it.
 ///
-/// `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and `VK_AMD_shader_core_properties` with its second version, which counts the units
-/// that are in use where the first one counts those of the chip. Others tell nothing.
+/// `VK_NV_shader_sm_builtins`, `VK_ARM_shader_core_builtins`, and `VK_AMD_shader_core_properties`
+/// with its second version, which counts the units that are in use where the first one counts those
+/// of the chip. Others tell nothing.
 pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) -> Option<Cores> {
     let known = instance.extensions(device);
     let lists =
@@ -67,8 +74,8 @@ pub(super) fn of(instance: &Instance, device: vk::PhysicalDevice, lanes: u32) ->
     if lists(amd::shader_core_properties2::NAME) {
         properties = properties.push_next(&mut in_use);
     }
-    // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as the caller found; the chain has structures of extensions
-    // that it lists, each once.
+    // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as the caller
+    // found; the chain has structures of extensions that it lists, each once.
     unsafe { instance.raw.get_physical_device_properties2(device, &mut properties) };
     let of_amd = || {
         let arrays = amd.shader_engine_count.checked_mul(amd.shader_arrays_per_engine_count)?;

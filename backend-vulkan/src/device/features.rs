@@ -44,7 +44,8 @@ pub enum DeviceFeature {
     MemoryBudget,
     /// The device's clock beside the host's.
     CalibratedTimestamps,
-    /// Pipelines that the driver remembers, by what identifies a shader in its place (`VK_EXT_shader_module_identifier`).
+    /// Pipelines that the driver remembers, by what identifies a shader in its place
+    /// (`VK_EXT_shader_module_identifier`).
     ShaderIdentifiers,
 }
 
@@ -135,7 +136,8 @@ pub enum MatrixElement {
     Other,
 }
 
-/// What `VK_KHR_shader_bfloat16` adds, which the bindings do not have yet: its name, the type of a matrix, and the number of its structure.
+/// What `VK_KHR_shader_bfloat16` adds, which the bindings do not have yet: its name, the type of a
+/// matrix, and the number of its structure.
 const SHADER_BFLOAT16: &CStr = c"VK_KHR_shader_bfloat16";
 const BFLOAT16: vk::ComponentTypeKHR = vk::ComponentTypeKHR::from_raw(1_000_141_000);
 const BFLOAT16_FEATURES: i32 = 1_000_141_000;
@@ -162,8 +164,9 @@ impl Default for Bfloat16Features {
     }
 }
 
-// SAFETY: laid out as C does, with the fields of the extension's structure in its order: first its number and the next structure, which
-// is what a chain asks of its members; the extension's specification lists it among what extends `VkPhysicalDeviceFeatures2`.
+// SAFETY: laid out as C does, with the fields of the extension's structure in its order: first its
+// number and the next structure, which is what a chain asks of its members; the extension's
+// specification lists it among what extends `VkPhysicalDeviceFeatures2`.
 unsafe impl vk::ExtendsPhysicalDeviceFeatures2 for Bfloat16Features {}
 
 impl From<vk::ComponentTypeKHR> for MatrixElement {
@@ -264,8 +267,8 @@ impl DeviceFeatures {
             .any(|it| (it.m, it.n) == (16, 16) && [it.c, it.result].contains(&MatrixElement::F16))
     }
 
-    /// How many terms subgroups multiply at a time in matrices of 16 rows and columns of codes of 8 bits, with sums of 32 bits; `None` if they
-    /// do not.
+    /// How many terms subgroups multiply at a time in matrices of 16 rows and columns of codes of 8
+    /// bits, with sums of 32 bits; `None` if they do not.
     pub(crate) fn multiply_codes(&self) -> Option<u32> {
         let needed = [Feature::CooperativeMatrix, Feature::ByteArithmetic];
         let does = |k: &u32| self.cooperative_matrices.contains(&codes(*k));
@@ -427,7 +430,8 @@ pub(crate) fn probe(
         |feature: DeviceFeature| !is_avoided(driver, feature) && is_listed(&known, feature);
     let mut found = Structures::default();
     chained(&mut found, listed, |chain| {
-        // SAFETY: the device supports Vulkan 1.1, and the chain has structures of extensions that it lists.
+        // SAFETY: the device supports Vulkan 1.1, and the chain has structures of extensions that
+        // it lists.
         unsafe { instance.raw.get_physical_device_features2(device, chain) };
     });
     let mut subgroup = vk::PhysicalDeviceSubgroupProperties::default();
@@ -492,8 +496,9 @@ pub(crate) fn make_device(
 ) -> Result<ash::Device, vk::Result> {
     let bit = |feature| vk::Bool32::from(features.has(feature));
     let mut wanted = Structures::default();
-    // Every device has it; on an NVIDIA H200 it costs nothing. Should a shader be led astray, it stays within the buffers that it binds: it
-    // reads nothing else of the process. Tensors share a buffer, and a stray write may reach another tensor.
+    // Every device has it; on an NVIDIA H200 it costs nothing. Should a shader be led astray, it
+    // stays within the buffers that it binds: it reads nothing else of the process. Tensors share a
+    // buffer, and a stray write may reach another tensor.
     wanted.core.robust_buffer_access = vk::TRUE;
     wanted.core.shader_int16 = bit(DeviceFeature::ShortArithmetic);
     wanted.float16_int8.shader_float16 = bit(DeviceFeature::HalfArithmetic);
@@ -527,8 +532,9 @@ pub(crate) fn make_device(
             .queue_create_infos(&queues)
             .enabled_extension_names(&names)
             .push_next(chain);
-        // SAFETY: the device is one of the instance's, the queue families exist and differ, the device has the features and lists
-        // their extensions, and all that `create` points to lives through the call.
+        // SAFETY: the device is one of the instance's, the queue families exist and differ, the
+        // device has the features and lists their extensions, and all that `create` points to lives
+        // through the call.
         unsafe { instance.raw.create_device(device, &create, None) }
     })
 }

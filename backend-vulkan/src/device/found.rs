@@ -4,8 +4,8 @@ use super::cache_file::CacheFile;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Which of several ways to compute something is the best: a hash of what is computed and of the ways that there are, so that an
-/// answer is never taken for that to another question.
+/// Which of several ways to compute something is the best: a hash of what is computed and of the
+/// ways that there are, so that an answer is never taken for that to another question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Question(u64);
 
@@ -35,7 +35,8 @@ pub(crate) struct Found {
     file: Option<CacheFile>,
 }
 
-/// The bytes of an answer in the file: the question, then the best way, its share, how many were tried.
+/// The bytes of an answer in the file: the question, then the best way, its share, how many were
+/// tried.
 const ENTRY: usize = 14;
 
 /// The answers in a file's bytes.
@@ -59,8 +60,8 @@ impl Found {
         self.lock().clone()
     }
 
-    /// Keeps more of them, also in the file, beside what others wrote there meanwhile. That they cannot be written is no error: they are
-    /// found again the next time.
+    /// Keeps more of them, also in the file, beside what others wrote there meanwhile. That they
+    /// cannot be written is no error: they are found again the next time.
     pub(crate) fn keep(&self, more: impl IntoIterator<Item = (Question, Best)>) {
         let mut known = self.lock();
         known.extend(more);

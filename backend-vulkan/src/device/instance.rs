@@ -27,7 +27,8 @@ pub enum DeviceKind {
 }
 
 impl DeviceKind {
-    /// How many invocations it takes to keep such a device busy, roughly, where its cores are not known.
+    /// How many invocations it takes to keep such a device busy, roughly, where its cores are not
+    /// known.
     pub(crate) fn busy_invocations(self) -> usize {
         match self {
             DeviceKind::Cpu => 1 << 7,
@@ -59,7 +60,8 @@ pub struct DeviceInfo {
     pub limits: DeviceLimits,
     /// Whether it has a queue for transfers alone.
     pub transfer_queue: bool,
-    /// Whether matrix units for halves are used: as a load before this one found, or because nobody is to ask; `None` where that is open, or there are none.
+    /// Whether matrix units for halves are used: as a load before this one found, or because nobody
+    /// is to ask; `None` where that is open, or there are none.
     pub matrix_units: Option<bool>,
     /// Why it cannot be used; `None` if it can.
     pub unusable: Option<String>,
@@ -83,11 +85,12 @@ pub(crate) struct Instance {
     pub(super) entry: ash::Entry,
 }
 
-/// The instance of this process. Drivers do not bear being opened and closed again and again: one of NVIDIA's refuses the
-/// thirty-first time.
+/// The instance of this process. Drivers do not bear being opened and closed again and again: one
+/// of NVIDIA's refuses the thirty-first time.
 static SHARED: Mutex<Option<Arc<Instance>>> = Mutex::new(None);
 
-/// What Vulkan's loader is called here, the likeliest first. On Apple's systems, MoltenVK does without one.
+/// What Vulkan's loader is called here, the likeliest first. On Apple's systems, MoltenVK does
+/// without one.
 const LOADERS: &[&str] = if cfg!(windows) {
     &["vulkan-1.dll"]
 } else if cfg!(target_vendor = "apple") {
@@ -102,8 +105,9 @@ const LOADERS: &[&str] = if cfg!(windows) {
 fn loader() -> Result<ash::Entry, Error> {
     let mut why = String::new();
     for name in LOADERS {
-        // SAFETY: the loader is the system's Vulkan loader, whose initialisation has no preconditions; the library stays
-        // open as long as anything made from it (`Instance` keeps the entry, `Context` the instance).
+        // SAFETY: the loader is the system's Vulkan loader, whose initialisation has no
+        // preconditions; the library stays open as long as anything made from it (`Instance` keeps
+        // the entry, `Context` the instance).
         match unsafe { ash::Entry::load_from(name) } {
             Ok(entry) => return Ok(entry),
             // The first says most: it is what there should be.
@@ -131,7 +135,8 @@ impl Instance {
         let entry = loader()?;
         let application = vk::ApplicationInfo::default()
             .application_name(c"torchlet")
-            // What is asked for beyond 1.1 is asked for by feature; a loader that knows 1.1 takes any number.
+            // What is asked for beyond 1.1 is asked for by feature; a loader that knows 1.1 takes
+            // any number.
             .api_version(vk::API_VERSION_1_3);
         // SAFETY: the loader is open.
         let known = unsafe { entry.enumerate_instance_extension_properties(None) };
@@ -233,7 +238,8 @@ impl Instance {
         known.unwrap_or_default()
     }
 
-    /// What the driver of a device says of itself, if it does: one of Vulkan 1.1 at least, which lists these extensions.
+    /// What the driver of a device says of itself, if it does: one of Vulkan 1.1 at least, which
+    /// lists these extensions.
     fn told_of_driver(
         &self,
         device: vk::PhysicalDevice,
@@ -247,7 +253,8 @@ impl Instance {
         }
         let mut told = vk::PhysicalDeviceDriverProperties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut told);
-        // SAFETY: the device was enumerated from this instance, and is of Vulkan 1.2 or lists the extension of the structure.
+        // SAFETY: the device was enumerated from this instance, and is of Vulkan 1.2 or lists the
+        // extension of the structure.
         unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
         Some(told)
     }
@@ -258,13 +265,15 @@ impl Instance {
         unsafe { self.raw.get_physical_device_queue_family_properties(device) }
     }
 
-    /// The products of matrices that a subgroup of a device computes. The device must list the extension.
+    /// The products of matrices that a subgroup of a device computes. The device must list the
+    /// extension.
     pub(crate) fn cooperative_matrices(
         &self,
         device: vk::PhysicalDevice,
     ) -> Vec<CooperativeMatrix> {
         let functions = ash::khr::cooperative_matrix::Instance::new(&self.entry, &self.raw);
-        // SAFETY: the device was enumerated from this instance and lists the extension of the function.
+        // SAFETY: the device was enumerated from this instance and lists the extension of the
+        // function.
         let found = unsafe { functions.get_physical_device_cooperative_matrix_properties(device) };
         let found = found.unwrap_or_default();
         let by_subgroup = found.iter().filter(|found| found.scope == vk::ScopeKHR::SUBGROUP);
@@ -285,17 +294,19 @@ impl Instance {
     pub(crate) fn largest_allocation(&self, device: vk::PhysicalDevice) -> u64 {
         let mut limits = vk::PhysicalDeviceMaintenance3Properties::default();
         let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut limits);
-        // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as all that are opened do.
+        // SAFETY: the device was enumerated from this instance and supports Vulkan 1.1, as all that
+        // are opened do.
         unsafe { self.raw.get_physical_device_properties2(device, &mut properties) };
         limits.max_memory_allocation_size
     }
 
-    /// Bytes of device-local memory that the system still gives, where it tells: the device must list
-    /// `VK_EXT_memory_budget`.
+    /// Bytes of device-local memory that the system still gives, where it tells: the device must
+    /// list `VK_EXT_memory_budget`.
     pub(crate) fn free_memory(&self, device: vk::PhysicalDevice) -> u64 {
         let mut budget = vk::PhysicalDeviceMemoryBudgetPropertiesEXT::default();
         let mut memory = vk::PhysicalDeviceMemoryProperties2::default().push_next(&mut budget);
-        // SAFETY: the device was enumerated from this instance and lists the extension of the structure.
+        // SAFETY: the device was enumerated from this instance and lists the extension of the
+        // structure.
         unsafe { self.raw.get_physical_device_memory_properties2(device, &mut memory) };
         let heaps = memory.memory_properties;
         let heaps = heaps.memory_heaps_as_slice().iter().enumerate();
@@ -350,8 +361,9 @@ impl Drop for Instance {
     }
 }
 
-/// The devices that the Vulkan loader finds, as far as the environment does not disable what they have: those of
-/// [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices), with nothing chosen.
+/// The devices that the Vulkan loader finds, as far as the environment does not disable what they
+/// have: those of [`VulkanBackendBuilder::devices`](crate::VulkanBackendBuilder::devices), with
+/// nothing chosen.
 ///
 /// # Errors
 /// Why there are none: no loader, no driver, a variable that makes no sense.

@@ -7,12 +7,15 @@ use torchlet_shaders::Module;
 /// Workgroups along a dimension that every device takes.
 pub(crate) const MOST_GROUPS: usize = 65535;
 
-/// The invocations of a workgroup, at most. Vulkan asks for 128; all drivers of devices with Vulkan 1.1 have more.
+/// The invocations of a workgroup, at most. Vulkan asks for 128; all drivers of devices with Vulkan
+/// 1.1 have more.
 pub(crate) const MOST_INVOCATIONS: u32 = 256;
 
-/// The storage buffers of the shaders that programs cannot do without. Vulkan asks for 4; chains of element-wise functions, products, convolutions
-/// in tiles, recurrent layers and their like bind so many. Products that rotate their rows or put them into a cache (`gemv_placed`), and those of codes of
-/// 8 bits in tiles (`convolution_codes`), bind more: where there are fewer, other kernels do that.
+/// The storage buffers of the shaders that programs cannot do without. Vulkan asks for 4; chains of
+/// element-wise functions, products, convolutions in tiles, recurrent layers and their like bind so
+/// many. Products that rotate their rows or put them into a cache (`gemv_placed`), and those of
+/// codes of 8 bits in tiles (`convolution_codes`), bind more: where there are fewer, other kernels
+/// do that.
 pub(crate) const NEEDED_BUFFERS: u32 = 7;
 
 /// What a device says that it takes at most.
@@ -21,7 +24,8 @@ pub(crate) const NEEDED_BUFFERS: u32 = 7;
 pub struct DeviceLimits {
     /// Invocations of a workgroup; 256 are needed.
     pub invocations: u32,
-    /// Workgroups of a dispatch, in each dimension; more work is folded over them, or takes several dispatches.
+    /// Workgroups of a dispatch, in each dimension; more work is folded over them, or takes several
+    /// dispatches.
     pub workgroups: [u32; 3],
     /// Bytes that a workgroup shares.
     pub shared_memory: u32,
@@ -51,7 +55,8 @@ impl DeviceLimits {
 pub(crate) struct Limits {
     /// Workgroups of a dispatch, in each dimension.
     pub(crate) workgroups: [u32; 3],
-    /// Workgroups along one dimension from which on work goes on in the next, or behind the last one in another dispatch: as many as there can be, but in tests.
+    /// Workgroups along one dimension from which on work goes on in the next, or behind the last
+    /// one in another dispatch: as many as there can be, but in tests.
     pub(crate) fold_at: [u32; 3],
     /// Bytes of a tensor.
     pub(crate) tensor: u64,
@@ -64,7 +69,8 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// What every device takes that is not refused: Vulkan 1.1, table "Required Limits", and [`lacking`].
+    /// What every device takes that is not refused: Vulkan 1.1, table "Required Limits", and
+    /// [`lacking`].
     pub(crate) const LEAST: Self = Limits {
         workgroups: [MOST_GROUPS as u32; 3],
         fold_at: [MOST_GROUPS as u32; 3],
@@ -74,7 +80,8 @@ impl Limits {
         align: 256,
     };
 
-    /// Those of a device; work is folded from `fold_at` workgroups on, and shaders bind `buffers`, if that is less.
+    /// Those of a device; work is folded from `fold_at` workgroups on, and shaders bind `buffers`,
+    /// if that is less.
     pub(crate) fn of(
         device: &vk::PhysicalDeviceLimits,
         fold_at: Option<u32>,
@@ -92,8 +99,8 @@ impl Limits {
         }
     }
 
-    /// The workgroups of a dispatch along one dimension, gone on with in the next one where the device takes no more of them in
-    /// this one. `None` if it takes so many in neither.
+    /// The workgroups of a dispatch along one dimension, gone on with in the next one where the
+    /// device takes no more of them in this one. `None` if it takes so many in neither.
     pub(crate) fn folded(&self, groups: [u32; 3], along: usize) -> Option<[u32; 3]> {
         let (count, most) = (*groups.get(along)?, *self.fold_at.get(along)?);
         let mut folded = groups;

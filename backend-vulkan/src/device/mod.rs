@@ -1,4 +1,5 @@
-//! Vulkan objects: the device that work runs on, its memory, its pipelines. All calls into Vulkan are below this module.
+//! Vulkan objects: the device that work runs on, its memory, its pipelines. All calls into Vulkan
+//! are below this module.
 
 mod buffer;
 mod cache_file;

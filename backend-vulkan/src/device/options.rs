@@ -17,13 +17,16 @@ pub const MEMORY_LIMIT_VARIABLE: &str = "TORCHLET_VULKAN_MEMORY_LIMIT";
 /// The environment variable that limits the time of one run, in seconds; 0 for no limit.
 pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 
-/// The environment variable that says how long programs may be measured when they are loaded, in seconds; 0 for not at all.
+/// The environment variable that says how long programs may be measured when they are loaded, in
+/// seconds; 0 for not at all.
 pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 
-/// The environment variable that says whether matrix units are compared with what there is without: `on` or `off`.
+/// The environment variable that says whether matrix units are compared with what there is without:
+/// `on` or `off`.
 pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
 
-/// The environment variable that says whether weights are read into the device's cache before they are needed: `on` or `off`.
+/// The environment variable that says whether weights are read into the device's cache before they
+/// are needed: `on` or `off`.
 pub const PREFETCH_VARIABLE: &str = "TORCHLET_VULKAN_PREFETCH";
 /// The environment variable that says how weights go to the device: `host`, `copy` or `transfer`.
 pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
@@ -32,12 +35,14 @@ pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Upload {
-    /// The host writes them where they stay, if it sees all of the device's memory; else as [`Transfer`](Self::Transfer).
+    /// The host writes them where they stay, if it sees all of the device's memory; else as
+    /// [`Transfer`](Self::Transfer).
     #[default]
     Host,
     /// By way of memory of the host's own, from which the queue that computes copies them.
     Copy,
-    /// The same by a queue for transfers alone, beside what computes, where the device has one; else as [`Copy`](Self::Copy).
+    /// The same by a queue for transfers alone, beside what computes, where the device has one;
+    /// else as [`Copy`](Self::Copy).
     Transfer,
 }
 
@@ -58,7 +63,8 @@ pub(crate) struct Options {
     pub(crate) tune: Option<Duration>,
     /// Whether matrix units are compared with what there is without; so it is unless it is said.
     pub(crate) probe_matrices: Option<bool>,
-    /// Whether weights are read into the device's cache before they are needed; where it is known to help unless it is said.
+    /// Whether weights are read into the device's cache before they are needed; where it is known
+    /// to help unless it is said.
     pub(crate) prefetch: Option<bool>,
     /// How weights go to the device.
     pub(crate) upload: Option<Upload>,
@@ -66,7 +72,8 @@ pub(crate) struct Options {
     pub(crate) stand_in: bool,
     /// The way that calls go wherever they have so many.
     pub(crate) way: Option<u8>,
-    /// The workgroups along a dimension from which on work goes on in the next, or in another dispatch.
+    /// The workgroups along a dimension from which on work goes on in the next, or in another
+    /// dispatch.
     pub(crate) fold_at: Option<u32>,
     /// The storage buffers that a shader binds at most.
     pub(crate) buffers: Option<u32>,
@@ -77,7 +84,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// With what the environment says where the caller said nothing. Features that either disables are not used.
+    /// With what the environment says where the caller said nothing. Features that either disables
+    /// are not used.
     pub(crate) fn or_environment(
         self,
         variable: impl Fn(&str) -> Option<String>,
@@ -164,8 +172,9 @@ fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
     })
 }
 
-/// Where programs of this user keep what they can make again: the folder `torchlet` in `$XDG_CACHE_HOME` or `~/.cache`,
-/// `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. `None` where the environment does not say.
+/// Where programs of this user keep what they can make again: the folder `torchlet` in
+/// `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows.
+/// `None` where the environment does not say.
 pub fn user_cache_folder() -> Option<PathBuf> {
     cache_folder(|name| std::env::var_os(name).map(PathBuf::from))
 }

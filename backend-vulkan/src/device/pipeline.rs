@@ -37,11 +37,12 @@ impl PipelineKey {
 
 /// What the pipelines of one shader have in common.
 struct Shader {
-    /// Null until a pipeline needs it: what the driver remembers needs none. Making one takes drivers milliseconds: who wants the same one
-    /// meanwhile waits for it.
+    /// Null until a pipeline needs it: what the driver remembers needs none. Making one takes
+    /// drivers milliseconds: who wants the same one meanwhile waits for it.
     module: Mutex<vk::ShaderModule>,
     code: Module,
-    /// What stands for the module where the driver may remember the pipeline; empty if it does not, and not there until a pipeline is made.
+    /// What stands for the module where the driver may remember the pipeline; empty if it does not,
+    /// and not there until a pipeline is made.
     identifier: OnceLock<Vec<u8>>,
     set_layout: vk::DescriptorSetLayout,
     layout: vk::PipelineLayout,
@@ -81,12 +82,13 @@ impl Pipelines {
     ) -> Self {
         let known = file.as_ref().and_then(CacheFile::read).unwrap_or_default();
         let create = vk::PipelineCacheCreateInfo::default().initial_data(&known);
-        // SAFETY: the data is what a driver of the same version gave for the same device, as its header and checksum say.
+        // SAFETY: the data is what a driver of the same version gave for the same device, as its
+        // header and checksum say.
         let made = unsafe { device.create_pipeline_cache(&create, None) };
         let (cache, saved) = match made {
             Ok(cache) => (cache, known.len()),
-            // What the driver does not take is made anew. Without a cache, pipelines are made all the same.
-            // SAFETY: an empty cache has no preconditions.
+            // What the driver does not take is made anew. Without a cache, pipelines are made all
+            // the same. SAFETY: an empty cache has no preconditions.
             Err(_) => unsafe { device.create_pipeline_cache(&Default::default(), None) }
                 .map_or((vk::PipelineCache::null(), 0), |cache| (cache, 0)),
         };
@@ -118,9 +120,9 @@ impl Pipelines {
             return Ok(pipeline.clone());
         }
         let shader = self.shader(&key.module)?;
-        // Made without the lock, so that several threads make several at a time.
-        // Shaders whose invocations go by their place in a subgroup count on there being no gaps, and those whose subgroups share work on as
-        // many subgroups as fill the workgroup.
+        // Made without the lock, so that several threads make several at a time. Shaders whose
+        // invocations go by their place in a subgroup count on there being no gaps, and those whose
+        // subgroups share work on as many subgroups as fill the workgroup.
         let by_place = [Feature::SubgroupShuffle, Feature::CooperativeMatrix];
         let full = by_place.iter().any(|feature| key.module.features.contains(feature))
             && self.full_subgroups.is_some_and(|size| key.workgroup[0].is_multiple_of(size));
@@ -145,8 +147,8 @@ impl Pipelines {
         Ok(shader)
     }
 
-    /// Saves the cache if there is more in it than was saved before. That it cannot be is no error: the next start takes
-    /// longer, that is all.
+    /// Saves the cache if there is more in it than was saved before. That it cannot be is no error:
+    /// the next start takes longer, that is all.
     pub(crate) fn save(&self) {
         let Some(file) = &self.file else { return };
         let made = self.unsaved.swap(0, Ordering::Relaxed);
@@ -206,7 +208,8 @@ impl Shader {
         if module.push_bytes() > 0 {
             create = create.push_constant_ranges(&ranges);
         }
-        // SAFETY: as above; the range is within the 128 bytes that every device has (tested in torchlet-shaders).
+        // SAFETY: as above; the range is within the 128 bytes that every device has (tested in
+        // torchlet-shaders).
         shader.layout = unsafe { device.create_pipeline_layout(&create, None) }
             .map_err(Error::of("vkCreatePipelineLayout"))?;
         Ok(shader)
@@ -218,8 +221,9 @@ impl Shader {
         if *module == vk::ShaderModule::null() {
             let words = self.code.words();
             let create = vk::ShaderModuleCreateInfo::default().code(&words);
-            // SAFETY: the words are a module that spirv-val accepted when the shaders were built, or made of one by moving its parameters,
-            // which torchlet-shaders tests; the device has the features that it needs (`Encoder::dispatch` looks).
+            // SAFETY: the words are a module that spirv-val accepted when the shaders were built,
+            // or made of one by moving its parameters, which torchlet-shaders tests; the device has
+            // the features that it needs (`Encoder::dispatch` looks).
             *module = unsafe { self.device.create_shader_module(&create, None) }
                 .map_err(Error::of("vkCreateShaderModule"))?;
         }
@@ -233,14 +237,16 @@ fn identifier(functions: &ext::shader_module_identifier::Device, code: &Module) 
     let create = vk::ShaderModuleCreateInfo::default().code(&words);
     let mut found = vk::ShaderModuleIdentifierEXT::default();
     let function = functions.fp().get_shader_module_create_info_identifier_ext;
-    // SAFETY: the device was made with the extension and its feature, and both structures are complete and live through the call.
+    // SAFETY: the device was made with the extension and its feature, and both structures are
+    // complete and live through the call.
     unsafe { function(functions.device(), &create, &mut found) };
     found.identifier.get(..found.identifier_size as usize).unwrap_or_default().to_vec()
 }
 
 impl Drop for Shader {
     fn drop(&mut self) {
-        // SAFETY: the pipelines made from it hold the shader by reference count and are gone; null handles are ignored.
+        // SAFETY: the pipelines made from it hold the shader by reference count and are gone; null
+        // handles are ignored.
         unsafe {
             self.device.destroy_shader_module(*lock(&self.module), None);
             self.device.destroy_pipeline_layout(self.layout, None);
@@ -275,8 +281,9 @@ impl Pipeline {
         let make = |stage: vk::PipelineShaderStageCreateInfo<'_>, flags| {
             let create = vk::ComputePipelineCreateInfo::default();
             let create = [create.stage(stage).layout(shader.layout).flags(flags)];
-            // SAFETY: stage and layout were made for the same declaration of bindings and push constants. Full subgroups are asked for where
-            // the device has them and the workgroup is a multiple of their size along x. A stage without a module has its identifier, and
+            // SAFETY: stage and layout were made for the same declaration of bindings and push
+            // constants. Full subgroups are asked for where the device has them and the workgroup
+            // is a multiple of their size along x. A stage without a module has its identifier, and
             // the flag that goes with it.
             let made = unsafe { shader.device.create_compute_pipelines(cache, &create, None) };
             made.map(|made| made.first().copied().unwrap_or_default()).map_err(|(_, error)| error)
@@ -285,7 +292,8 @@ impl Pipeline {
             let mut identifier =
                 vk::PipelineShaderStageModuleIdentifierCreateInfoEXT::default().identifier(known);
             let stage = stage.push_next(&mut identifier);
-            // What the driver does not remember, or cannot make so for another reason, is made of the module.
+            // What the driver does not remember, or cannot make so for another reason, is made of
+            // the module.
             let flags = vk::PipelineCreateFlags::FAIL_ON_PIPELINE_COMPILE_REQUIRED;
             if let Ok(raw) = make(stage, flags) {
                 return Ok((Pipeline { raw, key: key.clone(), shader }, true));
@@ -312,8 +320,8 @@ impl Pipeline {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
-        // SAFETY: recordings hold the pipelines they use by reference count and wait for their submissions, so the
-        // pipeline is idle; a null handle is ignored.
+        // SAFETY: recordings hold the pipelines they use by reference count and wait for their
+        // submissions, so the pipeline is idle; a null handle is ignored.
         unsafe { self.shader.device.destroy_pipeline(self.raw, None) };
     }
 }

@@ -1,5 +1,5 @@
-//! What drivers that translate to another API, as MoltenVK does, ask of those who use them: which extensions and flags instances and devices are
-//! made with.
+//! What drivers that translate to another API, as MoltenVK does, ask of those who use them: which
+//! extensions and flags instances and devices are made with.
 
 use super::features::{self, DeviceFeature, DeviceFeatures};
 use ash::{khr, vk};
@@ -9,7 +9,8 @@ fn lists(known: &[vk::ExtensionProperties], name: &CStr) -> bool {
     known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
 }
 
-/// The extensions and flags of an instance whose loader knows these: without them, loaders hide drivers that translate.
+/// The extensions and flags of an instance whose loader knows these: without them, loaders hide
+/// drivers that translate.
 pub(super) fn of_instance(
     known: &[vk::ExtensionProperties],
 ) -> (Vec<&'static CStr>, vk::InstanceCreateFlags) {
@@ -20,7 +21,8 @@ pub(super) fn of_instance(
     }
 }
 
-/// The extensions of a device that lists these, to be used with these features, each once. A driver that translates asks that one knows it.
+/// The extensions of a device that lists these, to be used with these features, each once. A driver
+/// that translates asks that one knows it.
 pub(super) fn of_device(
     known: &[vk::ExtensionProperties],
     features: &DeviceFeatures,
@@ -52,7 +54,8 @@ mod tests {
         let with = listed(&[c"VK_KHR_surface", ENUMERATION, c"VK_EXT_debug_utils"]);
         let flags = vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
         assert_eq!(of_instance(&with), (vec![ENUMERATION], flags));
-        // The flag without the extension is an error, and so is an extension that the loader does not list.
+        // The flag without the extension is an error, and so is an extension that the loader does
+        // not list.
         let nothing = (Vec::new(), vk::InstanceCreateFlags::empty());
         assert_eq!(of_instance(&listed(&[c"VK_KHR_surface"])), nothing);
         assert_eq!(of_instance(&[]), nothing);

@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long what was read of a battery counts. To read it takes tens of microseconds, and more where the firmware is asked.
+/// How long what was read of a battery counts. To read it takes tens of microseconds, and more
+/// where the firmware is asked.
 const COUNTS: Duration = Duration::from_secs(5);
 
 /// No battery that could be discharged later.
 const NEVER: u64 = u64::MAX;
 
-/// The machine's power, which can change: it is looked at again now and then, if there is a battery.
+/// The machine's power, which can change: it is looked at again now and then, if there is a
+/// battery.
 pub(crate) struct Power {
     since: Instant,
     is_battery: AtomicBool,
@@ -78,7 +80,8 @@ impl Battery {
 }
 
 /// The machine's battery: phones always run on theirs; Linux tells of its power supplies
-/// (Documentation/ABI/testing/sysfs-class-power). Elsewhere nothing is known, and it counts as plugged in.
+/// (Documentation/ABI/testing/sysfs-class-power). Elsewhere nothing is known, and it counts as
+/// plugged in.
 fn read() -> Battery {
     if cfg!(any(target_os = "android", target_os = "ios")) {
         return Battery::Always;
@@ -89,7 +92,8 @@ fn read() -> Battery {
     }
 }
 
-/// The battery among these power supplies: one that is discharged, if there are several. Those of a mouse or keyboard do not count.
+/// The battery among these power supplies: one that is discharged, if there are several. Those of a
+/// mouse or keyboard do not count.
 fn of_supplies(supplies: &Path) -> Battery {
     let of_system = |supply: &Path| {
         let says = |file: &str, text: &str| {

@@ -1,4 +1,5 @@
-//! The queues of a device: one that computes, and one for uploads alone, where there is a family of such.
+//! The queues of a device: one that computes, and one for uploads alone, where there is a family of
+//! such.
 
 use ash::vk;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -70,8 +71,9 @@ pub(super) fn compute_family(families: &[vk::QueueFamilyProperties]) -> Option<u
     first(families, |flags| flags.contains(vk::QueueFlags::COMPUTE))
 }
 
-/// The first family that is there for transfers, and so has engines of its own that copy beside what computes. Families that draw or compute
-/// transfer, too, and may not say so; those of video and optical flow are for their data.
+/// The first family that is there for transfers, and so has engines of its own that copy beside
+/// what computes. Families that draw or compute transfer, too, and may not say so; those of video
+/// and optical flow are for their data.
 pub(super) fn transfer_family(families: &[vk::QueueFamilyProperties]) -> Option<u32> {
     let others = vk::QueueFlags::GRAPHICS
         | vk::QueueFlags::COMPUTE

@@ -1,4 +1,5 @@
-//! A recorded command buffer: dispatches and copies with the barriers between them, to be run again and again.
+//! A recorded command buffer: dispatches and copies with the barriers between them, to be run again
+//! and again.
 
 use super::Context;
 use super::completion::Completion;
@@ -66,8 +67,8 @@ pub(crate) struct Recording {
     /// Pipelines that the command buffer refers to, and the descriptors of each dispatch.
     pipelines: Vec<Arc<Pipeline>>,
     sets: Vec<vk::DescriptorSet>,
-    /// What the descriptors of all dispatches name, one behind another: shapes that take the same pipelines and the same memory leave them as
-    /// they are.
+    /// What the descriptors of all dispatches name, one behind another: shapes that take the same
+    /// pipelines and the same memory leave them as they are.
     bound: Vec<Binding>,
     /// The times around each command, where it was recorded with them.
     timestamps: Option<Timestamps>,
@@ -117,8 +118,8 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Records commands in place of what was recorded before; with the times around each if `timed`, where the device
-    /// has a clock.
+    /// Records commands in place of what was recorded before; with the times around each if
+    /// `timed`, where the device has a clock.
     pub(crate) fn record(&mut self, commands: &[Command<'_>], timed: bool) -> Result<(), Error> {
         self.wait()?;
         let device = self.context.raw.clone();
@@ -150,8 +151,8 @@ impl Recording {
         if let Some(timestamps) = &self.timestamps {
             timestamps.start(self.commands);
         }
-        // What an earlier submission wrote, the state of a model say, is there to read. (That it was waited for made it so for the host
-        // alone.)
+        // What an earlier submission wrote, the state of a model say, is there to read. (That it
+        // was waited for made it so for the host alone.)
         self.barrier();
         let mut pending: Vec<Binding> = Vec::new();
         let mut dispatches = self.pipelines.iter().zip(&self.sets);
@@ -178,8 +179,9 @@ impl Recording {
                 Command::Dispatch { push, groups, .. } => {
                     let Some((pipeline, set)) = dispatches.next() else { break };
                     let sets = [*set];
-                    // SAFETY: the command buffer is being recorded; pipeline, layout and set were made for one another,
-                    // push constants have the size of the layout's range, and group counts are within the limits.
+                    // SAFETY: the command buffer is being recorded; pipeline, layout and set were
+                    // made for one another, push constants have the size of the layout's range, and
+                    // group counts are within the limits.
                     unsafe {
                         let point = vk::PipelineBindPoint::COMPUTE;
                         device.cmd_bind_pipeline(self.commands, point, pipeline.raw);
@@ -210,7 +212,8 @@ impl Recording {
                         dst_offset: to.offset,
                         size: from.size,
                     }];
-                    // SAFETY: both ranges lie in their buffers (their owners made the bindings) and do not overlap.
+                    // SAFETY: both ranges lie in their buffers (their owners made the bindings) and
+                    // do not overlap.
                     unsafe {
                         device.cmd_copy_buffer(self.commands, from.buffer, to.buffer, &region)
                     };
@@ -258,7 +261,8 @@ impl Recording {
         }
     }
 
-    /// Whether the descriptors that there are name what these commands bind, for the same pipelines.
+    /// Whether the descriptors that there are name what these commands bind, for the same
+    /// pipelines.
     fn binds(&self, commands: &[Command<'_>]) -> bool {
         let mut bound = self.bound.as_slice();
         let mut pipelines = self.pipelines.iter();
@@ -273,8 +277,8 @@ impl Recording {
             && self.sets.len() == self.pipelines.len()
     }
 
-    /// Has the next commands that are recorded take descriptors of their own, as a buffer that these name is about to go: another one may get
-    /// its handle.
+    /// Has the next commands that are recorded take descriptors of their own, as a buffer that
+    /// these name is about to go: another one may get its handle.
     pub(crate) fn unbind(&mut self) {
         self.bound.clear();
         self.sets.clear();
@@ -346,7 +350,8 @@ impl Recording {
                 .buffer_info(own);
             writes.push(write);
         }
-        // SAFETY: consecutive bindings of one type may be written at once; ranges lie in their buffers.
+        // SAFETY: consecutive bindings of one type may be written at once; ranges lie in their
+        // buffers.
         unsafe { device.update_descriptor_sets(&writes, &[]) };
         Ok(sets)
     }
@@ -357,7 +362,8 @@ impl Recording {
         self.wait()
     }
 
-    /// Runs what was recorded. What it reads and writes must stay until it is waited for, or the recording is gone.
+    /// Runs what was recorded. What it reads and writes must stay until it is waited for, or the
+    /// recording is gone.
     pub(crate) fn submit(&mut self) -> Result<(), Error> {
         self.completion.submit(self.commands)
     }
@@ -373,16 +379,18 @@ impl Recording {
         self.completion.wait_unless(is_cancelled)
     }
 
-    /// The times before the first command and after each, as the last run took them; `None` where it was recorded
-    /// without them.
+    /// The times before the first command and after each, as the last run took them; `None` where
+    /// it was recorded without them.
     pub(crate) fn times(&self) -> Result<Option<Vec<u64>>, Error> {
         self.timestamps.as_ref().map(Timestamps::read).transpose()
     }
 }
 
-/// Lets the queue that computes see what the one for uploads wrote, and waits until it does. Nothing to do where there is none.
+/// Lets the queue that computes see what the one for uploads wrote, and waits until it does.
+/// Nothing to do where there is none.
 ///
-/// Uploads were waited for by the host alone: that makes what they wrote available, and a semaphore between the queues makes it visible.
+/// Uploads were waited for by the host alone: that makes what they wrote available, and a semaphore
+/// between the queues makes it visible.
 pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
     let Some(uploads) = &context.uploads else { return Ok(()) };
     let mut completion = Completion::new(context, context.compute.clone())?;
@@ -395,8 +403,9 @@ pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
     let waited = signalled.and_then(|()| {
         let waited = completion.submit_behind(semaphore).and_then(|()| completion.wait());
         if waited.is_err() && !context.is_abandoned() {
-            // Nobody waited for the signal: it is over before the semaphore is gone. What this fails with, the wait has failed with before.
-            // SAFETY: the lock keeps other threads off the queue.
+            // Nobody waited for the signal: it is over before the semaphore is gone. What this
+            // fails with, the wait has failed with before. SAFETY: the lock keeps other threads off
+            // the queue.
             let _ = unsafe { context.raw.queue_wait_idle(*uploads.queue()) };
         }
         waited
@@ -411,7 +420,8 @@ pub(crate) fn hand_over_uploads(context: &Arc<Context>) -> Result<(), Error> {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        // A submission that never ends makes the device one that is given up; there are none on a device that is lost.
+        // A submission that never ends makes the device one that is given up; there are none on a
+        // device that is lost.
         let _ = self.wait();
         if self.context.is_abandoned() {
             return;

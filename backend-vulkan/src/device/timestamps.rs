@@ -105,8 +105,8 @@ impl Timestamps {
 
     /// Records that all times are forgotten, and the first one is taken.
     pub(crate) fn start(&self, commands: vk::CommandBuffer) {
-        // SAFETY: the command buffer is being recorded for a queue that computes, outside of any render pass; the
-        // queries are the pool's.
+        // SAFETY: the command buffer is being recorded for a queue that computes, outside of any
+        // render pass; the queries are the pool's.
         unsafe { self.context.raw.cmd_reset_query_pool(commands, self.pool, 0, self.count) };
         self.take(commands, 0);
     }
@@ -118,7 +118,8 @@ impl Timestamps {
             return;
         }
         let stage = vk::PipelineStageFlags::BOTTOM_OF_PIPE;
-        // SAFETY: as above; the context has a clock where timestamps are made, so the queue supports them.
+        // SAFETY: as above; the context has a clock where timestamps are made, so the queue
+        // supports them.
         unsafe { self.context.raw.cmd_write_timestamp(commands, stage, self.pool, index) };
     }
 
@@ -138,7 +139,8 @@ impl Drop for Timestamps {
         if self.context.is_abandoned() {
             return;
         }
-        // SAFETY: the recording that uses the pool waits for its submissions, so the pool is idle; it is destroyed once.
+        // SAFETY: the recording that uses the pool waits for its submissions, so the pool is idle;
+        // it is destroyed once.
         unsafe { self.context.raw.destroy_query_pool(self.pool, None) };
     }
 }

@@ -1,9 +1,11 @@
 //! What some drivers get wrong, by device: what is done without on them, why, and until when.
 //!
 //! Not in the table, since they cost nothing elsewhere, are:
-//! - One instance for the whole process (`instance.rs`): a driver of NVIDIA's refuses the thirty-first.
-//! - Comparisons with what is not a number, and conversions of what does not fit, are spelled out in shaders (`shaders/glsl`): NVIDIA's compiler
-//!   takes `a > b ? a : b` for a maximum that forgets what is not a number.
+//! - One instance for the whole process (`instance.rs`): a driver of NVIDIA's refuses the
+//!   thirty-first.
+//! - Comparisons with what is not a number, and conversions of what does not fit, are spelled out
+//!   in shaders (`shaders/glsl`): NVIDIA's compiler takes `a > b ? a : b` for a maximum that
+//!   forgets what is not a number.
 //! - Loaders and portability subsets of drivers that translate to another API (`portability.rs`).
 //! - Software devices and devices on batteries are not polled (`completion.rs`, `power.rs`).
 
@@ -18,7 +20,8 @@ pub(crate) struct Driver {
     pub(crate) vendor: u32,
     pub(crate) kind: DeviceKind,
     pub(crate) on_windows: bool,
-    /// Which driver of the vendor's devices it is, where it says so: as of Vulkan 1.2, or with `VK_KHR_driver_properties`.
+    /// Which driver of the vendor's devices it is, where it says so: as of Vulkan 1.2, or with
+    /// `VK_KHR_driver_properties`.
     pub(crate) id: Option<vk::DriverId>,
     /// Its version, in a form of its own.
     pub(crate) version: u32,
@@ -48,11 +51,13 @@ impl Workaround {
 
 const AMD: u32 = 0x1002;
 
-/// All of them. An entry says what it was seen on and where that is written down; once drivers without the fault are common, it goes.
+/// All of them. An entry says what it was seen on and where that is written down; once drivers
+/// without the fault are common, it goes.
 const TABLE: &[Workaround] = &[
-    // The driver of Radeon 860M (AMDVLK 2.0.388, Adrenalin 26.3.1) ends the process when it is asked which matrices it multiplies:
-    // GPUOpen-Drivers/AMDVLK issue 422, ggml-org/llama.cpp pull request 22750, 2026-05. AMD's own driver and the published one are of the same source;
-    // Mesa's is another. No version is known in which it is mended.
+    // The driver of Radeon 860M (AMDVLK 2.0.388, Adrenalin 26.3.1) ends the process when it is
+    // asked which matrices it multiplies: GPUOpen-Drivers/AMDVLK issue 422, ggml-org/llama.cpp pull
+    // request 22750, 2026-05. AMD's own driver and the published one are of the same source; Mesa's
+    // is another. No version is known in which it is mended.
     Workaround {
         name: "matrices of integrated AMD GPUs on Windows",
         without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
@@ -62,8 +67,8 @@ const TABLE: &[Workaround] = &[
             is_integrated && driver.on_windows && driver.may_be(&own)
         },
     },
-    // Software multiplies matrices of a subgroup element by element, which takes longer than tiles of vectors: as long as there is no
-    // processor whose driver uses matrix units of its own.
+    // Software multiplies matrices of a subgroup element by element, which takes longer than tiles
+    // of vectors: as long as there is no processor whose driver uses matrix units of its own.
     Workaround {
         name: "matrices in software",
         without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],

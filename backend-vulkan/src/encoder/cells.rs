@@ -1,4 +1,5 @@
-//! What may be written where it lies: tensors that keep their contents between runs, and what nobody reads any more.
+//! What may be written where it lies: tensors that keep their contents between runs, and what
+//! nobody reads any more.
 
 use super::Encoder;
 use crate::error::Error;
@@ -105,9 +106,10 @@ impl Reads {
 }
 
 impl Encoder<'_, '_> {
-    /// Leaves an output of the current call to those who take it, if all of them can make it of `inputs`, for which `views` tells the views
-    /// through which they take it, or nothing if they cannot. Tells whether it is left. That is decided when memory is planned: later, looking
-    /// for them would only take time in each run that differs.
+    /// Leaves an output of the current call to those who take it, if all of them can make it of
+    /// `inputs`, for which `views` tells the views through which they take it, or nothing if they
+    /// cannot. Tells whether it is left. That is decided when memory is planned: later, looking for
+    /// them would only take time in each run that differs.
     pub(crate) fn leave(
         &mut self,
         out: &Operand,
@@ -116,7 +118,8 @@ impl Encoder<'_, '_> {
         views: impl FnOnce(&Self) -> Option<Vec<ValueId>>,
     ) -> bool {
         let able = |input: &&Operand| input.element.is_floating() && !self.is_written(input.id);
-        // What numbers change from run to run is encoded again with those who read them: these need not be among them.
+        // What numbers change from run to run is encoded again with those who read them: these need
+        // not be among them.
         if self.planning
             && !self.varies()
             && inputs.iter().all(able)
@@ -142,8 +145,9 @@ impl Encoder<'_, '_> {
         in_order.then(|| self.state.root(tensor.id))
     }
 
-    /// The tensor to write to that becomes the output of the current call, and has the contents of another already: this other one,
-    /// if nobody reads that any more, or else a copy. `written` is what is written there.
+    /// The tensor to write to that becomes the output of the current call, and has the contents of
+    /// another already: this other one, if nobody reads that any more, or else a copy. `written` is
+    /// what is written there.
     pub(crate) fn successor(
         &mut self,
         old: &Operand,
@@ -162,7 +166,8 @@ impl Encoder<'_, '_> {
         let is_last =
             is_apart && self.reads.last(root, self.node).is_some_and(|last| last <= self.node);
         let out = self.resize(out.id, &old.sizes)?;
-        // What becomes the new value of another tensor is copied there in the end: two of them could wait for each other.
+        // What becomes the new value of another tensor is copied there in the end: two of them
+        // could wait for each other.
         let mut updates = self.graph.updates.iter();
         let is_own =
             !updates.any(|(new, kept)| *new == out.value && self.state.root(*kept) != root);
@@ -174,8 +179,8 @@ impl Encoder<'_, '_> {
         Ok(out)
     }
 
-    /// Whether an output has to be a copy, since it becomes the new value of one tensor that keeps its contents, and would share the
-    /// memory of another that takes a new value, too.
+    /// Whether an output has to be a copy, since it becomes the new value of one tensor that keeps
+    /// its contents, and would share the memory of another that takes a new value, too.
     pub(crate) fn is_taken_over(&self, out: TensorId, input: TensorId) -> bool {
         let root = self.state.root(input);
         self.reads.becomes_new(out) && self.reads.overwrites(root)

@@ -17,8 +17,9 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Makes a tensor the elements of another from `start` on, where that needs no copy: both keep their shapes, and the device
-    /// can bind it. Nothing may write to either while the other is needed.
+    /// Makes a tensor the elements of another from `start` on, where that needs no copy: both keep
+    /// their shapes, and the device can bind it. Nothing may write to either while the other is
+    /// needed.
     pub(crate) fn take_part(
         &mut self,
         out: &Operand,
@@ -41,8 +42,8 @@ impl Encoder<'_, '_> {
         Ok(possible)
     }
 
-    /// Lets a tensor that is there already lie in another from element `start` on, where it can: it is written there from the beginning
-    /// then.
+    /// Lets a tensor that is there already lie in another from element `start` on, where it can: it
+    /// is written there from the beginning then.
     pub(crate) fn give_part(
         &mut self,
         input: &Operand,
@@ -82,7 +83,8 @@ impl Encoder<'_, '_> {
         fits.then_some(start)
     }
 
-    /// Whether a tensor is one of the graph's, of a shape that stays, in memory that no call writes to but the one that makes it.
+    /// Whether a tensor is one of the graph's, of a shape that stays, in memory that no call writes
+    /// to but the one that makes it.
     fn is_lasting(&self, id: TensorId) -> Result<bool, Error> {
         let is_static =
             matches!(self.graph.values.get(id), Some(Value::Tensor(tensor)) if !tensor.dynamic);
@@ -122,7 +124,8 @@ mod tests {
         })
     }
 
-    /// `(-x[start..start + 64], x[start..start + 64])` joined: value 5 is the slice, 6 its negative, 8 the whole.
+    /// `(-x[start..start + 64], x[start..start + 64])` joined: value 5 is the slice, 6 its
+    /// negative, 8 the whole.
     fn sliced_and_joined(start: i64, dynamic: bool) -> Graph<'static> {
         let number = Value::Int;
         Graph {
@@ -161,7 +164,8 @@ mod tests {
 
     #[test]
     fn parts_lie_where_the_whole_does() {
-        // The slice is where its source is, the negative is written to where it is joined; only the slice is copied there.
+        // The slice is where its source is, the negative is written to where it is joined; only the
+        // slice is copied there.
         let (shaders, locations) = encoded(&sliced_and_joined(64, false));
         assert_eq!((shaders, locations), (vec!["unary", "insert"], [(0, 256), (8, 0)]));
     }

@@ -1,4 +1,5 @@
-//! Tensors whose elements lie in the memory of another with strides of their own: attention reads and writes them there.
+//! Tensors whose elements lie in the memory of another with strides of their own: attention reads
+//! and writes them there.
 
 use super::Encoder;
 use crate::error::Error;
@@ -21,8 +22,8 @@ impl<'e> Encoder<'e, '_> {
         own.cloned().unwrap_or_else(|| strides(&tensor.sizes))
     }
 
-    /// Makes a tensor `input[base + strides * index]` without a copy, where all that read it take strides. Nothing may write to either
-    /// while the other is needed.
+    /// Makes a tensor `input[base + strides * index]` without a copy, where all that read it take
+    /// strides. Nothing may write to either while the other is needed.
     pub(crate) fn take_strided(
         &mut self,
         out: &Operand,
@@ -46,7 +47,8 @@ impl<'e> Encoder<'e, '_> {
         Ok(taken)
     }
 
-    /// Whether all calls that read a tensor take strides, also through views that only add dimensions of one or leave them out.
+    /// Whether all calls that read a tensor take strides, also through views that only add
+    /// dimensions of one or leave them out.
     fn takes_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
         match views.checked_sub(1) {
             Some(left) => *views = left,
@@ -82,10 +84,11 @@ impl<'e> Encoder<'e, '_> {
         Ok(())
     }
 
-    /// Makes a tensor that the current call writes with strides the memory of a permutation of it, where nothing else reads it: the
-    /// call that permutes has nothing to do then.
+    /// Makes a tensor that the current call writes with strides the memory of a permutation of it,
+    /// where nothing else reads it: the call that permutes has nothing to do then.
     pub(crate) fn give_permuted(&mut self, out: &Operand) -> Result<(), Error> {
-        // Decided when memory is planned: later, looking for readers would only take time in each run that differs.
+        // Decided when memory is planned: later, looking for readers would only take time in each
+        // run that differs.
         if !self.planning {
             return Ok(());
         }
@@ -189,8 +192,8 @@ mod tests {
         assert_eq!(by_four(&[8, 3], &[-4, 1]), None);
     }
 
-    /// Attention over the thirds of a tensor of rows of 96, permuted, as layers of transformers have it; the queries leave the graph if
-    /// asked for.
+    /// Attention over the thirds of a tensor of rows of 96, permuted, as layers of transformers
+    /// have it; the queries leave the graph if asked for.
     fn layer(queries_leave: bool) -> Graph<'static> {
         let tensor = |sizes: &[usize]| {
             Value::Tensor(Tensor {

@@ -39,8 +39,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Queries, keys, values, an optional mask and a scale. Where rows of which every key is hidden are zeros, there is an optional offset, too:
-/// row `i` sees keys up to `offset + i`.
+/// Queries, keys, values, an optional mask and a scale. Where rows of which every key is hidden are
+/// zeros, there is an optional offset, too: row `i` sees keys up to `offset + i`.
 fn sdpa(e: &mut Encoder<'_, '_>, args: &[ValueId], hidden_zeros: bool) -> Result<(), Error> {
     let mask = e.optional_tensor(e.arg(args, 3)?)?;
     let scale = if args.len() > 5 { e.optional_float(args[4])? } else { None };
@@ -175,8 +175,8 @@ impl Split {
         // As few groups as can be, all of the same size.
         let group = (1..=most_heads).rev().find(|it| sharing.is_multiple_of(*it)).unwrap_or(1);
         let groups = sharing / group;
-        // As many workgroups as keep the device busy, were there one row. Fewer batches than there may be take no more shares: memory is
-        // planned for those of the most.
+        // As many workgroups as keep the device busy, were there one row. Fewer batches than there
+        // may be take no more shares: memory is planned for those of the most.
         let batches = e.bound_sizes(q).first().copied().unwrap_or(1);
         let wanted = (e.busy() / 128)
             .div_ceil(batches.saturating_mul(key_heads).saturating_mul(groups).max(1));
@@ -258,7 +258,8 @@ fn attend(
             mask_strides[dim] = if size == 1 { 0 } else { u32_of(own[source])? };
         }
     }
-    // Rows of the output are written four elements at a time: in a wider tensor, if they do not end there.
+    // Rows of the output are written four elements at a time: in a wider tensor, if they do not end
+    // there.
     let mut wide = sizes.clone();
     wide[3] = value_depth.next_multiple_of(4);
     let padded = wide[3] != value_depth;

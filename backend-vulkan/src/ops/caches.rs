@@ -1,7 +1,8 @@
 //! Caches of keys and values, and rotary embeddings, whose results go there.
 //!
-//! A cache is a tensor that keeps its contents between runs: what writes it writes in place. Keys that are rotated only to be put into one
-//! leave their rotation to that: it writes them where they stay.
+//! A cache is a tensor that keeps its contents between runs: what writes it writes in place. Keys
+//! that are rotated only to be put into one leave their rotation to that: it writes them where they
+//! stay.
 
 use super::attention::position;
 use super::placed::{self, COMBINED, HALVES, NEIGHBOURS, Placing};
@@ -24,7 +25,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::ET_VK_APPLY_ROTARY_EMB_INTERLEAVED, rotate_one),
 ];
 
-/// Emits writing `value` into a cache, from a position on. What was left to be rotated is rotated on the way.
+/// Emits writing `value` into a cache, from a position on. What was left to be rotated is rotated
+/// on the way.
 fn store(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -71,7 +73,8 @@ fn store(
     let accesses = [read(value.id), write(cache.id)];
     // One more group of four than there are, as the first may be begun elsewhere.
     let across = batch.saturating_add(3).div_ceil(4);
-    // Where batches share groups of four, one after the other, so that each group has one writer at a time.
+    // Where batches share groups of four, one after the other, so that each group has one writer at
+    // a time.
     let at_once = if out_batch % 4 == 0 { e.limits().fold_at[1] as usize } else { 1 };
     for first in (0..batches).step_by(at_once) {
         let push = OverwritePush {
@@ -94,7 +97,8 @@ fn as_it_is(value: &Operand, cache: &Operand, start: usize) -> Result<RotaryPush
     })
 }
 
-/// Parameters of a rotation that turns nothing: of so many positions of so many heads, of so many elements each.
+/// Parameters of a rotation that turns nothing: of so many positions of so many heads, of so many
+/// elements each.
 fn rows(value: &Operand, [positions, heads, depth]: [usize; 3]) -> Result<RotaryPush, Error> {
     Ok(RotaryPush {
         numel: u32_of(value.numel())?,
@@ -128,7 +132,8 @@ fn rotated(operator: Operator) -> &'static [usize] {
     }
 }
 
-/// Whether a product can do itself what a call does with its result, or a view of that: rotate it, or put it into a cache.
+/// Whether a product can do itself what a call does with its result, or a view of that: rotate it,
+/// or put it into a cache.
 pub(super) fn places(e: &Encoder<'_, '_>, call: &Node, place: usize, it: &Weighted) -> bool {
     let placing = || -> Result<bool, Error> {
         let value = e.tensor(e.arg(&call.args, place)?)?;
@@ -184,7 +189,8 @@ pub(super) fn update_caches(
     Ok([k?, v?])
 }
 
-/// A rotation of queries or keys, `[batch, position, head, depth]`, or `[batch, head, position, depth]` by angles `[1, position, angle]`.
+/// A rotation of queries or keys, `[batch, position, head, depth]`, or
+/// `[batch, head, position, depth]` by angles `[1, position, angle]`.
 struct Rotation {
     form: u32,
     input: Operand,
@@ -264,8 +270,8 @@ impl Rotation {
         let rotated = if halves { angles } else { angles.saturating_mul(2) };
         // A third dimension has angles for each head.
         let by_head = cosine.rank() == 3 && cosine.size(1) == heads && !halves;
-        // So have heads, which come first where exporters find rotations of Hugging Face's models by their form: to the shader, positions that
-        // all have the same angles.
+        // So have heads, which come first where exporters find rotations of Hugging Face's models
+        // by their form: to the shader, positions that all have the same angles.
         let heads_first = cosine.rank() == 3
             && halves
             && cosine.size(0) == 1
@@ -296,7 +302,8 @@ impl Rotation {
         Ok(Rotation { form, input, angles: [cosine, sine], push })
     }
 
-    /// The rotation that was left to whoever puts `value` into a cache, and the tensor that it would write itself.
+    /// The rotation that was left to whoever puts `value` into a cache, and the tensor that it
+    /// would write itself.
     fn left(e: &Encoder<'_, '_>, value: &Operand) -> Result<Option<(Self, Operand)>, Error> {
         let Some(own) = e.whole(value) else { return Ok(None) };
         let left = e.left(own).filter(|(call, _)| !rotated(call.operator).is_empty());
@@ -312,7 +319,8 @@ impl Rotation {
             && heads.checked_mul(depth) == value.size(2).checked_mul(value.size(3))
     }
 
-    /// Whether the current call leaves it to those who take what comes of it: they put it into a cache, and can rotate it then.
+    /// Whether the current call leaves it to those who take what comes of it: they put it into a
+    /// cache, and can rotate it then.
     fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand, which: usize) -> Result<bool, Error> {
         // Each row of the cache starts at a multiple of four.
         if !self.push.depth.is_multiple_of(4) {
@@ -328,7 +336,8 @@ impl Rotation {
         Ok(placed::leave_to(e, out, which, &inputs, stores))
     }
 
-    /// Emits it: into the output, or from an element of that on, where its batches are those of a cache.
+    /// Emits it: into the output, or from an element of that on, where its batches are those of a
+    /// cache.
     fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -339,7 +348,8 @@ impl Rotation {
         if !input.element.is_floating() || !out.element.is_floating() {
             return Err(Error::invalid("rotates what is not floating-point"));
         }
-        // What the shader calls a batch are all positions: of the interleaved form, which has no heads, too.
+        // What the shader calls a batch are all positions: of the interleaved form, which has no
+        // heads, too.
         let batch = push.positions as usize * push.heads as usize * push.depth as usize;
         let batches = (input.numel() / batch.max(1)).max(1);
         let all = if start.is_some() { out.numel() } else { input.numel() };

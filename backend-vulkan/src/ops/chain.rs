@@ -38,8 +38,8 @@ struct Walk {
     strides: [i32; MAX_STRIDED * DIMS],
 }
 
-/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many dimensions or strides, or if a file
-/// claims an output of fewer dimensions than its inputs.
+/// How inputs of these shapes lie over an output of shape `sizes`. `None` if that takes too many
+/// dimensions or strides, or if a file claims an output of fewer dimensions than its inputs.
 fn walk(inputs: &[Operand], sizes: &[usize]) -> Result<Option<Walk>, Error> {
     if inputs.iter().any(|input| input.rank() > sizes.len()) {
         return Ok(None);

@@ -48,8 +48,9 @@ impl Form {
     }
 }
 
-/// A convolution: `[batch, in_channels, size[0], size[1]]` to `[batch, out_channels, out_size[0], out_size[1]]`, or with planes behind each other
-/// before rows and columns.
+/// A convolution: `[batch, in_channels, size[0], size[1]]` to
+/// `[batch, out_channels, out_size[0], out_size[1]]`, or with planes behind each other before rows
+/// and columns.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub(super) input: Operand,
@@ -74,8 +75,8 @@ pub(super) struct Shape {
     pub(super) epilogue: Epilogue,
 }
 
-/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, then perhaps a lower and an
-/// upper bound, then the output.
+/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, then perhaps
+/// a lower and an upper bound, then the output.
 fn full(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     full_shape(e, args)?.map_or(Ok(()), |shape| shape.encode(e))
 }
@@ -106,7 +107,8 @@ fn clamp(e: &Encoder<'_, '_>, low: ValueId, high: ValueId) -> Result<Epilogue, E
     ))
 }
 
-/// What a call that is a convolution computes; nothing if its output has no elements. The output has its shape then.
+/// What a call that is a convolution computes; nothing if its output has no elements. The output
+/// has its shape then.
 fn convolution(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -127,7 +129,8 @@ fn convolution(
         Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}"))
     };
 
-    // Dimensions that are not there count as ones of 1 in front; an input without batches as one batch.
+    // Dimensions that are not there count as ones of 1 in front; an input without batches as one
+    // batch.
     let (lines, kernel) = match weight.sizes[..] {
         [_, _, x] => (1, [1, 1, x]),
         [_, _, y, x] => (2, [1, y, x]),
@@ -241,7 +244,8 @@ fn convolution(
     }))
 }
 
-/// Whether four neighbours of an output need so few neighbours of the input that a shader keeps them.
+/// Whether four neighbours of an output need so few neighbours of the input that a shader keeps
+/// them.
 pub(super) fn by_row(window: &Window) -> bool {
     3 * i64::from(window.stride) + window.reach() <= 16
 }
@@ -389,7 +393,8 @@ impl Shape {
         self.times(e, pictures, Some(windows))
     }
 
-    /// Whether the windows lie side by side, and there are enough of them and of channels for tiles.
+    /// Whether the windows lie side by side, and there are enough of them and of channels for
+    /// tiles.
     fn in_patches(&self, e: &Encoder<'_, '_>) -> bool {
         let beside = |window: &Window| {
             window.stride == window.kernel && window.padding == 0 && window.dilation == 1
@@ -427,8 +432,9 @@ impl Shape {
         // Sums are shared by input channels.
         let terms = self.in_channels * self.taps().clamp(1, 8);
         let invocations = (across * down).saturating_mul(self.most * self.groups);
-        // Few channels leave much to wait for in each turn: on an NVIDIA H200, four times as many invocations take 64 channels of 384² to 3
-        // in 59 µs in place of 99, but more channels longer.
+        // Few channels leave much to wait for in each turn: on an NVIDIA H200, four times as many
+        // invocations take 64 channels of 384² to 3 in 59 µs in place of 99, but more channels
+        // longer.
         let few = self.out_channels <= 4 && is_parallel(e.busy());
         let busy = if few { e.busy().saturating_mul(4) } else { e.busy() };
         let shares = share(busy, invocations, terms, SHARES);

@@ -3,7 +3,8 @@
 use super::find;
 use torchlet_graph::operators::Operator;
 
-/// Operators that there are none of yet: the README's table names them too. What is added comes off this list.
+/// Operators that there are none of yet: the README's table names them too. What is added comes off
+/// this list.
 const GAPS: &[&str] = &[];
 
 fn declared() -> impl Iterator<Item = &'static str> {

@@ -13,8 +13,9 @@ use torchlet_shaders::{Distances, DistancesPush, Element};
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::CDIST_FORWARD, between)];
 
-/// The distance of each row of one matrix from each of the other, by the norm of their difference. Where PyTorch has Euclid's from products, which
-/// cancel what small distances have, the differences are added up here, too.
+/// The distance of each row of one matrix from each of the other, by the norm of their difference.
+/// Where PyTorch has Euclid's from products, which cancel what small distances have, the
+/// differences are added up here, too.
 fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (a, b) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let p = e.float(e.arg(args, 2)?)?;
@@ -65,7 +66,8 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     e.dispatch_along_x(&pipeline, accesses, &push, out.numel())
 }
 
-/// Matrices, in each batch of so many: copies, where there are fewer. `varies`: whether there may be other batches.
+/// Matrices, in each batch of so many: copies, where there are fewer. `varies`: whether there may
+/// be other batches.
 fn in_each(
     e: &mut Encoder<'_, '_>,
     matrix: &Operand,

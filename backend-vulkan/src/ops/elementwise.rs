@@ -1,7 +1,7 @@
 //! Functions of tensors, element by element.
 //!
-//! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own; several stages in a row
-//! become one (`chain`).
+//! The table says what each operator computes, as a [`Stage`]: alone, it is a dispatch of its own;
+//! several stages in a row become one (`chain`).
 
 use super::{Entry, activation, operator, pointwise, pointwise_integers};
 use crate::derived::{Derived, Number};
@@ -211,7 +211,8 @@ fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<S
     Ok(Stage::Binary(function, e.arg(args, 0)?, Source::Number(number), 1.0))
 }
 
-/// Shifts by a number of bits: products with a power of two, and quotients by one that are rounded down.
+/// Shifts by a number of bits: products with a power of two, and quotients by one that are rounded
+/// down.
 fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let (a, bits) = (e.arg(args, 0)?, e.arg(args, 1)?);
     if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
@@ -257,8 +258,8 @@ pub(super) fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     }
 }
 
-/// A number as a tensor of one element, for a shader that takes it beside `a`: a constant, or, where it is an argument that varies from run to
-/// run, what each of them writes.
+/// A number as a tensor of one element, for a shader that takes it beside `a`: a constant, or,
+/// where it is an argument that varies from run to run, what each of them writes.
 pub(super) fn number(
     e: &mut Encoder<'_, '_>,
     a: &Operand,
@@ -344,13 +345,15 @@ pub(super) fn emit_binary(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-/// The input, at least as large as one tensor and at most as large as another, either of which may be missing.
+/// The input, at least as large as one tensor and at most as large as another, either of which may
+/// be missing.
 fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let lower = e.optional_tensor(e.arg(args, 1)?)?;
     let upper = e.optional_tensor(e.arg(args, 2)?)?;
     let bounds = || [&lower, &upper].into_iter().flatten();
-    // Numbers of `bfloat16` are kept in `float32`, and one with more bits among them would not be rounded.
+    // Numbers of `bfloat16` are kept in `float32`, and one with more bits among them would not be
+    // rounded.
     let out = e.out(args)?;
     let is_wide = e.scalar_type(&out) != Some(ScalarType::BFloat16);
     let fits = |bound: &Operand| {

@@ -1,6 +1,8 @@
-//! What products and convolutions do to their results before they write them: add a tensor, apply a function.
+//! What products and convolutions do to their results before they write them: add a tensor, apply a
+//! function.
 //!
-//! [`crate::passes`] makes calls of `torchlet.epilogue` from a product and the element-wise calls behind it.
+//! [`crate::passes`] makes calls of `torchlet.epilogue` from a product and the element-wise calls
+//! behind it.
 
 use super::elementwise::stage_of;
 use super::{Entry, find, operator};

@@ -1,6 +1,8 @@
-//! Products that gate others of the same input: `activation(x · a) * (x · b)`, the feed-forward layers of language models.
+//! Products that gate others of the same input: `activation(x · a) * (x · b)`, the feed-forward
+//! layers of language models.
 //!
-//! [`crate::passes`] makes calls of `torchlet.gated` of them. Few rows take one kernel, if weights are in rows that it can read; otherwise each part takes its own.
+//! [`crate::passes`] makes calls of `torchlet.gated` of them. Few rows take one kernel, if weights
+//! are in rows that it can read; otherwise each part takes its own.
 
 use super::elementwise::{apply_binary, stage_of};
 use super::quantized::{gated, weighs_floats};
@@ -14,7 +16,8 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::GATED, encode)];
 
-/// The parts are the product, views of it and its activation, the other product and views of it, and their multiplication.
+/// The parts are the product, views of it and its activation, the other product and views of it,
+/// and their multiplication.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_activation = |part: &&Node| find(part.operator).is_some_and(|it| it.is_activation);
@@ -70,8 +73,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value, ValueId};
     use torchlet_graph::operators::Operator;
 
-    /// Of at most `rows` rows of 64: a norm whose weights are made on the way, two products of which one gates the other, and another one
-    /// of what comes of that.
+    /// Of at most `rows` rows of 64: a norm whose weights are made on the way, two products of
+    /// which one gates the other, and another one of what comes of that.
     fn feed_forward(rows: usize) -> Graph<'static> {
         let (float, char) = (ScalarType::Float, ScalarType::Char);
         let rows_of = |width| tensor(float, &[rows, width], false);

@@ -165,8 +165,8 @@ fn combined(
     Ok(index)
 }
 
-/// Puts rows into a tensor along the one dimension that is indexed: in place, if nobody reads what was there. Otherwise each element looks
-/// for what goes to it.
+/// Puts rows into a tensor along the one dimension that is indexed: in place, if nobody reads what
+/// was there. Otherwise each element looks for what goes to it.
 fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, value) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 2)?)?);
     let adds = !e.is_none(e.arg(args, 3)?) && e.int(e.arg(args, 3)?)? != 0;
@@ -218,7 +218,8 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     e.dispatch_by_four(&pipeline, [read(value.id), read(index.id), write(out.id)], &push, numel)
 }
 
-/// The truth values that say alone which elements of a tensor are meant, as they are broadcast to it.
+/// The truth values that say alone which elements of a tensor are meant, as they are broadcast to
+/// it.
 fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option<Operand>, Error> {
     let mut found = None;
     for (dim, id) in e.list(list)?.into_iter().enumerate() {
@@ -264,7 +265,8 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     choose(e, args, [mask, picked, input])
 }
 
-/// Puts elements where index tensors of neighbouring dimensions say, or adds them: in order, so that sums are the same each time.
+/// Puts elements where index tensors of neighbouring dimensions say, or adds them: in order, so
+/// that sums are the same each time.
 fn put_each(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -290,7 +292,8 @@ fn put_each(
     let mut sizes = input.sizes[..first].to_vec();
     sizes.extend(&shape);
     sizes.extend(&input.sizes[end..]);
-    // Which of the elements that are counted through together each of the values goes to, from the start.
+    // Which of the elements that are counted through together each of the values goes to, from the
+    // start.
     let index = combined(e, input, indices, &shape)?;
     let index = Operand { sizes: vec![count, 1], ..index };
     let places = e.temporary(Element::I32, &[sides[0], count, sides[1]])?;
@@ -363,8 +366,8 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
-    // Only the part of the input that the index counts through is looked at. Where it is narrower in the first dimension of those on one
-    // side, that is a matter of steps.
+    // Only the part of the input that the index counts through is looked at. Where it is narrower
+    // in the first dimension of those on one side, that is a matter of steps.
     let mut part = index.sizes.clone();
     if let Some(size) = part.get_mut(dim) {
         *size = input.size(dim);
@@ -399,8 +402,9 @@ pub(super) fn values_and_places(
     Ok([values, places])
 }
 
-/// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along one dimension. The index may be narrower in
-/// the first dimension before this one, and in the first behind it.
+/// Emits a pick of one element for each index: `out[…, k, …] = input[…, index[…, k, …], …]` along
+/// one dimension. The index may be narrower in the first dimension before this one, and in the
+/// first behind it.
 pub(super) fn take_each(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

@@ -81,7 +81,8 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a tensor a part of a new one, along one dimension: without a copy where the part is in one piece.
+/// Makes a tensor a part of a new one, along one dimension: without a copy where the part is in one
+/// piece.
 fn place(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -112,7 +113,8 @@ pub(super) fn insert(
     let inner: usize = out.sizes.iter().skip(dim + 1).product();
     let outer: usize = out.sizes.iter().take(dim).product();
     let (length, pitch) = (input.size(dim) * inner, out.size(dim) * inner);
-    // Fours of the output are written by one invocation each: rows are apart so far that none has elements of two.
+    // Fours of the output are written by one invocation each: rows are apart so far that none has
+    // elements of two.
     let fits = start.checked_add(input.size(dim)).is_some_and(|end| end <= out.size(dim));
     let apart = step == 1 && fits && (outer == 1 || pitch - length >= 3);
     let quads = if apart { length.div_ceil(4) + 1 } else { 0 };
@@ -223,7 +225,8 @@ fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Erro
     Ok((sizes, before))
 }
 
-/// Surrounds a tensor with a number: `before` is how many elements come before it in each dimension.
+/// Surrounds a tensor with a number: `before` is how many elements come before it in each
+/// dimension.
 pub(super) fn pad(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

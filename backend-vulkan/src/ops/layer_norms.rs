@@ -1,8 +1,9 @@
-//! Layer norms that products do themselves: each costs a dispatch that waits for the one before and has others wait for it, but only a few
-//! instructions in a product in tiles, which brings all numbers of the rows anyway.
+//! Layer norms that products do themselves: each costs a dispatch that waits for the one before and
+//! has others wait for it, but only a few instructions in a product in tiles, which brings all
+//! numbers of the rows anyway.
 //!
-//! A norm that nothing but such products takes leaves itself to them. They multiply by weights that are scaled beforehand, so these have to be
-//! constant, and halves ([`Normed`]).
+//! A norm that nothing but such products takes leaves itself to them. They multiply by weights that
+//! are scaled beforehand, so these have to be constant, and halves ([`Normed`]).
 
 use super::matmul::Product;
 use super::normed::{FEW_ROWS, takes_rows};

@@ -1,9 +1,11 @@
-//! Products of matrices, however an operator comes to them: which kernel computes one, and how it is divided.
+//! Products of matrices, however an operator comes to them: which kernel computes one, and how it
+//! is divided.
 //!
-//! Small products, and those of few rows, take a kernel of which each invocation reads its factors from memory. So do those that have few
-//! rows now but may have many: a model's next token, say, behind a prompt. Others are cut into tiles, whose factors workgroups bring to
-//! shared memory; where there are fewer tiles than it takes to keep the device busy, several workgroups share the sums of a tile, which the
-//! last of them to be done adds up, or another dispatch.
+//! Small products, and those of few rows, take a kernel of which each invocation reads its factors
+//! from memory. So do those that have few rows now but may have many: a model's next token, say,
+//! behind a prompt. Others are cut into tiles, whose factors workgroups bring to shared memory;
+//! where there are fewer tiles than it takes to keep the device busy, several workgroups share the
+//! sums of a tile, which the last of them to be done adds up, or another dispatch.
 
 use super::normed::FEW_ROWS;
 use super::tiling::{Factors, Means, Shape, Tiling};
@@ -14,7 +16,8 @@ use crate::error::Error;
 use crate::stages::Epilogue;
 use crate::tensors::Operand;
 
-/// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] + beta * bias)` for each batch.
+/// A product of matrices to encode: `out[m][n] = epilogue(alpha * sum of a[m][k] * b[k][n] +
+/// beta * bias)` for each batch.
 #[derive(Debug)]
 pub(super) struct Product {
     a: Operand,
@@ -28,7 +31,8 @@ pub(super) struct Product {
     pub(super) period: Option<usize>,
     /// `a` is `[k][m]`, from [`transposed`](super::weights::transposed).
     pub(super) a_transposed: bool,
-    /// `b` is `[n][k]`; for tiles only ([`is_tiled`](super::tiling::is_tiled)), and without few rows.
+    /// `b` is `[n][k]`; for tiles only ([`is_tiled`](super::tiling::is_tiled)), and without few
+    /// rows.
     pub(super) b_transposed: bool,
     /// With its strides for batches, and for rows and columns.
     pub(super) bias: Option<(Operand, usize, [usize; 2])>,
@@ -40,13 +44,15 @@ pub(super) struct Product {
     pub(super) bound: Option<[usize; 3]>,
     /// Whether few rows never come here: they have a kernel elsewhere.
     pub(super) never_few: bool,
-    /// What it takes to normalise the rows of `a` on the way ([`Normed`](crate::derived::Normed)); for tiles that can ([`Tiling::normed`]).
+    /// What it takes to normalise the rows of `a` on the way ([`Normed`](crate::derived::Normed));
+    /// for tiles that can ([`Tiling::normed`]).
     pub(super) norm: Option<Operand>,
     /// `b` are pictures, whose windows are the columns; for tiles only ([`is_tiled`]).
     pub(super) windows: Option<Windows>,
 }
 
-/// The windows of a picture as the columns of a matrix, whose rows are the channels and the taps of each.
+/// The windows of a picture as the columns of a matrix, whose rows are the channels and the taps of
+/// each.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Windows {
     /// Along rows and columns.
@@ -61,7 +67,8 @@ pub(super) struct Windows {
     pub(super) depth: Option<Depth>,
 }
 
-/// What a kernel does with the sums: the constants that products have in common, with others behind them.
+/// What a kernel does with the sums: the constants that products have in common, with others behind
+/// them.
 macro_rules! constants {
     ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr, {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
@@ -183,7 +190,8 @@ impl Product {
         if self.batches * self.m * self.n == 0 {
             return Ok(());
         }
-        // With other shapes, one dispatch may read what several do now: none of it may lie where that writes.
+        // With other shapes, one dispatch may read what several do now: none of it may lie where
+        // that writes.
         e.reserve(&self.out);
         let epilogue = self.epilogue.take().or_else(|| e.take_epilogue());
         let epilogue = epilogue.unwrap_or_else(Epilogue::none);
@@ -191,7 +199,8 @@ impl Product {
         let [a_sizes, b_sizes] = [&self.a, &self.b].map(|factor| e.bound_sizes(factor));
         let k = if self.a_transposed { None } else { a_sizes.last().copied() };
         let (k, windows) = (k.unwrap_or(self.k), self.windows.is_some());
-        // By bounds, too: a present shape that has no such rows has the same tiles, and brings fewer elements at a time.
+        // By bounds, too: a present shape that has no such rows has the same tiles, and brings
+        // fewer elements at a time.
         let rows = self.rows([batches, m, n, k], [&a_sizes, &b_sizes]);
         let octets = rows.iter().all(|pitch| pitch.is_multiple_of(8));
         let varies = e.is_dynamic(&self.out);
@@ -286,7 +295,8 @@ impl Product {
 /// How many invocations may share a sum: few choices, so that there are few pipelines.
 pub(super) const SHARES: [usize; 3] = [64, 16, 4];
 
-/// How many of these choices share a sum over `count` terms, so that `tiles` of them keep the device busy.
+/// How many of these choices share a sum over `count` terms, so that `tiles` of them keep the
+/// device busy.
 pub(super) fn share(busy: usize, tiles: usize, count: usize, choices: [usize; 3]) -> usize {
     let worthwhile = |shares: usize| {
         tiles.saturating_mul(shares) <= busy && count >= shares.saturating_mul(LEAST_TERMS)
@@ -424,7 +434,8 @@ mod tests {
         assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "rows begin anywhere");
     }
 
-    /// More matrices than devices take along z are several dispatches of one pipeline, each with the number of its first.
+    /// More matrices than devices take along z are several dispatches of one pipeline, each with
+    /// the number of its first.
     #[test]
     fn batches_are_dispatched_in_turns() {
         let tensor = |sizes: [usize; 3]| tensor(ScalarType::Float, true, &sizes);
@@ -514,7 +525,8 @@ mod tests {
         }
     }
 
-    /// Whichever tiles fewer rows take, what these need has memory; and few of them do not take large ones.
+    /// Whichever tiles fewer rows take, what these need has memory; and few of them do not take
+    /// large ones.
     #[test]
     fn large_tiles_are_for_many_rows_and_others_stay_possible() {
         let tensor = |sizes: [usize; 2], dynamic| tensor(ScalarType::Half, dynamic, &sizes);

@@ -1,7 +1,7 @@
 //! The operators: how each call of a graph becomes dispatches.
 //!
-//! An operator is an entry in the table of its family's file: the operator, and a function that gives its outputs
-//! shapes and emits dispatches. [`find`] is the one truth about what can run.
+//! An operator is an entry in the table of its family's file: the operator, and a function that
+//! gives its outputs shapes and emits dispatches. [`find`] is the one truth about what can run.
 
 mod attention;
 mod caches;
@@ -110,7 +110,8 @@ pub(crate) const fn pointwise_integers(of: Operator, stage: StageFn) -> Entry {
     Entry { chains: false, ..pointwise(of, stage) }
 }
 
-/// The entry of a product or convolution: arguments from `bounds` on are a lower and an upper bound.
+/// The entry of a product or convolution: arguments from `bounds` on are a lower and an upper
+/// bound.
 pub(crate) const fn product(of: Operator, bounds: Option<usize>, encode: EncodeFn) -> Entry {
     Entry { takes_epilogue: true, bounds, ..operator(of, encode) }
 }
@@ -153,10 +154,12 @@ const FAMILIES: &[&[Entry]] = &[
     views::OPERATORS,
 ];
 
-/// The elements that a dispatch looks at, at most, where each output looks at many: devices stop what takes them seconds.
+/// The elements that a dispatch looks at, at most, where each output looks at many: devices stop
+/// what takes them seconds.
 const MOST_LOOKS: u64 = 1 << 32;
 
-/// Refuses a tensor of whose elements each looks at all of a dimension, if that is longer than this, or if it is too much in all.
+/// Refuses a tensor of whose elements each looks at all of a dimension, if that is longer than
+/// this, or if it is too much in all.
 fn check_line(
     e: &Encoder<'_, '_>,
     tensor: &Operand,

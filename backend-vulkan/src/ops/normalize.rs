@@ -1,6 +1,7 @@
 //! Softmax and normalisations.
 //!
-//! Rows of consecutive elements that are not too long take one dispatch ([`row`]); else their statistics are made first.
+//! Rows of consecutive elements that are not too long take one dispatch ([`row`]); else their
+//! statistics are made first.
 
 use super::elementwise::{apply_binary, apply_unary_with};
 use super::layer_norms::LayerNorm;
@@ -115,7 +116,8 @@ fn row(
     epsilon: f64,
     out: &Operand,
 ) -> Result<(), Error> {
-    // Bindings that are not used hold any tensor; the last one counts as written then, although nothing is.
+    // Bindings that are not used hold any tensor; the last one counts as written then, although
+    // nothing is.
     let (from, added, made) = match rows.sum {
         Some(Sum { terms: [x, added], is_kept }) => (x, added, if *is_kept { input } else { out }),
         None => (input, input, out),
@@ -212,8 +214,8 @@ fn centered(
     normalize(e, LAYER, input, [&mean, &variance], shape, weights, epsilon, out)
 }
 
-/// Emits a normalisation with statistics in `a` and `b`, of rows of `size` elements and those between them, `inner` from one to
-/// the next.
+/// Emits a normalisation with statistics in `a` and `b`, of rows of `size` elements and those
+/// between them, `inner` from one to the next.
 #[allow(clippy::too_many_arguments)]
 fn normalize(
     e: &mut Encoder<'_, '_>,
@@ -279,7 +281,8 @@ pub(super) fn layer_norm(
     centered(e, input, rows, weights, *epsilon, &out)
 }
 
-/// Emits a normalisation of so many rows, whose channels have a weight and a bias each: the second and the third argument.
+/// Emits a normalisation of so many rows, whose channels have a weight and a bias each: the second
+/// and the third argument.
 fn by_channels(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -309,7 +312,8 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     by_channels(e, args, &input, batch * groups, epsilon)
 }
 
-/// A batch normalisation by the statistics of its input: of one batch, those of each channel's elements, which are a row.
+/// A batch normalisation by the statistics of its input: of one batch, those of each channel's
+/// elements, which are a row.
 fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let epsilon = e.float(e.arg(args, 5)?)?;
@@ -338,7 +342,8 @@ pub(super) fn has_short_rows(e: &Encoder<'_, '_>, input: &Operand) -> bool {
     Rows::from_dim(e, input, input.rank().saturating_sub(1)).are_short()
 }
 
-/// Emits `input / rms(input) * weight` of each row; of a sum that is made on the way, if its rows are short.
+/// Emits `input / rms(input) * weight` of each row; of a sum that is made on the way, if its rows
+/// are short.
 pub(super) fn emit_rms_norm(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

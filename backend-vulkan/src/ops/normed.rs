@@ -1,8 +1,8 @@
-//! Norms that products do themselves: `x / rms(x) * weight` before a product of few rows costs a dispatch, which takes as long as the
-//! product, but only a few instructions within it.
+//! Norms that products do themselves: `x / rms(x) * weight` before a product of few rows costs a
+//! dispatch, which takes as long as the product, but only a few instructions within it.
 //!
-//! A norm that nothing but such products takes leaves itself to them when there are few rows. What a product cannot do after all, it has the
-//! norm's own kernel do.
+//! A norm that nothing but such products takes leaves itself to them when there are few rows. What
+//! a product cannot do after all, it has the norm's own kernel do.
 
 use super::normalize::{emit_rms_norm, has_short_rows};
 use super::normed_sum::Sum;
@@ -49,13 +49,16 @@ impl Norm {
         Ok(Norm { input, weight, epsilon, is_left })
     }
 
-    /// Whether the current call, which it is, leaves it to those who take its result, now or with fewer rows.
+    /// Whether the current call, which it is, leaves it to those who take its result, now or with
+    /// fewer rows.
     pub(super) fn leave(&self, e: &mut Encoder<'_, '_>, out: &Operand) -> bool {
         let count = self.input.sizes.last().copied().unwrap_or(1);
         let value = out.value;
-        // As few elements in a row, products with weights that are not quantized have the norm done, each of them.
+        // As few elements in a row, products with weights that are not quantized have the norm
+        // done, each of them.
         let is_wide = is_wide(count, self.input.element.size());
-        // Products count the rows of what they take; and what they cannot do takes one dispatch then.
+        // Products count the rows of what they take; and what they cannot do takes one dispatch
+        // then.
         out.sizes == self.input.sizes
             && has_short_rows(e, &self.input)
             && self.weight.numel() == count
@@ -108,7 +111,8 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Graph, Value};
 
-    /// A norm of `rows` rows and a product of it; also something else that takes it, if there is to be.
+    /// A norm of `rows` rows and a product of it; also something else that takes it, if there is to
+    /// be.
     fn graph(rows: usize, other: Option<Operator>) -> Graph<'static> {
         let float = ScalarType::Float;
         let values = vec![

@@ -1,7 +1,8 @@
-//! Norms of sums that are made on the way: `norm(x + added)`, of which others may take the sum, too.
+//! Norms of sums that are made on the way: `norm(x + added)`, of which others may take the sum,
+//! too.
 //!
-//! [`crate::passes`] makes calls of `torchlet.normed_sum` of both, where [`terms`] says that they can be one dispatch. With shapes at which they
-//! cannot, the sum takes its own.
+//! [`crate::passes`] makes calls of `torchlet.normed_sum` of both, where [`terms`] says that they
+//! can be one dispatch. With shapes at which they cannot, the sum takes its own.
 
 use super::elementwise::{apply_binary, broadcast_sizes};
 use super::normalize::{LONGEST_ROW, layer_norm};
@@ -16,15 +17,17 @@ use torchlet_shaders::functions::binary;
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::NORMED_SUM, encode)];
 
-/// A sum whose rows are normalised: its terms, of which the second may come again for further rows, and whether it is written besides.
+/// A sum whose rows are normalised: its terms, of which the second may come again for further rows,
+/// and whether it is written besides.
 #[derive(Debug)]
 pub(super) struct Sum {
     pub(super) terms: [Operand; 2],
     pub(super) is_kept: bool,
 }
 
-/// The terms of a sum of shape `sizes` whose last dimensions, `normalized` of them, are normalised: first the one that has its shape, then the
-/// one whose rows come again. `None` if that takes more than one dispatch: the shader takes whole groups of four elements of one type.
+/// The terms of a sum of shape `sizes` whose last dimensions, `normalized` of them, are normalised:
+/// first the one that has its shape, then the one whose rows come again. `None` if that takes more
+/// than one dispatch: the shader takes whole groups of four elements of one type.
 pub(crate) fn terms(
     a: &Operand,
     b: &Operand,
@@ -100,7 +103,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// Whatever the shapes, there is memory for what is made, and the sum is made before the norm or on the way.
+    /// Whatever the shapes, there is memory for what is made, and the sum is made before the norm
+    /// or on the way.
     #[test]
     fn sums_take_a_dispatch_where_rows_lie_otherwise() {
         let float = ScalarType::Float;

@@ -81,7 +81,8 @@ fn order(
     emit(e, pipeline, [&input, &places, &values], dim, first)
 }
 
-/// Emits what puts so many elements of a dimension in order, of which there are `longest` at most: runs of a few, and those together in twos.
+/// Emits what puts so many elements of a dimension in order, of which there are `longest` at most:
+/// runs of a few, and those together in twos.
 fn merge(
     e: &mut Encoder<'_, '_>,
     input: &Operand,

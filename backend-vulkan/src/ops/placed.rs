@@ -1,7 +1,9 @@
-//! Products whose results are rotated, or go to a cache: queries, keys and values of language models.
+//! Products whose results are rotated, or go to a cache: queries, keys and values of language
+//! models.
 //!
-//! Of few rows, rotating them and putting them into a cache takes as long as dispatches take to begin. So such a product leaves itself to those
-//! who take its result: they have it rotate its rows and write them where they stay.
+//! Of few rows, rotating them and putting them into a cache takes as long as dispatches take to
+//! begin. So such a product leaves itself to those who take its result: they have it rotate its
+//! rows and write them where they stay.
 
 use super::caches;
 use super::normed::{FEW_ROWS, Norm};
@@ -67,8 +69,8 @@ impl Placing<'_> {
     }
 }
 
-/// Whether the current call, which is this product, leaves itself to the call that takes its result, if it is of few rows. Where it can be done
-/// is told by the bounds of shapes.
+/// Whether the current call, which is this product, leaves itself to the call that takes its
+/// result, if it is of few rows. Where it can be done is told by the bounds of shapes.
 pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>) -> bool {
     if !e.operator().is_ok_and(weighs_floats) || !e.can_run(&GemvPlaced::MODULE) {
         return false;
@@ -84,8 +86,8 @@ pub(super) fn leave(e: &mut Encoder<'_, '_>, it: &Weighted, norm: Option<&Norm>)
     leave_to(e, &it.out, 0, &inputs, takes)
 }
 
-/// Leaves an output of the current call to the one that takes it, or a view of it, if there is no other and `takes` says so of it and of the
-/// argument's place. That call reads the inputs then.
+/// Leaves an output of the current call to the one that takes it, or a view of it, if there is no
+/// other and `takes` says so of it and of the argument's place. That call reads the inputs then.
 pub(super) fn leave_to(
     e: &mut Encoder<'_, '_>,
     out: &Operand,
@@ -157,8 +159,8 @@ pub(super) fn read_by_left(
     read.unwrap_or_default().iter().map(|id| e.tensor(*id)).collect()
 }
 
-/// Emits the product that was left with `value`, so that its rows go where `placing` says. `false` if there is none, or if the value is there
-/// now, as the product's kernel cannot do that.
+/// Emits the product that was left with `value`, so that its rows go where `placing` says. `false`
+/// if there is none, or if the value is there now, as the product's kernel cannot do that.
 pub(super) fn place(
     e: &mut Encoder<'_, '_>,
     value: &Operand,
@@ -173,7 +175,8 @@ pub(super) fn place(
     let norm = Norm::of(e, &it.input)?;
     let norm = norm.as_ref();
     let Some(regular) = Regular::of(e, &it)? else { return Ok(false) };
-    // Whatever the shapes are then, what is read is there still, and what may be written before that.
+    // Whatever the shapes are then, what is read is there still, and what may be written before
+    // that.
     [&it.input, &it.out].into_iter().for_each(|operand| e.reserve(operand));
     if it.m > FEW_ROWS {
         return Ok(false);
@@ -202,8 +205,8 @@ mod tests {
 
     const FLOAT: ScalarType = ScalarType::Float;
 
-    /// At most `most` rows of 128, a product of them of eight heads of 8, its view, and the rotation of that; also something else that takes
-    /// the product, if there is to be.
+    /// At most `most` rows of 128, a product of them of eight heads of 8, its view, and the
+    /// rotation of that; also something else that takes the product, if there is to be.
     fn graph(most: usize, other: bool) -> Graph<'static> {
         let dynamic = |sizes: &[usize]| match tensor(FLOAT, sizes, false) {
             Value::Tensor(tensor) => Value::Tensor(Tensor { dynamic: true, ..tensor }),

@@ -88,7 +88,8 @@ fn adaptive(
     emit(e, args, &input, &plane, [Window::NONE; 2], out_size, kind, true)
 }
 
-/// The mean of as many boxes as are asked for: of their planes, which have as many elements each, and of these.
+/// The mean of as many boxes as are asked for: of their planes, which have as many elements each,
+/// and of these.
 fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let wanted = triple(&e.ints(e.arg(args, 1)?)?)?;
@@ -193,7 +194,8 @@ impl Windows {
     }
 }
 
-/// The last dimensions of a tensor, over which windows slide: one counts as two of which the first is 1.
+/// The last dimensions of a tensor, over which windows slide: one counts as two of which the first
+/// is 1.
 struct Plane {
     lines: usize,
     size: [usize; 2],
@@ -202,7 +204,8 @@ struct Plane {
 impl Plane {
     fn of(input: &Operand, lines: usize, kind: Kind) -> Result<Self, Error> {
         checked_numel(&input.sizes)?;
-        // Shaders compare as floating-point numbers, which have all bytes, and not all integers of 32 bits.
+        // Shaders compare as floating-point numbers, which have all bytes, and not all integers of
+        // 32 bits.
         let is_code = [Element::I8, Element::U8].contains(&input.element);
         let is_taken = input.element.is_floating() || (is_code && kind == Kind::Largest);
         if !is_taken {
@@ -268,8 +271,8 @@ fn emit(
     slide(e, [input, &out, &indices], [plane.size, out_size], window, kind, adaptive)
 }
 
-/// Emits the dispatch, over planes of one size to those of another; what windows are does not count where they are adaptive. Who wants no indices
-/// gives the output in their place.
+/// Emits the dispatch, over planes of one size to those of another; what windows are does not count
+/// where they are adaptive. Who wants no indices gives the output in their place.
 fn slide(
     e: &mut Encoder<'_, '_>,
     [input, out, indices]: [&Operand; 3],

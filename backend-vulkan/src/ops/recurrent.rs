@@ -1,8 +1,10 @@
 //! Recurrent layers: all steps over a sequence in one dispatch, or each step in one.
 //!
-//! [`crate::passes`] makes calls of `torchlet.recurrent` of the steps that exporters write one after the other. What the inputs are
-//! multiplied with stays a product of its own, of all steps at once. Where states are small, a workgroup takes a row of the batch through all of
-//! them, and reads the weights of the state anew in each, unless they are few. Otherwise several workgroups share each step's weights.
+//! [`crate::passes`] makes calls of `torchlet.recurrent` of the steps that exporters write one
+//! after the other. What the inputs are multiplied with stays a product of its own, of all steps at
+//! once. Where states are small, a workgroup takes a row of the batch through all of them, and
+//! reads the weights of the state anew in each, unless they are few. Otherwise several workgroups
+//! share each step's weights.
 
 use super::weights::transposed;
 use super::{Entry, operator};
@@ -20,11 +22,13 @@ pub(super) const OPERATORS: &[Entry] = &[operator(Operator::RECURRENT, encode)];
 /// The elements of a state at most: each has an invocation of its own.
 const MOST_HIDDEN: usize = 256;
 
-/// The loads of an invocation in a step, at most. On an NVIDIA H200 (2026-11-27), a step of LSTM cells takes 2.7 µs in one workgroup where they are of
-/// 96 elements (48 loads), 5.8 µs where they are of 128 (64 loads), and 3.9 µs in many.
+/// The loads of an invocation in a step, at most. On an NVIDIA H200 (2026-11-27), a step of LSTM
+/// cells takes 2.7 µs in one workgroup where they are of 96 elements (48 loads), 5.8 µs where they
+/// are of 128 (64 loads), and 3.9 µs in many.
 const MOST_LOADS: usize = 56;
 
-/// The same where steps of many workgroups are none: still faster than products and cells that are calls of their own, at 7 to 9 µs a step.
+/// The same where steps of many workgroups are none: still faster than products and cells that are
+/// calls of their own, at 7 to 9 µs a step.
 const MOST_LOADS_FOR_ALL: usize = 128;
 
 /// The weights that an invocation keeps, at most.
@@ -62,7 +66,8 @@ impl Cell {
     }
 }
 
-/// The rows of a batch at most, each of which reads the weights for itself: more of them keep a device busy with a step at a time.
+/// The rows of a batch at most, each of which reads the weights for itself: more of them keep a
+/// device busy with a step at a time.
 const MOST_ROWS: usize = 256;
 
 /// The rows that steps of many workgroups take at most: each reads all weights.
@@ -71,7 +76,8 @@ const MOST_ROWS_OF_STEPS: usize = 16;
 /// The steps of a layer at most, which may be a dispatch each: more than any program writes out.
 pub(crate) const MOST_STEPS: usize = 1 << 16;
 
-/// Invocations of a workgroup that takes a part of a step, and how many elements of the state it takes.
+/// Invocations of a workgroup that takes a part of a step, and how many elements of the state it
+/// takes.
 const STEP_WORKGROUP: usize = 256;
 const STEP_ELEMENTS: usize = 8;
 
@@ -95,8 +101,8 @@ fn way(rows: usize, hidden: usize, gates: usize) -> Option<Way> {
     }
 }
 
-/// Whether a layer with so many rows, states of so many elements, and so many products for each of these should be one call: else the steps'
-/// products are calls of their own.
+/// Whether a layer with so many rows, states of so many elements, and so many products for each of
+/// these should be one call: else the steps' products are calls of their own.
 pub(crate) fn recurs(rows: usize, hidden: usize, gates: usize) -> bool {
     way(rows, hidden, gates).is_some()
 }
@@ -105,7 +111,8 @@ pub(crate) fn recurs(rows: usize, hidden: usize, gates: usize) -> bool {
 #[derive(Debug, Clone, Copy)]
 struct Shares {
     lanes: usize,
-    /// The weights that an invocation keeps, or 1: then it reads them in each step, those of four products at a time.
+    /// The weights that an invocation keeps, or 1: then it reads them in each step, those of four
+    /// products at a time.
     kept: usize,
     /// How many invocations share four products.
     parts: usize,
@@ -189,8 +196,9 @@ struct Layer {
     hidden: usize,
 }
 
-/// Inputs times weights, the state and the cell's state before, the state's weights and their bias; the cell, how many steps there are, their
-/// places among the inputs and among the results; then the states, or these and the cell's last.
+/// Inputs times weights, the state and the cell's state before, the state's weights and their bias;
+/// the cell, how many steps there are, their places among the inputs and among the results; then
+/// the states, or these and the cell's last.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let layer = Layer::of(e, args)?;
     if layer.rows == 0 || layer.hidden == 0 {
@@ -309,7 +317,8 @@ impl Layer {
     /// A dispatch for each step, of many workgroups.
     fn encode_steps(self, e: &mut Encoder<'_, '_>) -> Result<(), Error> {
         let Layer { cell, rows, hidden, from, to, .. } = self;
-        // Steps whose states all go to one place leave them here in turns: none may write what others still read.
+        // Steps whose states all go to one place leave them here in turns: none may write what
+        // others still read.
         let turns = match to.next == 0 && self.steps > 1 {
             true => Some(e.temporary(self.out.element, &[2, rows, hidden])?),
             false => None,

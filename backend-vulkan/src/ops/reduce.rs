@@ -80,8 +80,9 @@ impl Function {
 /// The invocations of a workgroup.
 const WORKGROUP: u32 = 256;
 
-/// Elements of a reduction from which on several workgroups share it, where there are too few others for the device, and those that each
-/// has then at least. On an NVIDIA H200, one takes 50 µs for 65,536 elements, and a dispatch more takes 4.
+/// Elements of a reduction from which on several workgroups share it, where there are too few
+/// others for the device, and those that each has then at least. On an NVIDIA H200, one takes 50 µs
+/// for 65,536 elements, and a dispatch more takes 4.
 const LONG: usize = 8192;
 const LEAST_OF_PART: usize = 1024;
 
@@ -105,7 +106,8 @@ pub(super) fn emit(
     emit_part(e, after, &partial, None, out, [parts, inner, 1], scale)
 }
 
-/// What keeps a part of a reduction: whole numbers stay such, unless their sum is to be one of floating point, which has no other bounds.
+/// What keeps a part of a reduction: whole numbers stay such, unless their sum is to be one of
+/// floating point, which has no other bounds.
 fn between(input: &Operand, out: &Operand) -> Element {
     match input.element.is_floating() || out.element.is_floating() {
         true => Element::F32,
@@ -124,7 +126,8 @@ fn parts(e: &Encoder<'_, '_>, numel: usize, count: usize) -> usize {
     (1..=most).rev().find(|parts| count.is_multiple_of(*parts)).unwrap_or(1)
 }
 
-/// Emits one dispatch of a reduction; `parts` outputs that follow each other share a number of `other`.
+/// Emits one dispatch of a reduction; `parts` outputs that follow each other share a number of
+/// `other`.
 fn emit_part(
     e: &mut Encoder<'_, '_>,
     function: Function,
@@ -314,7 +317,8 @@ fn correction(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<f64, Error> {
     Ok(correction.unwrap_or(1.0))
 }
 
-/// The variance, where the number of elements is less by `correction`; and the mean, where it has an output of its own.
+/// The variance, where the number of elements is less by `correction`; and the mean, where it has
+/// an output of its own.
 fn variance(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

@@ -19,8 +19,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::CUMMIN, |e, args| extremes(e, args, scan::SMALLEST)),
 ];
 
-/// The longest dimension where every output is made of all elements before it, where an invocation goes along lines, and where a workgroup goes
-/// along a row.
+/// The longest dimension where every output is made of all elements before it, where an invocation
+/// goes along lines, and where a workgroup goes along a row.
 const LONGEST: usize = 1 << 13;
 const LONGEST_LINE: usize = 1 << 16;
 const LONGEST_ROW: usize = 1 << 22;

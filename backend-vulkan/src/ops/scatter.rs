@@ -71,7 +71,8 @@ fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
 /// As many indices as each output looks through, at most.
 const MOST_INDICES: usize = 1 << 12;
 
-/// What is sent: what becomes of it and of what was there, and whether it is one element for all indices.
+/// What is sent: what becomes of it and of what was there, and whether it is one element for all
+/// indices.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) function: u32,
@@ -79,7 +80,8 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`: so many elements there, so many indices, and so many elements behind them.
+    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`: so many elements there, so many
+    /// indices, and so many elements behind them.
     pub(super) fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -133,7 +135,8 @@ fn send(
         let (source, index) = (&source.sizes, &index.sizes);
         return Err(Error::unsupported(format!("elements of {source:?} by indices {index:?}")));
     }
-    // Indices may be for a part of the tensor, and of the elements that are sent: around them nothing is sent.
+    // Indices may be for a part of the tensor, and of the elements that are sent: around them
+    // nothing is sent.
     let varies = [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor));
     let mut whole = input.sizes.clone();
     if let Some(size) = whole.get_mut(dim) {

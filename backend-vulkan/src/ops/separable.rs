@@ -1,7 +1,9 @@
-//! Depthwise separable convolutions: one of each channel by itself, and one of all channels at each place behind it.
+//! Depthwise separable convolutions: one of each channel by itself, and one of all channels at each
+//! place behind it.
 //!
-//! [`crate::passes`] makes calls of `torchlet.separable` of them. Small planes take one kernel, since a dispatch takes as long as what either
-//! computes; the first convolution is computed again for each block of output channels there. Otherwise each takes its own.
+//! [`crate::passes`] makes calls of `torchlet.separable` of them. Small planes take one kernel,
+//! since a dispatch takes as long as what either computes; the first convolution is computed again
+//! for each block of output channels there. Otherwise each takes its own.
 
 use super::convolution::{Shape, by_row};
 use super::weights::transposed;
@@ -17,7 +19,8 @@ use torchlet_shaders::{ConvolutionSeparable, ConvolutionSeparablePush, Element, 
 
 pub(super) const OPERATORS: &[Entry] = &[operator(Operator::SEPARABLE, encode)];
 
-/// The parts are the first convolution and its activation, and the second one with what it does to its result.
+/// The parts are the first convolution and its activation, and the second one with what it does to
+/// its result.
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let parts = e.parts();
     let is_product = |part: &Node| find(part.operator).is_some_and(|it| it.takes_epilogue);
@@ -90,7 +93,8 @@ impl Way {
     }
 }
 
-/// What a separable convolution is, as far as it decides how it is computed: by bounds, where shapes vary.
+/// What a separable convolution is, as far as it decides how it is computed: by bounds, where
+/// shapes vary.
 #[derive(Debug, Clone, Copy)]
 struct Pair {
     batch: usize,
@@ -282,7 +286,8 @@ impl Pair {
         found
     }
 
-    /// About how many cycles it takes, on a device whose processors have four units that issue an instruction for 32 invocations each.
+    /// About how many cycles it takes, on a device whose processors have four units that issue an
+    /// instruction for 32 invocations each.
     fn cost(&self, blocks: &Blocks, processors: usize) -> usize {
         let counts = self.counts(blocks);
         let Counts { lanes, run_quads, taps, times, items, terms, turns, .. } = counts;
@@ -327,11 +332,12 @@ impl Pair {
 /// About how many cycles a small dispatch takes that waits for another one.
 const DISPATCH: usize = 9500;
 
-/// About how many cycles each invocation more takes that a sum is added up of: on an NVIDIA H200, 16 with two blocks of channels are faster than
-/// 32 with one.
+/// About how many cycles each invocation more takes that a sum is added up of: on an NVIDIA H200,
+/// 16 with two blocks of channels are faster than 32 with one.
 const SHARE: usize = 144;
 
-/// What an invocation keeps at most: bytes of each of four elements that it brings, the groups of four that it makes, and weights.
+/// What an invocation keeps at most: bytes of each of four elements that it brings, the groups of
+/// four that it makes, and weights.
 const MOST_BROUGHT: usize = 40;
 const MOST_ITEMS: usize = 4;
 const MOST_TERMS: usize = 64;
@@ -515,7 +521,8 @@ mod tests {
         assert_eq!(shaders(&graph(1, 144, 24, 56), DeviceKind::Cpu).len(), 2);
     }
 
-    /// The way of the bound is that of all batches: others would take other memory and other weights.
+    /// The way of the bound is that of all batches: others would take other memory and other
+    /// weights.
     #[test]
     fn batches_that_vary_go_one_way() {
         for (channels, outputs, side) in [(144, 24, 56), (384, 96, 14), (960, 160, 7)] {
@@ -564,7 +571,8 @@ mod tests {
         }
     }
 
-    /// Workgroups and shared memory that any device has, and constants as the shader counts on them.
+    /// Workgroups and shared memory that any device has, and constants as the shader counts on
+    /// them.
     #[test]
     fn blocks_fit_any_device() {
         let pairs = [(32, 16, 112), (7, 5, 3), (144, 24, 56), (576, 160, 7), (961, 321, 9)];

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::tensors::Operand;
 use torchlet_shaders::Element;
 
-/// The parts that so many workgroups leave of each tile of so many rows and columns, and how many of a tile are there: of so many
-/// tiles now and at most, in a call that writes `out`.
+/// The parts that so many workgroups leave of each tile of so many rows and columns, and how many
+/// of a tile are there: of so many tiles now and at most, in a call that writes `out`.
 pub(super) fn parts(
     e: &mut Encoder<'_, '_>,
     out: &Operand,
@@ -18,13 +18,15 @@ pub(super) fn parts(
     let sums = e.temporary(Element::F32, &[now, splits, tile.iter().product()])?;
     let counts = counts_for(bound).filter(|counts| now.div_ceil(4) <= *counts);
     let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
-    // Neighbours that do not depend on each other have different ones, so that neither waits for the other.
+    // Neighbours that do not depend on each other have different ones, so that neither waits for
+    // the other.
     let shares = out.id % TURNS;
     let counts = e.derived(Derived::Shared(Shared { counts, shares }))?;
     Ok([sums, counts])
 }
 
-/// Groups of four counts of splits that are done, for so many tiles: few choices, so that many products share one.
+/// Groups of four counts of splits that are done, for so many tiles: few choices, so that many
+/// products share one.
 fn counts_for(tiles: usize) -> Option<usize> {
     tiles.div_ceil(4).max(LEAST_COUNTS).checked_next_power_of_two()
 }

@@ -32,7 +32,8 @@ pub(super) const OPERATORS: &[Entry] = &[
         let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
         let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
-        // While memory is planned no input has a value: its bound stays, or the one that the exporter saw.
+        // While memory is planned no input has a value: its bound stays, or the one that the
+        // exporter saw.
         match element(e, input.id, at, &mut MOST_CALLS.clone())? {
             Some(value) => e.set_int(e.arg(args, 3)?, value),
             None => Ok(()),
@@ -52,8 +53,8 @@ pub(crate) fn integer_set_by(node: &Node) -> Option<ValueId> {
 /// The calls that are evaluated on the host for one integer, at most.
 const MOST_CALLS: usize = 256;
 
-/// Element `at` of a tensor of integers: of a constant, an input, or of what simple operators make of those. `None`
-/// where it depends on an input while memory is planned.
+/// Element `at` of a tensor of integers: of a constant, an input, or of what simple operators make
+/// of those. `None` where it depends on an input while memory is planned.
 fn element(
     e: &mut Encoder<'_, '_>,
     id: ValueId,
@@ -127,7 +128,8 @@ fn element(
     }
 }
 
-/// Where element `at` of an output is in the input whose dimension was cut to `count` elements from `start` on.
+/// Where element `at` of an output is in the input whose dimension was cut to `count` elements from
+/// `start` on.
 fn picked(
     at: usize,
     input: &Operand,

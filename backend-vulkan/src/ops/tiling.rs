@@ -1,6 +1,7 @@
 //! How products of matrices are cut into tiles, which workgroups bring to shared memory.
 //!
-//! Where there are fewer tiles than it takes to keep the device busy, they are smaller, or several workgroups share the sums of one.
+//! Where there are fewer tiles than it takes to keep the device busy, they are smaller, or several
+//! workgroups share the sums of one.
 
 use crate::device::{DeviceFeatures, is_parallel, processors};
 use crate::encoder::Encoder;
@@ -8,7 +9,8 @@ use crate::tensors::Operand;
 use torchlet_core::ScalarType;
 use torchlet_shaders::{Element, Module, Pipeline};
 
-/// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]` at most.
+/// Whether tiles in shared memory compute a product of factors of these types: `[batches, m, n, k]`
+/// at most.
 pub(super) fn is_tiled(
     e: &Encoder<'_, '_>,
     factors: Factors,
@@ -17,8 +19,9 @@ pub(super) fn is_tiled(
     Tiling::of(Shape::of([batches, m, n, k]), &Means::of(e, factors)).is_some()
 }
 
-/// The same of a product whose second factor are windows of pictures. That takes more instructions for each element: it is worth it
-/// where many invocations wait for memory together, and not for halves that are multiplied as if they were wider.
+/// The same of a product whose second factor are windows of pictures. That takes more instructions
+/// for each element: it is worth it where many invocations wait for memory together, and not for
+/// halves that are multiplied as if they were wider.
 pub(super) fn windows_are_tiled(
     e: &Encoder<'_, '_>,
     factors: [Element; 2],
@@ -41,7 +44,8 @@ pub(super) struct Factors {
 }
 
 impl Factors {
-    /// The factors of a product; a program that computes in `bfloat16` says so of one at least that is not made here.
+    /// The factors of a product; a program that computes in `bfloat16` says so of one at least that
+    /// is not made here.
     pub(super) fn of(e: &Encoder<'_, '_>, a: &Operand, b: &Operand) -> Self {
         let is_bfloat16 = |it: &Operand| e.scalar_type(it) == Some(ScalarType::BFloat16);
         Factors { elements: [a.element, b.element], bfloat16: is_bfloat16(a) || is_bfloat16(b) }
@@ -74,7 +78,8 @@ pub(super) struct Means {
     shared: u32,
     halves: bool,
     bfloat16: bool,
-    /// Whether two subgroups can share the terms of a part: workgroups have as many subgroups as they count on.
+    /// Whether two subgroups can share the terms of a part: workgroups have as many subgroups as
+    /// they count on.
     pairs: bool,
 }
 
@@ -180,7 +185,8 @@ impl Tiling {
         (work >= means.busy.saturating_mul(least)).then_some(tiling)
     }
 
-    /// The tiles of a product that normalises the rows of its first factor on the way, if its tiles can.
+    /// The tiles of a product that normalises the rows of its first factor on the way, if its tiles
+    /// can.
     pub(super) fn normed(shape: Shape, means: &Means) -> Option<Self> {
         Self::of(shape, means).filter(|it| it.can_norm(shape, means.shared))
     }
@@ -221,8 +227,8 @@ impl Tiling {
             return Some(tiling);
         }
         let tiles = |tile| shape.tiles(tile);
-        // Large tiles take fewer bytes for each product, but there have to be enough of them. Invocations of software devices take turns:
-        // what they keep lies in memory.
+        // Large tiles take fewer bytes for each product, but there have to be enough of them.
+        // Invocations of software devices take turns: what they keep lies in memory.
         let parallel = means.is_parallel();
         let workgroups = busy / LANES as usize;
         let enough = match (cooperative, varies) {
@@ -254,7 +260,8 @@ impl Tiling {
             let least = LEAST_TERMS_OF_SPLIT * if terms > 32 { 6 } else { 1 };
             (enough / tiles).clamp(1, k.div_ceil(least).min(MOST_SPLITS))
         };
-        // Where few workgroups wait for memory, more of them wait at once; and for more, where an invocation brings eight elements at a time.
+        // Where few workgroups wait for memory, more of them wait at once; and for more, where an
+        // invocation brings eight elements at a time.
         let sharing = tiles(tile).saturating_mul(splits(tiles(tile), 64));
         let few = sharing < enough / 4;
         let wide = cooperative && octets && !windows;
@@ -290,11 +297,12 @@ impl Tiling {
         Some(if is_better { pairs } else { tiling })
     }
 
-    /// Tiles of halves for one workgroup on each processor, in which two subgroups share the terms of each part: for products that one
-    /// round of workgroups makes. Of more, some processors would have two while others have one.
+    /// Tiles of halves for one workgroup on each processor, in which two subgroups share the terms
+    /// of each part: for products that one round of workgroups makes. Of more, some processors
+    /// would have two while others have one.
     ///
-    /// On an NVIDIA H200, 197×768 · 768×3072 takes 13.4 µs so, where 192 tiles of 64×64 took 15.6; and 197×3072 · 3072×768 with 197×768 · 768×768
-    /// take 26.9 together, where they took 28.9.
+    /// On an NVIDIA H200, 197×768 · 768×3072 takes 13.4 µs so, where 192 tiles of 64×64 took 15.6;
+    /// and 197×3072 · 3072×768 with 197×768 · 768×768 take 26.9 together, where they took 28.9.
     fn in_a_round(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, .. } = shape;
         let processors = means.processors;
@@ -320,7 +328,8 @@ impl Tiling {
                 && tiling.shared() <= means.shared as usize;
             fits.then_some(tiling)
         };
-        // Steps take some time however small they are, and adding up as long as two for each that shares the sums.
+        // Steps take some time however small they are, and adding up as long as two for each that
+        // shares the sums.
         let cost = |it: &Tiling| {
             let steps = k.div_ceil(it.splits).div_ceil(64);
             let adding = if it.splits > 1 { 2 * it.splits } else { 0 };
@@ -340,11 +349,13 @@ impl Tiling {
         Tiling { tile, splits, apart: false, matrices, terms, lanes, term_parts: 1 }
     }
 
-    /// Large tiles of matrices that many invocations share, where these take less time for a product than others: if rows of 128 bytes can be
-    /// brought at once, little of the last tiles is beyond the matrix, and no round of workgroups keeps only a part of the device busy.
+    /// Large tiles of matrices that many invocations share, where these take less time for a
+    /// product than others: if rows of 128 bytes can be brought at once, little of the last tiles
+    /// is beyond the matrix, and no round of workgroups keeps only a part of the device busy.
     ///
-    /// On an NVIDIA H100, 512×2048 · 2048×8192 takes 79 µs so; with tiles of 64×64, 117, and with large ones that bring 32 terms, 82 where the second
-    /// factor lies as it is written here, and 153 where it is transposed. Its cores take one such workgroup each.
+    /// On an NVIDIA H100, 512×2048 · 2048×8192 takes 79 µs so; with tiles of 64×64, 117, and with
+    /// large ones that bring 32 terms, 82 where the second factor lies as it is written here, and
+    /// 153 where it is transposed. Its cores take one such workgroup each.
     pub(super) fn large(shape: Shape, means: &Means) -> Option<Self> {
         let Shape { k, windows, octets, varies, .. } = shape;
         let Means { processors: at_once, shared, .. } = *means;
@@ -379,7 +390,8 @@ impl Tiling {
 
     /// Whether these tiles, which are large, are for so many rows, too.
     pub(super) fn suits(&self, shape: Shape, processors: usize) -> bool {
-        // A third of the rows of the tiles may be none of the product's: small tiles take half as long again for the same.
+        // A third of the rows of the tiles may be none of the product's: small tiles take half as
+        // long again for the same.
         let padded = shape.m.next_multiple_of(self.tile[0]);
         padded.saturating_mul(2) <= shape.m.saturating_mul(3) && self.fills(shape, processors)
     }
@@ -427,8 +439,8 @@ impl Tiling {
         }
     }
 
-    /// Others for the same product, for devices to be measured with: each differs in the tile, in how many workgroups share the sums of
-    /// one, or in how many terms they bring at a time.
+    /// Others for the same product, for devices to be measured with: each differs in the tile, in
+    /// how many workgroups share the sums of one, or in how many terms they bring at a time.
     pub(super) fn others(&self, shape: Shape, shared: u32) -> Vec<Self> {
         let Shape { m, n, k, windows, octets, .. } = shape;
         let cooperative = self.matrices.is_some();
@@ -468,7 +480,8 @@ impl Tiling {
             .into_iter()
             .filter(|terms| eights && (*terms == 32 || *terms < 2 * k))
             .map(|terms| Tiling { terms, ..*self });
-        // Some drivers compute with matrices what devices have no units for. Invocations by themselves divide tiles of these sides alone.
+        // Some drivers compute with matrices what devices have no units for. Invocations by
+        // themselves divide tiles of these sides alone.
         let plain = self.tile.iter().all(|side| [32, 64].contains(side));
         let apart = cooperative.then(|| Tiling {
             matrices: None,
@@ -482,12 +495,14 @@ impl Tiling {
     }
 }
 
-/// Elements that the tile of a factor takes whose rows are padded by eight, in whichever order they lie.
+/// Elements that the tile of a factor takes whose rows are padded by eight, in whichever order they
+/// lie.
 const fn padded(side: usize, terms: usize) -> usize {
     if side > terms { side * (terms + 8) } else { terms * (side + 8) }
 }
 
-/// Bytes of shared memory that tiles of halves take. A matrix of results for each subgroup lies where the first factor was.
+/// Bytes of shared memory that tiles of halves take. A matrix of results for each subgroup lies
+/// where the first factor was.
 const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u32) -> usize {
     let (first, second) = (padded(height, terms) * 2, padded(width, terms) * 2);
     let results = lanes as usize / 32 * 16 * 16 * 4;
@@ -498,15 +513,16 @@ const fn cooperative_shared([height, width]: [usize; 2], terms: usize, lanes: u3
 /// The terms that workgroups bring at a time where each invocation multiplies by itself.
 const PLAIN_TERMS: usize = 16;
 
-/// The multiplications for each invocation that keeps a device busy from which on tiles are worth it; half of them where subgroups
-/// multiply matrices. On an NVIDIA H200, smaller products take as long as it takes to begin a dispatch, or two.
+/// The multiplications for each invocation that keeps a device busy from which on tiles are worth
+/// it; half of them where subgroups multiply matrices. On an NVIDIA H200, smaller products take as
+/// long as it takes to begin a dispatch, or two.
 const LEAST_WORK: usize = 1024;
 
 /// The rows and columns of large tiles of matrices.
 const LARGE_SIDE: usize = 128;
 
-/// Large tiles where each invocation multiplies by itself: 16 rows of four columns each. On an NVIDIA H200, 4096×4096 · 4096×4096 takes 3.12 ms so, where tiles
-/// of 128×128 took 3.24.
+/// Large tiles where each invocation multiplies by itself: 16 rows of four columns each. On an
+/// NVIDIA H200, 4096×4096 · 4096×4096 takes 3.12 ms so, where tiles of 128×128 took 3.24.
 const LARGE_PLAIN_TILE: [usize; 2] = [64, 128];
 /// Bytes of shared memory that these take at most.
 const LARGE_SHARED: usize = 16 << 10;

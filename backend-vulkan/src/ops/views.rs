@@ -237,7 +237,8 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The output is the input's elements in another shape: it shares the memory, unless the types differ.
+/// The output is the input's elements in another shape: it shares the memory, unless the types
+/// differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
@@ -268,7 +269,8 @@ fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, out) = (e.tensor(e.arg(args, 0)?)?, e.out(args)?);
-    // What has more bits on the device than it says is rounded where a program asks for that, and where it leaves.
+    // What has more bits on the device than it says is rounded where a program asks for that, and
+    // where it leaves.
     let is_narrow = |tensor: &Operand| e.scalar_type(tensor) == Some(ScalarType::BFloat16);
     if is_narrow(&out) && !is_narrow(&input) {
         let out = e.resize(out.id, &input.sizes)?;
@@ -436,7 +438,8 @@ pub(crate) fn copy_all(
     gather(e, input, out, &[input.numel()], &[1], 0)
 }
 
-/// Makes the output what `input[base + strides * index(i)]` is over `sizes`: without a copy where these elements lie one behind the other.
+/// Makes the output what `input[base + strides * index(i)]` is over `sizes`: without a copy where
+/// these elements lie one behind the other.
 fn pick(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -539,7 +542,8 @@ fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> 
     Ok(())
 }
 
-/// Dimensions with the strides of several tensors, without those of size 1 and with those merged that all walk alike.
+/// Dimensions with the strides of several tensors, without those of size 1 and with those merged
+/// that all walk alike.
 pub(super) fn merge_dims(
     sizes: &[usize],
     strides: &[Vec<i64>],

@@ -1,4 +1,5 @@
-//! Weights in the order in which shaders read them: made once of constants, in every run of what changes.
+//! Weights in the order in which shaders read them: made once of constants, in every run of what
+//! changes.
 
 use super::join::pad;
 use super::views::gather;
@@ -7,8 +8,8 @@ use crate::encoder::Encoder;
 use crate::error::Error;
 use crate::tensors::Operand;
 
-/// The matrices of a tensor, transposed: `count` matrices of `columns` rows of `rows` elements, each row padded with
-/// zeros to [`PITCH`](crate::derived::PITCH).
+/// The matrices of a tensor, transposed: `count` matrices of `columns` rows of `rows` elements,
+/// each row padded with zeros to [`PITCH`](crate::derived::PITCH).
 pub(super) fn transposed(
     e: &mut Encoder<'_, '_>,
     weight: &Operand,

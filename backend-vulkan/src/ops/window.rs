@@ -1,4 +1,5 @@
-//! Windows that slide over two or three dimensions: how convolutions and pooling read theirs from a call, checked.
+//! Windows that slide over two or three dimensions: how convolutions and pooling read theirs from a
+//! call, checked.
 
 use crate::error::Error;
 
@@ -47,7 +48,8 @@ impl Window {
         (i64::from(self.kernel) - 1) * i64::from(self.dilation) + 1
     }
 
-    /// How many windows there are over `size` elements; a last one that does not fit counts if `ceil`.
+    /// How many windows there are over `size` elements; a last one that does not fit counts if
+    /// `ceil`.
     pub(super) fn count(&self, size: usize, ceil: bool) -> Result<usize, Error> {
         let (stride, padding) = (i64::from(self.stride), i64::from(self.padding));
         let size = checked_size(size)?;
@@ -86,7 +88,8 @@ impl Window {
         self.bounded(count)
     }
 
-    /// Whether all positions that shaders compute for so many windows, and some beyond, fit 32 bits.
+    /// Whether all positions that shaders compute for so many windows, and some beyond, fit 32
+    /// bits.
     fn bounded(&self, count: i64) -> Result<usize, Error> {
         let end = count
             .checked_add(4)

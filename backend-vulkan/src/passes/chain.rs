@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Fuses every element-wise call with those before it: first where nobody else takes their results, also among the calls of a chain; then
-/// where somebody does, and the chain writes them besides.
+/// Fuses every element-wise call with those before it: first where nobody else takes their results,
+/// also among the calls of a chain; then where somebody does, and the chain writes them besides.
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     while fuse_where(graph, false) {}
     fuse_where(graph, true);

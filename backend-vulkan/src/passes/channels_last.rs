@@ -1,7 +1,9 @@
-//! Convolutions of each channel by itself, whose results are wanted with channels last, take and give such.
+//! Convolutions of each channel by itself, whose results are wanted with channels last, take and
+//! give such.
 //!
-//! ConvNeXt and its like permute what each of these convolutions gives, compute with channels last, and permute that back to add it to what the
-//! convolution took. Where convolution and sum work with channels last, too, no permutation is left between one block and the next.
+//! ConvNeXt and its like permute what each of these convolutions gives, compute with channels last,
+//! and permute that back to add it to what the convolution took. Where convolution and sum work
+//! with channels last, too, no permutation is left between one block and the next.
 
 use super::places::drop_unused;
 use super::{each_is_made_once, uses};
@@ -63,7 +65,8 @@ fn permuted(graph: &Graph<'_>, node: &Node, order: [i64; 4]) -> Option<ValueId> 
     (is_it && is_fixed).then_some(input)
 }
 
-/// Whether a call convolves each channel by itself, with one result for each, as [`Operator::DEPTHWISE_LAST`] can.
+/// Whether a call convolves each channel by itself, with one result for each, as
+/// [`Operator::DEPTHWISE_LAST`] can.
 fn is_depthwise(graph: &Graph<'_>, node: &Node) -> bool {
     let [input, weight, bias, _, _, _, transposed, _, groups, out] = node.args[..] else {
         return false;
@@ -148,7 +151,8 @@ impl Rewrite {
         self.add(back);
     }
 
-    /// A convolution with channels last: where its input is there so, or nothing but a permutation takes its result.
+    /// A convolution with channels last: where its input is there so, or nothing but a permutation
+    /// takes its result.
     fn depthwise(&mut self, graph: &mut Graph<'_>, node: &Node) -> Option<Node> {
         let [input, weight, bias, stride, padding, dilation, .., out] = node.args[..] else {
             return None;
@@ -169,7 +173,8 @@ impl Rewrite {
         Some(Node { id: node.id, ..Node::new(Operator::DEPTHWISE_LAST, args) })
     }
 
-    /// A call that computes element by element of tensors that are there with channels last, or are a number for each channel.
+    /// A call that computes element by element of tensors that are there with channels last, or are
+    /// a number for each channel.
     fn elementwise(&self, graph: &mut Graph<'_>, node: &Node) -> Option<Node> {
         let (out, inputs) = node.args.split_last()?;
         let sizes = graph.tensor(*out).filter(|tensor| !tensor.dynamic)?.sizes.clone();
@@ -246,7 +251,8 @@ mod tests {
     const TO: ValueId = FIRST_OF_OTHERS + 6;
     const BACK: ValueId = FIRST_OF_OTHERS + 7;
 
-    /// Calls over tensors of four channels, 0 to 19, those of `last` with channels last; value 0 is the input.
+    /// Calls over tensors of four channels, 0 to 19, those of `last` with channels last; value 0 is
+    /// the input.
     fn graph(nodes: Vec<Node>, last: &[ValueId], outputs: &[ValueId]) -> Graph<'static> {
         let tensor = |sizes: Vec<usize>, data: Option<Vec<u8>>| {
             let (scalar_type, data) = (ScalarType::Float, data.map(Into::into));

@@ -1,6 +1,8 @@
-//! Products with weights that each run would make of constant codes of 8 bits become products with these codes: `dequantize_affine` and
-//! `dequantize_per_channel` with one scale for each row, or for each group of a row, and no zero points. Weights of other shapes are made as they are
-//! written: the kernel for products of codes of any shape takes longer than that where there are many rows.
+//! Products with weights that each run would make of constant codes of 8 bits become products with
+//! these codes: `dequantize_affine` and `dequantize_per_channel` with one scale for each row, or
+//! for each group of a row, and no zero points. Weights of other shapes are made as they are
+//! written: the kernel for products of codes of any shape takes longer than that where there are
+//! many rows.
 
 use super::{Makers, each_is_made_once, remove};
 use crate::ops::are_regular;

@@ -1,5 +1,6 @@
-//! Products with rows that are quantized as the program runs become two calls: the rows with what quantizing leaves of them, which products of
-//! the same rows have in common, and the product with codes.
+//! Products with rows that are quantized as the program runs become two calls: the rows with what
+//! quantizing leaves of them, which products of the same rows have in common, and the product with
+//! codes.
 
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};

@@ -1,4 +1,5 @@
-//! Products and convolutions take what is done to their results: an addition of a tensor, a function.
+//! Products and convolutions take what is done to their results: an addition of a tensor, a
+//! function.
 //!
 //! What is taken becomes a view of the product's result, so that views between them can stay.
 

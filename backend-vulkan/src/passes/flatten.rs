@@ -1,4 +1,5 @@
-//! Norms of rows that are viewed as a matrix before they are multiplied become norms of that matrix: then products may do them on the way.
+//! Norms of rows that are viewed as a matrix before they are multiplied become norms of that
+//! matrix: then products may do them on the way.
 
 use super::{by_maker, floating, uses};
 use std::collections::{HashMap, HashSet};
@@ -46,7 +47,8 @@ fn keeps_rows(graph: &Graph<'_>, of: ValueId, sizes: ValueId) -> bool {
     matches!((last, row), (Some(Value::Int(last)), Some(row)) if usize::try_from(*last) == Ok(row))
 }
 
-/// What comes in place of a view: that of what the norm takes, and the norm behind it. The sizes may be computed between the two.
+/// What comes in place of a view: that of what the norm takes, and the norm behind it. The sizes
+/// may be computed between the two.
 fn swapped(graph: &mut Graph<'_>, norm: usize, view: usize) -> Option<Vec<Node>> {
     let [norm, view] = [norm, view].map(|place| graph.nodes.get(place).cloned());
     let (mut norm, mut view) = (norm?, view?);

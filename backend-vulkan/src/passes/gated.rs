@@ -90,14 +90,16 @@ impl Makers<'_, '_> {
         None
     }
 
-    /// Whether a product with weights that are not quantized has a bias, which no kernel for gates takes.
+    /// Whether a product with weights that are not quantized has a bias, which no kernel for gates
+    /// takes.
     fn has_bias(&self, node: &Node) -> bool {
         let bias = node.args.get(2).filter(|_| node.args.len() > 3);
         let bias = bias.and_then(|id| self.graph.values.get(*id));
         node.operator == Operator::LINEAR && bias.is_some_and(|bias| !matches!(bias, Value::None))
     }
 
-    /// Whether these make nothing but tensors of as many elements as `out`, and the products among them take the same rows.
+    /// Whether these make nothing but tensors of as many elements as `out`, and the products among
+    /// them take the same rows.
     fn are_alike(&self, places: &[usize], out: ValueId) -> bool {
         let Some(out) = floating(self.graph, out) else { return false };
         let nodes = || places.iter().filter_map(|place| self.graph.nodes.get(*place));

@@ -1,7 +1,7 @@
 //! A sum and the norm of its rows become one call, which gives the sum, too, where others take it.
 //!
-//! The norm moves to where the sum is. A sum whose terms an element-wise call makes for it alone is left to be part of a chain, which writes it without a
-//! dispatch of its own, too.
+//! The norm moves to where the sum is. A sum whose terms an element-wise call makes for it alone is
+//! left to be part of a chain, which writes it without a dispatch of its own, too.
 
 use super::{Makers, adds_once, floating, remove};
 use crate::ops;

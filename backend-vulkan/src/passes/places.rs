@@ -1,8 +1,9 @@
 //! Between convolutions of 8-bit codes, channels lie beside each other.
 //!
-//! That is how these read and write codes: in words, without dispatches that bring channels beside each other for one convolution and apart for
-//! the next. What computes element by element in between does so in either order. So each value is there twice at first, once in each order,
-//! and what nobody takes goes.
+//! That is how these read and write codes: in words, without dispatches that bring channels beside
+//! each other for one convolution and apart for the next. What computes element by element in
+//! between does so in either order. So each value is there twice at first, once in each order, and
+//! what nobody takes goes.
 
 use super::{each_is_made_once, uses};
 use crate::derived::GROUP;
@@ -12,8 +13,8 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Has the convolutions that are `suited` take and give codes with channels beside each other, and what is between them, too, as far as no tensor has
-/// more bytes than `most`.
+/// Has the convolutions that are `suited` take and give codes with channels beside each other, and
+/// what is between them, too, as far as no tensor has more bytes than `most`.
 pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
     if !each_is_made_once(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
         return;
@@ -85,8 +86,8 @@ impl Twice {
         self.by_place.insert(out, result);
     }
 
-    /// Another call: if it works element by element on what is there in the other order, in that. Codes of it find the way back; what is larger is
-    /// computed in both orders.
+    /// Another call: if it works element by element on what is there in the other order, in that.
+    /// Codes of it find the way back; what is larger is computed in both orders.
     fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
         let Some((there, out)) = self.swapped(graph, &node) else { return self.nodes.push(node) };
         let result = there.args.last().copied().unwrap_or(out);
@@ -126,7 +127,8 @@ impl Twice {
     }
 }
 
-/// A tensor for the values of another, of pictures, with channels beside each other, unless that has more bytes than `most`.
+/// A tensor for the values of another, of pictures, with channels beside each other, unless that
+/// has more bytes than `most`.
 fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
     let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
     let [batch, channels, height, width] = tensor.sizes[..] else { return None };
@@ -162,7 +164,8 @@ pub(super) fn drop_unused(graph: &mut Graph<'_>, added: &HashSet<ValueId>) {
     graph.nodes = kept;
 }
 
-/// A convolution whose input and result are in the usual order is what it was: it reads and writes that by itself.
+/// A convolution whose input and result are in the usual order is what it was: it reads and writes
+/// that by itself.
 fn restore_lonely(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let mut sources = HashMap::new();
@@ -200,7 +203,8 @@ fn restore_lonely(graph: &mut Graph<'_>) {
     super::remove(graph, &gone);
 }
 
-/// Joins convolutions with what makes codes of another scale of theirs: numbers, a clamp of these, codes.
+/// Joins convolutions with what makes codes of another scale of theirs: numbers, a clamp of these,
+/// codes.
 fn recode(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let takers: HashMap<ValueId, usize> = {
@@ -288,7 +292,8 @@ mod tests {
 
     const PICTURE: &[usize] = &[1, 20, 4, 4];
 
-    /// A graph of calls `(operator, inputs, output)` over codes, or numbers where `floats` says so, in pictures; value 0 is the input.
+    /// A graph of calls `(operator, inputs, output)` over codes, or numbers where `floats` says so,
+    /// in pictures; value 0 is the input.
     fn graph(
         calls: &[(Operator, &[ValueId], ValueId)],
         floats: &[ValueId],
@@ -357,7 +362,8 @@ mod tests {
 
     #[test]
     fn numbers_are_made_in_the_order_that_is_asked_for() {
-        // Of codes that nobody else takes: what is four times as large is not brought into another order.
+        // Of codes that nobody else takes: what is four times as large is not brought into another
+        // order.
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (CONVOLUTION, &[1], 2),

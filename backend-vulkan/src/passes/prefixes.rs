@@ -1,19 +1,22 @@
 //! Concatenations that begin as others do take what those made.
 //!
-//! In DenseNet and its like, each layer takes what all before it made, joined once more. Where each is a part of the next, what layers make is
-//! written into the last of them, and is not copied at all ([`give_part`](crate::encoder::Encoder::give_part)).
+//! In DenseNet and its like, each layer takes what all before it made, joined once more. Where each
+//! is a part of the next, what layers make is written into the last of them, and is not copied at
+//! all ([`give_part`](crate::encoder::Encoder::give_part)).
 
 use super::each_is_made_once;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Has each concatenation that begins with all of another's tensors, along the same dimension, begin with what that made.
+/// Has each concatenation that begins with all of another's tensors, along the same dimension,
+/// begin with what that made.
 pub(super) fn share(graph: &mut Graph<'_>) {
     if !each_is_made_once(graph) {
         return;
     }
-    // The latest concatenation that begins with a tensor, along a dimension: its list, and what it made.
+    // The latest concatenation that begins with a tensor, along a dimension: its list, and what it
+    // made.
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
     for place in 0..graph.nodes.len() {
         let Some(node) = graph.nodes.get(place) else { continue };
@@ -57,7 +60,8 @@ mod tests {
     use torchlet_core::ScalarType;
     use torchlet_graph::graph::{Node, Tensor};
 
-    /// Concatenations of these lists along these dimensions; what they take then. Values 0 to 3 are tensors, 10 and up what is made.
+    /// Concatenations of these lists along these dimensions; what they take then. Values 0 to 3 are
+    /// tensors, 10 and up what is made.
     fn shared(calls: &[(&[ValueId], i64)]) -> Vec<Vec<ValueId>> {
         let tensor = || {
             let (scalar_type, sizes) = (ScalarType::Float, vec![1, 4]);

@@ -1,7 +1,8 @@
 //! The steps of a recurrent layer, which exporters write one after the other, become one call.
 //!
-//! What the inputs of all steps are multiplied with is one product already, of which each step takes a slice. A step multiplies the state with
-//! weights, and makes the next state of that ([`Cell`]). What comes of all steps is joined again.
+//! What the inputs of all steps are multiplied with is one product already, of which each step
+//! takes a slice. A step multiplies the state with weights, and makes the next state of that
+//! ([`Cell`]). What comes of all steps is joined again.
 
 use super::uses;
 use crate::ops::{Cell, MOST_STEPS, recurs};
@@ -50,7 +51,8 @@ struct Step {
     places: Vec<usize>,
 }
 
-/// Where tensors of all steps lie in another, along its first dimension: that of the first step, and how far it is to the next.
+/// Where tensors of all steps lie in another, along its first dimension: that of the first step,
+/// and how far it is to the next.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     whole: ValueId,
@@ -254,7 +256,8 @@ impl<'g, 'p> Finder<'g, 'p> {
 
         let (states, joiner) = self.states(&steps, [rows, hidden])?;
         gone.extend(joiner);
-        // Nothing writes to what it takes while the steps go on, or before, where their inputs are taken.
+        // Nothing writes to what it takes while the steps go on, or before, where their inputs are
+        // taken.
         let between = self.graph.nodes.get(earliest..place)?;
         if between.iter().any(|node| node.operator.writes_arguments()) {
             return None;
@@ -289,8 +292,9 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(Layer { inputs, states, last, inner, place, gone, steps })
     }
 
-    /// Where the states behind the steps go, and the call that joins them. None but the next step takes one by itself, and of the cell's
-    /// states none else at all; the last ones anybody may take.
+    /// Where the states behind the steps go, and the call that joins them. None but the next step
+    /// takes one by itself, and of the cell's states none else at all; the last ones anybody may
+    /// take.
     fn states(&self, steps: &[Step], [rows, hidden]: [usize; 2]) -> Option<(Rows, Option<usize>)> {
         let mut joiners = HashSet::new();
         for pair in steps.windows(2) {
@@ -336,7 +340,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         (self.uses.get(&id) == Some(&takers.len())).then_some(takers)
     }
 
-    /// Whether two values are one, nothing at all, or constants with the same contents: delegates of steps have their own.
+    /// Whether two values are one, nothing at all, or constants with the same contents: delegates
+    /// of steps have their own.
     fn is_same(&self, a: ValueId, b: ValueId) -> bool {
         let is_none = |id| matches!(self.graph.values.get(id), Some(Value::None));
         let is_copy = || match (self.tensor(a), self.tensor(b)) {
@@ -357,8 +362,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         scalar_type(a) == scalar_type(b)
     }
 
-    /// What a value is a slice of, through views: of one along the first dimension, and which one it is. The calls that nobody else takes
-    /// anything of are gone; none is before `earliest`.
+    /// What a value is a slice of, through views: of one along the first dimension, and which one
+    /// it is. The calls that nobody else takes anything of are gone; none is before `earliest`.
     fn slice(
         &self,
         id: ValueId,
@@ -402,8 +407,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         None
     }
 
-    /// Where a slice starts along the first dimension of a tensor, or what a selection selects. Places counted from the end of what may be
-    /// shorter are not known.
+    /// Where a slice starts along the first dimension of a tensor, or what a selection selects.
+    /// Places counted from the end of what may be shorter are not known.
     fn place(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
         let tensor = self.tensor(whole)?;
         let count = i64::try_from(*tensor.sizes.first()?).ok()?;
@@ -501,7 +506,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(())
     }
 
-    /// `r = sigmoid(xr + hr)`, `z = sigmoid(xz + hz)`, `n = tanh(xn + hn * r)`, `h = (h - n) * z + n`.
+    /// `r = sigmoid(xr + hr)`, `z = sigmoid(xz + hz)`, `n = tanh(xn + hn * r)`,
+    /// `h = (h - n) * z + n`.
     fn gru(&self, step: &mut Step, product: ValueId) -> Option<()> {
         let places = &mut step.places;
         let [r, z, n] = *self.split(product, 3, places)? else { return None };

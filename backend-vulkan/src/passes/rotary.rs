@@ -1,7 +1,9 @@
-//! Rotary embeddings that are spelt out become one call, as programs have them that were not lowered for a GPU.
+//! Rotary embeddings that are spelt out become one call, as programs have them that were not
+//! lowered for a GPU.
 //!
-//! Of neighbours, `cat(r · c - i · s, r · s + i · c)` where `r` and `i` are the elements of pairs; of halves, `x · c + cat(-x₂, x₁) · s`. Rounding: that of
-//! the call, which computes in `f32` and rounds once.
+//! Of neighbours, `cat(r · c - i · s, r · s + i · c)` where `r` and `i` are the elements of pairs;
+//! of halves, `x · c + cat(-x₂, x₁) · s`. Rounding: that of the call, which computes in `f32` and
+//! rounds once.
 
 use super::{Makers, adds_once, floating, remove};
 use std::collections::HashSet;
@@ -58,7 +60,8 @@ struct Search<'g, 'p> {
 }
 
 impl Search<'_, '_> {
-    /// The arguments of the call of an operator that makes a value. It goes to `gone`, whose values have no other use than `uses`.
+    /// The arguments of the call of an operator that makes a value. It goes to `gone`, whose values
+    /// have no other use than `uses`.
     fn call(
         &self,
         id: ValueId,
@@ -313,7 +316,8 @@ mod tests {
         }
     }
 
-    /// Pairs of neighbours, of which `second` are the second elements; and what is the first of each pair.
+    /// Pairs of neighbours, of which `second` are the second elements; and what is the first of
+    /// each pair.
     fn neighbours(second: [i64; 3]) -> (Build, ValueId, ValueId) {
         let mut build = Build::default();
         let (all, each) = (&[1, 3, 2, 4, 2][..], &[1, 3, 2, 4][..]);

@@ -1,4 +1,5 @@
-//! A convolution of each channel by itself, and one of all channels at each place behind it, become one call.
+//! A convolution of each channel by itself, and one of all channels at each place behind it, become
+//! one call.
 
 use super::{by_maker, floating, remove, uses};
 use crate::ops::Form;
@@ -87,7 +88,8 @@ fn is_pointwise(graph: &Graph<'_>, call: &Node) -> bool {
     kernel.iter().all(|size| *size == 1) && all(3, 1) && all(4, 0) && all(5, 1)
 }
 
-/// Where the calls are that make a value which only one call takes: a convolution of each channel by itself, and views of its result.
+/// Where the calls are that make a value which only one call takes: a convolution of each channel
+/// by itself, and views of its result.
 fn depthwise(
     graph: &Graph<'_>,
     makers: &HashMap<ValueId, usize>,

@@ -1,8 +1,8 @@
-//! A firmware image that does everything that core can do, with one backend and one operator that are next to
-//! nothing, so that its size is core's. It is linked and measured, never run.
+//! A firmware image that does everything that core can do, with one backend and one operator that
+//! are next to nothing, so that its size is core's. It is linked and measured, never run.
 //!
-//! With the feature `empty` it is what is left of it without core: the entry point, and the routines of the compiler that copy, fill
-//! and compare memory, which no firmware is without.
+//! With the feature `empty` it is what is left of it without core: the entry point, and the
+//! routines of the compiler that copy, fill and compare memory, which no firmware is without.
 
 #![no_std]
 #![no_main]

@@ -22,7 +22,8 @@ pub fn exit(success: bool) -> ! {
     }
 }
 
-/// A panic is a defect of the firmware. It does not say where: that would take the names of all files into the flash.
+/// A panic is a defect of the firmware. It does not say where: that would take the names of all
+/// files into the flash.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     defmt::println!("panic");

@@ -1,4 +1,5 @@
-//! Programs in storage that is not memory, as flash behind SPI: their weights are read into the arena when a method is loaded.
+//! Programs in storage that is not memory, as flash behind SPI: their weights are read into the
+//! arena when a method is loaded.
 
 use crate::infer::{self, log_outputs, set_input};
 use crate::memory::{Memory, Sizes};
@@ -51,7 +52,8 @@ impl DataLoader for Flash {
     }
 }
 
-/// Whether there is room for the program's constants in the arena, and for the rest of it behind the planned buffers.
+/// Whether there is room for the program's constants in the arena, and for the rest of it behind
+/// the planned buffers.
 pub(crate) fn has_room(model: &Model, memory: &Memory) -> bool {
     // Not all of the program is either, but neither is much less than half.
     let program = model.program.len();

@@ -1,4 +1,5 @@
-//! What happens when something is wrong: each fault is logged as the error that it is, and the firmware goes on.
+//! What happens when something is wrong: each fault is logged as the error that it is, and the
+//! firmware goes on.
 
 use crate::external::{self, Flash};
 use crate::infer::{set_input, with};
@@ -64,7 +65,8 @@ fn expected<R>(fault: &str, number: usize, result: Result<R, Error>) -> Result<(
     }
 }
 
-/// Copies of the program with flipped bytes, in flash. What is damaged may be a weight, which nobody can notice.
+/// Copies of the program with flipped bytes, in flash. What is damaged may be a weight, which
+/// nobody can notice.
 fn damaged(model: &Model, memory: &mut Memory<'_>) {
     for (number, bytes) in model.damaged.iter().enumerate() {
         let result = Program::from_bytes(bytes)
@@ -126,7 +128,8 @@ fn wrong_inputs(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     set(9, ScalarType::Float, 2)
 }
 
-/// Storage that fails at each read in turn: flash that lends what is in it, and where there is room for a copy, flash that is read.
+/// Storage that fails at each read in turn: flash that lends what is in it, and where there is room
+/// for a copy, flash that is read.
 fn failing_reads(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     for lends in [true, false] {
         if !lends && !external::has_room(model, memory) {

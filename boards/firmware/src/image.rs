@@ -1,4 +1,5 @@
-//! The models that are part of the image, and its static memory: as large as the most that one of them takes.
+//! The models that are part of the image, and its static memory: as large as the most that one of
+//! them takes.
 
 use crate::memory::Memory;
 use crate::models::Model;
@@ -32,8 +33,8 @@ const fn scratch(model: &Model) -> usize {
     model.scratch
 }
 
-/// What the arena of the smallest program takes with the program in it, as where its weights are read from storage: an image of
-/// several models tries that.
+/// What the arena of the smallest program takes with the program in it, as where its weights are
+/// read from storage: an image of several models tries that.
 const fn external() -> usize {
     let (mut least, mut index) = (usize::MAX, 0);
     while index < MODELS.len() {
@@ -70,7 +71,8 @@ impl Memory<'static> {
     }
 }
 
-/// Memory in a section of its own, so that a board can put it into another RAM. Nothing sets its first value.
+/// Memory in a section of its own, so that a board can put it into another RAM. Nothing sets its
+/// first value.
 #[repr(C, align(16))]
 struct Second(UnsafeCell<MaybeUninit<[u8; SECOND]>>);
 

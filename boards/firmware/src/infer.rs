@@ -36,7 +36,8 @@ pub(crate) fn set_input(model: &Model, method: &mut Attached<'_, '_>) -> Result<
     Ok(method.set_input_tensor(0, &input)?)
 }
 
-/// Runs a model with just the memory that it asked for when it was built, and logs its outputs, its sizes, and what it takes.
+/// Runs a model with just the memory that it asked for when it was built, and logs its outputs, its
+/// sizes, and what it takes.
 pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
     let Model { name, .. } = *model;
     println!(
@@ -76,7 +77,8 @@ pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> 
     }))
 }
 
-/// Logs the elements of the outputs, as bytes, and of the first one where the largest is: the class of a classifier.
+/// Logs the elements of the outputs, as bytes, and of the first one where the largest is: the class
+/// of a classifier.
 pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Result<(), Error> {
     for index in 0..method.output_count() {
         let ValueRef::Tensor(output) = method.output(index)? else { continue };

@@ -1,5 +1,6 @@
-//! Kernels of 8-bit numbers over random layers: in this processor's instructions, and once more in plain loops, which must give the same
-//! codes. Networks have few shapes; what is left over behind fours and eights is here.
+//! Kernels of 8-bit numbers over random layers: in this processor's instructions, and once more in
+//! plain loops, which must give the same codes. Networks have few shapes; what is left over behind
+//! fours and eights is here.
 
 mod plain;
 

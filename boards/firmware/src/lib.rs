@@ -1,9 +1,11 @@
-//! What all firmware images have in common: they run models on their test inputs and log what comes out, what it takes, and what
-//! happens when something is wrong. A board adds its memory map, its start-up code and the choice of models.
+//! What all firmware images have in common: they run models on their test inputs and log what comes
+//! out, what it takes, and what happens when something is wrong. A board adds its memory map, its
+//! start-up code and the choice of models.
 //!
-//! Nothing here allocates: the images have no global allocator, and would not link if anything in them did. (The one for AArch64 has
-//! one, and loads its models at run time.) What is logged goes through `defmt` to the host, which compares it with what it computes
-//! itself (`cargo xtask board`). Start reading at [`check`].
+//! Nothing here allocates: the images have no global allocator, and would not link if anything in
+//! them did. (The one for AArch64 has one, and loads its models at run time.) What is logged goes
+//! through `defmt` to the host, which compares it with what it computes itself
+//! (`cargo xtask board`). Start reading at [`check`].
 
 #![no_std]
 
@@ -44,14 +46,16 @@ pub(crate) fn checked<T, E: defmt::Format>(result: Result<T, E>) -> Result<T, Fa
     })
 }
 
-/// Runs the models that are part of the image. It is called once: the memory can be taken no second time.
+/// Runs the models that are part of the image. It is called once: the memory can be taken no second
+/// time.
 #[cfg(all(feature = "start", not(target_arch = "aarch64")))]
 pub fn run() -> ! {
     let Ok(mut memory) = checked(Memory::take()) else { exit(false) };
     exit(check(image::MODELS, &mut memory))
 }
 
-/// Runs models in this memory, and tries all that can go wrong with the smallest of them. Gives whether all is well.
+/// Runs models in this memory, and tries all that can go wrong with the smallest of them. Gives
+/// whether all is well.
 pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
     machine::start();
     let mut succeeded = true;
@@ -70,14 +74,15 @@ pub fn check(models: &[Model], memory: &mut Memory<'_>) -> bool {
     succeeded
 }
 
-/// Tries all that can go wrong with a model, in memory that has room for it: for an image that starts by itself. Gives whether all
-/// of it was noticed. [`try_faults!`] makes both of a module of the image.
+/// Tries all that can go wrong with a model, in memory that has room for it: for an image that
+/// starts by itself. Gives whether all of it was noticed. [`try_faults!`] makes both of a module of
+/// the image.
 pub fn try_faults(model: &Model, memory: &mut Memory<'_>) -> bool {
     faults::all(model, memory).is_ok()
 }
 
-/// The [`Model`] of a module that `torchlet::program!` includes: what it is called, how often it runs before its output is looked
-/// at, the bytes of its input, and damaged copies of its program.
+/// The [`Model`] of a module that `torchlet::program!` includes: what it is called, how often it
+/// runs before its output is looked at, the bytes of its input, and damaged copies of its program.
 #[macro_export]
 macro_rules! model {
     ($module:ident, $name:expr, $runs:expr, $input:expr, $damaged:expr) => {
@@ -110,7 +115,8 @@ macro_rules! damaged {
     }};
 }
 
-/// [`try_faults`](fn@try_faults) with a module that `torchlet::program!` includes and the bytes of its input, in static memory.
+/// [`try_faults`](fn@try_faults) with a module that `torchlet::program!` includes and the bytes of
+/// its input, in static memory.
 #[macro_export]
 macro_rules! try_faults {
     ($module:ident, $input:expr) => {{

@@ -65,7 +65,8 @@ impl Memory<'_> {
         })
     }
 
-    /// Memory for a model that has all of the arena, and what is left of the memory of planned buffers.
+    /// Memory for a model that has all of the arena, and what is left of the memory of planned
+    /// buffers.
     pub(crate) fn with_rest(&mut self, model: &Model) -> (Memory<'_>, &mut [u8]) {
         let first = self.planned.len().min(model.planned_bytes());
         let (planned, rest) = self.planned.split_at_mut(first);
@@ -74,7 +75,8 @@ impl Memory<'_> {
     }
 }
 
-/// Memory of fixed sizes, to be static: the arena's in units of its alignment, that of planned buffers, and scratch memory.
+/// Memory of fixed sizes, to be static: the arena's in units of its alignment, that of planned
+/// buffers, and scratch memory.
 pub struct Room<
     const BLOCKS: usize,
     const PLANNED: usize,

@@ -6,7 +6,8 @@ use core::ptr::{read_volatile, write_volatile};
 /// What the unused stack is filled with.
 const PAINT: u32 = 0xc0de_57ac;
 
-/// What a caller and an interrupt may use of the stack between asking where it ends and painting what lies below.
+/// What a caller and an interrupt may use of the stack between asking where it ends and painting
+/// what lies below.
 const MARGIN: usize = 512;
 
 /// The most that is painted; more would be a defect, which shows as this many bytes.
@@ -31,8 +32,8 @@ fn painted(depth: usize) -> impl Iterator<Item = *mut u32> {
 pub fn paint() -> usize {
     let depth = depth();
     for word in painted(depth) {
-        // SAFETY: between the end of the statics and the stack pointer, with a margin for what is called here and for
-        // interrupts: nobody else knows of this memory.
+        // SAFETY: between the end of the statics and the stack pointer, with a margin for what is
+        // called here and for interrupts: nobody else knows of this memory.
         unsafe { write_volatile(word, PAINT) };
     }
     depth

@@ -1,5 +1,5 @@
-//! A firmware that runs a program on what it finds in memory, and writes down the class. It is linked and measured, never run:
-//! what a program takes in flash beside a board's own code.
+//! A firmware that runs a program on what it finds in memory, and writes down the class. It is
+//! linked and measured, never run: what a program takes in flash beside a board's own code.
 
 #![no_std]
 #![no_main]
@@ -20,7 +20,8 @@ const INPUT: *const Input0 = start::RAM as *const Input0;
 const CLASS: *mut usize = (start::RAM + 0xfff0) as *mut usize;
 
 fn classify() -> Result<usize, Error> {
-    // SAFETY: an aligned address in the RAM of the board, which the compiler knows nothing of; the image is never run.
+    // SAFETY: an aligned address in the RAM of the board, which the compiler knows nothing of; the
+    // image is never run.
     let input = unsafe { &*black_box(INPUT) };
     let mut model = model::load()?;
     let output = model.forward(input)?.as_flattened();

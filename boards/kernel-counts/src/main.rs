@@ -1,8 +1,10 @@
-//! Counts the instructions of the integer kernels on emulated Cortex-M, layer by layer: those of MLPerf Tiny's networks. Products and
-//! convolutions are computed a second time in plain loops, without instructions of the processor's own, and must give the same
-//! codes; so must another library's kernels, where one is linked (`peer`).
+//! Counts the instructions of the integer kernels on emulated Cortex-M, layer by layer: those of
+//! MLPerf Tiny's networks. Products and convolutions are computed a second time in plain loops,
+//! without instructions of the processor's own, and must give the same codes; so must another
+//! library's kernels, where one is linked (`peer`).
 //!
-//! `cargo xtask bench layers` runs it, and shows how many instructions the ticks are that are printed here.
+//! `cargo xtask bench layers` runs it, and shows how many instructions the ticks are that are
+//! printed here.
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,5 @@
-//! The same layers by another library's kernels, which `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR` links.
+//! The same layers by another library's kernels, which
+//! `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR` links.
 
 use crate::layers::{Kind, Layer};
 use crate::memory::Memory;
@@ -65,7 +66,8 @@ impl<'a> Peer<'a> {
             workspace: memory.workspace.as_mut_ptr(),
             workspace_bytes: size_of_val(&memory.workspace) as i32,
         };
-        // SAFETY: the memory is larger than the layers, as our own kernels check, and lent for as long as this lives.
+        // SAFETY: the memory is larger than the layers, as our own kernels check, and lent for as
+        // long as this lives.
         let fits = unsafe { peer_prepare(&call) } != 0;
         fits.then_some(Peer(call, core::marker::PhantomData))
     }

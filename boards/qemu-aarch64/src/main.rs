@@ -1,8 +1,8 @@
-//! A machine with megabytes of memory and no operating system: it has a heap, reads programs from files of the host, compiles them
-//! here, and runs them as they are and as they were compiled.
+//! A machine with megabytes of memory and no operating system: it has a heap, reads programs from
+//! files of the host, compiles them here, and runs them as they are and as they were compiled.
 //!
-//! The files come in as arguments, `NAME=RUNS=FILE.bpte`: what it is called in the log, and after how many runs its output is looked
-//! at. Start reading at [`models`].
+//! The files come in as arguments, `NAME=RUNS=FILE.bpte`: what it is called in the log, and after
+//! how many runs its output is looked at. Start reading at [`models`].
 
 #![no_std]
 #![no_main]

@@ -1,9 +1,10 @@
-//! A trained classifier of handwritten digits on a Cortex-M4, without operating system and without heap: the
-//! image has no global allocator, so it would not link if anything in it allocated.
+//! A trained classifier of handwritten digits on a Cortex-M4, without operating system and without
+//! heap: the image has no global allocator, so it would not link if anything in it allocated.
 //!
-//! The build script looks at the program and writes the module `model`: the file for the flash, where its weights are used in place,
-//! static memory of exactly the sizes that it asks for, and its kernels. What is logged goes through `defmt` to the host,
-//! which compares it with what the host itself computes (`cargo xtask board`). Start reading at [`classify`].
+//! The build script looks at the program and writes the module `model`: the file for the flash,
+//! where its weights are used in place, static memory of exactly the sizes that it asks for, and
+//! its kernels. What is logged goes through `defmt` to the host, which compares it with what the
+//! host itself computes (`cargo xtask board`). Start reading at [`classify`].
 
 #![no_std]
 #![no_main]

@@ -1,4 +1,5 @@
-//! Inference as a task of Embassy's: between two instructions of the program, other tasks run. Start reading at [`infer`].
+//! Inference as a task of Embassy's: between two instructions of the program, other tasks run.
+//! Start reading at [`infer`].
 
 #![no_std]
 #![no_main]

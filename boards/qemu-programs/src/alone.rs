@@ -167,7 +167,8 @@ fn shapes() -> Result<(), Failed> {
     }
 }
 
-/// Memory in a section that the linker's script puts into another RAM. Nothing sets its first value.
+/// Memory in a section that the linker's script puts into another RAM. Nothing sets its first
+/// value.
 #[repr(C, align(16))]
 struct Second<const BYTES: usize> {
     memory: UnsafeCell<MaybeUninit<[u8; BYTES]>>,
@@ -184,7 +185,8 @@ impl<const BYTES: usize> Second<BYTES> {
     /// The memory, zeroed.
     fn take(&'static self, once: &'static Once<()>) -> Result<&'static mut [u8], Error> {
         once.take()?;
-        // SAFETY: each memory has a `once` of its own, in the two functions below, that gives it out once.
+        // SAFETY: each memory has a `once` of its own, in the two functions below, that gives it
+        // out once.
         let memory = unsafe { &mut *self.memory.get() };
         Ok(memory.write([0; BYTES]))
     }

@@ -1,6 +1,8 @@
-//! Modules that `torchlet-build` wrote, run as firmware runs them, and compared with PyTorch's results: several methods, data outside
-//! of the program, memory and state that the caller lends, numbers, shapes that change, second memories. What each test is of says
-//! its name; the log has a line for each. Start reading at [`alone`]; the image with `SHARE_ACTIVATIONS` has [`shared`] in its place.
+//! Modules that `torchlet-build` wrote, run as firmware runs them, and compared with PyTorch's
+//! results: several methods, data outside of the program, memory and state that the caller lends,
+//! numbers, shapes that change, second memories. What each test is of says its name; the log has a
+//! line for each. Start reading at [`alone`]; the image with `SHARE_ACTIVATIONS` has [`shared`] in
+//! its place.
 
 #![no_std]
 #![no_main]

@@ -1,5 +1,5 @@
-//! Inference as a task of RTIC's: it has the lowest priority, and what is urgent interrupts it, even within an instruction of the
-//! program. Start reading at [`app`].
+//! Inference as a task of RTIC's: it has the lowest priority, and what is urgent interrupts it,
+//! even within an instruction of the program. Start reading at [`app`].
 
 #![no_std]
 #![no_main]

@@ -49,7 +49,8 @@ pub(crate) fn method_identifier(name: &str) -> String {
     text
 }
 
-/// A name of a file as comments have it: it may hold anything, the ends of lines and what would follow them among it.
+/// A name of a file as comments have it: it may hold anything, the ends of lines and what would
+/// follow them among it.
 fn shown(name: &str) -> String {
     name.escape_debug().collect()
 }
@@ -373,7 +374,8 @@ fn scalar_variant(scalar: &Scalar) -> &'static str {
     }
 }
 
-/// The array that a tensor is: of static shape, with elements that are numbers, in the order of the memory.
+/// The array that a tensor is: of static shape, with elements that are numbers, in the order of the
+/// memory.
 fn array(slot: &Slot) -> Option<String> {
     let Slot::Tensor { info, is_dynamic: false, .. } = slot else { return None };
     let mut text = element(info)?.to_owned();

@@ -55,9 +55,9 @@ impl Sharing {
     }
 }
 
-/// Makes memory for methods each of whose planned buffers
-/// (`torchlet_method_meta_planned_size`) and scratch memory (`torchlet_needs`) are at most as large as
-/// these. There can be up to 8 buffers; the list is not used after the call.
+/// Makes memory for methods each of whose planned buffers (`torchlet_method_meta_planned_size`) and
+/// scratch memory (`torchlet_needs`) are at most as large as these. There can be up to 8 buffers;
+/// the list is not used after the call.
 ///
 /// # Safety
 /// The rules at the head of `torchlet.h`. The buffers are the memory's as long as it is used, and

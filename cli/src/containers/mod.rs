@@ -1,4 +1,5 @@
-//! What backends keep in the data of their delegates: what the container is, and its parts, to be taken out.
+//! What backends keep in the data of their delegates: what the container is, and its parts, to be
+//! taken out.
 //!
 //! Nothing in them is trusted: a part that does not lie within its container is none.
 
@@ -184,7 +185,8 @@ pub(crate) fn needs(backend: &str) -> Option<&'static str> {
     })
 }
 
-/// What to export instead, so that it runs here and as close as can be to where the program was for.
+/// What to export instead, so that it runs here and as close as can be to where the program was
+/// for.
 pub(crate) fn instead(backend: &str) -> &'static str {
     match backend {
         // What these microcontrollers have beside the NPU.

@@ -1,10 +1,11 @@
-//! Containers that say where their parts are in a few bytes at their front (or, Core ML's, at their end). What is known of them is what ExecuTorch
-//! publishes, and OpenVINO of its own.
+//! Containers that say where their parts are in a few bytes at their front (or, Core ML's, at their
+//! end). What is known of them is what ExecuTorch publishes, and OpenVINO of its own.
 
 use super::{MOST_PARTS, Part, part, u32_at, u64_at};
 use serde_json::Value;
 
-/// The header of XNNPACK and Vulkan: where the graph is (32 bits each), and where constants are, whose size has 64.
+/// The header of XNNPACK and Vulkan: where the graph is (32 bits each), and where constants are,
+/// whose size has 64.
 pub(super) fn with_header(bytes: &[u8]) -> Option<Vec<Part>> {
     let all = bytes.len();
     let graph = part("graph.fb", u32_at(bytes, 10)?, u32_at(bytes, 14)?, all)?;
@@ -12,7 +13,8 @@ pub(super) fn with_header(bytes: &[u8]) -> Option<Vec<Part>> {
     Some([Some(graph), constants].into_iter().flatten().collect())
 }
 
-/// That of MLX and MPS: a mark, then where constants are and how many bytes; the graph lies between.
+/// That of MLX and MPS: a mark, then where constants are and how many bytes; the graph lies
+/// between.
 pub(super) fn with_constants_behind(bytes: &[u8]) -> Option<Vec<Part>> {
     const HEADER: usize = 24;
     let (start, size) = (u64_at(bytes, 8)?, u64_at(bytes, 16)?);
@@ -55,8 +57,9 @@ pub(super) fn mediatek(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(vec![part("model.dla", 13, u32_at(bytes, 9)?, bytes.len())?])
 }
 
-/// A header (how many inputs, outputs and arguments, their layouts and order, a version), then microcode, which says how long it and the
-/// weights are, weights and kernels; each at a multiple of 16.
+/// A header (how many inputs, outputs and arguments, their layouts and order, a version), then
+/// microcode, which says how long it and the weights are, weights and kernels; each at a multiple
+/// of 16.
 pub(super) fn neutron(bytes: &[u8]) -> Option<Vec<Part>> {
     const MICROCODE: u32 = 0x6443_4D6E;
     let [inputs, outputs] = [*bytes.first()?, *bytes.get(1)?].map(usize::from);
@@ -78,8 +81,9 @@ pub(super) fn neutron(bytes: &[u8]) -> Option<Vec<Part>> {
     Some(parts.into_iter().filter(|part| !part.range.is_empty()).collect())
 }
 
-/// What OpenVINO's plugin for CPUs exports: in newer versions a text of what it needs, then six numbers that say where its own data,
-/// constants and the model are, counted from there. The model is XML, scrambled by default.
+/// What OpenVINO's plugin for CPUs exports: in newer versions a text of what it needs, then six
+/// numbers that say where its own data, constants and the model are, counted from there. The model
+/// is XML, scrambled by default.
 pub(super) fn openvino(bytes: &[u8]) -> Option<Vec<Part>> {
     const NEEDS: &[u8] = b"RR_UPCVO";
     const NUMBERS: usize = 48;

@@ -1,5 +1,6 @@
-//! Arm's VGF files (version 0, as `ai-ml-sdk-vgf-library` publishes the format): a header that says where four sections are (modules, the
-//! sequence that they run in, resources, constants), each a flatbuffer; newer files have constants as a table of places.
+//! Arm's VGF files (version 0, as `ai-ml-sdk-vgf-library` publishes the format): a header that says
+//! where four sections are (modules, the sequence that they run in, resources, constants), each a
+//! flatbuffer; newer files have constants as a table of places.
 
 use super::{MOST_PARTS, Part, part, u32_at, u64_at};
 use std::ops::Range;
@@ -129,7 +130,8 @@ mod tests {
         4,
         1,
         24, // 32: the vector's only offset leads to 52.
-        // Module's vtable at 32: 14 bytes, a table of 20: kind 4, name 8, no entry point, language 5, code 12.
+        // Module's vtable at 32: 14 bytes, a table of 20: kind 4, name 8, no entry point, language
+        // 5, code 12.
         0x0014_000E,
         0x0008_0004,
         0x0005_0000,
@@ -141,7 +143,8 @@ mod tests {
         12,
         20,
         0,
-        // 72: the name: "a/b". 80: the code's vtable. 88: its table, of which the words are in front of the end.
+        // 72: the name: "a/b". 80: the code's vtable. 88: its table, of which the words are in
+        // front of the end.
         3,
         0x0062_2F61,
         0x0008_0006,

@@ -32,7 +32,8 @@ pub(crate) struct Origin {
     pub(crate) result: usize,
     /// The calls that made what it was made of.
     pub(crate) made_of: Vec<usize>,
-    /// The quantization step of its elements: 1 for quantized values, the scale for values that were dequantized.
+    /// The quantization step of its elements: 1 for quantized values, the scale for values that
+    /// were dequantized.
     pub(crate) step: Option<Step>,
     /// The step of what it is quantized to next, by whatever lies between.
     pub(crate) next_step: Option<Step>,
@@ -51,12 +52,13 @@ const DEQUANTIZE: &str = "quantized_decomposed::dequantize_per_tensor";
 /// All operators that quantize.
 const QUANTIZES: &str = "quantized_decomposed::quantize_";
 
-/// What keeps a value before its memory is used for another. (Its arguments are the value, how memory is laid out, and twice the copy,
-/// as exporters write results.)
+/// What keeps a value before its memory is used for another. (Its arguments are the value, how
+/// memory is laid out, and twice the copy, as exporters write results.)
 const COPY: (&str, &str) = ("aten::clone", "out");
 
 impl Exposed {
-    /// Makes one of a method. What delegates for GPUs and for XNNPACK compute are calls like others.
+    /// Makes one of a method. What delegates for GPUs and for XNNPACK compute are calls like
+    /// others.
     pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
         let fail = |error: graph::Error| {
             Failure::new(format!("the values of the program cannot be told apart: {error}"))
@@ -89,8 +91,9 @@ fn kernel(name: &str) -> Option<&'static Kernel> {
     KERNELS.iter().find(|kernel| kernel.name == name)
 }
 
-/// Makes outputs of copies of all that calls of kernels make. The memory plan stays as it is: others may lie where values did, or see
-/// them there. Gives what made them, and the quantization steps of the outputs that there were before.
+/// Makes outputs of copies of all that calls of kernels make. The memory plan stays as it is:
+/// others may lie where values did, or see them there. Gives what made them, and the quantization
+/// steps of the outputs that there were before.
 fn expose(method: &mut Method<'_>) -> (Vec<Origin>, Vec<Option<Step>>) {
     let next_steps = next_steps(method);
     let outputs = method.outputs.clone();

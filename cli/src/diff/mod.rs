@@ -52,7 +52,8 @@ impl Tolerance {
     }
 }
 
-/// Which calls made values that are a quantization step off. What is computed from those may be off by a step, too.
+/// Which calls made values that are a quantization step off. What is computed from those may be off
+/// by a step, too.
 #[derive(Debug, Default)]
 struct Steps(BTreeMap<usize, Option<f64>>);
 
@@ -252,8 +253,8 @@ fn of_output(
     of_values(None, index, [found, expected], tolerance, step.map(|Step(step)| step))
 }
 
-/// Compares two values, the second of which is expected; `None` for those that are neither tensors nor numbers. With a quantization
-/// step, elements may be off by that.
+/// Compares two values, the second of which is expected; `None` for those that are neither tensors
+/// nor numbers. With a quantization step, elements may be off by that.
 fn of_values(
     origin: Option<Origin>,
     output: usize,

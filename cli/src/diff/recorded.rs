@@ -86,7 +86,8 @@ impl Recorded {
     }
 }
 
-/// Numbers are no results that the calls of an exposed program return, nor is what parts of delegates make.
+/// Numbers are no results that the calls of an exposed program return, nor is what parts of
+/// delegates make.
 fn is_compared(value: &ValueRecord) -> bool {
     value.part.is_none() && (value.instruction.is_none() || value.kind != ValueKind::Scalar)
 }

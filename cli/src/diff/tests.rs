@@ -93,7 +93,8 @@ fn quantized_values_may_be_a_step_off() {
     assert_eq!([wrong(codes, &toward(1.0)), wrong(codes, &toward(2.0))], [0, 1]);
     let Some(Step(step)) = exposed.values[floats].step else { panic!("no scale") };
     assert_eq!([wrong(floats, &toward(step)), wrong(floats, &toward(2.0 * step))], [0, 1]);
-    // What is computed from values that are as expected has no such tolerance, and is followed by a step that is known.
+    // What is computed from values that are as expected has no such tolerance, and is followed by a
+    // step that is known.
     let convolution = find("aten::convolution");
     let Some(Step(next)) = exposed.values[convolution].next_step else { panic!("no step") };
     assert_eq!(wrong(convolution, &toward(0.9 * next)), 1);

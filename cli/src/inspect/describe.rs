@@ -60,7 +60,8 @@ pub(crate) struct Method {
 pub(crate) enum OnTarget {
     /// All of it, to the byte.
     Exact(MemoryReport),
-    /// That of its tables: what kernels and delegates take depends on more than the target's name says.
+    /// That of its tables: what kernels and delegates take depends on more than the target's name
+    /// says.
     Tables(TableUse),
 }
 
@@ -264,7 +265,8 @@ fn instructions(meta: &MethodMeta<'_>, missing: &[String]) -> Result<Instruction
     Ok((operators, control, delegates))
 }
 
-/// The identifier of a flatbuffer or of a backend's header: behind the first offset, two letters and two digits.
+/// The identifier of a flatbuffer or of a backend's header: behind the first offset, two letters
+/// and two digits.
 fn format_identifier(data: &Blob<'_>) -> Option<String> {
     let mut head = [0; 8];
     data.read(0, &mut head).ok()?;

@@ -1,4 +1,5 @@
-//! What named data says of its licence: formats of ExecuTorch have no field for it, so that it is in the data, or beside it.
+//! What named data says of its licence: formats of ExecuTorch have no field for it, so that it is
+//! in the data, or beside it.
 
 use super::describe::malformed;
 use crate::failure::Failure;

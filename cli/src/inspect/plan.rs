@@ -51,7 +51,8 @@ fn show_method(method: &MethodReport) {
     while let Some(first) = calls.first() {
         let is_beside =
             |call: &&PlacedCall| call.place == first.place && call.reason == first.reason;
-        // Where calls are by preference, each would say nothing; others are told one by one, neighbours that are alike as one.
+        // Where calls are by preference, each would say nothing; others are told one by one,
+        // neighbours that are alike as one.
         let by_preference = first.reason.is_empty() && first.place != Place::Host;
         let is_joined = |call: &&PlacedCall| {
             is_beside(call) && (by_preference || call.operator == first.operator)
@@ -131,7 +132,8 @@ fn part(origin: CallOrigin) -> Option<u32> {
     origin.part.filter(|part| *part != UNNUMBERED)
 }
 
-/// The number of the first call, and of the last one, in the exported program; views that have no instruction there are passed over.
+/// The number of the first call, and of the last one, in the exported program; views that have no
+/// instruction there are passed over.
 fn numbers(method: &MethodReport, calls: &[PlacedCall]) -> String {
     let number = |call: &PlacedCall| {
         let origin = method.origin(call.number)?;

@@ -1,4 +1,5 @@
-//! How fast memory is read: what bounds how fast a language model writes, since each token takes all of its weights.
+//! How fast memory is read: what bounds how fast a language model writes, since each token takes
+//! all of its weights.
 
 use std::time::Instant;
 

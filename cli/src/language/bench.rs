@@ -10,7 +10,8 @@ use crate::terminal::{bytes, duration, progress};
 use std::time::Duration;
 use torchlet::llm::{GenerationConfig, Sampling, Tokenizer};
 
-/// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen without a tokenizer, always the likeliest.
+/// Measures how fast prompts are fed and text is generated, at several lengths. Tokens are chosen
+/// without a tokenizer, always the likeliest.
 pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     // Any tokens do, and none ends a text.
     let language = LanguageOptions {
@@ -98,7 +99,8 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     if let Some(peak) = peak_memory().filter(|_| !arguments.json) {
         anstream::println!("peak memory {}", bytes(peak));
     }
-    // Another model, which is told what it does: behind all that is measured of the one that is not.
+    // Another model, which is told what it does: behind all that is measured of the one that is
+    // not.
     drop(runner);
     let mut parts_of = arguments.parts.then(|| Parts::open(&language)).transpose()?;
     for prompt in &prompts {

@@ -55,7 +55,8 @@ pub(super) fn parts(
     place(prompt, images, sounds)
 }
 
-/// Puts pictures and sounds, of one or several parts each, where the prompt has their marks; all in front of it, where it has none.
+/// Puts pictures and sounds, of one or several parts each, where the prompt has their marks; all in
+/// front of it, where it has none.
 fn place(
     prompt: &str,
     images: Vec<Vec<Part>>,
@@ -95,7 +96,8 @@ fn place(
     Ok(made)
 }
 
-/// What the program takes of a sound: log-mel features, as many bins and frames as it says, of one piece or of several.
+/// What the program takes of a sound: log-mel features, as many bins and frames as it says, of one
+/// piece or of several.
 fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
     let none = || Failure::new("the program takes no sounds: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
@@ -104,7 +106,8 @@ fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
     pieces(&sound, info).map_err(in_file)
 }
 
-/// Features of a sound in pieces that are as long as the program says: what Voxtral's processor makes of it.
+/// Features of a sound in pieces that are as long as the program says: what Voxtral's processor
+/// makes of it.
 fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
     let (most, bins, frames) = match sizes[..] {
@@ -141,7 +144,8 @@ mod tests {
     use super::*;
     use torchlet::ScalarType;
 
-    /// A program may take as many pieces as a sound has: the features of each are those of the whole.
+    /// A program may take as many pieces as a sound has: the features of each are those of the
+    /// whole.
     #[test]
     fn long_sounds_come_in_pieces() {
         let info = |sizes: &[i32]| TensorInfo::contiguous(ScalarType::Float, sizes).unwrap();

@@ -22,10 +22,12 @@ pub(crate) struct ProgramOptions {
 /// In which pieces programs and prompts come.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PieceOptions {
-    /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
+    /// A program that goes on where the one before it ends, where a model was cut into several; may
+    /// be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) shard: Vec<PathBuf>,
-    /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that it was stopped, or who asked has gone
+    /// The most tokens of a prompt at once, in place of what the program says; between them it is
+    /// noticed that it was stopped, or who asked has gone
     #[arg(long, value_name = "N")]
     pub(crate) max_seq_len: Option<usize>,
 }
@@ -33,7 +35,8 @@ pub(crate) struct PieceOptions {
 /// Text as tokens.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct TokenOptions {
-    /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
+    /// Its tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one
+    /// beside the model]
     #[arg(long, short, value_name = "FILE")]
     pub(crate) tokenizer: Option<PathBuf>,
     /// The token in front of a text, in place of what the program says
@@ -58,13 +61,15 @@ pub(crate) struct LanguageOptions {
 /// How messages become a prompt.
 #[derive(Debug, Args)]
 pub(crate) struct TemplateOptions {
-    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
+    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or
+    /// tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
     #[arg(long, value_name = "FILE")]
     pub(crate) chat_template: Option<PathBuf>,
     /// Give the template a variable, such as enable_thinking=false; may be given several times
     #[arg(long, value_name = "NAME=JSON", value_parser = template_argument)]
     pub(crate) template_argument: Vec<(String, String)>,
-    /// Read names of control tokens in messages as these tokens, as transformers does, instead of as text: then whoever writes a message can speak for others
+    /// Read names of control tokens in messages as these tokens, as transformers does, instead of
+    /// as text: then whoever writes a message can speak for others
     #[arg(long)]
     pub(crate) control_tokens_in_messages: bool,
 }
@@ -119,7 +124,8 @@ pub(crate) struct SamplingOptions {
     /// End at this text; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub(crate) stop: Vec<String>,
-    /// Feed up to N tokens before they are chosen, where the text had them behind the same ones before
+    /// Feed up to N tokens before they are chosen, where the text had them behind the same ones
+    /// before
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) lookahead: usize,
     /// Write JSON that fits this schema: a file, or the schema itself
@@ -222,10 +228,12 @@ pub(crate) struct GenerateArguments {
     pub(crate) prompt: Option<String>,
     #[command(flatten)]
     pub(crate) sampling: SamplingOptions,
-    /// A picture, in the place of the next `<image>` in the prompt, or in front of it where there is none; may be given several times
+    /// A picture, in the place of the next `<image>` in the prompt, or in front of it where there
+    /// is none; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Vec<PathBuf>,
-    /// Subtracted from the picture's values, which are from 0 to 1: one number, or one for each channel
+    /// Subtracted from the picture's values, which are from 0 to 1: one number, or one for each
+    /// channel
     #[arg(
         long,
         value_name = "M,...",
@@ -239,10 +247,12 @@ pub(crate) struct GenerateArguments {
     pub(crate) std: Vec<f32>,
     #[command(flatten)]
     pub(crate) tiling: TilingOptions,
-    /// A sound, .wav, .flac or .mp3, in the place of the next `<audio>` in the prompt, or in front of it; may be given several times
+    /// A sound, .wav, .flac or .mp3, in the place of the next `<audio>` in the prompt, or in front
+    /// of it; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) audio: Vec<PathBuf>,
-    /// Tokens that mark the beginning of a text, in front of the prompt [default: 1, where there is such a token]
+    /// Tokens that mark the beginning of a text, in front of the prompt [default: 1, where there is
+    /// such a token]
     #[arg(long, value_name = "N")]
     pub(crate) num_bos: Option<usize>,
     /// Go on behind tokens that end a text
@@ -274,7 +284,8 @@ pub(crate) struct TranscribeArguments {
     pub(crate) tokens: TokenOptions,
     /// What is listened to: .wav, .flac or .mp3
     pub(crate) sound: PathBuf,
-    /// The language that is spoken, such as en [default: the likeliest, where the vocabulary has languages]
+    /// The language that is spoken, such as en [default: the likeliest, where the vocabulary has
+    /// languages]
     #[arg(long = "language", value_name = "NAME")]
     pub(crate) spoken: Option<String>,
     /// Write what is said in English
@@ -283,7 +294,8 @@ pub(crate) struct TranscribeArguments {
     /// Write when it is said, too: a line for each segment, at the end
     #[arg(long)]
     pub(crate) timestamps: bool,
-    /// Hugging Face's generation_config.json, which tells what tokens are never chosen [default: one beside the tokenizer]
+    /// Hugging Face's generation_config.json, which tells what tokens are never chosen [default:
+    /// one beside the tokenizer]
     #[arg(long, value_name = "FILE")]
     pub(crate) generation_config: Option<PathBuf>,
     /// A token that is never chosen; may be given several times
@@ -322,7 +334,8 @@ pub(crate) struct BenchLlmArguments {
     /// Measure, too, how fast as many threads read memory
     #[arg(long)]
     pub(crate) bandwidth: bool,
-    /// Show where the time of a prompt of a new length and of a token goes, behind all else: being told of each part takes time itself, on GPUs about 1 µs each
+    /// Show where the time of a prompt of a new length and of a token goes, behind all else: being
+    /// told of each part takes time itself, on GPUs about 1 µs each
     #[arg(long)]
     pub(crate) parts: bool,
     /// Print one JSON object a line for each length

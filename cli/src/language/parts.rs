@@ -34,7 +34,8 @@ impl Parts {
         Ok(Parts { profiler, runner })
     }
 
-    /// The parts of a prompt of another length than the last ones had, the longest first: nothing of what was prepared for these serves it.
+    /// The parts of a prompt of another length than the last ones had, the longest first: nothing
+    /// of what was prepared for these serves it.
     pub(super) fn of_prompt(&mut self, prompt: &[u32]) -> Result<Vec<Part>, Failure> {
         let others = (2..).filter(|length| *length != prompt.len()).take(OTHERS);
         for length in others {
@@ -63,7 +64,8 @@ impl Parts {
         Ok(self.parts(made.max(1)))
     }
 
-    /// What was measured, as parts of one of so many runs. Of a delegate, its own parts count in place of the whole.
+    /// What was measured, as parts of one of so many runs. Of a delegate, its own parts count in
+    /// place of the whole.
     fn parts(&self, runs: usize) -> Vec<Part> {
         let mut sums: BTreeMap<String, (u64, Duration)> = BTreeMap::new();
         for entry in self.profiler.entries() {

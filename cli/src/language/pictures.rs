@@ -14,7 +14,8 @@ pub(crate) enum Cut {
     Canvas,
     /// In the nearest proportions, and the whole behind them, as InternVL has it
     Closest,
-    /// As many along the longer side as `--tiles` says, text between, and the whole behind them, as Idefics 3 and SmolVLM have it
+    /// As many along the longer side as `--tiles` says, text between, and the whole behind them, as
+    /// Idefics 3 and SmolVLM have it
     Rows,
 }
 
@@ -68,7 +69,8 @@ impl PictureForm {
         self.tiling.map_or(1, Tiling::most)
     }
 
-    /// A picture in a file's bytes as parts of a prompt: itself, or its tiles, and what text there is between them.
+    /// A picture in a file's bytes as parts of a prompt: itself, or its tiles, and what text there
+    /// is between them.
     pub(super) fn parts(&self, bytes: &[u8], info: &TensorInfo) -> Result<Vec<Part>, Failure> {
         let Some(tiling) = self.tiling else {
             return Ok(vec![Part::Image(image_input::decode(bytes, info, &self.mean, &self.std)?)]);

@@ -1,6 +1,8 @@
-//! What the processors that a program ran on can do, measured: arithmetic by large products, memory by sums of tensors that caches do not
-//! hold. Both are programs of one call, opened and run as others are, so that the figures are what torchlet reaches there at best, with
-//! these threads, now. They take about half a second, and are not kept: clocks, and what else runs, differ from hour to hour.
+//! What the processors that a program ran on can do, measured: arithmetic by large products, memory
+//! by sums of tensors that caches do not hold. Both are programs of one call, opened and run as
+//! others are, so that the figures are what torchlet reaches there at best, with these threads,
+//! now. They take about half a second, and are not kept: clocks, and what else runs, differ from
+//! hour to hour.
 
 use super::work::{Amount, is_work};
 use crate::arguments::{Backend, ModelOptions, Roofline};
@@ -58,7 +60,8 @@ impl Roof {
     }
 }
 
-/// What a processor can do: as it was asked for, and by the compiler's model where that cannot be measured, as on a GPU that has no clock.
+/// What a processor can do: as it was asked for, and by the compiler's model where that cannot be
+/// measured, as on a GPU that has no clock.
 pub(super) fn roof(
     how: Roofline,
     processor: Processor,
@@ -75,7 +78,8 @@ pub(super) fn roof(
     let measured = match how {
         Roofline::None => return None,
         Roofline::Model => None,
-        // The program ran: that what it is compared with does not is no reason to keep its times back.
+        // The program ran: that what it is compared with does not is no reason to keep its times
+        // back.
         Roofline::Measured => measured(processor, scalar_type, options).unwrap_or_else(|failure| {
             let note = format!("what this machine can do was not measured: {failure}");
             anstream::eprintln!("{}", paint(WARN, note));
@@ -89,7 +93,8 @@ pub(super) fn roof(
 const TIME: Duration = Duration::from_millis(250);
 /// Sides of the square matrices that are multiplied: each product is eight times the one before.
 const SIDES: [i32; 5] = [256, 512, 1024, 2048, 4096];
-/// Elements of the tensors that are added up on a GPU, from what phones do in milliseconds to what the largest caches do not hold.
+/// Elements of the tensors that are added up on a GPU, from what phones do in milliseconds to what
+/// the largest caches do not hold.
 const LENGTHS: [i32; 4] = [1 << 22, 1 << 23, 1 << 24, 1 << 25];
 
 fn measured(
@@ -103,15 +108,16 @@ fn measured(
     let sum = |length| Trial::sum(processor, length, options);
     let of_host = [uncached_length()];
     let lengths: &[i32] = if processor == Processor::Cpu { &of_host } else { &LENGTHS };
-    // Small matrices are no work, small tensors lie in caches: the best counts of the first, the largest of the others.
+    // Small matrices are no work, small tensors lie in caches: the best counts of the first, the
+    // largest of the others.
     let operations = rate(&SIDES, operations, product, f64::max)?;
     let rates = (operations, rate(lengths, bytes, sum, |_, last| last)?);
     let (Some(operations), Some(bytes)) = rates else { return Ok(None) };
     Ok(Some(Roof { operations, bytes, measured: Some(scalar_type) }))
 }
 
-/// What is done in a second, in trials of growing sizes, each of which does so much: `choose` takes the rate so far or the next. `None` where no time
-/// can be told.
+/// What is done in a second, in trials of growing sizes, each of which does so much: `choose` takes
+/// the rate so far or the next. `None` where no time can be told.
 fn rate(
     sizes: &[i32],
     amount: impl Fn(i32) -> f64,
@@ -119,7 +125,8 @@ fn rate(
     choose: impl Fn(f64, f64) -> f64,
 ) -> Result<Option<f64>, Failure> {
     let mut chosen: Option<f64> = None;
-    // What all of them took, and how much the last one did in which time. (Loading is not counted: the first time, pipelines are made then.)
+    // What all of them took, and how much the last one did in which time. (Loading is not counted:
+    // the first time, pipelines are made then.)
     let mut spent = Duration::ZERO;
     let mut before: Option<(f64, Duration)> = None;
     for size in sizes {
@@ -319,12 +326,14 @@ fn fill(bytes: &mut [u8], scalar_type: ScalarType) {
     }
 }
 
-/// Bytes of a tensor on the host: between what no cache of a small machine holds, and what is quickly read.
+/// Bytes of a tensor on the host: between what no cache of a small machine holds, and what is
+/// quickly read.
 const BYTES: std::ops::RangeInclusive<u64> = 16 << 20..=256 << 20;
 /// The last cache, where the system does not tell.
 const USUAL_CACHE: u64 = 32 << 20;
 
-/// Elements of each of three tensors that are three times what the last caches hold together, if memory has room for four times as much.
+/// Elements of each of three tensors that are three times what the last caches hold together, if
+/// memory has room for four times as much.
 fn uncached_length() -> i32 {
     let wanted = last_caches().unwrap_or(USUAL_CACHE);
     let most = available_memory().map_or(u64::MAX, |bytes| bytes / 12);

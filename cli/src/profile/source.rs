@@ -1,5 +1,5 @@
-//! Modules of the PyTorch source, as an ETRecord tells of them: which node of the exported graph an instruction is, and which module a
-//! node comes from.
+//! Modules of the PyTorch source, as an ETRecord tells of them: which node of the exported graph an
+//! instruction is, and which module a node comes from.
 
 use super::read_file;
 use crate::failure::Failure;
@@ -63,7 +63,8 @@ impl Source {
         Ok(source)
     }
 
-    /// What the graph of a method tells, with the handles of its instructions and what delegates say of theirs.
+    /// What the graph of a method tells, with the handles of its instructions and what delegates
+    /// say of theirs.
     fn of(graph: &Value, handles: &Value, delegates: &Value) -> Self {
         let mut origins: BTreeMap<u64, Origin> = BTreeMap::new();
         for node in graph["graph_module"]["graph"]["nodes"].as_array().into_iter().flatten() {
@@ -96,8 +97,9 @@ impl Source {
         source
     }
 
-    /// Adds the calls in a delegate. XNNPACK's have handles of the graph as numbers, and no map. Maps lead from numbers to handles, but
-    /// those of Vulkan to places in a graph that nobody keeps.
+    /// Adds the calls in a delegate. XNNPACK's have handles of the graph as numbers, and no map.
+    /// Maps lead from numbers to handles, but those of Vulkan to places in a graph that nobody
+    /// keeps.
     fn delegate(
         &mut self,
         instruction: u32,
@@ -127,8 +129,8 @@ impl Source {
         self.parts.extend(parts.map(|(number, it)| ((instruction, number), it.module.clone())));
     }
 
-    /// The same, that knows calls of this program, the exported one, in delegates whose numbers lead nowhere, and those that were compiled, of which it
-    /// is known what they come from.
+    /// The same, that knows calls of this program, the exported one, in delegates whose numbers
+    /// lead nowhere, and those that were compiled, of which it is known what they come from.
     pub(crate) fn with_program(
         mut self,
         exported: &Module,
@@ -157,8 +159,8 @@ impl Source {
     }
 }
 
-/// The module of each call in a delegate, where it has as many calls of a kind as the graph that the exporter started from: lowering keeps their
-/// order.
+/// The module of each call in a delegate, where it has as many calls of a kind as the graph that
+/// the exporter started from: lowering keeps their order.
 fn by_order<'c, 'o>(
     calls: impl Iterator<Item = (&'c str, u32)>,
     origins: &'o [Origin],
@@ -178,7 +180,8 @@ fn by_order<'c, 'o>(
     found
 }
 
-/// What an operator is called whatever it was lowered to: exporters fuse functions into convolutions and products, and quantise them.
+/// What an operator is called whatever it was lowered to: exporters fuse functions into
+/// convolutions and products, and quantise them.
 fn kind(operator: &str) -> &str {
     let name = operator.split('.').nth(1).unwrap_or(operator);
     match name {

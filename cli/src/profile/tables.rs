@@ -120,7 +120,8 @@ impl Table<'_> {
     }
 }
 
-/// A share of what is possible. Nothing reaches more than that: where a share says so, the rates are too low.
+/// A share of what is possible. Nothing reaches more than that: where a share says so, the rates
+/// are too low.
 fn percent(share: f64) -> String {
     if share > 1.0 { ">100%".to_owned() } else { format!("{:.0}%", 100.0 * share) }
 }

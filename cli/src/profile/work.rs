@@ -49,24 +49,27 @@ impl Bounded {
 /// The instruction, and the number of a call in a delegate.
 type Number = (u32, Option<u32>);
 
-/// What the calls of a method take, as far as that follows from shapes, and what the processors can do that they run on.
+/// What the calls of a method take, as far as that follows from shapes, and what the processors can
+/// do that they run on.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Work {
     calls: BTreeMap<Number, Calls>,
     /// The rows of each number that compute on a device: how many, and the name of the longest.
     device_rows: BTreeMap<Number, (usize, String)>,
     pub(super) roofs: BTreeMap<Processor, Roof>,
-    /// Whether the run had smaller inputs than the shapes of the program say: then nothing is known.
+    /// Whether the run had smaller inputs than the shapes of the program say: then nothing is
+    /// known.
     pub(super) is_of_less: bool,
 }
 
-/// The calls of one number: several where a delegate that has no numbers of its own was taken apart, or where several were made one.
+/// The calls of one number: several where a delegate that has no numbers of its own was taken
+/// apart, or where several were made one.
 #[derive(Debug, Clone, Copy, Default)]
 struct Calls {
     count: usize,
     amount: Amount,
-    /// What of that results in 16-bit floating point or in codes, which GPUs multiply at another rate. (That of codes, which is higher still
-    /// where devices have it, is not measured.)
+    /// What of that results in 16-bit floating point or in codes, which GPUs multiply at another
+    /// rate. (That of codes, which is higher still where devices have it, is not measured.)
     halves: Amount,
 }
 
@@ -197,7 +200,8 @@ impl Work {
     }
 }
 
-/// Whether inputs are as large as a method takes them at most: its shapes are those that it was planned for.
+/// Whether inputs are as large as a method takes them at most: its shapes are those that it was
+/// planned for.
 fn are_largest(module: &Module, method: &str, values: &[Value]) -> bool {
     let Ok(meta) = module.method_meta(method) else { return true };
     values.iter().enumerate().all(|(position, value)| match (value, meta.input(position)) {

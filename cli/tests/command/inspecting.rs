@@ -192,7 +192,8 @@ fn plans_are_short() {
     }
 }
 
-/// Calls of delegates that are taken apart are told apart by the exporter's numbers, whether they become instructions first or not.
+/// Calls of delegates that are taken apart are told apart by the exporter's numbers, whether they
+/// become instructions first or not.
 #[test]
 fn plans_have_the_numbers_of_calls_in_delegates() {
     for (model, backend) in [

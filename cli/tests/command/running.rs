@@ -124,7 +124,8 @@ fn bench_measures() {
     assert!(stdout(&arguments).contains("median"));
 }
 
-/// Without a driver that the loader finds, or without a loader, Vulkan is not to be had, and says so.
+/// Without a driver that the loader finds, or without a loader, Vulkan is not to be had, and says
+/// so.
 #[test]
 fn vulkan_without_a_driver_is_an_error() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_torchlet"));

@@ -11,7 +11,8 @@ fn events(body: &str) -> Vec<Value> {
     events.iter().map(|event| serde_json::from_str(event).unwrap()).collect()
 }
 
-/// How likely tokens were, in whole answers and in events: of a distribution, and of the text that they make.
+/// How likely tokens were, in whole answers and in events: of a distribution, and of the text that
+/// they make.
 #[test]
 fn a_server_tells_how_likely_tokens_were() {
     let server = Server::new(&[]);

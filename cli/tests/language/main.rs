@@ -341,7 +341,8 @@ fn a_server_answers_as_openai_does() {
     }
     // Who sends too much gets to read why.
     assert_eq!(server.ask("POST", "/v1/completions", "secret", &"a".repeat(9 << 20)).0, 413);
-    // A page from elsewhere cannot ask in the name of who looks at it, and nobody without a key has his body read.
+    // A page from elsewhere cannot ask in the name of who looks at it, and nobody without a key has
+    // his body read.
     let head = |more: &str| {
         let mut stream = TcpStream::connect(&server.address).unwrap();
         let request =
@@ -577,7 +578,8 @@ fn long_text(server: &Server, words: Arc<AtomicUsize>) -> JoinHandle<()> {
     })
 }
 
-/// What two long texts had while a short one of so many tokens was told, on the threads that they share.
+/// What two long texts had while a short one of so many tokens was told, on the threads that they
+/// share.
 fn shares(short: usize) -> [usize; 2] {
     let server = Server::new(&["--sessions", "3"]);
     let counts = [(); 2].map(|()| Arc::<AtomicUsize>::default());
@@ -598,7 +600,8 @@ fn shares(short: usize) -> [usize; 2] {
 /// Two long texts and a short one: all go on.
 #[test]
 fn sessions_share_fairly() {
-    // A share of a third each, in tokens: within a factor of four, in most tries. Readers of a text wait for a processor, too, where others use the machine.
+    // A share of a third each, in tokens: within a factor of four, in most tries. Readers of a text
+    // wait for a processor, too, where others use the machine.
     let is_fair = |made: &&[usize; 2]| made.iter().all(|made| *made >= 40);
     let mut tries = Vec::new();
     while tries.iter().filter(is_fair).count() * 2 <= tries.len().max(2) {

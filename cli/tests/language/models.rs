@@ -96,7 +96,8 @@ fn an_only_model_needs_no_name() {
     }
 }
 
-/// Each has a queue of its own: a model whose queue is full is in nobody else's way, and both say what they would say alone.
+/// Each has a queue of its own: a model whose queue is full is in nobody else's way, and both say
+/// what they would say alone.
 #[test]
 fn models_are_asked_at_once() {
     let server = serve(&["--queue", "2"]);

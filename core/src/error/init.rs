@@ -37,8 +37,9 @@ impl fmt::Display for MemoryKind {
 pub enum InitError {
     /// The file is not well-formed, or cannot be read.
     Program(ProgramError),
-    /// Operators or backends of the method are not registered. [`MethodMeta::missing`](crate::MethodMeta::missing)
-    /// lists all of them however long the list is.
+    /// Operators or backends of the method are not registered.
+    /// [`MethodMeta::missing`](crate::MethodMeta::missing) lists all of them however long the list
+    /// is.
     Missing {
         /// How many operators.
         operators: usize,

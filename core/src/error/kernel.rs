@@ -12,8 +12,8 @@ const NOTED: usize = 6;
 #[cfg(not(feature = "messages"))]
 const NOTED: usize = 0;
 
-/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. (Errors are returned from function to
-/// function; each byte of them is moved each time.)
+/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. (Errors
+/// are returned from function to function; each byte of them is moved each time.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ShapeNote {
@@ -125,8 +125,9 @@ kinds! {
 
 /// A kernel cannot be prepared or run with the arguments it has. Arguments count from 0.
 ///
-/// Without the features `messages` and `defmt` it is one machine word, with the [kind](Self::kind) and the
-/// [argument](Self::argument): each call of a kernel's gives one back, and moving more takes much of the code.
+/// Without the features `messages` and `defmt` it is one machine word, with the [kind](Self::kind)
+/// and the [argument](Self::argument): each call of a kernel's gives one back, and moving more
+/// takes much of the code.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KernelError {
     word: Word,
@@ -173,8 +174,8 @@ impl KernelError {
         self.word.arg()
     }
 
-    /// Whether the error may go away with other shapes or scalars: what is prepared before the values are
-    /// known cannot judge it.
+    /// Whether the error may go away with other shapes or scalars: what is prepared before the
+    /// values are known cannot judge it.
     pub(crate) fn depends_on_values(&self) -> bool {
         use KernelErrorKind as K;
         matches!(self.kind(), K::Shape | K::Argument | K::Rank)

@@ -8,8 +8,8 @@ const CAPACITY: usize = 160;
 
 /// A short text made at run time, cut where it does not fit.
 ///
-/// Without the feature `messages` only literals are kept: formatting takes kilobytes of flash, and `defmt` does it on
-/// the host.
+/// Without the feature `messages` only literals are kept: formatting takes kilobytes of flash, and
+/// `defmt` does it on the host.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Message {
     #[cfg(feature = "messages")]

@@ -1,4 +1,5 @@
-//! The tables of a `.bpte` file, by field number (ExecuTorch's published `bundled_program_schema.fbs`, identifier `BP08`).
+//! The tables of a `.bpte` file, by field number (ExecuTorch's published
+//! `bundled_program_schema.fbs`, identifier `BP08`).
 
 use super::flatbuffer::Vector;
 

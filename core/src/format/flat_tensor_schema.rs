@@ -1,4 +1,5 @@
-//! The tables of a `.ptd` file, by field number (ExecuTorch's published `flat_tensor.fbs`, identifier `FT01`).
+//! The tables of a `.ptd` file, by field number (ExecuTorch's published `flat_tensor.fbs`,
+//! identifier `FT01`).
 
 use super::flatbuffer::Vector;
 use super::program_schema::DataSegment;

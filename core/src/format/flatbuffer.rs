@@ -1,14 +1,15 @@
 //! Checked access to flatbuffers, without a separate verification pass.
 //!
-//! Every accessor checks what it touches and returns [`Malformed`] where the bytes do not hold up, so
-//! nothing has to be proved about a file before it is read and nothing is read that was not checked.
-//! The code that does this is one small, non-generic set of functions; the tables of a schema are
-//! thin names over field numbers (see the [`flatbuffer_table!`](crate::flatbuffer_table) macro).
+//! Every accessor checks what it touches and returns [`Malformed`] where the bytes do not hold up,
+//! so nothing has to be proved about a file before it is read and nothing is read that was not
+//! checked. The code that does this is one small, non-generic set of functions; the tables of a
+//! schema are thin names over field numbers (see the [`flatbuffer_table!`](crate::flatbuffer_table)
+//! macro).
 //!
-//! Format facts: a table starts with a signed 32-bit distance back to its vtable; a vtable holds its own
-//! length and the table's length as 16-bit numbers, then one 16-bit offset per field, 0 for absent
-//! fields; strings, vectors and tables are reached through unsigned 32-bit forward offsets; vectors
-//! and strings start with a 32-bit length. All numbers are little-endian.
+//! Format facts: a table starts with a signed 32-bit distance back to its vtable; a vtable holds
+//! its own length and the table's length as 16-bit numbers, then one 16-bit offset per field, 0 for
+//! absent fields; strings, vectors and tables are reached through unsigned 32-bit forward offsets;
+//! vectors and strings start with a 32-bit length. All numbers are little-endian.
 
 use super::malformed::{Malformed, Part};
 use core::marker::PhantomData;
@@ -41,8 +42,8 @@ fn follow(buf: &[u8], offset: usize) -> Result<usize, Malformed> {
         .ok_or(Part::Offset.at(offset))
 }
 
-/// A table, by where it starts. Its vtable is looked up for each field: that takes fewer bytes of memory and code than to carry
-/// along where it is.
+/// A table, by where it starts. Its vtable is looked up for each field: that takes fewer bytes of
+/// memory and code than to carry along where it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Table<'a> {
     buf: &'a [u8],
@@ -92,7 +93,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The number of at most four bytes in field `slot`, without regard to its sign; 0 when the table does not have it.
+    /// The number of at most four bytes in field `slot`, without regard to its sign; 0 when the
+    /// table does not have it.
     fn number(&self, slot: usize, size: usize) -> Result<u32, Malformed> {
         let Some(at) = self.field(slot)? else { return Ok(0) };
         let at = at.get();
@@ -101,7 +103,8 @@ impl<'a> Table<'a> {
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u32::from(*byte)))
     }
 
-    /// The number of eight bytes in field `slot`, whatever they mean; 0 when the table does not have it.
+    /// The number of eight bytes in field `slot`, whatever they mean; 0 when the table does not
+    /// have it.
     fn large_number(&self, slot: usize) -> Result<u64, Malformed> {
         match self.field(slot)? {
             Some(at) => <u64 as Item>::read(self.buf, at.get()),
@@ -127,8 +130,8 @@ impl<'a> Table<'a> {
         Ok(self.get::<Vector<'a, u8>>(slot)?.bytes() == text.as_bytes())
     }
 
-    /// Reads field `slot` as `F` says. Inlined, as are the accessors of tables: the call of the function that reads is less code than
-    /// that of one in between.
+    /// Reads field `slot` as `F` says. Inlined, as are the accessors of tables: the call of the
+    /// function that reads is less code than that of one in between.
     #[inline(always)]
     pub fn get<F: Field<'a>>(&self, slot: usize) -> Result<F::Output, Malformed> {
         F::read(self, slot)
@@ -268,7 +271,8 @@ impl<'a> Extent<'a> {
         self.len
     }
 
-    /// Where it is in the flatbuffer, to be [found](vector_bytes) again; `None` if its table does not have it.
+    /// Where it is in the flatbuffer, to be [found](vector_bytes) again; `None` if its table does
+    /// not have it.
     pub(crate) fn start(&self) -> Option<usize> {
         self.first.checked_sub(4)
     }
@@ -285,7 +289,8 @@ impl<'a> Extent<'a> {
         Ok(None)
     }
 
-    /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it is there once.
+    /// That of field `slot`; an empty one where the table does not have it. Not inlined, so that it
+    /// is there once.
     #[inline(never)]
     pub(crate) fn of_field(table: &Table<'a>, slot: usize, item: usize) -> Result<Self, Malformed> {
         match table.reference(slot)? {
@@ -295,7 +300,8 @@ impl<'a> Extent<'a> {
     }
 }
 
-/// The bytes of all elements, of this size, of the vector that starts there; `None` if it does not lie in the buffer.
+/// The bytes of all elements, of this size, of the vector that starts there; `None` if it does not
+/// lie in the buffer.
 #[inline]
 pub(crate) fn vector_bytes(buf: &[u8], start: usize, item: usize) -> Option<&[u8]> {
     let (len, rest) = buf.get(start..)?.split_first_chunk::<4>()?;
@@ -349,7 +355,8 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         if index >= self.len() {
             return Ok(None);
         }
-        // `Extent::at` checked that `first + len * SIZE` lies in the buffer, so this cannot overflow.
+        // `Extent::at` checked that `first + len * SIZE` lies in the buffer, so this cannot
+        // overflow.
         T::read(self.extent.buf, self.extent.first + index * T::SIZE).map(Some)
     }
 
@@ -399,8 +406,8 @@ impl<'a> Item<'a> for Table<'a> {
 
 /// Names the fields of a schema's table: `slot name: type`, in the order of the schema.
 ///
-/// For each table it makes a type whose methods read the fields, for use within the crate: numbers default to 0 (or to
-/// `None` as `Option<i8>`), vectors to empty, strings and tables to `None`.
+/// For each table it makes a type whose methods read the fields, for use within the crate: numbers
+/// default to 0 (or to `None` as `Option<i8>`), vectors to empty, strings and tables to `None`.
 #[macro_export]
 macro_rules! flatbuffer_table {
     ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $slot:literal $field:ident: $kind:ty,)* }) => {

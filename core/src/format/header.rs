@@ -41,8 +41,9 @@ fn magic(head: &[u8], offset: usize) -> Option<&[u8]> {
 impl ProgramHeader {
     /// Reads the header from the first bytes of a file: all of it or at least [`HEAD_BYTES`].
     ///
-    /// The flatbuffer's identifier is `ET12`. An extended header follows at byte 8 where the bytes `eh` and
-    /// two digits stand there; it tells its own length, at least 24, and fields beyond that length are absent.
+    /// The flatbuffer's identifier is `ET12`. An extended header follows at byte 8 where the bytes
+    /// `eh` and two digits stand there; it tells its own length, at least 24, and fields beyond
+    /// that length are absent.
     ///
     /// # Errors
     /// The bytes are not those of a program, or of a version that is not understood.

@@ -1,4 +1,5 @@
-//! What is wrong with a file, in one machine word, so that it travels in a register with every result.
+//! What is wrong with a file, in one machine word, so that it travels in a register with every
+//! result.
 
 use core::num::NonZeroUsize;
 
@@ -82,7 +83,8 @@ parts! {
     Delegate = "delegate",
     /// An instruction, by index.
     Instruction = "instruction",
-    /// A type of instruction that the schema does not have, or the [programs of the image](crate::Uses).
+    /// A type of instruction that the schema does not have, or the [programs of the
+    /// image](crate::Uses).
     InstructionKind = "instruction of a type that is unknown, or that this image was built without,",
     /// An input, by position.
     Input = "input",
@@ -120,8 +122,8 @@ impl Malformed {
         Part::ALL.get(code.wrapping_sub(1)).copied().unwrap_or(Part::Table)
     }
 
-    /// Where it is: bytes from the start of the flatbuffer, or an index, as the part's name says. At most
-    /// 2^26 - 1 on 32-bit machines: what is further behind is told as that.
+    /// Where it is: bytes from the start of the flatbuffer, or an index, as the part's name says.
+    /// At most 2^26 - 1 on 32-bit machines: what is further behind is told as that.
     pub fn place(self) -> usize {
         self.0.get() >> PART_BITS
     }

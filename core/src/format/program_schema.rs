@@ -1,4 +1,5 @@
-//! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`, identifier `ET12`).
+//! The tables of a `.pte` program, by field number (ExecuTorch's published `program.fbs`,
+//! identifier `ET12`).
 
 use super::flatbuffer::{Extent, Item, Table, Vector};
 use super::malformed::{Malformed, Part};

@@ -1,7 +1,7 @@
 //! A bump allocator over memory that the caller lends, and the arithmetic that predicts its use.
 //!
-//! Arenas hold typed values, whose padding is not initialised, so they are never lent or handed on as `[u8]`: what comes in is
-//! [`MaybeUninit`], what goes out as bytes was zeroed first.
+//! Arenas hold typed values, whose padding is not initialised, so they are never lent or handed on
+//! as `[u8]`: what comes in is [`MaybeUninit`], what goes out as bytes was zeroed first.
 
 use core::mem::MaybeUninit;
 
@@ -10,8 +10,8 @@ use core::mem::MaybeUninit;
 /// With it, the exact sizes that [`MemoryNeeds`](crate::MemoryNeeds) reports are enough.
 pub const ARENA_ALIGN: usize = 16;
 
-/// Bytes with the alignment that memory lent to methods needs, for use in statics: files in flash, planned buffers, scratch
-/// memory.
+/// Bytes with the alignment that memory lent to methods needs, for use in statics: files in flash,
+/// planned buffers, scratch memory.
 ///
 /// ```
 /// use torchlet_core::AlignedBytes;
@@ -41,17 +41,19 @@ impl ArenaBlock {
     /// The memory of the blocks, to be lent as an arena, as a whole or in part.
     pub fn bytes(blocks: &mut [ArenaBlock]) -> &mut [MaybeUninit<u8>] {
         let len = size_of_val(blocks);
-        // SAFETY: the blocks are borrowed exclusively for as long as the result; a block is ARENA_ALIGN bytes without
-        // padding (its size is asserted below), and as `MaybeUninit` they hold any value.
+        // SAFETY: the blocks are borrowed exclusively for as long as the result; a block is
+        // ARENA_ALIGN bytes without padding (its size is asserted below), and as `MaybeUninit` they
+        // hold any value.
         unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), len) }
     }
 
-    /// Memory that was initialised, for use as an arena. It is lost for everything else, as what an arena holds is not
-    /// initialised throughout: hence only memory that is lent for good.
+    /// Memory that was initialised, for use as an arena. It is lost for everything else, as what an
+    /// arena holds is not initialised throughout: hence only memory that is lent for good.
     pub fn from_static(memory: &'static mut [u8]) -> &'static mut [MaybeUninit<u8>] {
         let (start, len) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: `u8` and `MaybeUninit<u8>` have the same layout. The exclusive borrow is consumed and lasts for ever, so
-        // nobody can read these bytes as `u8` again, whatever is written to them.
+        // SAFETY: `u8` and `MaybeUninit<u8>` have the same layout. The exclusive borrow is consumed
+        // and lasts for ever, so nobody can read these bytes as `u8` again, whatever is written to
+        // them.
         unsafe { core::slice::from_raw_parts_mut(start.cast(), len) }
     }
 }
@@ -144,8 +146,8 @@ impl<'m> Arena<'m> {
         let memory = self.take(bytes, align)?;
         memory.fill(MaybeUninit::new(0));
         let (start, len) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: the memory is exclusively borrowed for 'm and was filled just now, so every byte is initialised; nothing
-        // else gets it, since the arena hands out each part once.
+        // SAFETY: the memory is exclusively borrowed for 'm and was filled just now, so every byte
+        // is initialised; nothing else gets it, since the arena hands out each part once.
         Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), len) })
     }
 
@@ -161,10 +163,10 @@ impl<'m> Arena<'m> {
             return Ok(&mut []);
         }
         let items = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
-        // SAFETY: `memory` is exclusively borrowed for 'm, has exactly `count * size_of::<T>()` bytes and
-        // starts at a multiple of `align_of::<T>()`: `new` checked that the arena starts at a
-        // multiple of ARENA_ALIGN, `place` aligns relative to that start, and no type used here needs more
-        // (asserted below). `MaybeUninit` items need no initial value.
+        // SAFETY: `memory` is exclusively borrowed for 'm, has exactly `count * size_of::<T>()`
+        // bytes and starts at a multiple of `align_of::<T>()`: `new` checked that the arena starts
+        // at a multiple of ARENA_ALIGN, `place` aligns relative to that start, and no type used
+        // here needs more (asserted below). `MaybeUninit` items need no initial value.
         let items: &'m mut [MaybeUninit<T>] =
             unsafe { core::slice::from_raw_parts_mut(items, count) };
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
@@ -180,14 +182,15 @@ impl<'m> Arena<'m> {
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
         let memory = self.take(size_of::<T>(), align_of::<T>())?;
         let place = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
-        // SAFETY: as in `slice`: exclusively borrowed for 'm, large enough, aligned. For a zero-sized T the
-        // pointer may dangle, but it is still non-null and, by `place`, a multiple of T's alignment
-        // relative to an aligned start; an empty arena's dangling pointer is handled here.
+        // SAFETY: as in `slice`: exclusively borrowed for 'm, large enough, aligned. For a
+        // zero-sized T the pointer may dangle, but it is still non-null and, by `place`, a multiple
+        // of T's alignment relative to an aligned start; an empty arena's dangling pointer is
+        // handled here.
         if size_of::<T>() == 0 && place.addr() % align_of::<T>() != 0 {
             let place = core::ptr::NonNull::<T>::dangling().as_ptr();
             core::mem::forget(value);
-            // SAFETY: a zero-sized T is valid at any non-null aligned address; `value` was forgotten, so this
-            // is the only owner.
+            // SAFETY: a zero-sized T is valid at any non-null aligned address; `value` was
+            // forgotten, so this is the only owner.
             return Ok(unsafe { &mut *place });
         }
         // SAFETY: see above.

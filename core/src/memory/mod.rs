@@ -1,4 +1,5 @@
-//! Memory that the caller lends: the arena for what a method is made of, and the places of tensor data.
+//! Memory that the caller lends: the arena for what a method is made of, and the places of tensor
+//! data.
 
 pub(crate) mod arena;
 pub(crate) mod region;

@@ -1,8 +1,8 @@
 //! Places of tensor data: ranges of memory that stay lent for the life of a method.
 //!
-//! A program may describe tensors that overlap, so no Rust reference to tensor data is kept. A [`Region`]
-//! is an address range with permission; references are made for the time of one kernel or delegate
-//! call, after that call's written ranges were compared with all others (see
+//! A program may describe tensors that overlap, so no Rust reference to tensor data is kept. A
+//! [`Region`] is an address range with permission; references are made for the time of one kernel
+//! or delegate call, after that call's written ranges were compared with all others (see
 //! [`calls`](crate::call)).
 
 use core::marker::PhantomData;
@@ -17,11 +17,12 @@ pub(crate) struct Region<'m> {
     lent: PhantomData<&'m [u8]>,
 }
 
-// SAFETY: a region is as good as the borrow it was made from: `&'m [u8]` or `&'m mut [u8]`, both of which may
-// move to and be shared with other threads. Access goes through `bytes` and `bytes_mut`, whose callers
-// promise that no conflicting access exists, on any thread.
+// SAFETY: a region is as good as the borrow it was made from: `&'m [u8]` or `&'m mut [u8]`, both of
+// which may move to and be shared with other threads. Access goes through `bytes` and `bytes_mut`,
+// whose callers promise that no conflicting access exists, on any thread.
 unsafe impl Send for Region<'_> {}
-// SAFETY: see `Send`; a shared `Region` only tells its address and length without a further unsafe call.
+// SAFETY: see `Send`; a shared `Region` only tells its address and length without a further unsafe
+// call.
 unsafe impl Sync for Region<'_> {}
 
 impl<'m> Region<'m> {
@@ -38,7 +39,8 @@ impl<'m> Region<'m> {
         Region { start, len, writable: true, lent: PhantomData }
     }
 
-    /// Address, length, and whether it may be written: for those who keep them [apart](crate::memory::slot).
+    /// Address, length, and whether it may be written: for those who keep them
+    /// [apart](crate::memory::slot).
     pub(crate) fn split(self) -> (*mut u8, usize, bool) {
         (self.start.as_ptr(), self.len, self.writable)
     }
@@ -75,8 +77,8 @@ impl<'m> Region<'m> {
         if len == 0 {
             return Some(Region { writable: self.writable, ..Region::empty() });
         }
-        // SAFETY: `offset + len <= self.len` was just checked, so the result stays inside the borrowed
-        // range that `start` was made from.
+        // SAFETY: `offset + len <= self.len` was just checked, so the result stays inside the
+        // borrowed range that `start` was made from.
         let start = unsafe { self.start.add(offset) };
         Some(Region { start, len, ..*self })
     }
@@ -90,7 +92,8 @@ impl<'m> Region<'m> {
     /// The same memory, for a lifetime of the caller's choice.
     ///
     /// # Safety
-    /// When the borrow that the region was made from ends, the result is gone, and all that was made of it.
+    /// When the borrow that the region was made from ends, the result is gone, and all that was
+    /// made of it.
     pub(crate) unsafe fn extend<'x>(self) -> Region<'x> {
         let Region { start, len, writable, .. } = self;
         Region { start, len, writable, lent: PhantomData }
@@ -101,41 +104,47 @@ impl<'m> Region<'m> {
     /// # Safety
     /// For as long as `'c`, nothing may write to these bytes, and `'c` must not outlast `'m`.
     pub(crate) unsafe fn bytes<'c>(&self) -> &'c [u8] {
-        // SAFETY: start and length describe a range borrowed for 'm, initialised since it was a slice of u8;
-        // the caller rules out writes and keeps 'c within 'm.
+        // SAFETY: start and length describe a range borrowed for 'm, initialised since it was a
+        // slice of u8; the caller rules out writes and keeps 'c within 'm.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 
     /// The bytes, for reading and writing; `None` if the region is read-only.
     ///
     /// # Safety
-    /// For as long as `'c`, nothing else may read or write these bytes, and `'c` must not outlast `'m`.
+    /// For as long as `'c`, nothing else may read or write these bytes, and `'c` must not outlast
+    /// `'m`.
     pub(crate) unsafe fn bytes_mut<'c>(&self) -> Option<&'c mut [u8]> {
         if !self.writable {
             return None;
         }
-        // SAFETY: the range was borrowed mutably for 'm, as `writable` says; the caller rules out any
-        // other access and keeps 'c within 'm.
+        // SAFETY: the range was borrowed mutably for 'm, as `writable` says; the caller rules out
+        // any other access and keeps 'c within 'm.
         Some(unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) })
     }
-    /// Copies the bytes of another region, which may overlap, to the front of this one; false if this one is read-only or smaller.
+    /// Copies the bytes of another region, which may overlap, to the front of this one; false if
+    /// this one is read-only or smaller.
     ///
     /// # Safety
-    /// No reference to bytes of either may exist, and nothing else may read or write them meanwhile.
+    /// No reference to bytes of either may exist, and nothing else may read or write them
+    /// meanwhile.
     pub(crate) unsafe fn copy_from(&self, source: &Region<'_>) -> bool {
         if !self.writable || source.len > self.len {
             return false;
         }
         let (from, to) = (source.start.as_ptr(), self.start.as_ptr());
-        // In pieces as long as one is from the other, which do not overlap: `copy` would be another large function in firmware.
+        // In pieces as long as one is from the other, which do not overlap: `copy` would be another
+        // large function in firmware.
         let (distance, is_behind) = (from.addr().abs_diff(to.addr()), to.addr() > from.addr());
         let mut left = if distance == 0 { 0 } else { source.len };
         while left > 0 {
             let piece = left.min(distance);
             let at = if is_behind { left - piece } else { source.len - left };
-            // SAFETY: both ranges are borrowed, this one mutably, as `writable` says, and hold `source.len` initialised bytes, of which
-            // `at + piece` is at most; the pieces are `distance` apart, and no longer. What earlier pieces wrote lies behind (or, from
-            // front to back, in front of) what is left to be read. The caller rules out references and other accesses.
+            // SAFETY: both ranges are borrowed, this one mutably, as `writable` says, and hold
+            // `source.len` initialised bytes, of which `at + piece` is at most; the pieces are
+            // `distance` apart, and no longer. What earlier pieces wrote lies behind (or, from
+            // front to back, in front of) what is left to be read. The caller rules out references
+            // and other accesses.
             unsafe { core::ptr::copy_nonoverlapping(from.add(at), to.add(at), piece) };
             left -= piece;
         }

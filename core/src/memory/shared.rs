@@ -12,17 +12,21 @@ use crate::values::flag;
 /// The most planned buffers that can be shared.
 const MAX_SHARED: usize = 8;
 
-/// Planned and scratch memory that several methods use in turn: [`Prepared::finish_shared`](crate::Prepared::finish_shared)
-/// loads a method into it, [`SharedMethod::attach`](crate::SharedMethod::attach) gives it to one of them for a while.
+/// Planned and scratch memory that several methods use in turn:
+/// [`Prepared::finish_shared`](crate::Prepared::finish_shared) loads a method into it,
+/// [`SharedMethod::attach`](crate::SharedMethod::attach) gives it to one of them for a while.
 ///
-/// Two ends are served. *Methods of one program* that keep state together (ExecuTorch: `share_mutable_buffers`) find in it
-/// what the others wrote. *Methods of several programs* share the memory of activations, of which each run needs none after it
-/// ended; of these, none may keep state in it, and outputs are read before another runs.
+/// Two ends are served. *Methods of one program* that keep state together (ExecuTorch:
+/// `share_mutable_buffers`) find in it what the others wrote. *Methods of several programs* share
+/// the memory of activations, of which each run needs none after it ended; of these, none may keep
+/// state in it, and outputs are read before another runs.
 ///
-/// What is state is told by names, initial data and what kernels read before it was written. Only a delegate knows which of its
-/// arguments it reads: a tensor that a delegate alone reads, without name and initial data, is not known to be state.
+/// What is state is told by names, initial data and what kernels read before it was written. Only a
+/// delegate knows which of its arguments it reads: a tensor that a delegate alone reads, without
+/// name and initial data, is not known to be state.
 ///
-/// Methods that keep state together are loaded before the first of them runs, as loading gives state its initial values.
+/// Methods that keep state together are loaded before the first of them runs, as loading gives
+/// state its initial values.
 pub struct SharedMemory<'m> {
     planned: heapless::Vec<Region<'m>, MAX_SHARED>,
     scratch: Region<'m>,
@@ -36,13 +40,15 @@ pub struct SharedMemory<'m> {
 /// Whose methods were admitted.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Members {
-    /// Address and length of the only program that is admitted, since one of its methods keeps state here.
+    /// Address and length of the only program that is admitted, since one of its methods keeps
+    /// state here.
     keeper: Option<(usize, usize)>,
     /// That of the first program that was admitted.
     first: Option<(usize, usize)>,
     /// Whether methods of several programs were admitted.
     mixed: bool,
-    /// How many; `usize::MAX` stands for one that keeps state among its activations, so that there can be no other.
+    /// How many; `usize::MAX` stands for one that keeps state among its activations, so that there
+    /// can be no other.
     methods: usize,
 }
 
@@ -51,8 +57,8 @@ fn refuse(what: &'static str) -> InitError {
 }
 
 impl<'m> SharedMemory<'m> {
-    /// Memory for methods each of whose planned buffers and scratch memory are at most as large as these, which start at
-    /// multiples of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. It is zeroed.
+    /// Memory for methods each of whose planned buffers and scratch memory are at most as large as
+    /// these, which start at multiples of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes. It is zeroed.
     ///
     /// # Errors
     /// A memory is misaligned, or there are more than eight buffers.
@@ -77,7 +83,8 @@ impl<'m> SharedMemory<'m> {
         })
     }
 
-    /// Checks that a method can be one of those that share this memory, and gives it the scratch memory.
+    /// Checks that a method can be one of those that share this memory, and gives it the scratch
+    /// memory.
     pub(crate) fn admit(
         &mut self,
         meta: &MethodMeta<'m>,

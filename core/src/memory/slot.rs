@@ -1,7 +1,9 @@
-//! The tensors of a method, in few bytes each: firmware has hundreds of them, and kilobytes of memory.
+//! The tensors of a method, in few bytes each: firmware has hundreds of them, and kilobytes of
+//! memory.
 //!
-//! What the file says of a tensor stays there, and a slot says where. Where its data is takes two words, of which one is an
-//! address or a number; this module alone knows which, and makes a [`Region`] of the former again.
+//! What the file says of a tensor stays there, and a slot says where. Where its data is takes two
+//! words, of which one is an address or a number; this module alone knows which, and makes a
+//! [`Region`] of the former again.
 
 use super::region::Region;
 use crate::dtype::ScalarType;
@@ -18,13 +20,14 @@ pub(crate) enum Home {
     Planned,
     /// The caller binds memory to it, or an instruction makes it a view.
     Caller,
-    /// It is a view of the tensor in this slot, which is none itself: that one's data is its own, and it has no other.
+    /// It is a view of the tensor in this slot, which is none itself: that one's data is its own,
+    /// and it has no other.
     View(u32),
 }
 
 /// Pseudo buffer index of state that has initial data but no place in the memory plan. When the
-/// method is loaded, its memory comes from the method arena; before, its offset in this buffer tells
-/// it apart from all other tensors.
+/// method is loaded, its memory comes from the method arena; before, its offset in this buffer
+/// tells it apart from all other tensors.
 pub(crate) const OWN_BUFFER: u16 = u16::MAX;
 
 /// Where a tensor's data is.
@@ -59,9 +62,11 @@ mod place {
 #[derive(Debug)]
 pub(crate) struct TensorSlot<'m> {
     start: *mut u8,
-    /// Bytes at the address. Those of a tensor of fixed shape are as many as it has, whether there is an address or not.
+    /// Bytes at the address. Those of a tensor of fixed shape are as many as it has, whether there
+    /// is an address or not.
     len: usize,
-    /// Where the list of its sizes is in the file; or [`CHANGING`] and where its shape is among those that change.
+    /// Where the list of its sizes is in the file; or [`CHANGING`] and where its shape is among
+    /// those that change.
     sizes: u32,
     /// Where its dim order is in the file.
     pub(crate) dim_order: u32,
@@ -84,8 +89,8 @@ pub(crate) enum ShapeAt {
 
 const CHANGING: u32 = 1 << 31;
 
-// SAFETY: the pointer is a number, or the address of a region, which may move to and be shared with other threads itself; `data`
-// gives that region, and nothing else uses the pointer.
+// SAFETY: the pointer is a number, or the address of a region, which may move to and be shared with
+// other threads itself; `data` gives that region, and nothing else uses the pointer.
 unsafe impl Send for TensorSlot<'_> {}
 // SAFETY: see `Send`.
 unsafe impl Sync for TensorSlot<'_> {}
@@ -105,7 +110,8 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// A tensor without data, of as many bytes in its shape in the file; `None` if what the file says of it is too far away.
+    /// A tensor without data, of as many bytes in its shape in the file; `None` if what the file
+    /// says of it is too far away.
     #[inline(always)]
     pub(crate) fn new(
         scalar_type: ScalarType,
@@ -135,7 +141,8 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// Whether its shape may change, by what the file says: programs with such may be refused for it.
+    /// Whether its shape may change, by what the file says: programs with such may be refused for
+    /// it.
     pub(crate) fn varies(&self) -> bool {
         self.sizes & CHANGING != 0
     }
@@ -166,12 +173,14 @@ impl<'m> TensorSlot<'m> {
             };
         }
         let writable = self.place & place::WRITABLE != 0;
-        // SAFETY: `put` alone makes a slot readable, with address and length of one region for 'm, and writable if that region is.
-        // Whatever else changes `start` says that there is no address.
+        // SAFETY: `put` alone makes a slot readable, with address and length of one region for 'm,
+        // and writable if that region is. Whatever else changes `start` says that there is no
+        // address.
         Data::At(unsafe { Region::join(self.start, self.len, writable) })
     }
 
-    /// Gives it data at this place, or takes it away. A tensor of fixed shape has as many bytes of it as it needs, or none.
+    /// Gives it data at this place, or takes it away. A tensor of fixed shape has as many bytes of
+    /// it as it needs, or none.
     #[inline(never)]
     pub(crate) fn put(&mut self, region: Option<Region<'m>>) {
         let bytes = self.fixed_bytes();

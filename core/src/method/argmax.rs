@@ -19,13 +19,15 @@ struct Source<'m> {
 }
 
 impl<'m> Method<'m> {
-    /// As [`execute`](Self::execute), but of one output only where the largest number in each of its rows, of the last dimension, is: the first
-    /// of equals; -1 in a row that has none larger than minus infinity. What is not a number is none. So a device need not give the output
+    /// As [`execute`](Self::execute), but of one output only where the largest number in each of
+    /// its rows, of the last dimension, is: the first of equals; -1 in a row that has none larger
+    /// than minus infinity. What is not a number is none. So a device need not give the output
     /// itself back, and the host need not look at it.
     ///
-    /// The answer is how many of `indices` were written, one for each row; what the output has is of an earlier run then. It is `None` where
-    /// the output was written instead: since it does not come from a delegate that [can do it](crate::Delegate::execute_argmax), since the
-    /// method reads it again, or since somebody listens who wants to see it.
+    /// The answer is how many of `indices` were written, one for each row; what the output has is
+    /// of an earlier run then. It is `None` where the output was written instead: since it does not
+    /// come from a delegate that [can do it](crate::Delegate::execute_argmax), since the method
+    /// reads it again, or since somebody listens who wants to see it.
     ///
     /// # Errors
     /// As [`execute`](Self::execute), or there are more rows than `indices`.
@@ -62,7 +64,8 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// The call of a delegate that an output comes from, if nothing but the caller sees it then, in a method without jumps.
+    /// The call of a delegate that an output comes from, if nothing but the caller sees it then, in
+    /// a method without jumps.
     fn source_of(&self, output: usize) -> Option<Source<'m>> {
         let value = self.output_value(output).ok()?;
         let region = self.memory_of(value)?;

@@ -1,4 +1,5 @@
-//! Preparing calls: kernels decide for the shapes in the file, and what arguments share is found out.
+//! Preparing calls: kernels decide for the shapes in the file, and what arguments share is found
+//! out.
 
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
@@ -16,7 +17,8 @@ use crate::value::{Value, list_index};
 use crate::values::{Roles, Values, flag};
 
 impl<'m> Prepared<'m> {
-    /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for itself.
+    /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for
+    /// itself.
     pub(super) fn state_bytes(&self) -> Result<(), InitError> {
         let values = &self.tables.values;
         let mut bytes = Budget::new(&self.options.limits, Limit::PlannedBytes);
@@ -32,8 +34,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Prepares every call, in order, and finds out which tensors are state: those that are read before they are written, if only by
-    /// the caller.
+    /// Prepares every call, in order, and finds out which tensors are state: those that are read
+    /// before they are written, if only by the caller.
     pub(super) fn kernels(&mut self) -> Result<(), InitError> {
         let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
@@ -78,8 +80,8 @@ impl<'m> Prepared<'m> {
     }
 }
 
-/// How often each value may be looked at, on average, to find out what lies over what was written. Where that does not suffice, a
-/// tensor that may be none counts as state.
+/// How often each value may be looked at, on average, to find out what lies over what was written.
+/// Where that does not suffice, a tensor that may be none counts as state.
 const LOOKS: usize = 256;
 
 /// Tensors among the arguments of a call, those in lists included.
@@ -93,7 +95,8 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     })
 }
 
-/// Marks planned tensors that a call reads before anything wrote them as state, and what it writes as written.
+/// Marks planned tensors that a call reads before anything wrote them as state, and what it writes
+/// as written.
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks: &mut usize) {
     for (arg, entry) in args.iter().enumerate().filter(|(arg, _)| !roles.is_scratch(*arg)) {
         mark_value(values, list_index(*entry), roles.is_out(arg), looks);
@@ -115,8 +118,9 @@ fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usiz
 fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
     let known = flag::WRITTEN | flag::FLOATING | flag::STATE;
     let mark = match place(values, index) {
-        // Nobody says what of its arguments a delegate reads, but results are seldom written twice: what a delegate was the first to be given,
-        // and a kernel writes, the delegate reads, and the kernel replaces for the next run.
+        // Nobody says what of its arguments a delegate reads, but results are seldom written twice:
+        // what a delegate was the first to be given, and a kernel writes, the delegate reads, and
+        // the kernel replaces for the next run.
         Some(_) if has(Uses::DELEGATES) && out && values.has(index, flag::GIVEN) => {
             flag::WRITTEN | flag::STATE
         }
@@ -132,7 +136,8 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usi
     values.mark(index, mark);
 }
 
-/// Marks an argument of a delegate as written, or the tensors in it, and those that nothing was given before it.
+/// Marks an argument of a delegate as written, or the tensors in it, and those that nothing was
+/// given before it.
 fn mark_given(values: &mut Values<'_>, index: usize) {
     for item in values.tensor_list(index).unwrap_or_default() {
         mark_one_given(values, list_index(*item));
@@ -153,8 +158,9 @@ fn place(values: &Values<'_>, index: usize) -> Option<(usize, usize, usize)> {
     Some((buffer.into(), offset, offset.saturating_add(tensor.capacity())))
 }
 
-/// Whether a planned tensor lies where an input does, or something that was written: exporters leave out views, and plan their
-/// results over what they are views of, whose values come a little before.
+/// Whether a planned tensor lies where an input does, or something that was written: exporters
+/// leave out views, and plan their results over what they are views of, whose values come a little
+/// before.
 fn lies_over_written(
     values: &Values<'_>,
     index: usize,
@@ -237,7 +243,8 @@ fn prepare_call<'m>(
     shared_memory(values, call, steps)
 }
 
-/// Finds out what the arguments of a call share. Returns the scratch memory that it takes, with copies of inputs in it.
+/// Finds out what the arguments of a call share. Returns the scratch memory that it takes, with
+/// copies of inputs in it.
 ///
 /// It is apart from what prepares the call, so that kernels have the stack that this takes.
 #[inline(never)]

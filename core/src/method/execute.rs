@@ -70,8 +70,8 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Runs one instruction. Between steps the caller may do other things; a method that was not stepped to its end starts over
-    /// with the next [`execute`](Self::execute).
+    /// Runs one instruction. Between steps the caller may do other things; a method that was not
+    /// stepped to its end starts over with the next [`execute`](Self::execute).
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -265,7 +265,8 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// The truth value of a jump's condition: a bool, or a bool tensor, all of whose elements count.
+    /// The truth value of a jump's condition: a bool, or a bool tensor, all of whose elements
+    /// count.
     fn condition(&self, index: usize) -> Option<bool> {
         match self.values.value(index)? {
             Value::Bool(value) => Some(value),

@@ -1,4 +1,5 @@
-//! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights packed.
+//! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights
+//! packed.
 
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
@@ -44,7 +45,8 @@ impl<'m> Prepared<'m> {
         self.build(memory.arena, Region::writable(memory.scratch))
     }
 
-    /// Makes the method, in planned and scratch memory that it uses in turn with other methods: see [`SharedMemory`].
+    /// Makes the method, in planned and scratch memory that it uses in turn with other methods: see
+    /// [`SharedMemory`].
     ///
     /// # Errors
     /// As [`finish`](Self::finish), or the method cannot share this memory.
@@ -182,9 +184,10 @@ impl<'m> Method<'m> {
                     let memory = MemoryKind::Scratch;
                     let too_small = InitError::MemoryTooSmall { memory, needed, available };
                     let region = self.scratch.part(0, needed).ok_or(too_small)?;
-                    // SAFETY: no method that was lent this scratch memory runs now: this one is being made, and those that
-                    // share it run only while they hold the `SharedMemory` that the caller holds. The reference ends
-                    // before this function uses the memory again.
+                    // SAFETY: no method that was lent this scratch memory runs now: this one is
+                    // being made, and those that share it run only while they hold the
+                    // `SharedMemory` that the caller holds. The reference ends before this function
+                    // uses the memory again.
                     let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
                     info.processed.read(0, bytes)?;
                     Processed::Temporary(bytes)
@@ -208,8 +211,8 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Gives tensors their places, and state its initial data. With an arena, constants are placed, too: at load, not when
-    /// the method is reset.
+    /// Gives tensors their places, and state its initial data. With an arena, constants are placed,
+    /// too: at load, not when the method is reset.
     fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
@@ -235,7 +238,8 @@ impl<'m> Method<'m> {
                 }
                 (None, Some(blob), None) if has(Uses::UNPLANNED_STATE) && target.is_planned() => {
                     if let Data::At(region) = target.data() {
-                        // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
+                        // SAFETY: no call is running (`&mut self`), so no reference to tensor data
+                        // exists.
                         blob.read(0, unsafe { region.bytes_mut() }.unwrap_or_default())?;
                     }
                 }
@@ -246,8 +250,9 @@ impl<'m> Method<'m> {
                     let region = region.ok_or(InitError::Value { index, what })?;
                     target.put(Some(region));
                     if is_state || stored.is_some() {
-                        // SAFETY: no call is running (`&mut self`, and see `make_delegates` for shared memory), and this is
-                        // the only reference to planned memory in this function.
+                        // SAFETY: no call is running (`&mut self`, and see `make_delegates` for
+                        // shared memory), and this is the only reference to planned memory in this
+                        // function.
                         let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
                         match stored {
                             Some(blob) => blob.read(0, bytes)?,
@@ -258,7 +263,8 @@ impl<'m> Method<'m> {
                 // State that the caller bound memory to starts from zero again.
                 (None, None, None) if is_state => {
                     if let Data::At(region) = target.data() {
-                        // SAFETY: no call is running (`&mut self`), so no reference to tensor data exists.
+                        // SAFETY: no call is running (`&mut self`), so no reference to tensor data
+                        // exists.
                         if let Some(bytes) = unsafe { region.bytes_mut() } {
                             bytes.fill(0);
                         }
@@ -281,7 +287,8 @@ impl<'m> Method<'m> {
         let parallel = Uncancelled(self.options.parallel);
         let resources = self.resources(call.scratch, None, &parallel);
         let (args, kernel) = (call.args, call.kernel);
-        // What is shared is looked for again if it is not known: a pack function may read inputs that are bound by now.
+        // What is shared is looked for again if it is not known: a pack function may read inputs
+        // that are bound by now.
         let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
         Invoke::new(&mut self.values, args, kernel, known, resources)
             .and_then(|mut invoke| pack(&mut invoke, packed))
@@ -299,8 +306,9 @@ impl<'m> Method<'m> {
         Resources { scratch: self.scratch, scratch_needed, packed, parallel }
     }
 
-    /// Forgets everything that runs left behind: planned memory is zeroed and state gets its initial data again,
-    /// values and shapes become those of the file, delegates forget their state. Inputs must be set again.
+    /// Forgets everything that runs left behind: planned memory is zeroed and state gets its
+    /// initial data again, values and shapes become those of the file, delegates forget their
+    /// state. Inputs must be set again.
     ///
     /// If it fails, the method refuses to run until a reset succeeds.
     ///

@@ -55,8 +55,8 @@ impl<'m> Method<'m> {
             .ok_or_else(|| InputError::Kind { expected: "tensor", found: self.type_name(value) })
     }
 
-    /// Copies a value into an input. A tensor must be of the exported type and layout; where the exported
-    /// shape is dynamic, its shape may be any within the bound.
+    /// Copies a value into an input. A tensor must be of the exported type and layout; where the
+    /// exported shape is dynamic, its shape may be any within the bound.
     ///
     /// # Errors
     /// The value does not fit, and how, or the input has no memory yet.
@@ -155,7 +155,8 @@ impl<'m> Method<'m> {
     /// [`set_input`](Self::set_input) or [`input_mut`](Self::input_mut).
     ///
     /// # Errors
-    /// The input has memory of its own, or the memory is too small for the (largest) shape or misaligned.
+    /// The input has memory of its own, or the memory is too small for the (largest) shape or
+    /// misaligned.
     pub fn bind_input(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         let slot = self.slot(self.input_value(index)?)?;
         self.bind(slot, Region::writable(memory))
@@ -179,8 +180,8 @@ impl<'m> Method<'m> {
         self.bind(slot, Region::writable(memory))
     }
 
-    /// Lends memory to a tensor of the method's [state](Self::state) that the exporter left to the caller, by its value index.
-    /// The memory is zeroed.
+    /// Lends memory to a tensor of the method's [state](Self::state) that the exporter left to the
+    /// caller, by its value index. The memory is zeroed.
     ///
     /// # Errors
     /// As [`bind_input`](Self::bind_input).
@@ -213,7 +214,8 @@ impl<'m> Method<'m> {
         self.input_value(index).is_ok_and(|value| self.is_unbound(value))
     }
 
-    /// Whether an output has no memory. It may get some while the method runs; else it must be bound.
+    /// Whether an output has no memory. It may get some while the method runs; else it must be
+    /// bound.
     pub fn output_is_unbound(&self, index: usize) -> bool {
         self.output_value(index).is_ok_and(|value| self.is_unbound(value))
     }
@@ -228,7 +230,8 @@ impl<'m> Method<'m> {
     /// An output, as the last run left it.
     ///
     /// # Errors
-    /// There is no such output, it is a tensor without memory, or another method used its [memory](crate::SharedMemory) since.
+    /// There is no such output, it is a tensor without memory, or another method used its
+    /// [memory](crate::SharedMemory) since.
     pub fn output(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
         self.value_ref(self.output_value(index)?)
     }
@@ -236,7 +239,8 @@ impl<'m> Method<'m> {
     /// An input, as it was set.
     ///
     /// # Errors
-    /// There is no such input, it is a tensor without memory, or another method used its [memory](crate::SharedMemory) since the last run.
+    /// There is no such input, it is a tensor without memory, or another method used its
+    /// [memory](crate::SharedMemory) since the last run.
     pub fn input(&self, index: usize) -> Result<ValueRef<'_>, InputError> {
         self.value_ref(self.input_value(index)?)
     }

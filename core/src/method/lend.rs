@@ -1,4 +1,5 @@
-//! Running on memory that the caller lends for one run: inputs are read where they are, outputs written where they are wanted.
+//! Running on memory that the caller lends for one run: inputs are read where they are, outputs
+//! written where they are wanted.
 
 use super::Method;
 use crate::dtype::Element;
@@ -24,8 +25,8 @@ pub struct OutputMemory<'a> {
 }
 
 impl<'a> OutputMemory<'a> {
-    /// Memory for output `index`. It starts at a multiple of the size of the output's elements, and holds its largest shape; of an
-    /// output with a place in the plan, that of the run is enough.
+    /// Memory for output `index`. It starts at a multiple of the size of the output's elements, and
+    /// holds its largest shape; of an output with a place in the plan, that of the run is enough.
     pub fn new(index: usize, bytes: &'a mut [u8]) -> Self {
         OutputMemory { index, bytes, info: None, lent: None }
     }
@@ -110,11 +111,12 @@ struct Borrower<'a, 'm> {
 }
 
 impl<'m> Borrower<'_, 'm> {
-    /// Lends memory to the tensor that value `value` is; false if it has a place of its own, or was lent some, or the memory does
-    /// not do.
+    /// Lends memory to the tensor that value `value` is; false if it has a place of its own, or was
+    /// lent some, or the memory does not do.
     ///
     /// # Safety
-    /// The memory is borrowed for longer than this borrower lives, and is not touched meanwhile but through the region.
+    /// The memory is borrowed for longer than this borrower lives, and is not touched meanwhile but
+    /// through the region.
     unsafe fn lend(&mut self, value: usize, memory: Region<'_>, needed: usize) -> bool {
         let values = &mut self.method.values;
         let Some(slot) = values.slot(value).filter(|_| !values.has(value, flag::STATE)) else {
@@ -126,8 +128,9 @@ impl<'m> Borrower<'_, 'm> {
             return false;
         }
         let Some(memory) = memory.part(0, needed) else { return false };
-        // SAFETY: by the caller's promise nothing else touches the memory while `self` exists, and dropping `self` takes the region
-        // from all tensors, before the borrow that it was made from ends.
+        // SAFETY: by the caller's promise nothing else touches the memory while `self` exists, and
+        // dropping `self` takes the region from all tensors, before the borrow that it was made
+        // from ends.
         let memory = unsafe { memory.extend() };
         let Some(tensor) = self.method.values.tensor_mut(slot) else { return false };
         // It is the caller's: no view, and not planned.
@@ -154,7 +157,8 @@ impl<'m> Borrower<'_, 'm> {
         let slot = self.method.slot(value)?;
         let source = self.method.values.region(slot).ok_or(InputError::Unbound)?;
         let tensor = self.method.values.tensor(slot).ok_or(InputError::Unbound)?;
-        // Where memory was lent, only the region may touch it. The output may be elsewhere by now, and a view of what was lent.
+        // Where memory was lent, only the region may touch it. The output may be elsewhere by now,
+        // and a view of what was lent.
         let target = match output.lent {
             Some(own) => self.find(own).ok_or(InputError::Unbound)?,
             None => Region::writable(output.bytes),
@@ -163,8 +167,9 @@ impl<'m> Borrower<'_, 'm> {
             return Ok(tensor.info());
         }
         let (needed, available) = (source.len(), target.len());
-        // SAFETY: no call is running and no reference to tensor data exists, since the method is borrowed mutably; the target is
-        // borrowed mutably, too, and touched through this region alone.
+        // SAFETY: no call is running and no reference to tensor data exists, since the method is
+        // borrowed mutably; the target is borrowed mutably, too, and touched through this region
+        // alone.
         match unsafe { target.copy_from(&source) } {
             true => Ok(tensor.info()),
             false => Err(InputError::TooSmall { needed, available }),
@@ -174,7 +179,8 @@ impl<'m> Borrower<'_, 'm> {
 
 impl Drop for Borrower<'_, '_> {
     fn drop(&mut self) {
-        // Kernels may have made other tensors views of the lent ones: those lose their memory, until they are views again.
+        // Kernels may have made other tensors views of the lent ones: those lose their memory,
+        // until they are views again.
         for tensor in self.method.values.tensors.iter_mut() {
             if let Data::At(region) = tensor.data()
                 && !tensor.is_constant()
@@ -192,15 +198,19 @@ impl Drop for Borrower<'_, '_> {
 }
 
 impl<'m> Method<'m> {
-    /// Runs the method on memory of the caller: tensors among `inputs`, each with its index, are read where they are, and outputs are
-    /// written to their memory, where [`OutputMemory::tensor`] finds them. Inputs that are not named are those that were set before.
+    /// Runs the method on memory of the caller: tensors among `inputs`, each with its index, are
+    /// read where they are, and outputs are written to their memory, where [`OutputMemory::tensor`]
+    /// finds them. Inputs that are not named are those that were set before.
     ///
-    /// Nothing is copied for tensors that the exporter left to the caller (`alloc_graph_input=False`, `alloc_graph_output=False`),
-    /// whether or not other memory is bound to them, which they have again afterwards. Others have a place in the plan, and are copied
-    /// there and back; so are an input that is also an output, and what is beyond sixteen tensors.
+    /// Nothing is copied for tensors that the exporter left to the caller
+    /// (`alloc_graph_input=False`, `alloc_graph_output=False`), whether or not other memory is
+    /// bound to them, which they have again afterwards. Others have a place in the plan, and are
+    /// copied there and back; so are an input that is also an output, and what is beyond sixteen
+    /// tensors.
     ///
     /// # Errors
-    /// An input or output does not fit, or the run failed. A program that writes to its input fails: lent inputs are read-only.
+    /// An input or output does not fit, or the run failed. A program that writes to its input
+    /// fails: lent inputs are read-only.
     pub fn execute_into(
         &mut self,
         inputs: &[(usize, TensorRef<'_>)],
@@ -212,7 +222,8 @@ impl<'m> Method<'m> {
             let value = borrower.method.input_value(*index).map_err(fail)?;
             borrower.method.fit_input(*index, tensor).map_err(fail)?;
             let memory = Region::read_only(tensor.bytes());
-            // SAFETY: `inputs` is borrowed for longer than this function runs, and the region can only be read.
+            // SAFETY: `inputs` is borrowed for longer than this function runs, and the region can
+            // only be read.
             let lent = unsafe { borrower.lend(value, memory, tensor.bytes().len()) };
             if !lent {
                 borrower.method.set_input_tensor(*index, tensor).map_err(fail)?;
@@ -233,8 +244,9 @@ impl<'m> Method<'m> {
                     .any(|input| input.is_ok_and(|input| usize::try_from(input) == Ok(value)))
             });
             let memory = Region::writable(output.bytes);
-            // SAFETY: `outputs` is borrowed for longer than this function runs. Until its end, the bytes of an output that was lent
-            // are touched through the region alone: `deliver` sees to that.
+            // SAFETY: `outputs` is borrowed for longer than this function runs. Until its end, the
+            // bytes of an output that was lent are touched through the region alone: `deliver` sees
+            // to that.
             if !is_input && unsafe { borrower.lend(value, memory, needed) } {
                 output.lent = Some(slot);
             }

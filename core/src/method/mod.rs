@@ -1,7 +1,7 @@
 //! A loaded method: resolved instructions over values in the caller's memory.
 //!
-//! The file is decoded into [`tables`], all of which [`prepare`] resolves, so that it knows what memory is needed;
-//! [`finish`] fills that memory, and [`execute`] runs.
+//! The file is decoded into [`tables`], all of which [`prepare`] resolves, so that it knows what
+//! memory is needed; [`finish`] fills that memory, and [`execute`] runs.
 
 mod argmax;
 mod calls;
@@ -43,12 +43,13 @@ use core::sync::atomic::{AtomicBool, Ordering};
 /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes.
 #[derive(Debug)]
 pub struct MethodMemory<'m, 'b> {
-    /// For delegates, copied constants and packed weights: [`MemoryNeeds::arena`] bytes. [`ArenaBlock`](crate::ArenaBlock)
-    /// makes such memory. For [`Program::load_method`](crate::Program::load_method) it holds the tables, too:
+    /// For delegates, copied constants and packed weights: [`MemoryNeeds::arena`] bytes.
+    /// [`ArenaBlock`](crate::ArenaBlock) makes such memory. For
+    /// [`Program::load_method`](crate::Program::load_method) it holds the tables, too:
     /// [`MemoryNeeds::whole_arena`] bytes.
     pub arena: &'m mut [MaybeUninit<u8>],
-    /// For tensors: one buffer for each [`MethodMeta::planned_buffer_size`]. Only the list is given back after loading,
-    /// and holds empty buffers then.
+    /// For tensors: one buffer for each [`MethodMeta::planned_buffer_size`]. Only the list is given
+    /// back after loading, and holds empty buffers then.
     pub planned: &'b mut [&'m mut [u8]],
     /// For kernels while they run: [`MemoryNeeds::scratch`] bytes.
     pub scratch: &'m mut [u8],
@@ -108,7 +109,8 @@ impl<'m> LoadOptions<'m> {
         LoadOptions { tracer: Some(tracer), ..self }
     }
 
-    /// Who is told of runs. Builds that `cargo xtask bench tracing` compares with leave the question out.
+    /// Who is told of runs. Builds that `cargo xtask bench tracing` compares with leave the
+    /// question out.
     pub(crate) fn listener(&self) -> Option<&'m dyn EventTracer> {
         if cfg!(torchlet_untraced) { None } else { self.tracer }
     }
@@ -225,7 +227,8 @@ pub struct Method<'m> {
     backward_jumps: u64,
     /// The last reset, if any, succeeded.
     is_usable: bool,
-    /// What lies in planned memory is another method's. Whoever looks at a method that shares memory sets it, without changing it.
+    /// What lies in planned memory is another method's. Whoever looks at a method that shares
+    /// memory sets it, without changing it.
     stale: AtomicBool,
 }
 

@@ -1,8 +1,10 @@
-//! Preparing a method: everything in its tables is resolved and checked, and what memory it needs is added up.
+//! Preparing a method: everything in its tables is resolved and checked, and what memory it needs
+//! is added up.
 //!
-//! This is the one path from a file to a method: [`resolve`](super::resolve) and [`calls`](super::calls) are the two longest steps
-//! of it. It decides; [finishing](super::finish) carries out what was decided, with the
-//! memory that was asked for here, so that needs cannot differ from what loading takes.
+//! This is the one path from a file to a method: [`resolve`](super::resolve) and
+//! [`calls`](super::calls) are the two longest steps of it. It decides; [finishing](super::finish)
+//! carries out what was decided, with the memory that was asked for here, so that needs cannot
+//! differ from what loading takes.
 
 use super::tables::{Counts, TableUse, Tables, cell};
 use super::{Instruction, LoadOptions, Method, MethodMemory};
@@ -37,9 +39,11 @@ pub struct MemoryNeeds {
 }
 
 impl MemoryNeeds {
-    /// Bytes of one arena for the tables and all else, as [`Program::load_method`](crate::Program::load_method) takes it.
+    /// Bytes of one arena for the tables and all else, as
+    /// [`Program::load_method`](crate::Program::load_method) takes it.
     pub fn whole_arena(&self) -> usize {
-        // Both fit into memory that was, or is to be, lent; where they do not fit together, nothing is long enough.
+        // Both fit into memory that was, or is to be, lent; where they do not fit together, nothing
+        // is long enough.
         self.tables.saturating_add(self.arena)
     }
 }
@@ -49,14 +53,15 @@ impl MemoryNeeds {
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct ArenaUse {
-    /// Places of planned buffers, and values. Their lists stay in the file, and their numbers, unless these may change.
+    /// Places of planned buffers, and values. Their lists stay in the file, and their numbers,
+    /// unless these may change.
     pub values: usize,
     /// Tensors: shape, layout, place.
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Delegates, their places and what they allocate; what it takes from the tables to the next multiple of
-    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN) is among it.
+    /// Delegates, their places and what they allocate; what it takes from the tables to the next
+    /// multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) is among it.
     pub delegates: usize,
     /// Constants that had to be copied out of the file.
     pub constants: usize,
@@ -96,7 +101,8 @@ impl<'m> MethodMeta<'m> {
         Ok(self.table_use(limits, PointerWidth::HERE)?.total())
     }
 
-    /// What the method's tables take on a machine with pointers of this width, which may be another than this.
+    /// What the method's tables take on a machine with pointers of this width, which may be another
+    /// than this.
     ///
     /// # Errors
     /// As [`table_bytes`](Self::table_bytes).
@@ -104,7 +110,8 @@ impl<'m> MethodMeta<'m> {
         self.counts(limits)?.table_use(width).ok_or(InitError::TooLarge)
     }
 
-    /// Decodes the method into tables, resolves and checks all of it, and finds out what memory it needs.
+    /// Decodes the method into tables, resolves and checks all of it, and finds out what memory it
+    /// needs.
     ///
     /// `tables` starts at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes and has
     /// [`table_bytes`](Self::table_bytes) of them.
@@ -197,8 +204,9 @@ impl<'m> Prepared<'m> {
         &self.meta
     }
 
-    /// The exact memory that the method takes on the [machine](LoadOptions::machine) that it is prepared for, beside its planned
-    /// buffers: [`MethodMeta::planned_buffer_size`]. What delegates take is what they take here.
+    /// The exact memory that the method takes on the [machine](LoadOptions::machine) that it is
+    /// prepared for, beside its planned buffers: [`MethodMeta::planned_buffer_size`]. What
+    /// delegates take is what they take here.
     pub fn needs(&self) -> MemoryNeeds {
         let (tables, arena) = (self.table_use().total(), self.arena_bytes());
         MemoryNeeds { tables, arena, scratch: self.scratch }
@@ -209,7 +217,8 @@ impl<'m> Prepared<'m> {
         self.counts.table_use(self.options.machine.pointer_width()).unwrap_or_default()
     }
 
-    /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to that.
+    /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to
+    /// that.
     fn arena_bytes(&self) -> usize {
         self.arena.total().unwrap_or(usize::MAX)
     }
@@ -274,8 +283,8 @@ impl<'m> Prepared<'m> {
         Ok(uses)
     }
 
-    /// How much work it was to prepare the method: steps of loops over what the file lists. It grows with the size of the file,
-    /// whatever the file says; a test holds it to that.
+    /// How much work it was to prepare the method: steps of loops over what the file lists. It
+    /// grows with the size of the file, whatever the file says; a test holds it to that.
     pub fn steps(&self) -> u64 {
         self.steps
     }

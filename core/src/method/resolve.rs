@@ -1,4 +1,5 @@
-//! Resolving instructions: operators become kernels, indices are checked, and what instructions change is marked.
+//! Resolving instructions: operators become kernels, indices are checked, and what instructions
+//! change is marked.
 
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
@@ -23,7 +24,8 @@ fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 }
 
 impl<'m> Prepared<'m> {
-    /// Resolves every instruction's operator, delegate and indices, and marks the values that instructions change.
+    /// Resolves every instruction's operator, delegate and indices, and marks the values that
+    /// instructions change.
     pub(super) fn resolve(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
         // An argument takes four bytes of the file.
@@ -50,8 +52,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Adds the [items](Value::items) of all lists and texts among these values to those that were counted. They may be used several
-    /// times, within reason.
+    /// Adds the [items](Value::items) of all lists and texts among these values to those that were
+    /// counted. They may be used several times, within reason.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
         if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) && !has(Uses::TEXTS) {
@@ -93,7 +95,8 @@ impl<'m> Prepared<'m> {
                 let kernel = self
                     .find_kernel(&operator, args)
                     .ok_or(fail("no kernel for these types and layouts"))?;
-                // Behind the declared arguments, files repeat the outputs as return values: no kernel sees those.
+                // Behind the declared arguments, files repeat the outputs as return values: no
+                // kernel sees those.
                 let (expected, found) = (kernel.params.len(), args.len());
                 let args = args.get(..expected).ok_or(InitError::Kernel {
                     instruction: index,
@@ -151,7 +154,8 @@ impl<'m> Prepared<'m> {
                     .ok_or(fail("the jump's destination is out of range"))?;
                 Instruction::JumpFalse { condition: value_index(condition)?, destination }
             }
-            // Memory that is not planned is the caller's, or another tensor's: there is nothing to give up.
+            // Memory that is not planned is the caller's, or another tensor's: there is nothing to
+            // give up.
             InstructionArgs::Free { value } => {
                 value_index(value)?;
                 Instruction::Nothing
@@ -164,8 +168,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Marks a written tensor as state if the file has data but no planned place for it: it is not a
-    /// constant. An image without such state refuses the call when it runs.
+    /// Marks a written tensor as state if the file has data but no planned place for it: it is not
+    /// a constant. An image without such state refuses the call when it runs.
     fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
         if !has(Uses::UNPLANNED_STATE) {
             return Ok(());
@@ -193,9 +197,9 @@ impl<'m> Prepared<'m> {
         self.registry.find(operator, tensor)
     }
 
-    /// Notes which tensors are views of others, where that holds whatever is run: then their memory is known from now on. If one
-    /// of them is a view of this here and of that there, all are found when their calls run, and calls that take them look for
-    /// themselves what they share.
+    /// Notes which tensors are views of others, where that holds whatever is run: then their memory
+    /// is known from now on. If one of them is a view of this here and of that there, all are found
+    /// when their calls run, and calls that take them look for themselves what they share.
     pub(super) fn views(&mut self) {
         if !has(Uses::VIEWS) {
             return;
@@ -220,7 +224,8 @@ impl<'m> Prepared<'m> {
     }
 }
 
-/// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold throughout.
+/// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold
+/// throughout.
 fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
         // Preparing the call fails, as it has arguments of other kinds.
@@ -246,10 +251,11 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     true
 }
 
-/// Whether a value can be moved onto another: a number, or a tensor, whose contents are copied to the place of the other.
+/// Whether a value can be moved onto another: a number, or a tensor, whose contents are copied to
+/// the place of the other.
 ///
-/// ExecuTorch makes the other a name of the same memory. But exporters plan what is within one `torch.cond` over what is within the
-/// next, which then runs over the results of the first.
+/// ExecuTorch makes the other a name of the same memory. But exporters plan what is within one
+/// `torch.cond` over what is within the next, which then runs over the results of the first.
 fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
     match (values.value(from), values.value(to)) {
         (Some(Value::Tensor(from)), Some(Value::Tensor(to))) => {

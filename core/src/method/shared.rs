@@ -8,7 +8,8 @@ use crate::tensor::{TensorMut, TensorRef, ValueRef};
 use crate::values::Tensor;
 use core::ops::Deref;
 
-/// A method that shares planned and scratch memory with others. It is used while it [holds](Self::attach) that memory.
+/// A method that shares planned and scratch memory with others. It is used while it
+/// [holds](Self::attach) that memory.
 pub struct SharedMethod<'m> {
     method: Method<'m>,
     /// The inputs that were set since another method used the memory, as bits.
@@ -25,7 +26,8 @@ fn bit(index: usize) -> Inputs {
 /// A shared method that holds its memory: until it is dropped, none of the others can be used.
 ///
 /// What can be asked of a [`Method`] can be asked of it; what changes a method is here.
-// It gives no `&mut Method`: two methods could change places with it, and run over each other's memory.
+// It gives no `&mut Method`: two methods could change places with it, and run over each other's
+// memory.
 pub struct Attached<'a, 'm> {
     method: &'a mut Method<'m>,
     // While this exists, nobody else uses the memory. `None` for a method that has its own.
@@ -43,7 +45,8 @@ impl<'m> SharedMethod<'m> {
         self.method.meta()
     }
 
-    /// The method, to be looked at: no method runs in the memory meanwhile. It does not give outputs that another one ran over.
+    /// The method, to be looked at: no method runs in the memory meanwhile. It does not give
+    /// outputs that another one ran over.
     ///
     /// # Errors
     /// The memory is not that which the method was loaded into.
@@ -77,7 +80,8 @@ impl<'m> SharedMethod<'m> {
 }
 
 impl<'m> Method<'m> {
-    /// This method, which has memory of its own, as those that share memory are used: for code that serves both.
+    /// This method, which has memory of its own, as those that share memory are used: for code that
+    /// serves both.
     pub fn attached(&mut self) -> Attached<'_, 'm> {
         Attached { method: self, shared: None }
     }
@@ -187,7 +191,8 @@ impl<'a, 'm> Attached<'a, 'm> {
         self.method.bind_state(value, memory)
     }
 
-    /// As [`Method::state_mut`]. Methods that initialise state are not loaded into shared memory after it.
+    /// As [`Method::state_mut`]. Methods that initialise state are not loaded into shared memory
+    /// after it.
     ///
     /// # Errors
     /// As there.
@@ -229,7 +234,8 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// Begins a run, or goes on with one.
     ///
     /// # Errors
-    /// Another method used the memory since the run began, or since an input was set that lies in the memory.
+    /// Another method used the memory since the run began, or since an input was set that lies in
+    /// the memory.
     fn run(&mut self, begins: bool) -> Result<(), ExecuteError> {
         self.start();
         let method = self.method.identity();
@@ -266,7 +272,8 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute`].
     ///
     /// # Errors
-    /// As there, or an input was not set since another method used the memory: what that left may lie where the input did.
+    /// As there, or an input was not set since another method used the memory: what that left may
+    /// lie where the input did.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
         self.run(true)?;
         self.method.execute()
@@ -308,8 +315,8 @@ impl<'a, 'm> Attached<'a, 'm> {
         self.method.step()
     }
 
-    /// As [`Method::reset`]. Of memory that others share only the [state](Method::state) of this method is reset: what is state of
-    /// others alone stays.
+    /// As [`Method::reset`]. Of memory that others share only the [state](Method::state) of this
+    /// method is reset: what is state of others alone stays.
     ///
     /// # Errors
     /// As there.

@@ -55,9 +55,9 @@ impl<'m> Prepared<'m> {
 }
 
 impl<'m> Method<'m> {
-    /// The method's state outside of delegates: tensors in planned memory that have a name or initial data or are read before they
-    /// are written, tensors with initial data that have no place there and are written, and named ones that the exporter left to
-    /// the caller.
+    /// The method's state outside of delegates: tensors in planned memory that have a name or
+    /// initial data or are read before they are written, tensors with initial data that have no
+    /// place there and are written, and named ones that the exporter left to the caller.
     pub fn state(&self) -> impl Iterator<Item = StateInfo<'m>> + '_ {
         states(&self.meta, &self.values)
     }
@@ -86,7 +86,8 @@ impl<'m> Method<'m> {
         view_mut(&mut self.values, slot).ok_or(InputError::Unbound)
     }
 
-    /// What the method's delegates keep from run to run: the number of the delegate, and that of the tensor there.
+    /// What the method's delegates keep from run to run: the number of the delegate, and that of
+    /// the tensor there.
     pub fn delegate_state(&self) -> impl Iterator<Item = ([usize; 2], DelegateState<'_>)> + '_ {
         let delegates = self.delegates.iter().enumerate();
         let delegates = delegates.filter_map(|(index, delegate)| Some((index, delegate.as_ref()?)));
@@ -96,7 +97,8 @@ impl<'m> Method<'m> {
         })
     }
 
-    /// Copies a tensor that a delegate keeps to memory of its size: see [`delegate_state`](Self::delegate_state).
+    /// Copies a tensor that a delegate keeps to memory of its size: see
+    /// [`delegate_state`](Self::delegate_state).
     ///
     /// # Errors
     /// There is no such tensor, the memory is of another size, or the device failed.
@@ -109,7 +111,8 @@ impl<'m> Method<'m> {
         delegate.map(DelegateBox::get).ok_or_else(no_delegate)?.read_state(number, target)
     }
 
-    /// Gives a tensor that a delegate keeps other contents: see [`delegate_state`](Self::delegate_state).
+    /// Gives a tensor that a delegate keeps other contents: see
+    /// [`delegate_state`](Self::delegate_state).
     ///
     /// # Errors
     /// As [`read_delegate_state`](Self::read_delegate_state).

@@ -1,4 +1,5 @@
-//! A method's tables: its values, tensors and instructions, decoded once from the file into memory of the caller.
+//! A method's tables: its values, tensors and instructions, decoded once from the file into memory
+//! of the caller.
 
 use super::Instruction;
 use crate::backend::DelegateBox;
@@ -69,7 +70,8 @@ impl Entries {
     }
 }
 
-/// What is said of other machines is true on them: an image of such a machine does not compile otherwise.
+/// What is said of other machines is true on them: an image of such a machine does not compile
+/// otherwise.
 const _: () = {
     let (here, said) = (Entries::HERE, Entries::of(PointerWidth::HERE));
     assert!(here.region.0 == said.region.0 && here.region.1 == said.region.1);
@@ -108,7 +110,8 @@ pub struct TableUse {
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Places of delegates, and what it takes to the next multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
+    /// Places of delegates, and what it takes to the next multiple of
+    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub delegates: usize,
 }
 
@@ -154,8 +157,9 @@ pub(crate) struct Tables<'m> {
 }
 
 impl<'m> MethodMeta<'m> {
-    /// Counts what tables hold, and checks that it is within the limits and that tables that the file lists from several places
-    /// and texts do not unfold to more than it could list once: then decoding takes time and memory in proportion to the file.
+    /// Counts what tables hold, and checks that it is within the limits and that tables that the
+    /// file lists from several places and texts do not unfold to more than it could list once: then
+    /// decoding takes time and memory in proportion to the file.
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
         let delegates = if has(Uses::DELEGATES) { self.delegate_count() } else { 0 };
@@ -257,8 +261,9 @@ impl<'m> Tables<'m> {
 }
 
 impl<'m> Tables<'m> {
-    /// Makes views of tensors that name the same state. Where state has no place in the plan, exporters elide its views: these are
-    /// tensors with the name and the data of the state, of which no instruction says where they come from.
+    /// Makes views of tensors that name the same state. Where state has no place in the plan,
+    /// exporters elide its views: these are tensors with the name and the data of the state, of
+    /// which no instruction says where they come from.
     pub(super) fn state_views(
         &mut self,
         meta: &MethodMeta<'m>,

@@ -5,8 +5,8 @@ use crate::layout::{Sizes, checked_numel};
 
 /// What several tensors become when joined along `dim`, and that dimension counted from the front.
 ///
-/// Tensors of one dimension of size 0 take no part, whatever the others are. A shape that is not known makes the result
-/// unknown.
+/// Tensors of one dimension of size 0 take no part, whatever the others are. A shape that is not
+/// known makes the result unknown.
 pub fn cat(shapes: impl IntoIterator<Item = Option<Sizes>>, dim: i64) -> Option<(Sizes, usize)> {
     let mut result: Option<(Sizes, usize)> = None;
     let mut any = false;
@@ -40,8 +40,8 @@ pub fn cat(shapes: impl IntoIterator<Item = Option<Sizes>>, dim: i64) -> Option<
     result
 }
 
-/// The sizes after padding. `pad` has, from the last dimension on, how much is added before and after; negative
-/// numbers cut off.
+/// The sizes after padding. `pad` has, from the last dimension on, how much is added before and
+/// after; negative numbers cut off.
 pub fn pad(sizes: &[i32], pad: &[i64]) -> Option<Sizes> {
     let mut result = Sizes::from_slice(sizes).ok()?;
     let (pairs, []) = pad.as_chunks::<2>() else { return None };

@@ -33,8 +33,8 @@ pub fn batched_product(a: &[i32], b: &[i32]) -> Option<(Product, Sizes)> {
     (k == k2 && batch == batch2).then_some((product, Sizes::from_slice(&[batch, m, n]).ok()?))
 }
 
-/// A linear layer: all dimensions of `input` but the last are rows; `weight` is `[out, in]`, or `[in]` for a result
-/// without the last dimension. `None` where they do not fit.
+/// A linear layer: all dimensions of `input` but the last are rows; `weight` is `[out, in]`, or
+/// `[in]` for a result without the last dimension. `None` where they do not fit.
 pub fn linear(input: &[i32], weight: &[i32]) -> Option<(Product, Sizes)> {
     let (&k, rows) = input.split_last()?;
     let m = rows.iter().try_fold(1usize, |m, &rows| m.checked_mul(size(rows)?))?;

@@ -1,6 +1,7 @@
 //! What operators do to shapes and types, in integer arithmetic: written once, for every backend.
 //!
-//! Rules take sizes and options and give sizes, or `None` where PyTorch refuses. Each family has its file.
+//! Rules take sizes and options and give sizes, or `None` where PyTorch refuses. Each family has
+//! its file.
 
 mod broadcast;
 mod dims;

@@ -35,8 +35,9 @@ fn category(scalar_type: ScalarType) -> u8 {
     }
 }
 
-/// The type that PyTorch computes in: tensors with dimensions decide within their kind (bool, integer,
-/// floating); tensors without dimensions, then numbers, count only if they are of a higher kind.
+/// The type that PyTorch computes in: tensors with dimensions decide within their kind (bool,
+/// integer, floating); tensors without dimensions, then numbers, count only if they are of a higher
+/// kind.
 ///
 /// Source: `at::native::result_type`. `None` without operands, or where no rule mixes them.
 pub fn result_type(operands: impl IntoIterator<Item = Operand>) -> Option<ScalarType> {

@@ -16,8 +16,8 @@ impl DimSet {
         DimSet((1 << rank.min(MAX_RANK)) - 1)
     }
 
-    /// These dimensions, each given once and counted from the end when negative; of a tensor without dimensions,
-    /// 0 and -1 name what it does not have.
+    /// These dimensions, each given once and counted from the end when negative; of a tensor
+    /// without dimensions, 0 and -1 name what it does not have.
     pub fn of(dims: &[i64], rank: usize) -> Option<DimSet> {
         let mut set = 0u32;
         for &dim in dims {

@@ -1,8 +1,8 @@
 //! Views: operators that only rearrange, as steps over the elements of a tensor.
 //!
-//! A [`View`] says for each index of a result which element of the input is there: a first position and a step for each
-//! dimension. Permuting, slicing, expanding and their like turn one view into another, so that one strided copy serves
-//! them all, on every backend.
+//! A [`View`] says for each index of a result which element of the input is there: a first position
+//! and a step for each dimension. Permuting, slicing, expanding and their like turn one view into
+//! another, so that one strided copy serves them all, on every backend.
 
 use super::{normalize_dim, normalize_index};
 use crate::bounded::Bounded;
@@ -58,7 +58,8 @@ impl View {
         self.steps.get(dim).copied()
     }
 
-    /// Moves the first element by `count` steps along a dimension. Empty views may lead anywhere, so nothing overflows.
+    /// Moves the first element by `count` steps along a dimension. Empty views may lead anywhere,
+    /// so nothing overflows.
     fn advance(&mut self, dim: usize, count: i64) -> Option<()> {
         let by = self.step(dim)?.wrapping_mul(isize::try_from(count).ok()?);
         self.base = self.base.wrapping_add(by);
@@ -105,8 +106,8 @@ impl View {
         Some(self)
     }
 
-    /// Every `step`-th index from `start` up to, not including, `end`; bounds count from the end when negative, and
-    /// are clamped to the dimension.
+    /// Every `step`-th index from `start` up to, not including, `end`; bounds count from the end
+    /// when negative, and are clamped to the dimension.
     pub fn slice(
         mut self,
         dim: i64,
@@ -232,7 +233,8 @@ impl View {
         Some(self)
     }
 
-    /// Windows of `size` indices, `step` apart; what is inside the window becomes the last dimension.
+    /// Windows of `size` indices, `step` apart; what is inside the window becomes the last
+    /// dimension.
     pub fn unfold(mut self, dim: i64, size: i64, step: i64) -> Option<Self> {
         let dim = normalize_dim(dim, self.rank())?;
         let (len, stride) =
@@ -267,7 +269,8 @@ impl View {
         Some(self)
     }
 
-    /// Each element as two neighbours, along a new last dimension: complex numbers as their real and imaginary parts.
+    /// Each element as two neighbours, along a new last dimension: complex numbers as their real
+    /// and imaginary parts.
     pub fn pairs(mut self) -> Option<Self> {
         self.base = self.base.checked_mul(2)?;
         for step in &mut self.steps {

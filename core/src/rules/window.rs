@@ -1,7 +1,8 @@
-//! Windows that slide over space: the shapes of convolutions and poolings, and which places a window sees.
+//! Windows that slide over space: the shapes of convolutions and poolings, and which places a
+//! window sees.
 //!
-//! All arithmetic is checked, and what a caller loops over is cut to the input: however large a kernel, stride or
-//! padding is, no loop is longer than the tensors are.
+//! All arithmetic is checked, and what a caller loops over is cut to the input: however large a
+//! kernel, stride or padding is, no loop is longer than the tensors are.
 
 use crate::bounded::Bounded;
 use crate::layout::Sizes;
@@ -9,7 +10,8 @@ use crate::layout::Sizes;
 /// The most spatial dimensions.
 pub const MAX_SPATIAL: usize = 3;
 
-/// A window along one dimension: tap `t` of the window at output `o` is at input `o * stride - padding + t * dilation`.
+/// A window along one dimension: tap `t` of the window at output `o` is at input
+/// `o * stride - padding + t * dilation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     kernel: usize,
@@ -53,7 +55,8 @@ impl Window {
     /// One tap at each place, as along a dimension that a tensor does not have.
     pub const ONE: Self = Window { kernel: 1, stride: 1, padding: 0, dilation: 1 };
 
-    /// `None` unless kernel, stride and dilation are positive, padding is not negative, and all fit `i32`.
+    /// `None` unless kernel, stride and dilation are positive, padding is not negative, and all fit
+    /// `i32`.
     pub fn new(kernel: i64, stride: i64, padding: i64, dilation: i64) -> Option<Self> {
         Some(Window {
             kernel: positive(kernel)?,
@@ -100,8 +103,8 @@ impl Window {
         i32::try_from(count.checked_add(1)?).ok()?.try_into().ok()
     }
 
-    /// Size of a transposed convolution's output; `None` where it would be negative, or where `output_padding` is not
-    /// smaller than both stride and dilation.
+    /// Size of a transposed convolution's output; `None` where it would be negative, or where
+    /// `output_padding` is not smaller than both stride and dilation.
     pub fn transposed(&self, input: usize, output_padding: usize) -> Option<usize> {
         if output_padding >= self.stride && output_padding >= self.dilation {
             return None;
@@ -111,8 +114,9 @@ impl Window {
         size(full.checked_sub(wide(self.padding).checked_mul(2)?)?)
     }
 
-    /// Size of a pooling's output. With `ceil`, a last window that begins inside the input or the padding before it
-    /// counts though it ends outside. `None` where there is no window at all, or the padding is more than half of one.
+    /// Size of a pooling's output. With `ceil`, a last window that begins inside the input or the
+    /// padding before it counts though it ends outside. `None` where there is no window at all, or
+    /// the padding is more than half of one.
     pub fn pooled(&self, input: usize, ceil: bool) -> Option<usize> {
         let (reach, stride) = (self.reach()?, wide(self.stride));
         if wide(self.padding) * 2 > reach + 1 {
@@ -154,8 +158,8 @@ impl Window {
     }
 }
 
-/// Windows of `rank` dimensions from lists of parameters. A list of one counts for all dimensions; an empty list of
-/// strides means the kernel's size.
+/// Windows of `rank` dimensions from lists of parameters. A list of one counts for all dimensions;
+/// an empty list of strides means the kernel's size.
 pub fn windows(
     rank: usize,
     kernel: &[i64],
@@ -204,7 +208,8 @@ pub fn convolution_windows(
     windows(kernel.len(), &kernel, stride, padding, dilation)
 }
 
-/// The shape of a convolution's output. `input` may lack the batch dimension. `None` where PyTorch refuses.
+/// The shape of a convolution's output. `input` may lack the batch dimension. `None` where PyTorch
+/// refuses.
 pub fn convolution(
     input: &[i32],
     weight: &[i32],
@@ -253,8 +258,8 @@ pub fn convolution(
     Some(sizes)
 }
 
-/// Replaces the last dimensions of `input`, as many as there are results of `pooled`, which computes each from its
-/// number and its size.
+/// Replaces the last dimensions of `input`, as many as there are results of `pooled`, which
+/// computes each from its number and its size.
 fn resized(
     input: &[i32],
     rank: usize,
@@ -276,7 +281,8 @@ fn resized(
     Some(sizes)
 }
 
-/// The shape of a pooling's output: `[channels, space…]` or `[batch, channels, space…]`. `None` where PyTorch refuses.
+/// The shape of a pooling's output: `[channels, space…]` or `[batch, channels, space…]`. `None`
+/// where PyTorch refuses.
 pub fn pooling(input: &[i32], windows: &[Window], ceil: bool) -> Option<Sizes> {
     resized(input, windows.len(), |dim, size| windows.get(dim)?.pooled(size, ceil))
 }

@@ -1,5 +1,6 @@
-//! A demonstration backend: the runtime side of ExecuTorch's `BackendWithCompilerDemo`, whose processed bytes
-//! are a text such as `1version:0#op:demo::aten.sin.default, numel:6, dtype:torch.float32<debug_handle>1#`.
+//! A demonstration backend: the runtime side of ExecuTorch's `BackendWithCompilerDemo`, whose
+//! processed bytes are a text such as
+//! `1version:0#op:demo::aten.sin.default, numel:6, dtype:torch.float32<debug_handle>1#`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

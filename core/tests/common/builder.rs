@@ -46,7 +46,8 @@ impl Tensor {
         self
     }
 
-    /// With data: an index from [`Program::constant`]. Constant if it has no place, else what it starts with.
+    /// With data: an index from [`Program::constant`]. Constant if it has no place, else what it
+    /// starts with.
     pub fn with_data(mut self, constant: u32) -> Self {
         self.data = constant;
         self

@@ -1,14 +1,14 @@
-//! Operators for tests of the runtime: a few that compute, and for all others one that reads every argument
-//! and fills every output with a number that depends on what it read.
+//! Operators for tests of the runtime: a few that compute, and for all others one that reads every
+//! argument and fills every output with a number that depends on what it read.
 
 use std::sync::LazyLock;
 use torchlet_core::{
     Invoke, Kernel, KernelError, KernelKey, Param, Plan, Prepare, Registry, Scalar, ScalarType,
 };
 
-/// Names of operators with their parameters: T tensor, t optional tensor, L tensor list, l list of optional
-/// tensors, o output, i int, j optional int, I int list, J optional int list, f float, b bool, s number,
-/// n number that is written.
+/// Names of operators with their parameters: T tensor, t optional tensor, L tensor list, l list of
+/// optional tensors, o output, i int, j optional int, I int list, J optional int list, f float, b
+/// bool, s number, n number that is written.
 const OPERATORS: &[(&str, &str)] = &[
     ("aten::_log_softmax.out", "Tibo"),
     ("aten::_native_batch_norm_legit_no_training.out", "TttTTffooo"),
@@ -155,8 +155,8 @@ fn prepare_convert(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
     }))
 }
 
-/// All operators of the fixtures that tests of core use. Made once: it compares every name with every table, which under Miri
-/// takes longer than most programs.
+/// All operators of the fixtures that tests of core use. Made once: it compares every name with
+/// every table, which under Miri takes longer than most programs.
 pub fn registry() -> Registry<'static> {
     static REGISTRY: LazyLock<Registry<'static>> = LazyLock::new(|| {
         Registry::new().with_kernels(&FLOATS).unwrap().with_kernels(&SMEARS).unwrap()
@@ -300,7 +300,8 @@ fn smear<const N: usize>(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Writes each element of the output after reading the input beside it: with references to the same bytes, undefined.
+/// Writes each element of the output after reading the input beside it: with references to the same
+/// bytes, undefined.
 pub fn add_one(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     let input = call.tensor(0)?;
     let mut out = call.out(1)?;

@@ -1,4 +1,5 @@
-//! What core's integration tests share: fixtures, aligned memory, operators that stand in for real ones.
+//! What core's integration tests share: fixtures, aligned memory, operators that stand in for real
+//! ones.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
@@ -13,13 +14,15 @@ use torchlet_core::{
     MethodMemory, Program, ReadError, Registry, ValueMeta, ValueRef,
 };
 
-/// Every how many bytes tests change one. Miri is a thousand times slower than the processor: a sample serves.
+/// Every how many bytes tests change one. Miri is a thousand times slower than the processor: a
+/// sample serves.
 pub const EVERY: usize = if cfg!(miri) { 997 } else { 1 };
 
 /// How many files tests take of a list.
 pub const FILES: usize = if cfg!(miri) { 1 } else { usize::MAX };
 
-/// The files of folders that Miri gets: small ones, since it takes half a minute for each time that one is loaded and run.
+/// The files of folders that Miri gets: small ones, since it takes half a minute for each time that
+/// one is loaded and run.
 const CHOSEN: &[&str] = &[
     "digits/digits_external.bpte",
     "formats/weights_align_16.bpte",
@@ -282,8 +285,9 @@ fn nbytes(value: Result<Option<ValueMeta<'_>>, torchlet_core::ProgramError>) -> 
     }
 }
 
-/// Loads and runs every method of a program with inputs of small numbers, twice with a reset between, and gives
-/// the bytes of all outputs. An error is a result, too: what is tested is that one comes back.
+/// Loads and runs every method of a program with inputs of small numbers, twice with a reset
+/// between, and gives the bytes of all outputs. An error is a result, too: what is tested is that
+/// one comes back.
 pub fn exercise<'p>(
     program: &Program<'p>,
     registry: &Registry<'p>,

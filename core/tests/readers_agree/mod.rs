@@ -1,5 +1,6 @@
-//! Compares our readers of the file formats, field by field, with those that `flatc` generates from the schemas
-//! in `core/schema`, over every fixture. It is a module of the crate, since the readers are private.
+//! Compares our readers of the file formats, field by field, with those that `flatc` generates from
+//! the schemas in `core/schema`, over every fixture. It is a module of the crate, since the readers
+//! are private.
 
 use crate::format::Malformed;
 use crate::format::bundled_schema as bundled;

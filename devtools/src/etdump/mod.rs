@@ -1,8 +1,8 @@
 //! ETDumps: recordings as ExecuTorch's tools read and write them (identifier `ED00`).
 //!
-//! The fields are those of the public schema `etdump_schema_flatcc.fbs`. The stock Inspector reads what [`write()`] makes; with an
-//! ETRecord, it knows instructions by the numbers that they have in the exported file, so that programs should run as they were
-//! exported.
+//! The fields are those of the public schema `etdump_schema_flatcc.fbs`. The stock Inspector reads
+//! what [`write()`] makes; with an ETRecord, it knows instructions by the numbers that they have in
+//! the exported file, so that programs should run as they were exported.
 
 mod read;
 mod write;

@@ -121,9 +121,11 @@ impl From<Malformed> for ReadError {
 /// Where the identifier of a flatbuffer is.
 const IDENTIFIER: std::ops::Range<usize> = 4..8;
 
-/// Reads an ETDump, with or without its size in front, and the values that it describes from a debug buffer (which may be empty).
+/// Reads an ETDump, with or without its size in front, and the values that it describes from a
+/// debug buffer (which may be empty).
 ///
-/// Times are taken as nanoseconds, which they are unless the platform's clock counts something else.
+/// Times are taken as nanoseconds, which they are unless the platform's clock counts something
+/// else.
 ///
 /// # Errors
 /// The bytes are none, or malformed.
@@ -156,7 +158,8 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
 struct Reader {
     /// Bytes of the file that nothing was read from yet.
     left: usize,
-    /// Bytes of the debug buffer, and those that no value was said to be yet: each has bytes of its own.
+    /// Bytes of the debug buffer, and those that no value was said to be yet: each has bytes of its
+    /// own.
     buffer: usize,
     values: usize,
     /// Numbers, which dumps hold themselves: what comes behind the debug buffer.
@@ -173,7 +176,8 @@ impl Reader {
         Ok(())
     }
 
-    /// A text; those of events are often the same, which writers keep once: they are not counted in full.
+    /// A text; those of events are often the same, which writers keep once: they are not counted in
+    /// full.
     fn text(&mut self, text: Option<&str>) -> Result<String, ReadError> {
         let text = text.unwrap_or_default();
         if text.len() > LONGEST_SHARED {

@@ -8,7 +8,8 @@ use torchlet_core::{
     ScalarType, TensorRef,
 };
 
-/// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a device.
+/// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a
+/// device.
 fn recorded() -> Recording {
     recorded_by(Recorder::new().with_values(1 << 12))
 }
@@ -226,7 +227,8 @@ fn values_that_share_their_bytes_are_refused() {
     assert_eq!(dump(&[0; 5]), Err(ReadError::TooMuch));
 }
 
-/// A dump of memory that was set aside: by the allocator 1, of this name, and by others, which there are not.
+/// A dump of memory that was set aside: by the allocator 1, of this name, and by others, which
+/// there are not.
 fn dump_of_memory(name: &str, allocators: &[i32]) -> Vec<u8> {
     use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
     type Table = WIPOffset<TableFinishedWIPOffset>;

@@ -9,10 +9,12 @@ use torchlet_core::ScalarType;
 /// What parts of delegates are called by.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DelegateIds {
-    /// By names, with their numbers behind, as ExecuTorch's delegate for Vulkan does: tables are readable.
+    /// By names, with their numbers behind, as ExecuTorch's delegate for Vulkan does: tables are
+    /// readable.
     #[default]
     Names,
-    /// By the numbers that the exporter gave them: an ETRecord says which nodes of the exported graph they are.
+    /// By the numbers that the exporter gave them: an ETRecord says which nodes of the exported
+    /// graph they are.
     Numbers,
 }
 
@@ -23,7 +25,8 @@ const fn field(number: u16) -> u16 {
     4 + 2 * number
 }
 
-/// A recording as an ETDump, with its size in front. The bytes of values are the recording's buffer, which is a file of its own.
+/// A recording as an ETDump, with its size in front. The bytes of values are the recording's
+/// buffer, which is a file of its own.
 pub fn write(recording: &Recording, ids: DelegateIds) -> Vec<u8> {
     let mut builder = FlatBufferBuilder::new();
     let runs: Vec<Table> =
@@ -68,7 +71,8 @@ fn int(number: impl TryInto<i32>) -> i32 {
     number.try_into().unwrap_or(-1)
 }
 
-/// An event; of an operator, ExecuTorch tells of the call, and of the kernel in it, without its namespace.
+/// An event; of an operator, ExecuTorch tells of the call, and of the kernel in it, without its
+/// namespace.
 fn write_event(
     builder: &mut FlatBufferBuilder<'_>,
     event: &Event,
@@ -203,7 +207,8 @@ fn write_contents(
     }
 }
 
-/// Whether a value needs the name of what made it: the Inspector calls events by the names of their values, if these have some.
+/// Whether a value needs the name of what made it: the Inspector calls events by the names of their
+/// values, if these have some.
 fn is_named(told: &HashSet<Option<u32>>, value: &ValueRecord) -> bool {
     !value.name.is_empty() && (value.part.is_some() || !told.contains(&value.instruction))
 }

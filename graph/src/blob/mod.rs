@@ -1,8 +1,9 @@
 //! Graphs as bytes: what compiled programs keep as their delegates' data.
 //!
-//! A flatbuffer with the identifier `TLG1`. Operators are by name, so that the table of operators can change. Constants are not in
-//! it but in the program's named data, under keys. Nothing is left to be concluded: inputs and then outputs are the arguments of
-//! the delegate's call, updates name all buffers, and a constant says whether it changes, and its name if it does.
+//! A flatbuffer with the identifier `TLG1`. Operators are by name, so that the table of operators
+//! can change. Constants are not in it but in the program's named data, under keys. Nothing is left
+//! to be concluded: inputs and then outputs are the arguments of the delegate's call, updates name
+//! all buffers, and a constant says whether it changes, and its name if it does.
 
 mod read;
 mod write;

@@ -1,4 +1,5 @@
-//! Reads a graph: everything is checked, and nothing is read twice, so that what is read is no larger than the bytes allow.
+//! Reads a graph: everything is checked, and nothing is read twice, so that what is read is no
+//! larger than the bytes allow.
 
 use super::{
     BOOL, BOOLS, CHANGES, DEPTH, DOUBLE, DOUBLES, INT, INTS, LIST, NONE, STARTS_AS_ZEROS, STAYS,
@@ -104,7 +105,8 @@ pub(crate) fn keys(bytes: &[u8]) -> Result<Vec<&str>, Error> {
 /// Reads a graph. Constants are borrowed where what holds them can lend them.
 ///
 /// # Errors
-/// The bytes are malformed, constants are missing, or operators are not in the table: all of them are named.
+/// The bytes are malformed, constants are missing, or operators are not in the table: all of them
+/// are named.
 pub fn read<'p>(bytes: &[u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Error> {
     let mut reader = Reader::new(bytes)?;
     let root = reader.root;

@@ -145,7 +145,8 @@ fn small_programs_stay_and_large_ones_go_to_the_device() {
     let (is_sent, why) = sent(10, false, cheapest);
     assert!(!is_sent);
     assert!(why.unwrap().starts_with("with a device 0.100 ms, without 0.000 ms: without"));
-    // What was lowered for one stays there where it makes little difference, and goes where it does.
+    // What was lowered for one stays there where it makes little difference, and goes where it
+    // does.
     let between = 85;
     let (is_sent, why) = sent(between, false, cheapest);
     assert!(!is_sent, "{why:?}");

@@ -31,7 +31,8 @@ pub(super) struct Lowered<'p> {
     blob: &'p [u8],
     /// Its number in the method.
     number: usize,
-    /// Its graph, with portable calls, and where its outputs begin among the arguments: since the first call.
+    /// Its graph, with portable calls, and where its outputs begin among the arguments: since the
+    /// first call.
     bound: Option<Bound<'p>>,
     /// The method's values for constants and state, which all calls share.
     shared: BTreeMap<ValueId, usize>,
@@ -45,7 +46,8 @@ impl<'p> Lowered<'p> {
         Lowered { blob, number, bound: None, shared: BTreeMap::new() }
     }
 
-    /// The instructions of a call with these arguments, and the numbers that the exporter gave the calls that they stand for.
+    /// The instructions of a call with these arguments, and the numbers that the exporter gave the
+    /// calls that they stand for.
     pub(super) fn call(
         &mut self,
         method: &mut Method<'p>,
@@ -185,7 +187,8 @@ impl<'c, 'p> Call<'c, 'p> {
         Ok(self.emitter.finish().into_iter().zip(parts).collect())
     }
 
-    /// Gives the graph's inputs the call's arguments, in the graph's types and in the order of their dimensions.
+    /// Gives the graph's inputs the call's arguments, in the graph's types and in the order of
+    /// their dimensions.
     fn take_inputs(&mut self) -> Result<(), Error> {
         let used = used(self.graph);
         for (id, arg) in self.graph.inputs.iter().zip(self.inputs) {
@@ -261,7 +264,8 @@ impl<'c, 'p> Call<'c, 'p> {
         self.emitter.push(Instruction::Kernel { name, overload, args });
     }
 
-    /// Copies a tensor to another, whatever its type and the order of its dimensions are, or a number to another.
+    /// Copies a tensor to another, whatever its type and the order of its dimensions are, or a
+    /// number to another.
     fn convert(&mut self, from: usize, to: usize) {
         let Some(tensor) = self.emitter.method().tensor(to) else {
             return self.emitter.push(Instruction::Move { from, to });

@@ -59,8 +59,8 @@ pub(super) fn choose(graph: &Graph<'_>, registry: &Registry<'_>, left: &[Operato
     from_the_end(graph, &mut known, &sources, all)
 }
 
-/// Leaves out calls whose results others take, and are too large; then what they read is a result. Where what is computed beforehand reads them, too, they
-/// are computed both then and in every run.
+/// Leaves out calls whose results others take, and are too large; then what they read is a result.
+/// Where what is computed beforehand reads them, too, they are computed both then and in every run.
 fn from_the_end(
     graph: &Graph<'_>,
     known: &mut [bool],
@@ -143,7 +143,8 @@ fn sizes<'i>(graph: &Graph<'_>, ids: impl Iterator<Item = &'i ValueId>) -> usize
     })
 }
 
-/// Whether a call takes about as many steps as it has elements, gives the same each time, and has a kernel.
+/// Whether a call takes about as many steps as it has elements, gives the same each time, and has a
+/// kernel.
 fn is_simple(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
     let has_kernel = node.operator.instruction().is_some_and(|name| registry.has_operator(name));
     // Polynomials take as many steps for each element as their order says.
@@ -158,7 +159,8 @@ fn is_simple(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
         && !OTHERS.contains(&node.operator)
 }
 
-/// Operators that are not simple: products, windows, what shares memory, what is random, what gives shapes by contents.
+/// Operators that are not simple: products, windows, what shares memory, what is random, what gives
+/// shapes by contents.
 const OTHERS: &[Operator] = &[
     Operator::ADAPTIVE_AVG_POOL1D,
     Operator::ADAPTIVE_AVG_POOL2D,

@@ -141,7 +141,8 @@ fn what_places_choose_is_constant_and_what_masks_choose_is_not() {
     }
 }
 
-/// Codes of 4 bits become bytes beside each other: of the halves, one is kept, and there is no room for the other, which is made of the same numbers.
+/// Codes of 4 bits become bytes beside each other: of the halves, one is kept, and there is no room
+/// for the other, which is made of the same numbers.
 #[test]
 fn what_is_read_twice_is_computed_twice() {
     let (rows, columns) = (4608, 1024);

@@ -1,7 +1,8 @@
 //! The data of a method's constants, with their dimensions in order.
 //!
-//! Those whose dimensions are in another order in the file are copied. A file can name the same bytes in many values, and each run
-//! holds constants of its own: copies are made once for each place and run, and limited by what the file has.
+//! Those whose dimensions are in another order in the file are copied. A file can name the same
+//! bytes in many values, and each run holds constants of its own: copies are made once for each
+//! place and run, and limited by what the file has.
 
 use crate::embed::external;
 use crate::error::Error;
@@ -17,10 +18,12 @@ use torchlet_core::{DataMap, ScalarType, TensorInfo};
 
 /// How often each byte of the constants can be copied: as many runs may read them.
 const MOST_COPIES: usize = 16;
-/// What can be copied however few bytes there are: small constants are read by all runs of a method.
+/// What can be copied however few bytes there are: small constants are read by all runs of a
+/// method.
 const ALWAYS: usize = 1 << 20;
 
-/// Where the bytes of a constant lie, and how they are to be read. What is equal in all of this has the same elements.
+/// Where the bytes of a constant lie, and how they are to be read. What is equal in all of this has
+/// the same elements.
 pub(super) type Place = (usize, ScalarType, Vec<i32>, Vec<u8>);
 
 /// How many bytes of constants may still be copied, for all methods that share it.
@@ -99,7 +102,8 @@ pub(super) fn place(data: &[u8], info: &TensorInfo) -> Option<Place> {
     (!info.is_contiguous()).then_some((lies, info.scalar_type, layout.0, layout.1))
 }
 
-/// Bytes of the constants whose dimensions are not in order, each counted once however many values name it.
+/// Bytes of the constants whose dimensions are not in order, each counted once however many values
+/// name it.
 fn permuted_bytes(methods: &[Method<'_>]) -> usize {
     let (mut lent, mut own, mut names) = (Vec::new(), 0usize, BTreeSet::new());
     for value in methods.iter().flat_map(|method| &method.values) {

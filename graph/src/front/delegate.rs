@@ -11,7 +11,8 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use torchlet_core::ShapeDynamism;
 
-/// Whether a delegate's graph can be read: what the exporter wrote for GPUs or for XNNPACK, or the compiler for any processor.
+/// Whether a delegate's graph can be read: what the exporter wrote for GPUs or for XNNPACK, or the
+/// compiler for any processor.
 pub(crate) fn is_readable(delegate: &Delegate<'_>) -> bool {
     let bytes = &delegate.processed;
     match &*delegate.backend {
@@ -62,10 +63,12 @@ fn fits(graph: &Graph<'_>, id: usize, argument: &Argument) -> bool {
     }
 }
 
-/// The graph of a delegate, whose inputs and outputs are the arguments of its call. `None` if it is not of this front-end.
+/// The graph of a delegate, whose inputs and outputs are the arguments of its call. `None` if it is
+/// not of this front-end.
 ///
 /// # Errors
-/// Why it stays a delegate, though it is: it cannot be understood, is called more than once, or was fused already.
+/// Why it stays a delegate, though it is: it cannot be understood, is called more than once, or was
+/// fused already.
 pub(crate) fn graph_of<'p>(
     method: &Method<'p>,
     delegate: usize,

@@ -1,4 +1,5 @@
-//! The header of a delegate's data, which ExecuTorch's delegates have in common: where its graph and its constants lie.
+//! The header of a delegate's data, which ExecuTorch's delegates have in common: where its graph
+//! and its constants lie.
 
 use crate::error::Error;
 use alloc::format;
@@ -30,7 +31,8 @@ pub(super) fn part(bytes: &[u8], offset: u64, size: u64) -> Option<&[u8]> {
 }
 
 impl<'p> Parts<'p> {
-    /// The parts of a delegate's data whose header has this name, and whose graph has this identifier.
+    /// The parts of a delegate's data whose header has this name, and whose graph has this
+    /// identifier.
     ///
     /// # Errors
     /// The header is another one, or leads outside of the data.

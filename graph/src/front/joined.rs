@@ -1,8 +1,9 @@
 //! What a delegate keeps from run to run becomes state of the method that calls it.
 //!
-//! Then its graph is like any other: values go in, among them what it keeps, and new values come out, that take their place. A call that
-//! writes a cache where it lies becomes one that makes a cache of a cache; who runs it may still do so in place. What writes to its
-//! arguments in other ways keeps its delegate.
+//! Then its graph is like any other: values go in, among them what it keeps, and new values come
+//! out, that take their place. A call that writes a cache where it lies becomes one that makes a
+//! cache of a cache; who runs it may still do so in place. What writes to its arguments in other
+//! ways keeps its delegate.
 
 use crate::emit::{first_bytes, tensor_info};
 use crate::error::Error;
@@ -19,8 +20,8 @@ use torchlet_core::ShapeDynamism;
 
 /// At what multiples state starts.
 const ALIGN: usize = 16;
-/// How many planned buffers all methods that get state may have: each has those of the methods before it, too, which are empty. A
-/// thousand methods have fewer.
+/// How many planned buffers all methods that get state may have: each has those of the methods
+/// before it, too, which are empty. A thousand methods have fewer.
 pub(crate) const MOST_BUFFERS: usize = 1 << 20;
 
 /// The name of what a delegate keeps, where the exporter left it none.
@@ -162,11 +163,12 @@ fn without_writes(graph: &mut Graph<'_>, kept: &BTreeSet<ValueId>) -> Result<(),
     Ok(())
 }
 
-/// Makes what a delegate keeps state of the method: it gets a place in a planned buffer, is an input of the graph behind the others, and
-/// an argument of the delegate's call.
+/// Makes what a delegate keeps state of the method: it gets a place in a planned buffer, is an
+/// input of the graph behind the others, and an argument of the delegate's call.
 ///
 /// # Errors
-/// The graph does not say what becomes of all that is kept, or there is no buffer for it. The method is as it was.
+/// The graph does not say what becomes of all that is kept, or there is no buffer for it. The
+/// method is as it was.
 pub(crate) fn join<'p>(
     method: &mut Method<'p>,
     delegate: usize,

@@ -1,5 +1,5 @@
-//! Which numbers of a method are integers in every run. A file tells what a number starts with, which says nothing of what instructions
-//! make of it.
+//! Which numbers of a method are integers in every run. A file tells what a number starts with,
+//! which says nothing of what instructions make of it.
 
 use super::vocabulary::full_name;
 use crate::method::{Instruction, Method, MethodValue};
@@ -39,8 +39,9 @@ fn is_element_of_integers(method: &Method<'_>, name: &str, inputs: &[usize]) -> 
         && tensor.is_some_and(|tensor| tensor.info.scalar_type.is_integral(false))
 }
 
-/// The numbers that instructions can set to something else than an integer. `whole` says which delegates give none but integers, and `has_meaning`
-/// which kernels do what graphs can say: then they have the numbers that they set behind all inputs.
+/// The numbers that instructions can set to something else than an integer. `whole` says which
+/// delegates give none but integers, and `has_meaning` which kernels do what graphs can say: then
+/// they have the numbers that they set behind all inputs.
 pub(super) fn not_whole(
     method: &Method<'_>,
     whole: &dyn Fn(usize) -> bool,
@@ -148,7 +149,8 @@ mod tests {
         let found: Vec<usize> = not_whole(&method, &|_| true, &|_, _| false).into_iter().collect();
         assert_eq!(found, [2, 4, 5, 6, 8]);
         assert!(not_whole(&method, &|_| false, &|_, _| false).contains(&7));
-        // A kernel that is known sets the last of its arguments, if that is a number, and not those before.
+        // A kernel that is known sets the last of its arguments, if that is a number, and not those
+        // before.
         let is_own = |name: &str, _: &str| name == "own::kernel";
         let found: Vec<usize> = not_whole(&method, &|_| true, &is_own).into_iter().collect();
         assert_eq!(found, [2, 4, 5, 8]);

@@ -1,7 +1,8 @@
 //! Values that start as nothing, and are set by instructions.
 //!
-//! Exporters write nothing where a number is to be. What reads such a value may be in another run than what sets it, and may also be
-//! an instruction that takes nothing for an answer: it is a number only where it surely was set before.
+//! Exporters write nothing where a number is to be. What reads such a value may be in another run
+//! than what sets it, and may also be an instruction that takes nothing for an answer: it is a
+//! number only where it surely was set before.
 
 use super::vocabulary::{Meaning, Vocabulary};
 use crate::graph::Graph;
@@ -39,7 +40,8 @@ impl Optional {
         self.numbers.contains(&value) && !self.others.contains(&value)
     }
 
-    /// Whether it is known of each value that started as nothing what an instruction finds it to be.
+    /// Whether it is known of each value that started as nothing what an instruction finds it to
+    /// be.
     pub(super) fn are_known(&self, instruction: &Instruction, set: &Set<'_, '_>) -> bool {
         let read = inputs(instruction, set.delegates, set.vocabulary);
         absent(set.method, read).all(|value| {
@@ -100,7 +102,8 @@ fn absent<'v>(method: &'v Method<'_>, values: &'v [usize]) -> impl Iterator<Item
     values.iter().flat_map(|value| method.with_items(*value)).filter(is_absent)
 }
 
-/// The arguments of an instruction that it may set, and whether it sets numbers among them to integers whenever it runs.
+/// The arguments of an instruction that it may set, and whether it sets numbers among them to
+/// integers whenever it runs.
 fn results<'i>(
     instruction: &'i Instruction,
     delegates: &[Option<Graph<'_>>],

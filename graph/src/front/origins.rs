@@ -1,4 +1,5 @@
-//! The numbers that calls have in graphs: those of their instructions, and behind them those of the calls in delegates.
+//! The numbers that calls have in graphs: those of their instructions, and behind them those of the
+//! calls in delegates.
 
 use crate::graph::Graph;
 use crate::method::{Instruction, Method};
@@ -21,7 +22,8 @@ impl CallOrigin {
     }
 }
 
-/// The calls in a method's delegates, by the instruction and the exporter's number. Their numbers follow those of the instructions, in this order.
+/// The calls in a method's delegates, by the instruction and the exporter's number. Their numbers
+/// follow those of the instructions, in this order.
 #[derive(Debug)]
 pub(crate) struct Origins {
     instructions: usize,

@@ -1,8 +1,9 @@
 //! The front-end for instructions: a straight run of them becomes a graph.
 //!
-//! What the exporter did to fit memory is understood and left behind: forms with outputs among their arguments are the functional
-//! operators that they came from, views are operators like others, and a value that is written again is a new value each time.
-//! Delegates whose graphs are known become part of the graph around them.
+//! What the exporter did to fit memory is understood and left behind: forms with outputs among
+//! their arguments are the functional operators that they came from, views are operators like
+//! others, and a value that is written again is a new value each time. Delegates whose graphs are
+//! known become part of the graph around them.
 
 use crate::error::Error;
 use crate::front::constants::{Constants, Copies, Place, place};
@@ -27,11 +28,12 @@ use torchlet_core::{DataMap, Scalar, ScalarType, ShapeDynamism};
 pub struct Run<'p> {
     /// The instructions that it stands for: the first, and the one behind the last.
     pub instructions: Range<usize>,
-    /// What they compute. Its inputs are values of the method that are there before. Its outputs, and the new values of its
-    /// updates, are what others may read: instructions elsewhere, the caller, the next execution.
+    /// What they compute. Its inputs are values of the method that are there before. Its outputs,
+    /// and the new values of its updates, are what others may read: instructions elsewhere, the
+    /// caller, the next execution.
     pub graph: Graph<'p>,
-    /// The value of the method that a value of the graph is, for each that is one. What overwrites a value that was there before
-    /// is none: an update says where it goes.
+    /// The value of the method that a value of the graph is, for each that is one. What overwrites
+    /// a value that was there before is none: an update says where it goes.
     pub origins: BTreeMap<ValueId, usize>,
 }
 
@@ -55,7 +57,8 @@ pub struct FrontEnd<'m, 'p> {
 }
 
 impl<'m, 'p> FrontEnd<'m, 'p> {
-    /// A front-end for a method, with the graphs of its delegates, and the external data that it names.
+    /// A front-end for a method, with the graphs of its delegates, and the external data that it
+    /// names.
     pub fn new(
         method: &'m Method<'p>,
         delegates: &'m [Option<Graph<'p>>],
@@ -133,7 +136,8 @@ impl<'m, 'p> FrontEnd<'m, 'p> {
         self.delegates.get(index)?.as_ref()
     }
 
-    /// The method's instructions as graphs, without those that graphs cannot say: those stay between them.
+    /// The method's instructions as graphs, without those that graphs cannot say: those stay
+    /// between them.
     ///
     /// # Errors
     /// The method is malformed.
@@ -436,7 +440,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
             (Meaning::Copy, [target, source, ..]) => {
                 let (old, new) = (self.read(*target)?, self.read(*source)?);
                 let new = self.converted(new, old);
-                // What is another value of the method already is copied, unless an update does so at the end.
+                // What is another value of the method already is copied, unless an update does so
+                // at the end.
                 if self.first.contains_key(target) || !self.origins.contains_key(&new) {
                     self.becomes(*target, new);
                 } else {
@@ -558,7 +563,8 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
         result
     }
 
-    /// The nearest integers of 32 bits, as delegates that run by themselves take them: an index that is out of range stays so.
+    /// The nearest integers of 32 bits, as delegates that run by themselves take them: an index
+    /// that is out of range stays so.
     fn saturated(&mut self, id: ValueId, like: Tensor<'p>) -> ValueId {
         let [low, high] = [i32::MIN, i32::MAX].map(|bound| self.push(Value::Int(bound.into())));
         let result = self.push(Value::Tensor(like));

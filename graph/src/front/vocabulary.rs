@@ -10,8 +10,8 @@ use torchlet_core::{Kernel, Param, Registry};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Meaning {
-    /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows them is what the call returns,
-    /// the outputs again.
+    /// An operator, with outputs behind its inputs: a tensor, a number or a list each. What follows
+    /// them is what the call returns, the outputs again.
     Functional {
         /// The functional operator.
         operator: Operator,
@@ -26,12 +26,15 @@ pub enum Meaning {
     Copy,
     /// The first argument becomes what this operator makes of this many arguments.
     InPlace(Operator, usize),
-    /// The second argument, a cache, takes the first from the position on that the third says. What is behind them means nothing.
+    /// The second argument, a cache, takes the first from the position on that the third says. What
+    /// is behind them means nothing.
     UpdateCache,
-    /// The same at the positions that the fourth argument has, of one sample. The third means nothing. Negative positions, which the kernel
-    /// refuses, count from the end of the cache, as `index_put`'s do.
+    /// The same at the positions that the fourth argument has, of one sample. The third means
+    /// nothing. Negative positions, which the kernel refuses, count from the end of the cache, as
+    /// `index_put`'s do.
     UpdateCacheAt,
-    /// As `UpdateCache` for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which the first argument attends then.
+    /// As `UpdateCache` for two caches (arguments 1 and 3, 2 and 4, the position is 5), over which
+    /// the first argument attends then.
     UpdateCachesAndAttend,
 }
 
@@ -105,7 +108,8 @@ impl Vocabulary {
         Vocabulary { meanings, numbers, scratch, written }
     }
 
-    /// The arguments of a call that are memory to work in: nothing is read there that the call did not write.
+    /// The arguments of a call that are memory to work in: nothing is read there that the call did
+    /// not write.
     pub(crate) fn scratch(&self, name: &str, overload: &str) -> &[usize] {
         self.scratch.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
     }
@@ -115,7 +119,8 @@ impl Vocabulary {
         self.written.get(full_name(name, overload).as_str()).map_or(&[], Vec::as_slice)
     }
 
-    /// The first argument of a call that can be a number which it sets: of kernels that are not there, any can.
+    /// The first argument of a call that can be a number which it sets: of kernels that are not
+    /// there, any can.
     pub(crate) fn first_number(&self, name: &str, overload: &str) -> usize {
         self.numbers.get(full_name(name, overload).as_str()).copied().unwrap_or(0)
     }

@@ -1,7 +1,8 @@
 //! Programs that an exporter narrowed for a GPU, in the precision that they had.
 //!
-//! With `force_fp16` the Vulkan exporter makes 16-bit floating point of all that has 32 bits; only at the edges of a delegate do
-//! tensors keep their type. Processors that compute in 32 bits anyway lose time with it, and gain nothing but room.
+//! With `force_fp16` the Vulkan exporter makes 16-bit floating point of all that has 32 bits; only
+//! at the edges of a delegate do tensors keep their type. Processors that compute in 32 bits anyway
+//! lose time with it, and gain nothing but room.
 
 use crate::graph::{Graph, Tensor, Value};
 use alloc::borrow::Cow;
@@ -9,7 +10,8 @@ use alloc::vec::Vec;
 use half::f16;
 use torchlet_core::ScalarType;
 
-/// Whether a graph computes in 16 bits only because an exporter made them of 32: none of its tensors enters or leaves it in 16.
+/// Whether a graph computes in 16 bits only because an exporter made them of 32: none of its
+/// tensors enters or leaves it in 16.
 pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     let narrowed = |tensor: &Tensor<'_>| {
         tensor.scalar_type == ScalarType::Half
@@ -27,8 +29,8 @@ pub fn is_narrowed(graph: &Graph<'_>) -> bool {
     any(graph, &narrowed) && !any(graph, &own)
 }
 
-/// Gives tensors the 32 bits that they had before a delegate was made of their program; constants are widened as they are. Graphs
-/// that are of 16 bits by themselves stay so.
+/// Gives tensors the 32 bits that they had before a delegate was made of their program; constants
+/// are widened as they are. Graphs that are of 16 bits by themselves stay so.
 pub fn run(graph: &mut Graph<'_>) {
     if !is_narrowed(graph) {
         return;

@@ -2,7 +2,8 @@
 
 use super::{Entry, Operator};
 
-/// The table: constant, functional name, name in instructions, and arguments that those lack. Sorted by functional name.
+/// The table: constant, functional name, name in instructions, and arguments that those lack.
+/// Sorted by functional name.
 macro_rules! operators {
     ($($constant:ident = $name:literal
         $(<- $instruction:literal $(without $first:literal .. $end:literal)?)?;)*) => {

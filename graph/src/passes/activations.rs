@@ -1,14 +1,14 @@
 //! Activations that are written out become one call.
 //!
 //! - `x · sigmoid(x)` is SiLU.
-//! - `x · ½ · (1 + erf(x / √2))` is GELU, and `x · ½ · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))` its approximation, with factors in any
-//!   order and products or quotients for them.
+//! - `x · ½ · (1 + erf(x / √2))` is GELU, and `x · ½ · (1 + tanh(√(2/π) · (x + 0.044715 · x³)))`
+//!   its approximation, with factors in any order and products or quotients for them.
 //! - `x · clamp(x + 3, 0, 6) / 6` is hard swish, `clamp(x + 3, 0, 6) / 6` the hard sigmoid.
 //! - A clamp from below and one from above are one clamp, if the bounds are in order.
 //!
-//! Needs: each value made once, before its uses. Keeps: factors that are not these to the last digits of `f32`, or of the
-//! graph's type. Rounding: what is one
-//! call is computed as PyTorch's own function of that name, which is not rounded to the graph's type on the way.
+//! Needs: each value made once, before its uses. Keeps: factors that are not these to the last
+//! digits of `f32`, or of the graph's type. Rounding: what is one call is computed as PyTorch's own
+//! function of that name, which is not rounded to the graph's type on the way.
 
 use super::constant::rounded;
 use super::rewrite::{Rewriter, each_call};

@@ -2,24 +2,28 @@
 //!
 //! `softmax(q · kᵀ · scale + mask) · v`, found from the second product backwards:
 //!
-//! - The scale stands at the product or at `q` or `k` (PyTorch's decomposition puts its root at both), as a product with a number or
-//!   a quotient by one, on either side of views and of the transposition of `k`.
-//! - The mask is added to the scores, or fills them with minus infinity (or, of `f32`, with what absorbs every score) where it is
-//!   true; as part of `baddbmm`, too.
-//! - The softmax may have the idiom around it that gives rows zeros of which every score is minus infinity: `eq`, `logical_not`,
-//!   `any`, `logical_not`, `where`.
+//! - The scale stands at the product or at `q` or `k` (PyTorch's decomposition puts its root at
+//!   both), as a product with a number or a quotient by one, on either side of views and of the
+//!   transposition of `k`.
+//! - The mask is added to the scores, or fills them with minus infinity (or, of `f32`, with what
+//!   absorbs every score) where it is true; as part of `baddbmm`, too.
+//! - The softmax may have the idiom around it that gives rows zeros of which every score is minus
+//!   infinity: `eq`, `logical_not`, `any`, `logical_not`, `where`.
 //! - Softmax in `f32` between products in a narrower type is what the fused call computes anyway.
 //! - Keys and values that are repeated for groups of heads are taken unrepeated.
 //!
-//! It becomes `et_vk.sdpa.default(q, k, v, mask, scale)`, whose fully masked rows are not numbers, as those of a bare softmax, or
-//! [`Operator::ATTENTION`] with an argument more, where such rows are zeros and heads may share keys. The idiom without a mask, or
-//! with a constant one that leaves every row a key, has no such rows (but where finite products overflow to infinity) and becomes
-//! the first of the two, which is the more common one. A constant mask that shows each row a key more than the one before becomes
-//! the further argument, an offset: row `i` sees keys up to `offset + i`, and no time is spent on others.
+//! It becomes `et_vk.sdpa.default(q, k, v, mask, scale)`, whose fully masked rows are not numbers,
+//! as those of a bare softmax, or [`Operator::ATTENTION`] with an argument more, where such rows
+//! are zeros and heads may share keys. The idiom without a mask, or with a constant one that leaves
+//! every row a key, has no such rows (but where finite products overflow to infinity) and becomes
+//! the first of the two, which is the more common one. A constant mask that shows each row a key
+//! more than the one before becomes the further argument, an offset: row `i` sees keys up to
+//! `offset + i`, and no time is spent on others.
 //!
-//! Needs: each value made once, before its uses; copies that change nothing are better gone. Shapes must be fixed. Keeps: products
-//! whose weights others take. Rounding: scores and weights are not rounded to the type of the graph, and the scale is applied once:
-//! as in PyTorch's own fused attention, sums are at least as exact as before.
+//! Needs: each value made once, before its uses; copies that change nothing are better gone. Shapes
+//! must be fixed. Keeps: products whose weights others take. Rounding: scores and weights are not
+//! rounded to the type of the graph, and the scale is applied once: as in PyTorch's own fused
+//! attention, sums are at least as exact as before.
 
 use super::masks::{Known, Mask, Masks};
 use super::rewrite::{Rewriter, each_call};
@@ -94,7 +98,8 @@ fn find(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<Attention> {
     Some(Attention { weights, product, values: *values, out: *node.args.last()? })
 }
 
-/// Follows weights back through views and the conversion to a narrower type, as long as nobody else takes them.
+/// Follows weights back through views and the conversion to a narrower type, as long as nobody else
+/// takes them.
 fn find_weights(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<Weights> {
     for _ in 0..VIEWS {
         if rewriter.uses(id) != 1 {
@@ -185,8 +190,9 @@ fn find_product(rewriter: &Rewriter<'_, '_>, scores: ValueId) -> Option<Product>
     None
 }
 
-/// The ways to see scores as other scores with one mask or two, or without, where the first is what a conversion may have made the scores of. Two are
-/// added, the first perhaps to a view: as networks do that have a bias for each head and hide what is beyond a window.
+/// The ways to see scores as other scores with one mask or two, or without, where the first is what
+/// a conversion may have made the scores of. Two are added, the first perhaps to a view: as
+/// networks do that have a bias for each head and hide what is beyond a window.
 fn maskings(
     rewriter: &Rewriter<'_, '_>,
     scores: ValueId,
@@ -287,7 +293,8 @@ fn emit(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, found: Attention) ->
     let causal = causal.filter(|offset| offset + 1 < key_rows);
     let queries = viewed_as(rewriter, queries, &[batches, heads, rows, width])?;
     let full = [batches, heads, key_rows];
-    // Zeros or not, a row without a key does not happen: heads may share keys in the other call alone.
+    // Zeros or not, a row without a key does not happen: heads may share keys in the other call
+    // alone.
     let shared =
         shared_heads(rewriter, [keys, values], full).filter(|_| weights.zeros || shows_each_row);
     let (keys, values, key_heads) = shared.unwrap_or((keys, values, heads));
@@ -333,7 +340,8 @@ fn sum(rewriter: &mut Rewriter<'_, '_>, a: ValueId, b: ValueId) -> Option<ValueI
     Some(rewriter.call_new(Operator::ADD_TENSOR, &[a, b, one], scalar_type, sizes))
 }
 
-/// Lets a call that is there do without its mask, where that is constant by now, and an offset says as much.
+/// Lets a call that is there do without its mask, where that is constant by now, and an offset says
+/// as much.
 fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Option<()> {
     let (&[q, k, v, mask, ref rest @ ..], out) = (inputs(node), *node.args.last()?) else {
         return None;
@@ -344,7 +352,8 @@ fn unmask(rewriter: &mut Rewriter<'_, '_>, masks: &mut Masks, node: &Node) -> Op
     if rewriter.is_none(Some(&mask)) || !rewriter.is_none(rest.get(1)) {
         return None;
     }
-    // A view has its elements in the same order: where it ends with the same sizes, it is made of the same matrices.
+    // A view has its elements in the same order: where it ends with the same sizes, it is made of
+    // the same matrices.
     let made = peeled_views(rewriter, mask);
     if rewriter.sizes(mask)?.last_chunk::<2>() != Some(&[rows, keys]) {
         return None;
@@ -394,7 +403,8 @@ fn keys(
     Some((permuted(rewriter, columns, &[0, 1, 3, 2])?, scale))
 }
 
-/// Keys and values as they are before each is repeated for a group of heads, and how many heads these are of.
+/// Keys and values as they are before each is repeated for a group of heads, and how many heads
+/// these are of.
 fn shared_heads(
     rewriter: &Rewriter<'_, '_>,
     [keys, values]: [ValueId; 2],

@@ -1,12 +1,14 @@
 //! Batch norms at inference go into the weights of the convolution or linear layer before.
 //!
-//! With `s = weight / sqrt(variance + epsilon)`, each output channel of the weights is multiplied with its `s`, and the bias becomes
-//! `(bias - mean) · s + shift`: computed in `f64` and rounded once to the type of the weights, `f32`, `f16` or `bf16`.
+//! With `s = weight / sqrt(variance + epsilon)`, each output channel of the weights is multiplied
+//! with its `s`, and the bias becomes `(bias - mean) · s + shift`: computed in `f64` and rounded
+//! once to the type of the weights, `f32`, `f16` or `bf16`.
 //!
-//! Needs: each value made once, before its uses; all parameters constant, and of fixed shapes. Keeps: layers whose output others
-//! take, weights that others take (so that memory grows by no more than the file has), norms whose statistics are taken, and weights
-//! that would not be finite. Rounding: weights move by half a unit in their last place, and results by what follows from that. That is
-//! the one change of numbers that is accepted here, as everywhere else in the field.
+//! Needs: each value made once, before its uses; all parameters constant, and of fixed shapes.
+//! Keeps: layers whose output others take, weights that others take (so that memory grows by no
+//! more than the file has), norms whose statistics are taken, and weights that would not be finite.
+//! Rounding: weights move by half a unit in their last place, and results by what follows from
+//! that. That is the one change of numbers that is accepted here, as everywhere else in the field.
 
 use super::constant::{self, decode, encode};
 use super::rewrite::{Rewriter, each_call};
@@ -74,7 +76,8 @@ fn fold(rewriter: &mut Rewriter<'_, '_>, norm: &Node) -> Option<()> {
     Some(())
 }
 
-/// The dimension of a layer's weights that counts output channels, in as many groups as another dimension has.
+/// The dimension of a layer's weights that counts output channels, in as many groups as another
+/// dimension has.
 struct Channels {
     dim: usize,
     groups: usize,

@@ -1,8 +1,9 @@
 //! Common subexpressions: of calls that compute the same, the first is enough.
 //!
-//! Needs: each value made once, before its uses. Keeps: calls with effects or randomness, calls that read what others write, and
-//! what leaves the graph by a value of its own. Equal are the operator, the type of the output, and the arguments, of which known
-//! numbers, texts and lists are compared by what they are, and so are small constants; large ones by where their data lies.
+//! Needs: each value made once, before its uses. Keeps: calls with effects or randomness, calls
+//! that read what others write, and what leaves the graph by a value of its own. Equal are the
+//! operator, the type of the output, and the arguments, of which known numbers, texts and lists are
+//! compared by what they are, and so are small constants; large ones by where their data lies.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

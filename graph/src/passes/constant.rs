@@ -4,7 +4,8 @@ use alloc::vec::Vec;
 use half::{bf16, f16};
 use torchlet_core::ScalarType;
 
-/// The elements of a tensor's data, for types whose numbers are numbers of `f64`; of 64-bit integers, those are.
+/// The elements of a tensor's data, for types whose numbers are numbers of `f64`; of 64-bit
+/// integers, those are.
 pub(super) fn decode(
     scalar_type: ScalarType,
     data: &[u8],
@@ -33,8 +34,8 @@ pub(super) fn decode(
     Some(data.chunks_exact(size).map_while(element))
 }
 
-/// The data of a tensor with each run of so many elements multiplied with a factor of its own, rounded once; `None` if a number is not
-/// finite then, or there are more elements than factors.
+/// The data of a tensor with each run of so many elements multiplied with a factor of its own,
+/// rounded once; `None` if a number is not finite then, or there are more elements than factors.
 pub(super) fn scaled(
     scalar_type: ScalarType,
     data: &[u8],
@@ -92,8 +93,8 @@ pub(super) fn rounded(scalar_type: ScalarType, number: f64) -> Option<f64> {
     decode(scalar_type, &data)?.next()
 }
 
-/// A number rounded to odd: to what it can be rounded further, to fewer bits, as if it never had been. (The conversions of `half`
-/// look at the upper half of a number only.)
+/// A number rounded to odd: to what it can be rounded further, to fewer bits, as if it never had
+/// been. (The conversions of `half` look at the upper half of a number only.)
 fn odd(number: f64) -> f32 {
     let near = number as f32;
     if f64::from(near) == number || number.is_nan() || near.to_bits() & 1 == 1 {

@@ -1,6 +1,7 @@
 //! Dead code: calls whose outputs nobody takes.
 //!
-//! Needs: each value made once, before its uses. Keeps: every output of the graph, every update, and calls with effects.
+//! Needs: each value made once, before its uses. Keeps: every output of the graph, every update,
+//! and calls with effects.
 
 use super::uses::{each_member, inputs};
 use crate::graph::{Graph, ValueId};

@@ -1,14 +1,18 @@
-//! Products with rows that are quantized as the program runs become one call each: [`Operator::DYNAMIC_LINEAR`], which keeps weights as
-//! codes.
+//! Products with rows that are quantized as the program runs become one call each:
+//! [`Operator::DYNAMIC_LINEAR`], which keeps weights as codes.
 //!
-//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of `quantize_per_token` of the same numbers, or what these are
-//! rounded to as [the front-end for XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric` finds for them,
-//! in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant codes of 8 bits, with a scale for each row or, where they are
-//! seen in another shape, for each group of so many neighbours in a row.
+//! What becomes such a call is `linear`, whose input is `dequantize_per_token` of
+//! `quantize_per_token` of the same numbers, or what these are rounded to as [the front-end for
+//! XNNPACK](crate::front::xnnpack) writes that, with what `choose_qparams_per_token_asymmetric`
+//! finds for them, in codes of 8 bits; and whose weights are `dequantize_per_channel` of constant
+//! codes of 8 bits, with a scale for each row or, where they are seen in another shape, for each
+//! group of so many neighbours in a row.
 //!
-//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
-//! of what is in between. Rounding: sums of products of codes are exact. Numbers are rounded before the zero point is added, also where
-//! `quantize_per_token` would add first: what lies half between two codes, beside an odd zero point, is the other one then.
+//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if
+//! `takes` says so. Keeps: what others take of what is in between. Rounding: sums of products of
+//! codes are exact. Numbers are rounded before the zero point is added, also where
+//! `quantize_per_token` would add first: what lies half between two codes, beside an odd zero
+//! point, is the other one then.
 
 use super::dynamic_convolution::rounded_by;
 use super::quantized::fits_bias;
@@ -93,7 +97,8 @@ fn through_codes(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, V
     are_codes.then_some((*source, *scales, *zeros))
 }
 
-/// The codes of constant weights, a matrix; the scales of groups in each row, and what each row sums up to; and the bits of a code.
+/// The codes of constant weights, a matrix; the scales of groups in each row, and what each row
+/// sums up to; and the bits of a code.
 fn weights(rewriter: &mut Rewriter<'_, '_>, id: ValueId) -> Option<[ValueId; 4]> {
     let [rows, columns] = *rewriter.sizes(id)? else { return None };
     let viewed = rewriter.call_of(id, Operator::VIEW_COPY).and_then(|taken| taken.first());

@@ -1,13 +1,16 @@
-//! Convolutions of pictures that are quantized as the program runs become one call each: [`Operator::DYNAMIC_CONVOLUTION`], which keeps
-//! weights as codes.
+//! Convolutions of pictures that are quantized as the program runs become one call each:
+//! [`Operator::DYNAMIC_CONVOLUTION`], which keeps weights as codes.
 //!
-//! What becomes such a call is `convolution` over height and width, whose input is what each picture of a batch is rounded to, as
-//! [the front-end for XNNPACK](crate::front::xnnpack) writes that: by the scale and the zero point that
-//! `choose_qparams_per_token_asymmetric` finds for its least and its largest number. There may be permutations in between. The weights are
-//! `dequantize_per_channel` of constant codes of 8 bits. What has each channel convolved for itself stays in numbers, which are faster.
+//! What becomes such a call is `convolution` over height and width, whose input is what each
+//! picture of a batch is rounded to, as [the front-end for XNNPACK](crate::front::xnnpack) writes
+//! that: by the scale and the zero point that `choose_qparams_per_token_asymmetric` finds for its
+//! least and its largest number. There may be permutations in between. The weights are
+//! `dequantize_per_channel` of constant codes of 8 bits. What has each channel convolved for itself
+//! stays in numbers, which are faster.
 //!
-//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if `takes` says so. Keeps: what others take
-//! of what is in between. Rounding: sums of products of codes are exact.
+//! Needs: as [`super::quantized`]; runs where processors are known, and each call is made only if
+//! `takes` says so. Keeps: what others take of what is in between. Rounding: sums of products of
+//! codes are exact.
 
 use super::quantized::fits_bias;
 use super::rewrite::{Rewriter, each_call};
@@ -83,7 +86,8 @@ fn permuted(
     Some(made)
 }
 
-/// The numbers that a batch of pictures has rounded, and which dimension of them each dimension of the batch is.
+/// The numbers that a batch of pictures has rounded, and which dimension of them each dimension of
+/// the batch is.
 fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec<usize>)> {
     let mut order: Vec<usize> = (0..PICTURES).collect();
     for _ in 0..VIEWS {
@@ -98,8 +102,8 @@ fn rounded(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> Option<(ValueId, Vec
     (is_first && are_chosen(rewriter, source, scales, zeros)?).then_some((source, order))
 }
 
-/// Numbers that others are rounded to, as codes of 8 bits, with scales and zero points that are broadcast: those others, and these two. Zero points are
-/// numbers, too.
+/// Numbers that others are rounded to, as codes of 8 bits, with scales and zero points that are
+/// broadcast: those others, and these two. Zero points are numbers, too.
 pub(super) fn rounded_by(
     rewriter: &Rewriter<'_, '_>,
     id: ValueId,
@@ -126,7 +130,8 @@ pub(super) fn rounded_by(
     (zeros == zeros_added && is_inverse && is_float).then_some((source, scales, zeros))
 }
 
-/// The operands of a call, of which the first is what a test finds. Sums and differences take the second once.
+/// The operands of a call, of which the first is what a test finds. Sums and differences take the
+/// second once.
 fn of_two(
     rewriter: &Rewriter<'_, '_>,
     id: ValueId,
@@ -147,7 +152,8 @@ fn of_two(
     }
 }
 
-/// Whether scales and zero points, as numbers, are those of the least and the largest number of each picture.
+/// Whether scales and zero points, as numbers, are those of the least and the largest number of
+/// each picture.
 fn are_chosen(
     rewriter: &Rewriter<'_, '_>,
     source: ValueId,

@@ -1,13 +1,18 @@
-//! Products with a transposed constant, or what constant codes stand for, become `aten.linear`, with the weight as it is stored.
+//! Products with a transposed constant, or what constant codes stand for, become `aten.linear`,
+//! with the weight as it is stored.
 //!
-//! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, where factors are one and the bias has one element for each column;
-//! - `bmm(x, wᵀ)`, where the weight is repeated for each batch, as exporters write a linear layer whose input is not contiguous;
-//! - a product of a view, if rows stay whole, becomes a view of the product: of any number of dimensions, it needs no view;
+//! - `addmm(bias, x, wᵀ)` and `mm(x, wᵀ)`, where factors are one and the bias has one element for
+//!   each column;
+//! - `bmm(x, wᵀ)`, where the weight is repeated for each batch, as exporters write a linear layer
+//!   whose input is not contiguous;
+//! - a product of a view, if rows stay whole, becomes a view of the product: of any number of
+//!   dimensions, it needs no view;
 //! - the sum of such a product, also viewed differently, with a bias.
 //!
-//! Needs: each value made once, before its uses; copies that change nothing are better gone. All but the first need fixed shapes.
-//! Keeps: products that others take without the bias. Rounding: a bias is added before the sum is rounded to the graph's type, as in
-//! PyTorch's own `linear`, not after.
+//! Needs: each value made once, before its uses; copies that change nothing are better gone. All
+//! but the first need fixed shapes. Keeps: products that others take without the bias. Rounding: a
+//! bias is added before the sum is rounded to the graph's type, as in PyTorch's own `linear`, not
+//! after.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

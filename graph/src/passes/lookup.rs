@@ -1,12 +1,14 @@
 //! Functions of numbers between codes of 8 bits become tables of codes: [`Operator::Q8TA_LOOKUP`].
 //!
-//! What becomes such a call is a function of each element of `dequantize_per_tensor` of codes of 8 bits, perhaps limited, of which
-//! `quantize_per_tensor` makes codes again. There are no more codes than a table has places: the same calls over all codes, a constant, make
-//! the table, and [`fold`](crate::fold) computes it.
+//! What becomes such a call is a function of each element of `dequantize_per_tensor` of codes of 8
+//! bits, perhaps limited, of which `quantize_per_tensor` makes codes again. There are no more codes
+//! than a table has places: the same calls over all codes, a constant, make the table, and
+//! [`fold`](crate::fold) computes it.
 //!
-//! Needs: as [`super::quantized`], behind which it runs, for what that leaves; where constants are folded afterwards. Each call is made
-//! only if `takes` says so. Keeps: what others take of what is in between. Rounding: functions are those of the CPU,
-//! so that a number next to the middle of two codes may become the other one.
+//! Needs: as [`super::quantized`], behind which it runs, for what that leaves; where constants are
+//! folded afterwards. Each call is made only if `takes` says so. Keeps: what others take of what is
+//! in between. Rounding: functions are those of the CPU, so that a number next to the middle of two
+//! codes may become the other one.
 
 use super::quantized::{Quantized, dequantized};
 use super::rewrite::{Rewriter, each_call};

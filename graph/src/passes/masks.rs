@@ -62,7 +62,8 @@ impl Mask {
         found
     }
 
-    /// Makes what is added to scores of four dimensions, of batches and heads first, instead of those that it was made for.
+    /// Makes what is added to scores of four dimensions, of batches and heads first, instead of
+    /// those that it was made for.
     pub(super) fn make(
         self,
         rewriter: &mut Rewriter<'_, '_>,
@@ -201,7 +202,8 @@ impl Masks {
         };
         let found = || look(rewriter, mask).unwrap_or_default();
         let looked = *self.0.entry(key).or_insert_with(found);
-        // All keys of a row weigh as much where all have the same number. What is broadcast to more rows says the same of each.
+        // All keys of a row weigh as much where all have the same number. What is broadcast to more
+        // rows says the same of each.
         let causal = looked.causal.filter(|(_, own)| *own == sizes).map(|(offset, _)| offset);
         Known { shows_each_row: looked.shows_each_row || fills_numbers, causal }
     }
@@ -255,7 +257,8 @@ fn look(rewriter: &Rewriter<'_, '_>, mask: Mask) -> Option<Looked> {
     Some(Looked { shows_each_row, causal })
 }
 
-/// The condition by which one of two numbers is added, and these as they are in the mask: where it is set, and where not.
+/// The condition by which one of two numbers is added, and these as they are in the mask: where it
+/// is set, and where not.
 fn chosen(rewriter: &Rewriter<'_, '_>, id: ValueId) -> Option<(ValueId, [f64; 2])> {
     let [condition, set, clear] = *rewriter.call_of(id, Operator::WHERE_SELF)? else { return None };
     let scalar_type = rewriter.scalar_type(id)?;

@@ -1,14 +1,17 @@
 //! What is done to a graph: each pass computes the same with less.
 //!
-//! A pass is a file with its contract at the top: what it needs, what it keeps, what it does to rounding. Its `run` says how often it
-//! changed something. [`run`] runs all of them in the order of [`PASSES`], over a graph that [`verify`](verify::verify) accepts.
+//! A pass is a file with its contract at the top: what it needs, what it keeps, what it does to
+//! rounding. Its `run` says how often it changed something. [`run`] runs all of them in the order
+//! of [`PASSES`], over a graph that [`verify`](verify::verify) accepts.
 //!
-//! What all keep: inputs, outputs and updates are the values that they were; a call that writes into a value stays where it is, and so
-//! do those that read what it writes; and where sizes are bounds, nothing follows from them.
+//! What all keep: inputs, outputs and updates are the values that they were; a call that writes
+//! into a value stays where it is, and so do those that read what it writes; and where sizes are
+//! bounds, nothing follows from them.
 //!
-//! Some are not in that list, since they depend on processors: [`permuted`] and [`strided`], and [`quantized`], [`dynamic`], [`dynamic_convolution`],
-//! [`lookup`] and [`volumes`], which ask them what they take and run before constants are folded; and [`pieces`], which is for back-ends, as it depends on one
-//! device.
+//! Some are not in that list, since they depend on processors: [`permuted`] and [`strided`], and
+//! [`quantized`], [`dynamic`], [`dynamic_convolution`], [`lookup`] and [`volumes`], which ask them
+//! what they take and run before constants are folded; and [`pieces`], which is for back-ends, as
+//! it depends on one device.
 
 pub mod activations;
 pub mod attention;
@@ -55,8 +58,8 @@ macro_rules! passes {
     ($($module:ident),* $(,)?) => { &[$(Pass { name: stringify!($module), run: $module::run }),*] };
 }
 
-/// All passes, in the order that they run. Patterns are of calls that do something, each made once: what does nothing goes before, and
-/// what patterns leave behind goes after.
+/// All passes, in the order that they run. Patterns are of calls that do something, each made once:
+/// what does nothing goes before, and what patterns leave behind goes after.
 pub const PASSES: &[Pass] = passes![
     redundant,
     common,

@@ -1,11 +1,13 @@
-//! Calls that compute in `f32` by themselves, between conversions from 16 bits and back, become calls of 16 bits.
+//! Calls that compute in `f32` by themselves, between conversions from 16 bits and back, become
+//! calls of 16 bits.
 //!
-//! Exporters write attention, activations and margins that reflect of 16-bit graphs so. Conversions may have views, permutations and choices of elements
-//! behind them.
+//! Exporters write attention, activations and margins that reflect of 16-bit graphs so. Conversions
+//! may have views, permutations and choices of elements behind them.
 //!
-//! Needs: each value made once, before its uses. Keeps: calls whose output others take in `f32`, and those with an input that had more
-//! bits. Rounding: none changes. These operators compute in `f32` whatever the type of their tensors is, from what 16 bits are
-//! exactly, and round once, as the conversion did.
+//! Needs: each value made once, before its uses. Keeps: calls whose output others take in `f32`,
+//! and those with an input that had more bits. Rounding: none changes. These operators compute in
+//! `f32` whatever the type of their tensors is, from what 16 bits are exactly, and round once, as
+//! the conversion did.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

@@ -1,11 +1,13 @@
 //! Element-wise calls, concatenation and padding go before the permutations of what they read.
 //!
-//! Networks with channels last, say, permute what each convolution takes and gives. Between a sum of two such results and the next convolution,
-//! permutations meet that the sum keeps apart: `add(permute(a), permute(b))` is `permute(add(a, b))`, and the permutation cancels out
-//! with the next, which [`redundant`](super::redundant) does.
+//! Networks with channels last, say, permute what each convolution takes and gives. Between a sum
+//! of two such results and the next convolution, permutations meet that the sum keeps apart:
+//! `add(permute(a), permute(b))` is `permute(add(a, b))`, and the permutation cancels out with the
+//! next, which [`redundant`](super::redundant) does.
 //!
-//! Needs: each value made once, before its uses; fixed shapes; and targets where a permutation costs more than a view of other strides,
-//! which is why this pass is not in the list of all. Keeps: every element's bits, and how many permutations there are, or fewer.
+//! Needs: each value made once, before its uses; fixed shapes; and targets where a permutation
+//! costs more than a view of other strides, which is why this pass is not in the list of all.
+//! Keeps: every element's bits, and how many permutations there are, or fewer.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

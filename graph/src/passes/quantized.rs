@@ -1,19 +1,25 @@
 //! Islands of quantized numbers become operators on codes, where a processor has these.
 //!
-//! What quantizers write is floating point between codes: `dequantize` of each input, the operator, perhaps a function that limits it, and
-//! `quantize` of the result. With codes of 8 bits, one scale and zero point for each activation, and a scale for each channel of constant
-//! weights, these become
+//! What quantizers write is floating point between codes: `dequantize` of each input, the operator,
+//! perhaps a function that limits it, and `quantize` of the result. With codes of 8 bits, one scale
+//! and zero point for each activation, and a scale for each channel of constant weights, these
+//! become
 //!
-//! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or the range of the codes;
+//! - `et_vk.q8ta_linear` and `et_vk.q8ta_conv2d`, with what limits the result, if that is `relu` or
+//!   the range of the codes;
 //! - `et_vk.q8ta_conv2d_transposed`, of one group;
 //! - `max_pool2d_with_indices` of codes, where nobody takes the indices;
-//! - `cat`, and what moves elements or pads, on quantized values; those of another scale are requantized by a table before;
+//! - `cat`, and what moves elements or pads, on quantized values; those of another scale are
+//!   requantized by a table before;
 //! - `torchlet.q8ta_avg_pool2d`, for means too; `torchlet.q8ta_softmax`;
-//! - `et_vk.q8ta_add`, for differences too, `torchlet.q8ta_mul`, and `et_vk.q8ta_relu`, where the limits are the range of the codes.
+//! - `et_vk.q8ta_add`, for differences too, `torchlet.q8ta_mul`, and `et_vk.q8ta_relu`, where the
+//!   limits are the range of the codes.
 //!
-//! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not folded yet. Each call is made only if
-//! `takes` says so: what no processor has stays as it is written. Keeps: what others take of what is in between. Rounding: sums of
-//! products of codes are exact, where those of floating-point numbers are not; a result on the border of two codes may become the other.
+//! Needs: each value made once; products as `linear` ([`super::linear`]); weights that are not
+//! folded yet. Each call is made only if `takes` says so: what no processor has stays as it is
+//! written. Keeps: what others take of what is in between. Rounding: sums of products of codes are
+//! exact, where those of floating-point numbers are not; a result on the border of two codes may
+//! become the other.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -43,7 +49,8 @@ const LOWEST: i64 = -128;
 const HIGHEST: i64 = 127;
 
 impl Codes {
-    /// The parameters of a call between a tensor and its codes: scale, zero point, least and largest code.
+    /// The parameters of a call between a tensor and its codes: scale, zero point, least and
+    /// largest code.
     fn of(rewriter: &Rewriter<'_, '_>, parameters: &[ValueId]) -> Option<Self> {
         let [scale, zero, low, high, ..] = parameters else { return None };
         let (scale, zero) = (rewriter.number(*scale)?, rewriter.int(*zero)?);
@@ -52,7 +59,8 @@ impl Codes {
         (is_whole && scale.is_normal() && scale > 0.0).then_some(Codes { scale, zero })
     }
 
-    /// Whether no code stands for less, or more, than these numbers: but for what is rounded to the outermost.
+    /// Whether no code stands for less, or more, than these numbers: but for what is rounded to the
+    /// outermost.
     fn lie_within(self, [low, high]: [f64; 2]) -> bool {
         let code = |number: f64| number / self.scale + self.zero as f64;
         // Half a code beyond is rounded to it.
@@ -124,7 +132,8 @@ fn island(
             return Some(made);
         }
     }
-    // Quantized values are as ordered as what they stand for: limits can be applied to them just as well.
+    // Quantized values are as ordered as what they stand for: limits can be applied to them just as
+    // well.
     if is_within || dequantized(rewriter, value).is_some() {
         return None;
     }
@@ -216,7 +225,8 @@ fn lookup(
     rewriter.is_taken(Operator::Q8TA_LOOKUP, &args, out, takes).then_some(args)
 }
 
-/// The table that takes quantized values with the first scale and zero point to the second, between limits of what they stand for.
+/// The table that takes quantized values with the first scale and zero point to the second, between
+/// limits of what they stand for.
 pub(crate) fn requantized(scales: [f64; 2], zeros: [i64; 2], [low, high]: [f64; 2]) -> Vec<u8> {
     let table = (LOWEST..=HIGHEST).map(|code| {
         let value = (code.saturating_sub(zeros[0]) as f64 * scales[0]).max(low).min(high);
@@ -300,7 +310,8 @@ fn of_two(
 /// Calls in a row that only move elements, which are looked through.
 const MOVES: u32 = 4;
 
-/// Moves quantized values instead of what they stand for. Those with another scale or zero point are requantized before.
+/// Moves quantized values instead of what they stand for. Those with another scale or zero point
+/// are requantized before.
 fn moved(
     rewriter: &mut Rewriter<'_, '_>,
     result: &Made,
@@ -402,7 +413,8 @@ fn largest(
     Some(())
 }
 
-/// What a lookup reads that requantizes a result behind the call that makes it; none where scale and zero point are those wanted.
+/// What a lookup reads that requantizes a result behind the call that makes it; none where scale
+/// and zero point are those wanted.
 fn after(
     rewriter: &mut Rewriter<'_, '_>,
     from: Codes,
@@ -417,7 +429,8 @@ fn after(
     lookup(rewriter, between, from.table_to(to), out, takes).map(Some)
 }
 
-/// Steps of the result that a step of the input may be where averages are rounded to that first: the error is half as many, and a half.
+/// Steps of the result that a step of the input may be where averages are rounded to that first:
+/// the error is half as many, and a half.
 const COARSER: f64 = 3.0;
 
 /// Averages quantized values, where all windows count what they have inside the image.

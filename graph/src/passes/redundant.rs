@@ -1,16 +1,20 @@
 //! Calls that change nothing, or that one call can do for two.
 //!
-//! - Copies and views to the same type and shape are their input: `clone`, `alias_copy`, `detach_copy`, `_to_copy`, `expand_copy`,
-//!   `view_copy`, `slice_copy`, `et_vk.prepack` and their like; the layout that some ask for is none of the graph's business.
-//! - A permutation of a permutation is one, or none; so is a view of a view. Both are of the first's input.
+//! - Copies and views to the same type and shape are their input: `clone`, `alias_copy`,
+//!   `detach_copy`, `_to_copy`, `expand_copy`, `view_copy`, `slice_copy`, `et_vk.prepack` and their
+//!   like; the layout that some ask for is none of the graph's business.
+//! - A permutation of a permutation is one, or none; so is a view of a view. Both are of the
+//!   first's input.
 //! - A permutation that moves dimensions of one element only is a view.
-//! - What is joined with others by one call alone, of what it joined along the same dimension, is joined at once.
+//! - What is joined with others by one call alone, of what it joined along the same dimension, is
+//!   joined at once.
 //! - A conversion of a conversion is one, or none, if the first keeps every number as it is.
-//! - Dropout at inference is its input. So is a product with one, a quotient by one, a difference with zero and a first power.
-//!   (A floating-point sum with zero is not: of minus zero it makes zero.)
+//! - Dropout at inference is its input. So is a product with one, a quotient by one, a difference
+//!   with zero and a first power. (A floating-point sum with zero is not: of minus zero it makes
+//!   zero.)
 //!
-//! Needs: each value made once, before its uses. Keeps: what enters and leaves the graph has values of its own. Every element keeps
-//! its bits. Nothing is concluded from sizes that are bounds.
+//! Needs: each value made once, before its uses. Keeps: what enters and leaves the graph has values
+//! of its own. Every element keeps its bits. Nothing is concluded from sizes that are bounds.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -92,10 +96,12 @@ fn only_member(rewriter: &Rewriter<'_, '_>, list: ValueId) -> Option<ValueId> {
     }
 }
 
-/// The values that are joined at once at most: a chain of joins makes a list for each, which holds all before.
+/// The values that are joined at once at most: a chain of joins makes a list for each, which holds
+/// all before.
 const MOST_JOINED: usize = 512;
 
-/// Joins what was joined before along the same dimension, for this call alone, together with the rest.
+/// Joins what was joined before along the same dimension, for this call alone, together with the
+/// rest.
 fn join_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> bool {
     let Some(joined) = joined(rewriter, inputs(node), out) else { return false };
     let (mut members, mut found) = (Vec::new(), false);
@@ -128,7 +134,8 @@ struct Joined {
     dim: usize,
 }
 
-/// What a call with these inputs joins, if all has one type and as many dimensions: it is neither converted nor left out.
+/// What a call with these inputs joins, if all has one type and as many dimensions: it is neither
+/// converted nor left out.
 fn joined(rewriter: &Rewriter<'_, '_>, inputs: &[ValueId], out: ValueId) -> Option<Joined> {
     let (list, dim) = inputs.split_first()?;
     let Some(Value::List(members)) = rewriter.get(*list) else { return None };
@@ -143,7 +150,8 @@ fn joined(rewriter: &Rewriter<'_, '_>, inputs: &[ValueId], out: ValueId) -> Opti
     members.iter().all(alike).then(|| Joined { members: members.clone(), dim })
 }
 
-/// Takes out the first of two conversions that keeps numbers as they are, and both if the second goes back.
+/// Takes out the first of two conversions that keeps numbers as they are, and both if the second
+/// goes back.
 fn convert_once(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -229,7 +237,8 @@ fn permute_once(rewriter: &mut Rewriter<'_, '_>, node: &Node, out: ValueId) -> b
     true
 }
 
-/// Whether elements keep their order in a permutation: only dimensions of one element move past others.
+/// Whether elements keep their order in a permutation: only dimensions of one element move past
+/// others.
 fn is_view(rewriter: &Rewriter<'_, '_>, source: ValueId, order: &[usize]) -> bool {
     let Some(sizes) = rewriter.sizes(source) else { return false };
     let moving = order.iter().filter(|dim| sizes.get(**dim) != Some(&1));
@@ -307,7 +316,8 @@ mod tests {
              out a b c d",
         );
         assert_eq!((calls.len(), graph.outputs), (5, alloc::vec![3, 4, 5, 6]));
-        // What nobody sees but through the copy gets the output's name, also for those who took it before.
+        // What nobody sees but through the copy gets the output's name, also for those who took it
+        // before.
         let (_, calls) = simplified(
             "in x f32[4]
              c f32[4] = aten.neg.default(x)
@@ -448,7 +458,8 @@ mod tests {
         assert_eq!((calls.len(), joined), (7, 1), "{calls:#?}");
     }
 
-    /// A chain of joins, each of what the one before joined and one value more, makes lists of bounded length.
+    /// A chain of joins, each of what the one before joined and one value more, makes lists of
+    /// bounded length.
     #[test]
     fn long_chains_are_joined_in_pieces() {
         let mut text = String::from("in x f32[1]\n");

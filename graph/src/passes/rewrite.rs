@@ -1,7 +1,8 @@
 //! Rewriting call by call: what all passes that replace calls are made of.
 //!
-//! Calls are visited in order. A rule sees a call, and the calls before it as they have become; it may make calls in its place, or
-//! say that the output is the same as another value. What a call no longer needs is left for dead code to find.
+//! Calls are visited in order. A rule sees a call, and the calls before it as they have become; it
+//! may make calls in its place, or say that the output is the same as another value. What a call no
+//! longer needs is left for dead code to find.
 
 use super::uses::{Uses, each_member, inputs, written};
 use crate::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -12,8 +13,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// Applies a rule to each call, and says how often it applied. The rule is true if all outputs of the call are made by others now,
-/// or are the same as others.
+/// Applies a rule to each call, and says how often it applied. The rule is true if all outputs of
+/// the call are made by others now, or are the same as others.
 pub(super) fn each_call<'p>(
     graph: &mut Graph<'p>,
     mut rule: impl FnMut(&mut Rewriter<'_, 'p>, &Node) -> bool,
@@ -48,7 +49,8 @@ pub(super) struct Rewriter<'g, 'p> {
     current: Vec<ValueId>,
     /// Lists with members that others stand for now, and their new forms.
     lists: BTreeMap<ValueId, ValueId>,
-    /// Values that are written behind the back of what made them: what reads them must stay where it is.
+    /// Values that are written behind the back of what made them: what reads them must stay where
+    /// it is.
     written: Vec<bool>,
     /// Values that others overwrite when a run is done.
     updated: Vec<bool>,
@@ -110,7 +112,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         }
     }
 
-    /// The value that stands for another one; a list of which some have another is a list of its own.
+    /// The value that stands for another one; a list of which some have another is a list of its
+    /// own.
     fn renamed(&mut self, id: ValueId) -> ValueId {
         if let Some(list) = self.lists.get(&id) {
             return *list;
@@ -152,14 +155,14 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.fixed_shapes
     }
 
-    /// How many arguments a value is, of calls that are there: those that rules have replaced are not, those that nobody takes any more
-    /// are.
+    /// How many arguments a value is, of calls that are there: those that rules have replaced are
+    /// not, those that nobody takes any more are.
     pub(super) fn uses(&self, id: ValueId) -> u32 {
         self.uses.count_of(id)
     }
 
-    /// The call that makes a value, unless what it read, or the value, may have been overwritten meanwhile: what stands in its inputs
-    /// now could be read again with the same result.
+    /// The call that makes a value, unless what it read, or the value, may have been overwritten
+    /// meanwhile: what stands in its inputs now could be read again with the same result.
     pub(super) fn maker(&self, id: ValueId) -> Option<&Node> {
         let place = self.makers.get(id).copied().flatten().filter(|_| self.is_lasting(id))?;
         self.nodes.get(place).filter(|node| self.reads_lasting(node))
@@ -174,7 +177,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         lasting
     }
 
-    /// The inputs of the call that makes a value, if it is of this operator and that is its only output.
+    /// The inputs of the call that makes a value, if it is of this operator and that is its only
+    /// output.
     pub(super) fn call_of(&self, id: ValueId, operator: Operator) -> Option<&[ValueId]> {
         let node = self.maker(id)?;
         (node.operator == operator && node.args.last() == Some(&id)).then(|| inputs(node))
@@ -212,7 +216,8 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         (!is_state).then_some((tensor, tensor.data.as_deref()?))
     }
 
-    /// A number that is known: a scalar, or a constant tensor of one element, or what such a tensor is converted to.
+    /// A number that is known: a scalar, or a constant tensor of one element, or what such a tensor
+    /// is converted to.
     pub(super) fn number(&self, id: ValueId) -> Option<f64> {
         let converted = self.maker(id).filter(|node| {
             let operator = node.operator;
@@ -304,8 +309,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.written.get(id) != Some(&true)
     }
 
-    /// Whether a processor takes a call that is not made yet, seen alone: what is asked is a graph of nothing else. `out` is a tensor or a
-    /// list of tensors, of which the first is what the processor gives.
+    /// Whether a processor takes a call that is not made yet, seen alone: what is asked is a graph
+    /// of nothing else. `out` is a tensor or a list of tensors, of which the first is what the
+    /// processor gives.
     pub(super) fn is_taken(
         &self,
         operator: Operator,
@@ -316,8 +322,9 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         self.is_taken_once(operator, args, out, &mut |_, _| Some(()), takes)
     }
 
-    /// Whether a processor takes such a call once its tensors are changed: those that are arguments, by their places, and the result, whose
-    /// place is behind theirs. `None` from a change says that there is no such call.
+    /// Whether a processor takes such a call once its tensors are changed: those that are
+    /// arguments, by their places, and the result, whose place is behind theirs. `None` from a
+    /// change says that there is no such call.
     pub(super) fn is_taken_once(
         &self,
         operator: Operator,
@@ -391,9 +398,10 @@ impl<'g, 'p> Rewriter<'g, 'p> {
         out
     }
 
-    /// Lets the new value stand for the old one in all that follows, and says whether that is possible: both are the same tensors as
-    /// far as calls and the caller see. What leaves the graph keeps its name: the call that made the new value makes that instead,
-    /// unless the new one leaves, or comes from outside.
+    /// Lets the new value stand for the old one in all that follows, and says whether that is
+    /// possible: both are the same tensors as far as calls and the caller see. What leaves the
+    /// graph keeps its name: the call that made the new value makes that instead, unless the new
+    /// one leaves, or comes from outside.
     pub(super) fn replace(&mut self, old: ValueId, new: ValueId) -> bool {
         let new = self.current(new);
         let (same, same_outside) = match (self.get(old), self.get(new)) {

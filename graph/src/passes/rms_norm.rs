@@ -1,12 +1,15 @@
-//! Normalisation by the root of the mean square becomes one call: `et_vk.rms_norm.default(x, weight, epsilon)`.
+//! Normalisation by the root of the mean square becomes one call:
+//! `et_vk.rms_norm.default(x, weight, epsilon)`.
 //!
-//! Found from `x · rsqrt(mean(x², -1, keepdim) + epsilon) · weight` backwards: the square a power or a product, the factors in any order,
-//! and, in graphs of 16 bits, between a conversion to `f32` and one back, before or after the weight.
+//! Found from `x · rsqrt(mean(x², -1, keepdim) + epsilon) · weight` backwards: the square a power
+//! or a product, the factors in any order, and, in graphs of 16 bits, between a conversion to `f32`
+//! and one back, before or after the weight.
 //!
-//! Needs: each value made once, before its uses; weights of a fixed number, more than one: then rows have as many elements, as nothing else
-//! can be multiplied with them but single ones, which no exporter takes for what varies. Keeps: norms over other dimensions than the last, and
-//! those without weights. Rounding: that of the call's own definition, which computes in `f32` and rounds once; what was rounded on the way is
-//! not.
+//! Needs: each value made once, before its uses; weights of a fixed number, more than one: then
+//! rows have as many elements, as nothing else can be multiplied with them but single ones, which
+//! no exporter takes for what varies. Keeps: norms over other dimensions than the last, and those
+//! without weights. Rounding: that of the call's own definition, which computes in `f32` and rounds
+//! once; what was rounded on the way is not.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

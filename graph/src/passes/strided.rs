@@ -1,11 +1,14 @@
-//! Calls that only move elements, several in a row, become one `aten.as_strided_copy` of what the first of them moves.
+//! Calls that only move elements, several in a row, become one `aten.as_strided_copy` of what the
+//! first of them moves.
 //!
-//! The queries of attention, say: a permutation of a view of a part of a permutation of a view of what a linear layer gives. Each of
-//! them copies; one copy can do it, and an operator that reads its input with strides needs none.
+//! The queries of attention, say: a permutation of a view of a part of a permutation of a view of
+//! what a linear layer gives. Each of them copies; one copy can do it, and an operator that reads
+//! its input with strides needs none.
 //!
-//! Needs: each value made once, before its uses; fixed shapes; and targets that have `as_strided_copy`, which is why this pass is not in
-//! the list of all. It comes last, as patterns are of permutations and views. Keeps: single moves, and views, which cost nothing.
-//! Every element keeps its bits.
+//! Needs: each value made once, before its uses; fixed shapes; and targets that have
+//! `as_strided_copy`, which is why this pass is not in the list of all. It comes last, as patterns
+//! are of permutations and views. Keeps: single moves, and views, which cost nothing. Every element
+//! keeps its bits.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;

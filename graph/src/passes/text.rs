@@ -63,8 +63,8 @@ pub(crate) fn right_sides(graph: &Graph<'_>) -> Vec<String> {
     calls(graph).into_iter().map(right).collect()
 }
 
-/// The calls of a graph with their arguments, a line for each. Tensors are `%` and their number: they are counted from zero in
-/// the order of a text, before everything else.
+/// The calls of a graph with their arguments, a line for each. Tensors are `%` and their number:
+/// they are counted from zero in the order of a text, before everything else.
 pub(crate) fn calls(graph: &Graph<'_>) -> Vec<String> {
     graph.nodes.iter().map(|node| call(graph, node)).collect()
 }

@@ -4,7 +4,8 @@ use crate::graph::{Graph, Node, Value, ValueId};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The call that makes each value, and how often it is taken. It describes the graph that it was made of, not what became of it.
+/// The call that makes each value, and how often it is taken. It describes the graph that it was
+/// made of, not what became of it.
 #[derive(Debug)]
 pub struct Uses {
     makers: Vec<Option<usize>>,
@@ -12,8 +13,8 @@ pub struct Uses {
 }
 
 impl Uses {
-    /// Finds them. What lists hold is made and taken with them; outputs of the graph, and what updates a buffer, are taken
-    /// once more.
+    /// Finds them. What lists hold is made and taken with them; outputs of the graph, and what
+    /// updates a buffer, are taken once more.
     pub fn of(graph: &Graph<'_>) -> Self {
         let mut uses =
             Uses { makers: vec![None; graph.values.len()], counts: vec![0; graph.values.len()] };

@@ -4,8 +4,10 @@
 //! - What calls take and make in lists can be visited: it is not more than [`MEMBERS`].
 //! - Each value is made once, and before it is taken: there are no cycles.
 //! - Inputs, constants and what updates overwrite are made by no call.
-//! - Sizes have as many bytes as can be counted, in any order and without those that are zero; constants have the bytes that their sizes ask for.
-//! - Outputs have the shape that their operator gives them, for those operators that passes look for or make, where shapes are fixed.
+//! - Sizes have as many bytes as can be counted, in any order and without those that are zero;
+//!   constants have the bytes that their sizes ask for.
+//! - Outputs have the shape that their operator gives them, for those operators that passes look
+//!   for or make, where shapes are fixed.
 
 use super::rewrite::has_fixed_shapes;
 use super::uses::inputs;
@@ -55,8 +57,8 @@ pub(crate) fn members(graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many values in lists calls may have, counted for each call that names a list. (Small files can have many calls that name one
-/// long list.)
+/// How many values in lists calls may have, counted for each call that names a list. (Small files
+/// can have many calls that name one long list.)
 const MEMBERS: usize = 1 << 24;
 
 fn length(graph: &Graph<'_>, id: ValueId) -> usize {

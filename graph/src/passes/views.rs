@@ -7,8 +7,8 @@ use crate::operators::Operator;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// How many views in a row are looked through. Exporters write a handful; a file could have any number, and as many calls that take
-/// the last.
+/// How many views in a row are looked through. Exporters write a handful; a file could have any
+/// number, and as many calls that take the last.
 pub(super) const VIEWS: usize = 16;
 
 /// What a call permutes, and which dimension of it each dimension of the output is.
@@ -122,8 +122,8 @@ fn conversion(
     fits(from, to).then_some(input)
 }
 
-/// As [`peeled`], also where the numbers are multiplied in `f32` between conversions from a type of 16 bits and back: for those who
-/// compute as exactly with the factor.
+/// As [`peeled`], also where the numbers are multiplied in `f32` between conversions from a type of
+/// 16 bits and back: for those who compute as exactly with the factor.
 pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (ValueId, f64) {
     let (id, factor) = peeled(rewriter, id);
     let found = || {
@@ -137,7 +137,8 @@ pub(super) fn peeled_exactly(rewriter: &Rewriter<'_, '_>, id: ValueId) -> (Value
     found().unwrap_or((id, factor))
 }
 
-/// What a value is before it is viewed differently and multiplied with numbers, and the product of these.
+/// What a value is before it is viewed differently and multiplied with numbers, and the product of
+/// these.
 pub(super) fn peeled(rewriter: &Rewriter<'_, '_>, mut id: ValueId) -> (ValueId, f64) {
     let mut factor = 1.0;
     for _ in 0..VIEWS {

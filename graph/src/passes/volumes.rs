@@ -1,11 +1,16 @@
-//! Convolutions and pooling over three dimensions become ones over two, where a processor has only these.
+//! Convolutions and pooling over three dimensions become ones over two, where a processor has only
+//! these.
 //!
-//! Each output of a convolution over depth, height and width is one over height and width of as many slices as the kernel is deep: one copy
-//! brings them behind each channel, which is the order that the weights have already, and the depth becomes a part of the batch. The largest of a
-//! window is that of the largest of its planes, and so is the mean of windows that have as many elements each.
+//! Each output of a convolution over depth, height and width is one over height and width of as
+//! many slices as the kernel is deep: one copy brings them behind each channel, which is the order
+//! that the weights have already, and the depth becomes a part of the batch. The largest of a
+//! window is that of the largest of its planes, and so is the mean of windows that have as many
+//! elements each.
 //!
-//! Needs: fixed shapes; runs where processors are known, and calls become others only if `takes` says no of the whole and yes of what it
-//! becomes. Keeps: kernels of more than 16 planes, pooling whose indices are wanted, and means over windows of different sizes. Rounding: sums are in another order.
+//! Needs: fixed shapes; runs where processors are known, and calls become others only if `takes`
+//! says no of the whole and yes of what it becomes. Keeps: kernels of more than 16 planes, pooling
+//! whose indices are wanted, and means over windows of different sizes. Rounding: sums are in
+//! another order.
 
 use super::rewrite::{Rewriter, each_call};
 use super::uses::inputs;
@@ -73,7 +78,8 @@ struct Planar {
 }
 
 impl Planar {
-    /// That of a call, with these sizes of input, weights and result, and with this stride, padding and dilation, if it is taken.
+    /// That of a call, with these sizes of input, weights and result, and with this stride, padding
+    /// and dilation, if it is taken.
     fn asked(
         rewriter: &mut Rewriter<'_, '_>,
         node: &Node,
@@ -109,7 +115,8 @@ impl Planar {
     }
 }
 
-/// A convolution along depth alone is one over two dimensions, depth and the places of a plane: both are views.
+/// A convolution along depth alone is one over two dimensions, depth and the places of a plane:
+/// both are views.
 fn through_depth(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -159,7 +166,8 @@ fn convolution(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'
     if pointwise && through_depth(rewriter, node, [step, margin, apart], takes).is_some() {
         return Some(());
     }
-    // What is asked for first: the convolution over planes, with all slices that it reads behind each channel.
+    // What is asked for first: the convolution over planes, with all slices that it reads behind
+    // each channel.
     let planes = batch.checked_mul(depth_out)?;
     let stacked = [planes, channels.checked_mul(kernel)?, height, width];
     let weights = [outs, of_group.checked_mul(kernel)?, kernel_height, kernel_width];
@@ -224,7 +232,8 @@ fn mean(rewriter: &mut Rewriter<'_, '_>, node: &Node, takes: &mut Takes<'_>) -> 
     by_planes(rewriter, node, out, None, takes)
 }
 
-/// A pooling over planes, and then over what these leave along the depth; with a dilation, that of the largest.
+/// A pooling over planes, and then over what these leave along the depth; with a dilation, that of
+/// the largest.
 fn by_planes(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,
@@ -255,7 +264,8 @@ fn by_planes(
         Some(_) => Operator::MAX_POOL2D,
         None => Operator::AVG_POOL2D,
     };
-    // The last dimensions, and then the first one with a dimension of which each element is left alone.
+    // The last dimensions, and then the first one with a dimension of which each element is left
+    // alone.
     let over = |of: [i64; 3], alone: i64| [[of[1], of[2]], [of[0], alone]];
     let (kernel, stride, padding) = (over(kernel, 1), over(stride, 1), over(padding, 0));
     let dilation = dilation.map(|dilation| over(dilation, 1));

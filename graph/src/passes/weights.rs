@@ -9,7 +9,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use torchlet_core::ScalarType;
 
-/// The codes of constant weights, in an order of their dimensions, and the scale of each channel, which are one of the dimensions.
+/// The codes of constant weights, in an order of their dimensions, and the scale of each channel,
+/// which are one of the dimensions.
 pub(super) struct Weights {
     codes: ValueId,
     /// The dimension of the codes that each dimension of the weights is.
@@ -83,7 +84,8 @@ impl Weights {
         self.order.iter().map(|dim| sizes.get(*dim).copied()).collect()
     }
 
-    /// The codes as a constant of these sizes, in which the dimensions of the weights come in this order.
+    /// The codes as a constant of these sizes, in which the dimensions of the weights come in this
+    /// order.
     pub(super) fn packed(
         &self,
         rewriter: &mut Rewriter<'_, '_>,
@@ -162,7 +164,8 @@ impl Filters {
     }
 }
 
-/// What a view is of, and the order of its dimensions, where it moves dimensions of one element alone.
+/// What a view is of, and the order of its dimensions, where it moves dimensions of one element
+/// alone.
 fn single_moved(rewriter: &Rewriter<'_, '_>, node: &Node) -> Option<(ValueId, Vec<usize>)> {
     let source = reshaped(rewriter, node)?;
     let (from, to) = (rewriter.sizes(source)?, rewriter.sizes(*node.args.last()?)?);

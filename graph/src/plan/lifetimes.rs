@@ -8,8 +8,8 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The lifetime of each value that takes memory of the method's own: of no value that nobody uses, of no input or output without a
-/// place, of no view.
+/// The lifetime of each value that takes memory of the method's own: of no value that nobody uses,
+/// of no input or output without a place, of no view.
 pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
     let mut uses = Uses::new(method);
     for value in &method.inputs {
@@ -26,7 +26,8 @@ pub(super) fn lifetimes(method: &Method<'_>) -> Vec<Option<Lifetime>> {
         };
         instruction.values().for_each(|value| each_tensor(method, value, &mut visit));
     }
-    // As exporters plan: an input is there at the start, and until it was used; an output is there at the end.
+    // As exporters plan: an input is there at the start, and until it was used; an output is there
+    // at the end.
     for value in &method.outputs {
         each_tensor(method, *value, &mut |value| uses.read(value, method.instructions.len()));
     }
@@ -84,7 +85,8 @@ impl<'m, 'p> Uses<'m, 'p> {
         let Some((place, bytes)) = place_of(self.method, value) else { return };
         if let Some(known @ false) = self.known.get_mut(value) {
             *known = true;
-            // What another value of the same place left there, since exporters make views so; or else it is state.
+            // What another value of the same place left there, since exporters make views so; or
+            // else it is state.
             match self.places.get(&place) {
                 Some((since, left)) if *left >= bytes => self.note(value, *since, at),
                 _ => self.note(value, 0, self.method.instructions.len()),
@@ -121,7 +123,8 @@ fn place_of(method: &Method<'_>, value: usize) -> Option<((usize, usize), usize)
     Some((tensor.place?, tensor.info.nbytes()))
 }
 
-/// The values that a call writes without having read them, as far as its arguments tell: outputs are repeated at the end.
+/// The values that a call writes without having read them, as far as its arguments tell: outputs
+/// are repeated at the end.
 fn output_of<'m>(method: &'m Method<'_>, instruction: &'m Instruction) -> &'m [usize] {
     let Instruction::Kernel { args, .. } = instruction else { return &[] };
     let [inputs @ .., last, repeated] = &args[..] else { return &[] };

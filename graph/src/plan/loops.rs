@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 /// Loops that are told apart. More, which no real program has, count as one.
 const MOST: usize = 256;
 
-/// The loops of a method: of any two, either one lies in the other or they lie apart. Inner ones come first.
+/// The loops of a method: of any two, either one lies in the other or they lie apart. Inner ones
+/// come first.
 pub(super) struct Loops(Vec<Loop>);
 
 #[derive(Clone, Copy)]
@@ -52,7 +53,8 @@ impl Loops {
         Loops(loops)
     }
 
-    /// What lives in a loop and elsewhere, or may live from one round to the next, lives throughout it.
+    /// What lives in a loop and elsewhere, or may live from one round to the next, lives throughout
+    /// it.
     pub(super) fn extend(&self, time: &mut Lifetime) {
         for each in &self.0 {
             let beyond = !each.time.contains(time) || each.branches;

@@ -19,8 +19,8 @@ pub(super) struct Taken {
     pub(super) lifetime: Lifetime,
 }
 
-/// Memory in which each request gets the lowest place that is free for as long as it lives. Those who ask for the largest first get
-/// the least in all.
+/// Memory in which each request gets the lowest place that is free for as long as it lives. Those
+/// who ask for the largest first get the least in all.
 #[derive(Debug, Clone)]
 pub struct Room {
     /// Sorted by where it starts.

@@ -1,4 +1,5 @@
-//! Which tensors share memory: views with what they are views of, and what moves make one of several.
+//! Which tensors share memory: views with what they are views of, and what moves make one of
+//! several.
 
 use super::lifetimes::each_tensor;
 use crate::method::{Instruction, Method};

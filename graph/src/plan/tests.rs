@@ -40,8 +40,8 @@ fn range(method: &Method<'_>, value: usize) -> Option<(usize, usize)> {
     Some((start, start + tensor.info.nbytes()))
 }
 
-/// Runs a method with bytes for tensors: each call writes a number of its own to all of its output. Fails if a tensor that a call
-/// reads has lost what was written to it.
+/// Runs a method with bytes for tensors: each call writes a number of its own to all of its output.
+/// Fails if a tensor that a call reads has lost what was written to it.
 fn simulate(method: &Method<'_>, random: &mut Random) {
     let mut memory = vec![0u32; method.planned.first().copied().unwrap_or(0)];
     let mut written = vec![0u32; method.values.len()];
@@ -92,7 +92,8 @@ fn what_is_needed_is_not_overwritten() {
         method.instructions.push(call(&[], 0));
         for at in 1..count {
             if random.below(8) == 0 {
-                // Forward or backward; what is read later may not have been written, as after a branch.
+                // Forward or backward; what is read later may not have been written, as after a
+                // branch.
                 let destination = random.below(count);
                 method.instructions.push(Instruction::JumpFalse { condition, destination });
                 continue;

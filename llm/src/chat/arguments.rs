@@ -5,13 +5,14 @@ use crate::error::Error;
 use minijinja::Value;
 use std::collections::BTreeMap;
 
-/// Bytes of all values together: documents that a model answers from are the most that templates are given.
+/// Bytes of all values together: documents that a model answers from are the most that templates
+/// are given.
 const MAX_BYTES: usize = 1 << 20;
 /// What is given otherwise.
 const TAKEN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// Variables of a chat template besides the messages and the functions: `enable_thinking`, `documents`, `custom_tools`, whatever it asks for. What it
-/// does not ask for changes nothing.
+/// Variables of a chat template besides the messages and the functions: `enable_thinking`,
+/// `documents`, `custom_tools`, whatever it asks for. What it does not ask for changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateArguments {
     /// As text: values take tens of times as much, and many of these may wait.
@@ -26,7 +27,8 @@ impl TemplateArguments {
     /// Those of a JSON object: `{"enable_thinking": false}`.
     ///
     /// # Errors
-    /// It is none, has too much in it, or has what is given otherwise: messages, functions, and whether the assistant's next message is begun.
+    /// It is none, has too much in it, or has what is given otherwise: messages, functions, and
+    /// whether the assistant's next message is begun.
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let fields = match serde_json::from_str(text) {
             Ok(serde_json::Value::Object(fields)) => fields,

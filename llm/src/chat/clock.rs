@@ -20,7 +20,8 @@ const MONTHS: [&str; 12] = [
 ];
 const DAY: u64 = 24 * 60 * 60;
 
-/// A time as `strftime` writes it, in UTC: the standard library knows no other. What it does not know stays as it is.
+/// A time as `strftime` writes it, in UTC: the standard library knows no other. What it does not
+/// know stays as it is.
 pub(super) fn format(format: &str, time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / DAY, seconds % DAY);

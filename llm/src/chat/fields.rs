@@ -1,4 +1,5 @@
-//! Fields in the texts that `str.format` and the filter `format` fill in: how many there are, and how much they ask for.
+//! Fields in the texts that `str.format` and the filter `format` fill in: how many there are, and
+//! how much they ask for.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -23,7 +24,8 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// Those of a text, as its reader finds them. Behind a field that it refuses, there may be more.
+    /// Those of a text, as its reader finds them. Behind a field that it refuses, there may be
+    /// more.
     pub(super) fn of(text: &str, style: Style) -> Self {
         let (mut fields, mut rest) = (Fields::default(), text.chars().peekable());
         let begin = if style == Style::Braces { '{' } else { '%' };

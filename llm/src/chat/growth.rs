@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 const LONG: &str =
     "{% set s = 'a' * 1000000 %}{% set many = range(9999) | map(attribute='x', default=s) %}";
 
-/// Filters, tests and functions, and uses of them that must end, for want of fuel or not. `many` and
-/// `s` are those above. Aliases are listed under both names.
+/// Filters, tests and functions, and uses of them that must end, for want of fuel or not. `many`
+/// and `s` are those above. Aliases are listed under both names.
 const USES: [(&str, &str); 110] = [
     // Filters.
     ("abs", "-1|abs"),

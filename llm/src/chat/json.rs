@@ -9,8 +9,9 @@ use std::sync::Arc;
 /// Levels of lists and maps: readers take fewer.
 const MAX_DEPTH: usize = 1000;
 
-/// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind each comma and colon, or as many in front of
-/// each line as are asked for, and characters as they are.
+/// JSON as Python's `json.dumps` writes it, which Hugging Face's templates count on: a space behind
+/// each comma and colon, or as many in front of each line as are asked for, and characters as they
+/// are.
 pub(super) fn tojson(
     value: &Value,
     indent: Option<usize>,
@@ -54,7 +55,8 @@ struct Json {
 }
 
 impl Json {
-    /// Takes fuel for so many bytes: lists that hold others twice are longer than all memory after a few of these.
+    /// Takes fuel for so many bytes: lists that hold others twice are longer than all memory after
+    /// a few of these.
     fn pay(&self, bytes: usize) -> Result<(), minijinja::Error> {
         pay_for_bytes(bytes)
     }

@@ -9,27 +9,32 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Instructions that a template may take, whatever it is given. Those of models have one to two thousand for a few messages and functions; each
-/// may compare all of the text that there is, so that what may be taken must not grow with the text: with two millions it was hours.
+/// Instructions that a template may take, whatever it is given. Those of models have one to two
+/// thousand for a few messages and functions; each may compare all of the text that there is, so
+/// that what may be taken must not grow with the text: with two millions it was hours.
 const FUEL: u64 = 50_000;
-/// Instructions for each value that it is given: those of models have a few hundred for each message, which is four values or more.
+/// Instructions for each value that it is given: those of models have a few hundred for each
+/// message, which is four values or more.
 const FUEL_OF_VALUE: u64 = 200;
-/// Bytes of text that it is given for one instruction more: minijinja takes one for 64 bytes that a filter or a method reads or makes, and templates
-/// of models pass a message through seven at most.
+/// Bytes of text that it is given for one instruction more: minijinja takes one for 64 bytes that a
+/// filter or a method reads or makes, and templates of models pass a message through seven at most.
 const BYTES_OF_INSTRUCTION: u64 = 8;
 /// The most of these, for two million bytes.
 const MOST_FUEL_OF_TEXT: u64 = 200_000;
 /// The most, however much it is given.
 const MOST_FUEL: u64 = 2_000_000;
-/// Bytes that are written for one instruction's fuel, as in what templates have of their own. They are paid for from a purse of their own, which has one
-/// for each byte of text more, so that long texts can be written as JSON.
+/// Bytes that are written for one instruction's fuel, as in what templates have of their own. They
+/// are paid for from a purse of their own, which has one for each byte of text more, so that long
+/// texts can be written as JSON.
 const BYTES_OF_FUEL: usize = 4;
 /// Bytes of text in a list for one instruction's fuel, as minijinja takes it for what it reads.
 const BYTES_OF_PART: u64 = 64;
-/// Templates of models are shorter. Longer ones could be read for minutes: constants of an expression are looked for once for each of its operators.
+/// Templates of models are shorter. Longer ones could be read for minutes: constants of an
+/// expression are looked for once for each of its operators.
 pub(super) const MAX_TEMPLATE: usize = 64 << 10;
-/// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing counts these. So there is as much as the largest
-/// template, or as all of the fuel, can use; what is not used takes no memory.
+/// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing
+/// counts these. So there is as much as the largest template, or as all of the fuel, can use; what
+/// is not used takes no memory.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
 
 thread_local! {
@@ -47,7 +52,8 @@ pub(super) struct Fuel {
 }
 
 impl Fuel {
-    /// What a template may take that is given these values: more for each, and for the text in them.
+    /// What a template may take that is given these values: more for each, and for the text in
+    /// them.
     pub(super) fn new<'v>(given: impl IntoIterator<Item = &'v Value>) -> Self {
         let (mut values, mut text) = (0u64, 0u64);
         for value in given {
@@ -245,7 +251,8 @@ mod tests {
         assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
     }
 
-    /// A few instructions look at long texts: there are no more of them than people wait for, however long the text.
+    /// A few instructions look at long texts: there are no more of them than people wait for,
+    /// however long the text.
     #[test]
     fn templates_that_compare_long_texts_end_soon() {
         let long = "{% set x = 'a' * 700000 ~ 'x' %}{% set y = 'a' * 700000 ~ 'y' %}";
@@ -374,7 +381,8 @@ mod tests {
                 ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{show}");
         }
-        // Where anything like it is made, it is paid for: what compares values, say, looks at all of it.
+        // Where anything like it is made, it is paid for: what compares values, say, looks at all
+        // of it.
         for make in [
             "[ns.x, ns.x]",
             "(ns.x, ns.x)",

@@ -34,8 +34,9 @@ pub struct Message {
     pub tool_calls: Vec<ToolCall>,
     /// The call that this is the result of.
     pub tool_call_id: Option<String>,
-    /// What else there is, for templates that look at it: names of fields and their JSON, such as `name` and `"Ada"`, or `reasoning_content`. Where one
-    /// is named as a field above, that is told.
+    /// What else there is, for templates that look at it: names of fields and their JSON, such as
+    /// `name` and `"Ada"`, or `reasoning_content`. Where one is named as a field above, that is
+    /// told.
     pub others: Vec<(String, String)>,
 }
 
@@ -104,7 +105,8 @@ const LLAMA3: &str = "{{ bos_token }}{% if tools %}{{ '<|start_header_id|>system
     call.function.arguments | tojson + '}' }}{{ '; ' if not loop.last }}{% endfor %}{{ '<|eot_id|>' }}{% endfor %}\
     {% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
 
-/// How a model wants the messages of a conversation to be written: a Jinja template, as Hugging Face's `tokenizer_config.json` has one.
+/// How a model wants the messages of a conversation to be written: a Jinja template, as Hugging
+/// Face's `tokenizer_config.json` has one.
 pub struct ChatTemplate {
     environment: Environment<'static>,
     /// Special tokens by the names that templates have for them.
@@ -114,7 +116,8 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// A template in Jinja, which is given `messages`, `tools`, `add_generation_prompt`, `bos_token` and `eos_token`.
+    /// A template in Jinja, which is given `messages`, `tools`, `add_generation_prompt`,
+    /// `bos_token` and `eos_token`.
     ///
     /// # Errors
     /// It is malformed or too long.
@@ -178,14 +181,15 @@ impl ChatTemplate {
         ChatTemplate::new(CHATML, None, None).unwrap_or_else(|error| unreachable!("{error}"))
     }
 
-    /// Llama 3's: `<|start_header_id|>user<|end_header_id|>`, an empty line, the message, `<|eot_id|>`.
+    /// Llama 3's: `<|start_header_id|>user<|end_header_id|>`, an empty line, the message,
+    /// `<|eot_id|>`.
     pub fn llama3() -> Self {
         let bos = Some("<|begin_of_text|>");
         ChatTemplate::new(LLAMA3, bos, None).unwrap_or_else(|error| unreachable!("{error}"))
     }
 
-    /// That of a file: a template in Jinja, as `chat_template.jinja`, whose tokens are those of a `tokenizer_config.json` beside it; or that of a
-    /// `tokenizer_config.json`, if it has one.
+    /// That of a file: a template in Jinja, as `chat_template.jinja`, whose tokens are those of a
+    /// `tokenizer_config.json` beside it; or that of a `tokenizer_config.json`, if it has one.
     ///
     /// # Errors
     /// A file cannot be read or is malformed.
@@ -207,7 +211,8 @@ impl ChatTemplate {
         ChatTemplate::with_tokens(&text, &config).map(Some)
     }
 
-    /// That of the text of a `tokenizer_config.json`, if it has one: where it has several, that named `default`.
+    /// That of the text of a `tokenizer_config.json`, if it has one: where it has several, that
+    /// named `default`.
     ///
     /// # Errors
     /// It is malformed.
@@ -442,7 +447,8 @@ mod tests {
         assert!(refused.to_string().contains("no tools"), "{refused}");
     }
 
-    /// As Hugging Face's `apply_chat_template` writes JSON (`json.dumps`), and passes functions, calls and results.
+    /// As Hugging Face's `apply_chat_template` writes JSON (`json.dumps`), and passes functions,
+    /// calls and results.
     #[test]
     fn templates_are_given_functions() {
         let template = "{%- if tools %}{{ tools | tojson }} {{ tools[0] | tojson(indent=2) }}{% endif %}\

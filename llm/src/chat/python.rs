@@ -229,7 +229,8 @@ fn pay_for_replacements(
     pay_for_bytes(found.saturating_mul(growth))
 }
 
-/// Takes fuel for what filling in fields may write, before it does: an argument as often as there are fields, as wide as they say.
+/// Takes fuel for what filling in fields may write, before it does: an argument as often as there
+/// are fields, as wide as they say.
 fn pay_for_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
     /// The most that a number takes: 1.8e308 with all of its digits, and separators.
     const NUMBER: usize = 420;

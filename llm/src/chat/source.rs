@@ -1,11 +1,14 @@
 //! What is rewritten in the source of a template before minijinja reads it.
 //!
-//! - `a ~ b` becomes `(a)|string ~ (b)|string`: minijinja would write lists, truths and `none` otherwise than Python does, and would pay for what a
-//!   list holds only behind it, though one that holds another twice, and that as well, is written without end.
-//! - Lists, maps and tuples, and what is set in a namespace, pass through the filter [`PAID`] where they are made, so that nothing of that kind
-//!   comes to be. So do operands with `*` and `+`, which repeat and join lists without a copy of them, and what is looked for by `in`,
-//!   which minijinja writes as text where it looks in a text.
-//! - `{% generation %}`, by which Hugging Face marks what an assistant said, is a condition that holds.
+//! - `a ~ b` becomes `(a)|string ~ (b)|string`: minijinja would write lists, truths and `none`
+//!   otherwise than Python does, and would pay for what a list holds only behind it, though one
+//!   that holds another twice, and that as well, is written without end.
+//! - Lists, maps and tuples, and what is set in a namespace, pass through the filter [`PAID`] where
+//!   they are made, so that nothing of that kind comes to be. So do operands with `*` and `+`,
+//!   which repeat and join lists without a copy of them, and what is looked for by `in`, which
+//!   minijinja writes as text where it looks in a text.
+//! - `{% generation %}`, by which Hugging Face marks what an assistant said, is a condition that
+//!   holds.
 
 /// The filter that takes fuel for all that a value holds, and is else without effect.
 pub(super) const PAID: &str = "__paid";
@@ -14,7 +17,8 @@ pub(super) const PAID: &str = "__paid";
 pub(super) fn rewrite(source: &str) -> String {
     let mut reader = Reader { source, at: 0, edits: Vec::new() };
     while reader.skip_text() {}
-    // Behind one another: those of one place in the order in which they were made, but what opens earlier, which is known later, comes first.
+    // Behind one another: those of one place in the order in which they were made, but what opens
+    // earlier, which is known later, comes first.
     let mut edits = reader.edits;
     edits.sort_by_key(|edit| edit.at);
     let mut rewritten = String::with_capacity(source.len() + edits.len() * 12);

@@ -1,4 +1,5 @@
-//! What a method takes: a sequence of tokens or embeddings, and a position; and what goes into these.
+//! What a method takes: a sequence of tokens or embeddings, and a position; and what goes into
+//! these.
 
 use torchlet_core::{ScalarType, TensorInfo, TensorRef};
 

@@ -5,7 +5,8 @@ use crate::sampler::argmax;
 use std::ops::Range;
 use torchlet_core::{Element, ScalarType, TensorRef};
 
-/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last of all.
+/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last
+/// of all.
 pub(super) fn wanted_rows(
     rows: usize,
     count: usize,
@@ -18,7 +19,8 @@ pub(super) fn wanted_rows(
     }
 }
 
-/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each or of the last of all.
+/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each
+/// or of the last of all.
 pub(super) fn likeliest_of(
     tensor: &TensorRef<'_>,
     count: usize,
@@ -44,7 +46,8 @@ pub(super) fn likeliest_of(
     Ok(())
 }
 
-/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of all.
+/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of
+/// all.
 pub(crate) fn rows(
     tensor: &TensorRef<'_>,
     count: usize,

@@ -1,26 +1,31 @@
 //! `oneOf`: alternatives of which exactly one has to hold.
 //!
-//! What may come next is known for `anyOf`. Where no value fits two of the alternatives, both mean the same, so `oneOf` is written as `anyOf` there:
-//! alternatives of different types, with other values of `const` and `enum`, or objects whose required properties are apart in this way, as those
-//! with a discriminator are. References are followed. What cannot be shown in this way stays as it is.
+//! What may come next is known for `anyOf`. Where no value fits two of the alternatives, both mean
+//! the same, so `oneOf` is written as `anyOf` there: alternatives of different types, with other
+//! values of `const` and `enum`, or objects whose required properties are apart in this way, as
+//! those with a discriminator are. References are followed. What cannot be shown in this way stays
+//! as it is.
 
 use super::parts;
 use serde_json::{Map, Value};
 use std::cell::Cell;
 
-/// Comparisons for a schema: those of its alternatives are pairs, of which a schema of a megabyte could have billions.
+/// Comparisons for a schema: those of its alternatives are pairs, of which a schema of a megabyte
+/// could have billions.
 const STEPS: usize = 1 << 20;
 /// Names, values or bytes that are looked at in one comparison without another step. Each pair of
 /// alternatives may be compared with long lists and texts behind references.
 const OF_STEP: usize = 64;
 /// References and alternatives within one another that are followed.
 const DEPTH: u32 = 24;
-/// More alternatives than these are refused, as they are compared with one another again by who reads the schema.
+/// More alternatives than these are refused, as they are compared with one another again by who
+/// reads the schema.
 pub(super) const MAX_ALTERNATIVES: usize = 1000;
 
 type Fields = Map<String, Value>;
 
-/// Writes `oneOf` as `anyOf` wherever these are the same; whether anything changed. Fails where there are too many alternatives.
+/// Writes `oneOf` as `anyOf` wherever these are the same; whether anything changed. Fails where
+/// there are too many alternatives.
 pub(super) fn separate(schema: &mut Value) -> Result<bool, usize> {
     let whole = schema.clone();
     // Below an identifier of their own, references are relative to that.
@@ -105,7 +110,8 @@ impl<'a> Proof<'a> {
             || self.parts_apart(others, one, depth)
     }
 
-    /// The schema that a reference leads to. What stands beside a reference counts or not, as the version of schemas has it: here, it does not.
+    /// The schema that a reference leads to. What stands beside a reference counts or not, as the
+    /// version of schemas has it: here, it does not.
     fn followed<'v>(&self, mut schema: &'v Value) -> Option<&'v Value>
     where
         'a: 'v,
@@ -122,14 +128,16 @@ impl<'a> Proof<'a> {
         None
     }
 
-    /// Whether one of the schemas that all have to hold is apart, or each of those of which one has to.
+    /// Whether one of the schemas that all have to hold is apart, or each of those of which one has
+    /// to.
     fn parts_apart(&self, one: &Fields, other: &Value, depth: u32) -> bool {
         let is_apart = |part: &Value| self.apart(part, other, depth);
         let none_fits = |key| !list(one, key).is_empty() && list(one, key).iter().all(is_apart);
         list(one, "allOf").iter().any(is_apart) || none_fits("anyOf") || none_fits("oneOf")
     }
 
-    /// Whether a property that one of them requires is something else in the other. What is no object has no properties to differ in.
+    /// Whether a property that one of them requires is something else in the other. What is no
+    /// object has no properties to differ in.
     fn properties_apart(&self, one: &Fields, other: &Fields, depth: u32) -> bool {
         if self.types(one) != Some(OBJECT) && self.types(other) != Some(OBJECT) {
             return false;
@@ -233,7 +241,8 @@ fn values(fields: &Fields) -> Option<&[Value]> {
     one.or_else(|| fields.get("enum")?.as_array().map(Vec::as_slice))
 }
 
-/// `anyOf` in the place of `oneOf`, or beside all else that has to hold, where there is one already.
+/// `anyOf` in the place of `oneOf`, or beside all else that has to hold, where there is one
+/// already.
 fn rewrite(fields: &mut Fields) {
     let has_any = fields.contains_key("anyOf");
     let mut beside = None;

@@ -1,7 +1,8 @@
 //! How much a schema becomes, before anything is made of it.
 //!
-//! Schemas that all have to hold are put together into one, by who reads them: alternatives of each with alternatives of the others, patterns with
-//! patterns. A few hundred bytes can become billions in this way, and some of it is not counted there. So it is estimated here, from above.
+//! Schemas that all have to hold are put together into one, by who reads them: alternatives of each
+//! with alternatives of the others, patterns with patterns. A few hundred bytes can become billions
+//! in this way, and some of it is not counted there. So it is estimated here, from above.
 
 use super::parts;
 use super::worker::LEVELS;
@@ -11,9 +12,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The most that a schema may become. A unit is about 10 µs of compilation in a release build, so
 /// that this is about 1 s.
 pub(super) const MOST: u64 = 100_000;
-/// Schemas within one another, and references that are put together with others. Text of JSON has 128 of the first at most.
+/// Schemas within one another, and references that are put together with others. Text of JSON has
+/// 128 of the first at most.
 const DEPTH: u32 = 400;
-/// Keywords that say nothing about values: what they stand beside is not put together with anything.
+/// Keywords that say nothing about values: what they stand beside is not put together with
+/// anything.
 const NOTES: [&str; 16] = [
     "$anchor",
     "$defs",
@@ -35,7 +38,8 @@ const NOTES: [&str; 16] = [
 
 /// Keywords whose schemas are for the same value.
 const ALTERNATIVES: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Patterns that one text has to fit at once: whether any does takes longer for each by several times.
+/// Patterns that one text has to fit at once: whether any does takes longer for each by several
+/// times.
 const PATTERNS: u64 = 8;
 /// Properties of one object, beyond these: the compiler's time grows with their square, 4.5 s for
 /// 4,000, which is a unit for this many pairs of properties.
@@ -58,7 +62,8 @@ const BYTES_OF_UNIT: usize = 32;
 const DIGIT: u64 = 3;
 /// Keywords of bounds of numbers.
 const BOUNDS: [&str; 4] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
-/// Texts within one another that are told apart: what is further in counts for the one that it is within.
+/// Texts within one another that are told apart: what is further in counts for the one that it is
+/// within.
 const PLACES: u32 = 32;
 /// Steps of measuring one schema: about 0.3 s in a release build. References may lead to the same
 /// part again and again, each written in another way (`#/x/0`, `#/x/00`), and the compiler takes
@@ -92,7 +97,8 @@ struct Cost<'a> {
     alternatives: u64,
     /// Of all alternatives together.
     size: u64,
-    /// A number that all numbers are multiples of: an automaton has as many states. As a fraction, of this many decimals.
+    /// A number that all numbers are multiples of: an automaton has as many states. As a fraction,
+    /// of this many decimals.
     multiple: (u64, u32),
     /// Patterns for names of properties, which are compared with one another.
     names: u64,
@@ -121,7 +127,8 @@ struct Patterns<'a> {
 }
 
 impl<'a> Patterns<'a> {
-    /// The most that a text in it has to fit: what stands for any place may hold for one with a name, too.
+    /// The most that a text in it has to fit: what stands for any place may hold for one with a
+    /// name, too.
     fn most(&self) -> u64 {
         self.own.max(self.most_within()).saturating_add(self.further)
     }
@@ -159,7 +166,8 @@ impl<'a> Patterns<'a> {
         }
     }
 
-    /// What two have, each with what has its place in the other, in a time that the smaller one takes.
+    /// What two have, each with what has its place in the other, in a time that the smaller one
+    /// takes.
     fn joined(self, other: Self, join: fn(u64, u64) -> u64) -> Self {
         let is_larger = self.within.len() >= other.within.len();
         let (mut larger, smaller) = if is_larger { (self, other) } else { (other, self) };
@@ -295,7 +303,8 @@ fn measure(schema: &Value, mut work: Work) -> Result<u64, String> {
     Ok(alone.fold(own, |total, cost| total.saturating_add(cost.total())))
 }
 
-/// What a schema refers to, and what that refers to: each behind what it refers to itself, but where references lead in circles, and whether any do.
+/// What a schema refers to, and what that refers to: each behind what it refers to itself, but
+/// where references lead in circles, and whether any do.
 fn references<'v>(whole: &'v Value, work: &mut Work) -> Result<(Vec<&'v str>, bool), String> {
     let (mut ordered, mut begun, mut ended) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
     let mut has_circles = false;
@@ -398,7 +407,8 @@ struct Costs<'a> {
     known: BTreeMap<&'a str, Cost<'a>>,
     /// References that stand alone somewhere.
     alone: BTreeSet<&'a str>,
-    /// What texts behind references have to fit: where properties of a name are put together, so is what these refer to.
+    /// What texts behind references have to fit: where properties of a name are put together, so is
+    /// what these refer to.
     seen: BTreeMap<&'a str, Patterns<'a>>,
     work: Work,
 }
@@ -727,7 +737,8 @@ mod tests {
         assert_eq!(target(&both, "other"), None);
     }
 
-    /// What programs describe their data by: hundreds of records that build on others, refer to each other and may be left out.
+    /// What programs describe their data by: hundreds of records that build on others, refer to
+    /// each other and may be left out.
     #[test]
     fn large_schemas_are_taken() {
         let mut defs = Map::new();
@@ -833,7 +844,8 @@ mod tests {
             (0..10_000).map(|at| json!({"$ref": format!("#/$defs/d{at}")})).collect();
         defs.insert("d10000".into(), pattern(0));
         of(&json!({"prefixItems": first, "$defs": defs}));
-        // Behind references, as the whole of a property's schema: the same ones once for all that is put together, others as often as they are.
+        // Behind references, as the whole of a property's schema: the same ones once for all that
+        // is put together, others as often as they are.
         let behind = |part: &dyn Fn(usize, Value) -> Value, circle: bool| {
             let name = |at: usize| json!({"$ref": format!("#/$defs/p{at}")});
             let more = |at: usize| if circle { json!({"items": name(at)}) } else { json!({}) };
@@ -869,7 +881,8 @@ mod tests {
         assert!(of(&chain(50_000, &twice)) > MOST);
         let recursive = json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}, {"type": "object"}]}}});
         assert!(of(&recursive) < 100);
-        // What is referred to is made once, however often, and also where it is put together with something before.
+        // What is referred to is made once, however often, and also where it is put together with
+        // something before.
         let uses = |count: usize, more: Value| {
             let mut all: Map<String, Value> =
                 (0..count).map(|at| (format!("p{at}"), json!({"$ref": "#/$defs/m"}))).collect();

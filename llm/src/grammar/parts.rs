@@ -38,7 +38,8 @@ fn form(key: &str, value: &Value) -> Option<Form> {
     }
 }
 
-/// The schemas in a keyword's value, and their names: what has the name of a keyword may be a property, or part of a constant.
+/// The schemas in a keyword's value, and their names: what has the name of a keyword may be a
+/// property, or part of a constant.
 pub(super) fn of<'v>(key: &str, value: &'v Value) -> Vec<(Option<&'v str>, &'v Value)> {
     match (form(key, value), value) {
         (Some(Form::Named), Value::Object(all)) => {

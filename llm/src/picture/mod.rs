@@ -1,4 +1,5 @@
-//! Pictures for encoders that take more of one than its points: cut into tiles of the size that an encoder takes.
+//! Pictures for encoders that take more of one than its points: cut into tiles of the size that an
+//! encoder takes.
 
 mod resize;
 mod tiles;
@@ -56,7 +57,8 @@ impl Picture {
         &self.points
     }
 
-    /// The points as most encoders take them: all reds, all greens, all blues, each from 0 to 1, then `(value - mean) / std`.
+    /// The points as most encoders take them: all reds, all greens, all blues, each from 0 to 1,
+    /// then `(value - mean) / std`.
     pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
         let points = self.points.as_chunks::<3>().0;
         let mut planes = Vec::with_capacity(self.points.len());

@@ -1,8 +1,10 @@
-//! Pictures in other sizes, as Pillow makes them, to the bit: models were trained on such. (From version 13 on, it takes columns before rows where
-//! that is quicker, which moves points by one; models are older.)
+//! Pictures in other sizes, as Pillow makes them, to the bit: models were trained on such. (From
+//! version 13 on, it takes columns before rows where that is quicker, which moves points by one;
+//! models are older.)
 //!
-//! Each point of the result is a sum over those of the source that a filter's curve covers, which is as wide as a point of the result where
-//! that is the wider one. Rows first, then columns, with weights in whole 2⁻²²s and points rounded to bytes between the two.
+//! Each point of the result is a sum over those of the source that a filter's curve covers, which
+//! is as wide as a point of the result where that is the wider one. Rows first, then columns, with
+//! weights in whole 2⁻²²s and points rounded to bytes between the two.
 
 use super::{MAX_BYTES, Picture};
 use crate::error::Error;

@@ -6,18 +6,22 @@ use crate::error::Error;
 /// The most tiles of a picture: a prompt has a place for what an encoder makes of each.
 const MAX_TILES: usize = 64;
 
-/// How a picture becomes tiles of the size that a program's encoder takes, as the models' own processors do it.
+/// How a picture becomes tiles of the size that a program's encoder takes, as the models' own
+/// processors do it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Tiling {
-    /// At most so many tiles of a canvas on which the picture lies as large as it can in the top left corner, undistorted; the rest is black.
-    /// As Llama 3.2 Vision has it (`tile_crop`, `MllamaImageProcessor`).
+    /// At most so many tiles of a canvas on which the picture lies as large as it can in the top
+    /// left corner, undistorted; the rest is black. As Llama 3.2 Vision has it (`tile_crop`,
+    /// `MllamaImageProcessor`).
     Canvas(usize),
-    /// At most so many tiles, in the proportions that are the nearest to the picture's, which is stretched; where there are several, the whole
-    /// picture as one more behind them. As InternVL has it (`dynamic_preprocess`).
+    /// At most so many tiles, in the proportions that are the nearest to the picture's, which is
+    /// stretched; where there are several, the whole picture as one more behind them. As InternVL
+    /// has it (`dynamic_preprocess`).
     Closest(usize),
-    /// So many tiles along the longer side, whatever the picture's size; the picture is stretched to whole tiles, and comes as a whole behind
-    /// them. Text between says which tile is where. As Idefics 3 and SmolVLM have it (`Idefics3Processor`).
+    /// So many tiles along the longer side, whatever the picture's size; the picture is stretched
+    /// to whole tiles, and comes as a whole behind them. Text between says which tile is where. As
+    /// Idefics 3 and SmolVLM have it (`Idefics3Processor`).
     Rows(usize),
 }
 
@@ -62,7 +66,8 @@ impl Picture {
     /// The picture as tiles of `size`, width and height, in their order, row by row.
     ///
     /// # Errors
-    /// There would be none or too many, or they are not square for a [`Tiling`] that has such alone.
+    /// There would be none or too many, or they are not square for a [`Tiling`] that has such
+    /// alone.
     pub fn tiles(&self, size: [usize; 2], tiling: Tiling) -> Result<Vec<Piece>, Error> {
         tiling.check()?;
         let [width, height] = size;
@@ -143,8 +148,8 @@ fn arrangements(most: usize) -> impl Iterator<Item = [usize; 2]> {
     (1..=most).flat_map(rows)
 }
 
-/// The size of the canvas on which a picture has the most points that are its own: that on which it is enlarged the least, or else reduced the
-/// least; of equals, the smallest.
+/// The size of the canvas on which a picture has the most points that are its own: that on which it
+/// is enlarged the least, or else reduced the least; of equals, the smallest.
 fn canvas(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     let scale = |canvas: [usize; 2]| {
         let [wide, high] = [0, 1].map(|at| canvas[at] as f64 / picture[at] as f64);
@@ -159,7 +164,8 @@ fn canvas(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     best.min_by_key(|canvas| canvas[0] * canvas[1]).copied().unwrap_or([side; 2])
 }
 
-/// The size of a picture on its canvas: as large as it goes on, but no larger than it is where it fills a tile.
+/// The size of a picture on its canvas: as large as it goes on, but no larger than it is where it
+/// fills a tile.
 fn fitting(picture: [usize; 2], side: usize, canvas: [usize; 2]) -> [usize; 2] {
     let target = [0, 1].map(|at| picture[at].max(side).min(canvas[at]));
     let [wide, high] = [0, 1].map(|at| target[at] as f64 / picture[at] as f64);
@@ -171,8 +177,8 @@ fn fitting(picture: [usize; 2], side: usize, canvas: [usize; 2]) -> [usize; 2] {
     }
 }
 
-/// The columns and rows in the proportions that are the nearest to a picture's: of equals, the fewest, or more where the picture has points
-/// enough for them.
+/// The columns and rows in the proportions that are the nearest to a picture's: of equals, the
+/// fewest, or more where the picture has points enough for them.
 fn proportions(picture: [usize; 2], side: usize, most: usize) -> [usize; 2] {
     let ratio = |[wide, high]: [usize; 2]| wide as f64 / high as f64;
     let (own, area) = (ratio(picture), picture[0] as f64 * picture[1] as f64);

@@ -35,7 +35,8 @@ impl Runner {
         &self.arguments
     }
 
-    /// How [`chat`](Self::chat) makes a prompt of messages: what was set, or Llama 3's or ChatML, by the special tokens that there are.
+    /// How [`chat`](Self::chat) makes a prompt of messages: what was set, or Llama 3's or ChatML,
+    /// by the special tokens that there are.
     ///
     /// # Errors
     /// There are none of these.
@@ -56,8 +57,8 @@ impl Runner {
         self.template.clone().ok_or(Error::NoPrompt)
     }
 
-    /// Generates the assistant's next message of a conversation. What of it was fed before, here or by [`generate`](Self::generate), is not
-    /// fed again.
+    /// Generates the assistant's next message of a conversation. What of it was fed before, here or
+    /// by [`generate`](Self::generate), is not fed again.
     ///
     /// # Errors
     /// As [`generate`](Self::generate), or the template refuses the messages.
@@ -70,7 +71,8 @@ impl Runner {
         self.chat_with_tools(messages, &[], config, on_text)
     }
 
-    /// The same, where these functions may be called: [`ToolCalls`](crate::ToolCalls) finds the calls in what is said.
+    /// The same, where these functions may be called: [`ToolCalls`](crate::ToolCalls) finds the
+    /// calls in what is said.
     ///
     /// # Errors
     /// As [`chat`](Self::chat), or the arguments of a call in a message are no JSON object.
@@ -87,11 +89,12 @@ impl Runner {
         self.run(&[Input::Tokens(&tokens[rest..])], config, start, &mut on_text)
     }
 
-    /// The same, with pictures and sounds, of one or several parts each, in the places of their marks. All of it is fed: nothing tells one picture
-    /// from another among what was.
+    /// The same, with pictures and sounds, of one or several parts each, in the places of their
+    /// marks. All of it is fed: nothing tells one picture from another among what was.
     ///
     /// # Errors
-    /// As [`chat_with_tools`](Self::chat_with_tools) and [`generate_from`](Self::generate_from), or the template left out a mark.
+    /// As [`chat_with_tools`](Self::chat_with_tools) and [`generate_from`](Self::generate_from), or
+    /// the template left out a mark.
     pub fn chat_from(
         &mut self,
         messages: &[Message],

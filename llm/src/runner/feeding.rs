@@ -20,7 +20,8 @@ pub(super) enum Next {
     Nothing,
     /// The logits of the last token that was fed.
     Logits(Vec<f32>),
-    /// The likeliest token behind the last one that was fed, if there is one, which is all that is known of its logits.
+    /// The likeliest token behind the last one that was fed, if there is one, which is all that is
+    /// known of its logits.
     Likeliest(Option<u32>),
     /// This token, which was chosen, and has not been fed.
     Token(u32),
@@ -39,7 +40,8 @@ impl Feeding {
         Feeding { likeliest: false, execution: Duration::ZERO }
     }
 
-    /// Feeds tokens by `feed`, and says what follows from the last; `spare` has memory for logits, which are wanted of the end of a prompt.
+    /// Feeds tokens by `feed`, and says what follows from the last; `spare` has memory for logits,
+    /// which are wanted of the end of a prompt.
     fn step(
         &mut self,
         is_end: bool,
@@ -47,7 +49,8 @@ impl Feeding {
         feed: impl FnOnce(Option<Wanted<'_>>) -> Result<(), Error>,
     ) -> Result<Next, Error> {
         if self.likeliest {
-            // One number comes back, also of what is not the end: that is less than logits that nobody looks at.
+            // One number comes back, also of what is not the end: that is less than logits that
+            // nobody looks at.
             let mut found = Vec::new();
             timed(&mut self.execution, || feed(Some(Wanted::Likeliest(&mut found))))?;
             return Ok(Next::Likeliest(found.first().copied().flatten()));
@@ -66,7 +69,8 @@ impl Feeding {
 }
 
 impl Runner {
-    /// Feeds what is pending, and tokens behind it. What is wanted of the last is kept. Whether all were fed: it may be stopped.
+    /// Feeds what is pending, and tokens behind it. What is wanted of the last is kept. Whether all
+    /// were fed: it may be stopped.
     pub(super) fn feed(&mut self, tokens: &[u32], feeding: &mut Feeding) -> Result<bool, Error> {
         let pending = match self.next {
             Next::Token(token) => Some(token),

@@ -28,7 +28,8 @@ type OnToken = Box<dyn FnMut(u32, Option<&Logprobs>) + Send>;
 
 /// A language model with its tokenizer, and the tokens that it has seen.
 ///
-/// Each generation goes on behind what the one before left in the caches; [`reset`](Self::reset) starts anew.
+/// Each generation goes on behind what the one before left in the caches; [`reset`](Self::reset)
+/// starts anew.
 pub struct Runner {
     model: Box<dyn Model>,
     tokenizer: Arc<Tokenizer>,
@@ -106,7 +107,8 @@ impl Runner {
         })
     }
 
-    /// Adds the time that it took to open the program to that of loading it, in [`Stats`](crate::Stats).
+    /// Adds the time that it took to open the program to that of loading it, in
+    /// [`Stats`](crate::Stats).
     #[must_use]
     pub fn opened_in(mut self, time: Duration) -> Self {
         self.load = self.load.saturating_add(time);
@@ -173,14 +175,16 @@ impl Runner {
         self.stop.clone()
     }
 
-    /// Ends generations also once this says so, as when nobody waits for the text any more, or a time is over. It is asked before each token and
-    /// each part of a prompt, from the beginning of a generation, where a [`Stop`] would come too soon. Of several, the last one is asked.
+    /// Ends generations also once this says so, as when nobody waits for the text any more, or a
+    /// time is over. It is asked before each token and each part of a prompt, from the beginning of
+    /// a generation, where a [`Stop`] would come too soon. Of several, the last one is asked.
     pub fn stop_when(&mut self, is_over: impl Fn() -> bool + Send + 'static) {
         self.is_over = Box::new(is_over);
     }
 
-    /// Tells of each token as soon as it is chosen, before text that it completes is given, with [how likely](GenerationConfig::logprobs) it was, where
-    /// that is asked for. Of several, the last one is told.
+    /// Tells of each token as soon as it is chosen, before text that it completes is given, with
+    /// [how likely](GenerationConfig::logprobs) it was, where that is asked for. Of several, the
+    /// last one is told.
     pub fn on_token(&mut self, tell: impl FnMut(u32, Option<&Logprobs>) + Send + 'static) {
         self.on_token = Box::new(tell);
     }
@@ -201,7 +205,8 @@ impl Runner {
         Ok(())
     }
 
-    /// Generates a few tokens behind a prompt and forgets them, so that what is made when it is first needed has been made.
+    /// Generates a few tokens behind a prompt and forgets them, so that what is made when it is
+    /// first needed has been made.
     ///
     /// # Errors
     /// As [`generate`](Self::generate).
@@ -234,11 +239,13 @@ impl Runner {
         stop.during(|| self.feed(tokens, &mut Feeding::for_logits()).map(|_| ()))
     }
 
-    /// Generates text behind a prompt, which goes behind what was fed before. An empty prompt goes on where the last generation, or
-    /// [`prefill`](Self::prefill), ended. Text is given piece by piece, each of whole characters.
+    /// Generates text behind a prompt, which goes behind what was fed before. An empty prompt goes
+    /// on where the last generation, or [`prefill`](Self::prefill), ended. Text is given piece by
+    /// piece, each of whole characters.
     ///
     /// # Errors
-    /// A setting is out of its range, the context has no room for the prompt, or the program failed.
+    /// A setting is out of its range, the context has no room for the prompt, or the program
+    /// failed.
     pub fn generate(
         &mut self,
         prompt: &str,
@@ -271,10 +278,12 @@ impl Runner {
         self.run(&[Input::Tokens(prompt)], config, start, &mut on_text)
     }
 
-    /// Generates text behind text, pictures and sounds, in their order. Without any, it goes on as [`generate`](Self::generate) does.
+    /// Generates text behind text, pictures and sounds, in their order. Without any, it goes on as
+    /// [`generate`](Self::generate) does.
     ///
     /// # Errors
-    /// As [`generate`](Self::generate), or the program has no encoder for a part, or the part does not fit it.
+    /// As [`generate`](Self::generate), or the program has no encoder for a part, or the part does
+    /// not fit it.
     pub fn generate_from(
         &mut self,
         inputs: &[Input<'_>],
@@ -326,11 +335,12 @@ impl Runner {
         self.decoder.encoders.input(Kind::Audio)
     }
 
-    /// Keeps what the context and these tokens begin with in common, and says how much that is: less than all of them, so that
-    /// there is something to feed.
+    /// Keeps what the context and these tokens begin with in common, and says how much that is:
+    /// less than all of them, so that there is something to feed.
     ///
-    /// Where what the program keeps has no place for each position (it is recurrent, or of a window that moves on), tokens cannot be taken back,
-    /// and nothing is kept unless all of the context is.
+    /// Where what the program keeps has no place for each position (it is recurrent, or of a window
+    /// that moves on), tokens cannot be taken back, and nothing is kept unless all of the context
+    /// is.
     ///
     /// # Errors
     /// A delegate failed.

@@ -16,7 +16,8 @@ use crate::stats::{Stats, timed};
 use std::time::{Instant, SystemTime};
 
 impl Runner {
-    /// The most tokens to generate now, and why no more. The last one takes no room, since it is not fed.
+    /// The most tokens to generate now, and why no more. The last one takes no room, since it is
+    /// not fed.
     fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
         let used = self.context.len();
         let room = self.metadata.max_context_len.saturating_sub(used).saturating_add(1);

@@ -1,6 +1,8 @@
-//! Sounds from files that say what they have in fewer bytes: FLAC, by the crate `claxon`, and MP3, by `nanomp3`.
+//! Sounds from files that say what they have in fewer bytes: FLAC, by the crate `claxon`, and MP3,
+//! by `nanomp3`.
 //!
-//! A few bytes may stand for many samples there (silence does), so samples are counted as they come, and not taken from what a file says of itself.
+//! A few bytes may stand for many samples there (silence does), so samples are counted as they
+//! come, and not taken from what a file says of itself.
 
 use super::sound::{MAX_SECONDS, Sound, damaged};
 use crate::error::Error;
@@ -61,7 +63,8 @@ impl Collected {
             return Err(damaged(message));
         }
         if count > self.samples.capacity() as u64 {
-            // Twice as many as there are, so that few are moved often, but none that there cannot be.
+            // Twice as many as there are, so that few are moved often, but none that there cannot
+            // be.
             let room = count.max(2 * self.len()).min(self.most) - self.len();
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             self.samples.try_reserve_exact(room).map_err(|error| {

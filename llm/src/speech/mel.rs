@@ -1,4 +1,5 @@
-//! The features that Whisper and its like take: how loud a sound is at pitches as people hear them, over time.
+//! The features that Whisper and its like take: how loud a sound is at pitches as people hear them,
+//! over time.
 
 use crate::error::Error;
 use std::f64::consts::PI;
@@ -9,7 +10,8 @@ const WINDOW: usize = 400;
 const STEP: usize = 160;
 const FREQUENCIES: usize = WINDOW / 2 + 1;
 
-/// Makes log-mel features as Hugging Face's `WhisperFeatureExtractor`: windows of 25 ms every 10 ms, at 16 kHz.
+/// Makes log-mel features as Hugging Face's `WhisperFeatureExtractor`: windows of 25 ms every 10
+/// ms, at 16 kHz.
 #[derive(Debug, Clone)]
 pub struct LogMel {
     bins: usize,
@@ -47,7 +49,8 @@ impl LogMel {
         frames.saturating_mul(STEP)
     }
 
-    /// Features of `frames` frames, bin after bin. A shorter sound is followed by silence; what a longer one has more is left out.
+    /// Features of `frames` frames, bin after bin. A shorter sound is followed by silence; what a
+    /// longer one has more is left out.
     pub fn features(&self, samples: &[f32], frames: usize) -> Vec<f32> {
         let total = LogMel::samples(frames);
         let half = WINDOW / 2;
@@ -88,7 +91,8 @@ impl LogMel {
         made
     }
 
-    /// The Fourier transform of every `stride`th number, as many as `output` has: by the transforms of their parts.
+    /// The Fourier transform of every `stride`th number, as many as `output` has: by the transforms
+    /// of their parts.
     fn transform(&self, input: &[[f64; 2]], stride: usize, output: &mut [[f64; 2]]) {
         let count = output.len();
         let Some(factor) = (2..=count).find(|factor| count.is_multiple_of(*factor)) else {

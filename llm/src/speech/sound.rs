@@ -6,7 +6,8 @@ use std::path::Path;
 
 /// Longer files than a few hours are something else.
 const MAX_BYTES: u64 = 2 << 30;
-/// So are sounds of more seconds, however few bytes they take: at another rate, they would take many times as many.
+/// So are sounds of more seconds, however few bytes they take: at another rate, they would take
+/// many times as many.
 pub(super) const MAX_SECONDS: u64 = 12 * 60 * 60;
 /// Samples in a second.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
@@ -47,8 +48,8 @@ impl Sound {
         Sound::from_bytes(&std::fs::read(path).map_err(fail)?)
     }
 
-    /// A sound of a file in memory: WAV, and with the feature `sounds` FLAC and MP3, too, told apart by their first bytes. Several channels become
-    /// their mean.
+    /// A sound of a file in memory: WAV, and with the feature `sounds` FLAC and MP3, too, told
+    /// apart by their first bytes. Several channels become their mean.
     ///
     /// # Errors
     /// The bytes are not such a file.
@@ -60,8 +61,8 @@ impl Sound {
         Sound::from_wav(bytes)
     }
 
-    /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8 bits of telephones (G.711's two laws); also in the
-    /// form for more than 4 GiB (RF64, BW64).
+    /// A WAV file in memory: integers of 8 to 32 bits, floating-point numbers of 32 or 64, or the 8
+    /// bits of telephones (G.711's two laws); also in the form for more than 4 GiB (RF64, BW64).
     ///
     /// # Errors
     /// The bytes are not such a file.
@@ -76,7 +77,8 @@ impl Sound {
                 return Err(damaged("the WAV file has no samples"));
             };
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-            // Files that were recorded live say nothing or too much of their last part, which has all that there is.
+            // Files that were recorded live say nothing or too much of their last part, which has
+            // all that there is.
             let is_open = head[..4] == *b"data" && length == 0;
             // Where a length has no place, a part before it has it.
             let is_long = head[..4] == *b"data" && head[4..8] == [0xff; 4];
@@ -111,7 +113,8 @@ impl Sound {
         &self.samples
     }
 
-    /// The same sound at another rate: as torchaudio's `resample` makes it, by a windowed sinc of six zeros to each side.
+    /// The same sound at another rate: as torchaudio's `resample` makes it, by a windowed sinc of
+    /// six zeros to each side.
     ///
     /// # Errors
     /// The rate is not one of sounds, or there is no memory for so many samples.

@@ -6,15 +6,17 @@ use serde_json::Value;
 
 /// Seconds from one timestamp's token to the next one's.
 const STEP: f32 = 0.02;
-/// The token that begins a transcript in the vocabulary of Whisper's models of English alone (`.en`), which is that of GPT-2; in the other one,
-/// which has one token more in front, it is the next.
+/// The token that begins a transcript in the vocabulary of Whisper's models of English alone
+/// (`.en`), which is that of GPT-2; in the other one, which has one token more in front, it is the
+/// next.
 const ENGLISH_START: u32 = 50_257;
 /// Configurations are a few kilobytes.
 const MAX_CONFIG: usize = 1 << 20;
 
 /// The tokens of a vocabulary for speech that are no text, and those that are never chosen.
 ///
-/// A vocabulary tells by the names of its tokens, all but what is never chosen: that is in `generation_config.json` of Hugging Face's models.
+/// A vocabulary tells by the names of its tokens, all but what is never chosen: that is in
+/// `generation_config.json` of Hugging Face's models.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SpeechTokens {
@@ -26,7 +28,8 @@ pub struct SpeechTokens {
     pub transcribe: Option<u32>,
     /// Asks for what is said in English (`<|translate|>`).
     pub translate: Option<u32>,
-    /// Asks for text without timestamps (`<|notimestamps|>`). Behind it come the timestamps, every 20 ms.
+    /// Asks for text without timestamps (`<|notimestamps|>`). Behind it come the timestamps, every
+    /// 20 ms.
     pub no_timestamps: Option<u32>,
     /// Tokens that are never chosen.
     pub suppress: Vec<u32>,
@@ -127,8 +130,9 @@ impl SpeechTokens {
         self.no_timestamps?.checked_add(1)
     }
 
-    /// Makes what may not come behind these tokens impossible: what is never chosen, and, where there are timestamps, what breaks their order. `end` is the
-    /// token that ends a text, in front of all others that are none.
+    /// Makes what may not come behind these tokens impossible: what is never chosen, and, where
+    /// there are timestamps, what breaks their order. `end` is the token that ends a text, in front
+    /// of all others that are none.
     pub(super) fn rule(
         &self,
         logits: &mut [f32],
@@ -145,8 +149,9 @@ impl SpeechTokens {
         }
     }
 
-    /// Timestamps come in pairs, the end of a piece of text and the beginning of the next, and do not decrease. A text begins with one. One is
-    /// chosen where all of them together are likelier than each other token.
+    /// Timestamps come in pairs, the end of a piece of text and the beginning of the next, and do
+    /// not decrease. A text begins with one. One is chosen where all of them together are likelier
+    /// than each other token.
     fn rule_timestamps(&self, logits: &mut [f32], made: &[u32], first: u32, end: u32) {
         if let Some(token) = self.no_timestamps {
             forbid(logits, token, first);
@@ -179,8 +184,9 @@ impl SpeechTokens {
         }
     }
 
-    /// The pieces of text between timestamps, and where the sound that was not heard to its end goes on: as far as the model came, or `length` seconds.
-    /// In the last piece of the sound, what was begun and has no end goes on to the end.
+    /// The pieces of text between timestamps, and where the sound that was not heard to its end
+    /// goes on: as far as the model came, or `length` seconds. In the last piece of the sound, what
+    /// was begun and has no end goes on to the end.
     pub(super) fn segments<'t>(
         tokens: &'t [u32],
         first: u32,
@@ -208,7 +214,8 @@ impl SpeechTokens {
             pieces.push(Piece { from, to: length.max(from), tokens: &tokens[begun..] });
             return (pieces, length);
         }
-        // What was begun and has no end is heard again, from where it begins; so is what comes behind two timestamps.
+        // What was begun and has no end is heard again, from where it begins; so is what comes
+        // behind two timestamps.
         let pair = tokens.len() >= 2 && tokens[tokens.len() - 2..].iter().all(|t| *t >= first);
         let next = if (is_open || pair) && from > 0.0 { from } else { length };
         (pieces, next.min(length))
@@ -244,7 +251,8 @@ mod tests {
             (pieces.collect::<Vec<_>>(), next)
         };
         let close = |seconds: u32| seconds as f32 * STEP;
-        // One piece, to the end; two, of which the second has no end and is heard again; two that end; none.
+        // One piece, to the end; two, of which the second has no end and is heard again; two that
+        // end; none.
         assert_eq!(of(&[50, 1, 2, 150, 40]), (vec![(0.0, close(100), vec![1, 2])], 10.0));
         assert_eq!(of(&[50, 1, 100, 100, 2]), (vec![(0.0, close(50), vec![1])], close(50)));
         let two = vec![(0.0, close(50), vec![1]), (close(50), close(70), vec![2])];

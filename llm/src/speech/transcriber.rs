@@ -34,14 +34,16 @@ pub enum Task {
 /// How a sound is written down.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptionConfig {
-    /// The tokens that the decoder is fed first. Without them, Whisper's ([`SpeechTokens`]), by language, task, and whether there are timestamps.
+    /// The tokens that the decoder is fed first. Without them, Whisper's ([`SpeechTokens`]), by
+    /// language, task, and whether there are timestamps.
     pub start: Option<Vec<u32>>,
-    /// The language that is spoken, as Whisper calls it (`en`). Without it, the likeliest, where the vocabulary has languages.
+    /// The language that is spoken, as Whisper calls it (`en`). Without it, the likeliest, where
+    /// the vocabulary has languages.
     pub language: Option<String>,
     /// What is written down.
     pub task: Task,
-    /// Whether the text is in [segments](Segment) with times. A sound that is heard piece by piece goes on where the last segment ended, then, and no word
-    /// is cut.
+    /// Whether the text is in [segments](Segment) with times. A sound that is heard piece by piece
+    /// goes on where the last segment ended, then, and no word is cut.
     pub timestamps: bool,
     /// The most tokens for each piece of the sound. Without this, as many as there is room for.
     pub max_new_tokens: Option<usize>,
@@ -79,8 +81,9 @@ pub struct Segment {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Transcription {
-    /// The text and its tokens, without those in front, and statistics. Timestamps are among the tokens, and with them what was begun at the end of a
-    /// piece and heard again, which the text has once.
+    /// The text and its tokens, without those in front, and statistics. Timestamps are among the
+    /// tokens, and with them what was begun at the end of a piece and heard again, which the text
+    /// has once.
     pub generation: Generation,
     /// The text in segments, if there were to be timestamps.
     pub segments: Vec<Segment>,
@@ -88,10 +91,12 @@ pub struct Transcription {
     pub language: Option<String>,
 }
 
-/// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard) and `text_decoder`, or `decoder` (a token, what was heard, and the
-/// token's position, to logits), as Optimum exports Whisper.
+/// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard)
+/// and `text_decoder`, or `decoder` (a token, what was heard, and the token's position, to logits),
+/// as Optimum exports Whisper.
 ///
-/// A sound longer than the encoder takes is heard in pieces, each for itself: without timestamps, a word may be cut.
+/// A sound longer than the encoder takes is heard in pieces, each for itself: without timestamps, a
+/// word may be cut.
 pub struct Transcriber {
     model: Box<dyn Model>,
     /// The decoder's method.
@@ -162,7 +167,8 @@ impl Transcriber {
         })
     }
 
-    /// The special tokens, as the tokenizer's names, the program, and what was [set](Self::set_tokens) tell.
+    /// The special tokens, as the tokenizer's names, the program, and what was
+    /// [set](Self::set_tokens) tell.
     pub fn tokens(&self) -> &SpeechTokens {
         &self.tokens
     }
@@ -246,7 +252,8 @@ impl Transcriber {
                     to: at + piece.to,
                     text: tokenizer.decode(piece.tokens),
                 }));
-                // Two timestamps at its end say that it was not heard to its end, be it the last piece or not.
+                // Two timestamps at its end say that it was not heard to its end, be it the last
+                // piece or not.
                 if finish != Finish::Stopped {
                     heard_to = ((next * rate) as usize).clamp(1, piece.len());
                 }

@@ -1,7 +1,9 @@
-//! Tokens that stand for themselves wherever their names are in a text: special ones, and those that were added to a vocabulary.
+//! Tokens that stand for themselves wherever their names are in a text: special ones, and those
+//! that were added to a vocabulary.
 //!
-//! `kitoken` 0.11 finds them as well, and knows nothing of `"single_word"`, `"lstrip"` and `"rstrip"` of a `tokenizer.json`; and where special ones are
-//! text, it cuts the text at them all the same. So they are found here, and what is between them is given to it.
+//! `kitoken` 0.11 finds them as well, and knows nothing of `"single_word"`, `"lstrip"` and
+//! `"rstrip"` of a `tokenizer.json`; and where special ones are text, it cuts the text at them all
+//! the same. So they are found here, and what is between them is given to it.
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, AhoCorasickKind, Input, MatchKind};
 use kitoken::{Configuration, Definition, Regex, SpecialTokenKind, Split, SplitBehavior};
@@ -11,7 +13,8 @@ use std::ops::Range;
 
 /// Bytes of all added tokens together: vocabularies have some thousands of them at most.
 const MAX_BYTES: usize = 4 << 20;
-/// Bytes of one of them: where a text goes on as the longest does, each place in it takes as many steps.
+/// Bytes of one of them: where a text goes on as the longest does, each place in it takes as many
+/// steps.
 const MAX_NAME: usize = 1024;
 
 /// Fails where names are too many or too long to be looked for in texts.
@@ -30,7 +33,8 @@ pub(super) fn check<'n>(names: impl Iterator<Item = &'n str>) -> Result<(), Stri
     }
 }
 
-/// What finds the longest of several names. For few names it would be a table of all bytes for each place in them: gigabytes, where they are long.
+/// What finds the longest of several names. For few names it would be a table of all bytes for each
+/// place in them: gigabytes, where they are long.
 pub(super) fn longest() -> AhoCorasickBuilder {
     let mut builder = AhoCorasick::builder();
     builder.match_kind(MatchKind::LeftmostLongest).kind(Some(AhoCorasickKind::ContiguousNFA));
@@ -65,8 +69,9 @@ struct Added {
 }
 
 impl AddedTokens {
-    /// Those of a definition, with what a `tokenizer.json` says about them (`Null` for other files). `normalize` does with a name what is done with texts
-    /// before names are looked for in them.
+    /// Those of a definition, with what a `tokenizer.json` says about them (`Null` for other
+    /// files). `normalize` does with a name what is done with texts before names are looked for in
+    /// them.
     pub(super) fn new(
         definition: &Definition,
         file: &Value,

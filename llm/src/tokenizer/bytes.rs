@@ -1,6 +1,7 @@
 //! Names of bytes, as vocabularies have them that were trained on bytes.
 
-/// The character that stands for a byte: itself, where it is visible, else one behind the first 256.
+/// The character that stands for a byte: itself, where it is visible, else one behind the
+/// first 256.
 pub(super) fn name(byte: u8) -> char {
     let place = match byte {
         0..=0x20 => byte,

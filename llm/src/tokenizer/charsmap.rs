@@ -1,7 +1,10 @@
-//! Maps of characters in SentencePiece models and in `tokenizer.json`, looked at before the crate `kitoken` follows them: it indexes with what they say.
+//! Maps of characters in SentencePiece models and in `tokenizer.json`, looked at before the crate
+//! `kitoken` follows them: it indexes with what they say.
 //!
-//! A map is the length of a trie in bytes, the trie, and texts that end with a zero byte each. The trie is a double array of 32-bit units: a unit has
-//! the byte that leads to it, whether a text belongs to what led there, and how far away what follows is. The unit of a text has where it begins.
+//! A map is the length of a trie in bytes, the trie, and texts that end with a zero byte each. The
+//! trie is a double array of 32-bit units: a unit has the byte that leads to it, whether a text
+//! belongs to what led there, and how far away what follows is. The unit of a text has where it
+//! begins.
 
 use super::added;
 use aho_corasick::{AhoCorasick, Anchored, Input, StartKind};
@@ -12,7 +15,8 @@ const MAX_REPLACEMENT: usize = 256;
 /// No larger byte is in text.
 const LAST_BYTE: usize = 0xf4;
 
-/// The map as `kitoken` 0.11 reads all of it: it leaves out the last unit, so that there is one more.
+/// The map as `kitoken` 0.11 reads all of it: it leaves out the last unit, so that there is one
+/// more.
 pub(super) fn padded(map: &[u8]) -> Vec<u8> {
     let Some((length, rest)) = map.split_at_checked(4) else { return map.to_vec() };
     let length = u32::from_le_bytes([length[0], length[1], length[2], length[3]]);
@@ -20,7 +24,8 @@ pub(super) fn padded(map: &[u8]) -> Vec<u8> {
     [&length.saturating_add(4).to_le_bytes(), trie, &[0; 4], texts].concat()
 }
 
-/// A map that was [checked](check), followed as SentencePiece does it: wherever it is in a text, it takes what is longest there.
+/// A map that was [checked](check), followed as SentencePiece does it: wherever it is in a text, it
+/// takes what is longest there.
 pub(super) struct CharacterMap {
     units: Vec<u32>,
     texts: Vec<u8>,
@@ -29,7 +34,8 @@ pub(super) struct CharacterMap {
 }
 
 impl CharacterMap {
-    /// The map of a model that has pieces of its user's, which are found in texts before these are changed.
+    /// The map of a model that has pieces of its user's, which are found in texts before these are
+    /// changed.
     pub(super) fn new(map: &[u8], pieces: &[&str]) -> Result<Self, String> {
         added::check(pieces.iter().copied())?;
         let kept = match pieces.is_empty() {
@@ -315,7 +321,8 @@ mod tests {
         let map = map();
         assert!(check(&map[..3]).is_err());
         assert!(check(&map[..map.len() / 4]).is_err());
-        // Texts that are missing, a text without end, and a trie that is too short for where it leads.
+        // Texts that are missing, a text without end, and a trie that is too short for where it
+        // leads.
         let length = u32::from_le_bytes(map[..4].try_into().unwrap()) as usize;
         assert!(check(&map[..4 + length]).unwrap_err().contains("texts"));
         let without_end: Vec<u8> =

@@ -5,9 +5,11 @@ use kitoken::{
     UnicodeNormalization,
 };
 
-/// How many times as long what replaces parts of a text may make it, before it is cut into tokens and behind these.
+/// How many times as long what replaces parts of a text may make it, before it is cut into tokens
+/// and behind these.
 pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
-    // An expression may find a place between any two bytes, and a dollar sign stands for all that it found.
+    // An expression may find a place between any two bytes, and a dollar sign stands for all that
+    // it found.
     let of_text = |found: usize, replacement: &str| match found {
         0 => replacement.len() + 1,
         found => replacement.len().div_ceil(found).max(1),
@@ -17,8 +19,8 @@ pub(super) fn of(definition: &Definition, of_map: usize) -> (usize, usize) {
         0 => of_text(literal(pattern).unwrap_or(0), replacement),
         groups => replacement.len() + 1 + groups,
     };
-    // What is put at an end of a text is added to what it became before, however long that is; but a part of a text, which has ends of its own, may be as
-    // short as a byte.
+    // What is put at an end of a text is added to what it became before, however long that is; but
+    // a part of a text, which has ends of its own, may be as short as a byte.
     let (mut before, mut ends, mut behind) = (1usize, 0usize, 1usize);
     for mut step in &definition.config.normalization {
         while let Normalization::Conditional { normalization, .. } = step {

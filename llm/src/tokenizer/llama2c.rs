@@ -1,7 +1,9 @@
-//! llama2.c's `tokenizer.bin`: pieces with scores, of which the pair with the best score is merged first.
+//! llama2.c's `tokenizer.bin`: pieces with scores, of which the pair with the best score is merged
+//! first.
 //!
-//! The file has the length of the longest piece, or, as ExecuTorch writes it, the number of pieces, the tokens in front of and behind a text, and
-//! that length; then for each piece its score, its length and its bytes, all in little endian. Pieces 3 to 258 stand for bytes.
+//! The file has the length of the longest piece, or, as ExecuTorch writes it, the number of pieces,
+//! the tokens in front of and behind a text, and that length; then for each piece its score, its
+//! length and its bytes, all in little endian. Pieces 3 to 258 stand for bytes.
 
 use std::collections::{BTreeMap, BinaryHeap};
 
@@ -25,7 +27,8 @@ impl Llama2c {
             let word = bytes.get(at..at.checked_add(4)?)?;
             Some(u32::from_le_bytes(word.try_into().ok()?))
         };
-        // The length of the longest piece is small; where it comes last, the number of pieces comes first.
+        // The length of the longest piece is small; where it comes last, the number of pieces comes
+        // first.
         let with_header = [word(0), word(1 << 2), word(2 << 2), word(3 << 2)];
         if let [Some(count), Some(bos), Some(eos), Some(longest)] = with_header
             && bos.max(eos) < count
@@ -78,7 +81,8 @@ impl Llama2c {
         self.pieces.len()
     }
 
-    /// Characters, or their bytes, and then the best pair, the first of several, until there is none.
+    /// Characters, or their bytes, and then the best pair, the first of several, until there is
+    /// none.
     pub(super) fn encode(&self, text: &str) -> Vec<u32> {
         if text.is_empty() {
             return Vec::new();

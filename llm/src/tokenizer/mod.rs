@@ -1,7 +1,8 @@
 //! Text to tokens and back.
 //!
-//! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of the crate `kitoken`; llama2.c's is ours
-//! (`llama2c.rs`). Files are hostile: how large they may be is bounded, and should the crate panic at one, that is an error here.
+//! The formats of Hugging Face (`tokenizer.json`), SentencePiece, tiktoken and Tekken are those of
+//! the crate `kitoken`; llama2.c's is ours (`llama2c.rs`). Files are hostile: how large they may be
+//! is bounded, and should the crate panic at one, that is an error here.
 
 mod added;
 mod bytes;
@@ -36,7 +37,8 @@ use unigram::{Kind, Unigrams};
 
 /// Larger files are no tokenizers: those of the largest vocabularies have 40 MB.
 const MAX_BYTES: u64 = 128 << 20;
-/// What replaces parts of texts may make a text this many times as long. That of files in use is tens at most, as it is counted here.
+/// What replaces parts of texts may make a text this many times as long. That of files in use is
+/// tens at most, as it is counted here.
 const MAX_GROWTH: usize = 4096;
 /// The longest text, once parts of it have been replaced.
 const MAX_TEXT: usize = 1 << 30;
@@ -44,7 +46,8 @@ const MAX_TEXT: usize = 1 << 30;
 /// How Llama 3 cuts text before it merges: what tiktoken files leave to whoever reads them.
 const LLAMA3_PIECES: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// Llama 3's special tokens, in the order in which they follow the others; `None` are reserved ones.
+/// Llama 3's special tokens, in the order in which they follow the others; `None` are reserved
+/// ones.
 const LLAMA3_SPECIAL: [Option<&str>; 11] = [
     Some("<|begin_of_text|>"),
     Some("<|end_of_text|>"),
@@ -68,8 +71,8 @@ pub enum TokenizerFormat {
     HuggingFace,
     /// A SentencePiece model.
     SentencePiece,
-    /// Lines of tokens in base 64 and their ranks; cut and with special tokens as Llama 3's, unless the number of tokens is another known
-    /// one's.
+    /// Lines of tokens in base 64 and their ranks; cut and with special tokens as Llama 3's, unless
+    /// the number of tokens is another known one's.
     Tiktoken,
     /// Mistral's `tekken.json`.
     Tekken,
@@ -134,7 +137,8 @@ impl Tokenizer {
             let model = Model::Llama2c(model);
             return Ok(Tokenizer { format, model, special, bos, eos, size, growth: 1 });
         }
-        // The reader of these files has places where it panics at a damaged one, an empty vocabulary for example.
+        // The reader of these files has places where it panics at a damaged one, an empty
+        // vocabulary for example.
         let made = catch_unwind(AssertUnwindSafe(|| Tokenizer::of_kitoken(format, bytes)));
         made.unwrap_or_else(|_| Err(Error::tokenizer(format!("the {format:?} file is damaged"))))
     }
@@ -208,7 +212,8 @@ impl Tokenizer {
         if format == TokenizerFormat::Tekken {
             name_specials(&mut definition, bytes);
         }
-        // How long a prompt may be is the program's business; those of some training runs are cut or filled up.
+        // How long a prompt may be is the program's business; those of some training runs are cut
+        // or filled up.
         let is_length = |step: &Processing| {
             matches!(step, Processing::Pad { .. } | Processing::Truncate { .. })
         };
@@ -229,7 +234,8 @@ impl Tokenizer {
         if format == TokenizerFormat::SentencePiece {
             let unknown = |token: &&SpecialToken| token.kind == SpecialTokenKind::Unknown;
             let unknown = definition.specials.iter().find(unknown).map(|token| token.id);
-            // Of unknown characters in a row, there is one; and it is the space in front that a text loses, also where they are behind words.
+            // Of unknown characters in a row, there is one; and it is the space in front that a
+            // text loses, also where they are behind words.
             definition
                 .config
                 .processing
@@ -338,7 +344,8 @@ impl Tokenizer {
         self.encode_with(text, true, None)
     }
 
-    /// The tokens of a text, in which names of special tokens are text as any other, as it should be where somebody else wrote it.
+    /// The tokens of a text, in which names of special tokens are text as any other, as it should
+    /// be where somebody else wrote it.
     ///
     /// # Errors
     /// As [`encode`](Self::encode).
@@ -428,7 +435,8 @@ impl Tokenizer {
         }
     }
 
-    /// What a token adds to a text behind others, which may be a part of a character: nothing, where it is special.
+    /// What a token adds to a text behind others, which may be a part of a character: nothing,
+    /// where it is special.
     pub fn token_bytes(&self, token: u32) -> Vec<u8> {
         let (behind, before) = self.beginning();
         self.added(&behind, &before, token)
@@ -518,7 +526,8 @@ fn replace_maps(
     if let (TokenizerFormat::SentencePiece, Some(map), false) =
         (format, whole.peek(), steps.iter().any(is_mapped))
     {
-        // SentencePiece follows the map, and its name says only where that came from: what goes by the name is of another Unicode's rules.
+        // SentencePiece follows the map, and its name says only where that came from: what goes by
+        // the name is of another Unicode's rules.
         use Normalization::{CaseFold, NMT, Unicode};
         let is_named =
             |step: &Normalization| matches!(step, Unicode { .. } | NMT | CaseFold { .. });
@@ -537,7 +546,8 @@ fn replace_maps(
     }
 }
 
-/// Gives special tokens of a Tekken file the names that newer ones have for them, in place of those of the first.
+/// Gives special tokens of a Tekken file the names that newer ones have for them, in place of those
+/// of the first.
 fn name_specials(definition: &mut Definition, bytes: &[u8]) {
     let file: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
     let named = file["special_tokens"].as_array().into_iter().flatten();
@@ -552,7 +562,8 @@ fn name_specials(definition: &mut Definition, bytes: &[u8]) {
     definition.specials.sort();
 }
 
-/// Gives a tiktoken file how Llama 3 cuts text and its special tokens, unless it is one that others are known for by its size.
+/// Gives a tiktoken file how Llama 3 cuts text and its special tokens, unless it is one that others
+/// are known for by its size.
 fn like_llama3(definition: &mut Definition) -> Result<(), Box<dyn std::error::Error>> {
     let count = definition.model.vocab().len();
     // GPT-2 to GPT-4o, Kimi and Llama 4.

@@ -1,8 +1,9 @@
 //! Pairs as a `tokenizer.json` lists them.
 //!
-//! `kitoken` 0.11 joins whatever two parts make a piece of the vocabulary, and takes a word that is a piece whole. Where a vocabulary was trained, and
-//! nothing of it is missing, that is the same. Where it is not, as when merges were taken out, or what ends a word is marked (it forgets the mark in
-//! words of more than 192 parts), the list is followed here.
+//! `kitoken` 0.11 joins whatever two parts make a piece of the vocabulary, and takes a word that is
+//! a piece whole. Where a vocabulary was trained, and nothing of it is missing, that is the same.
+//! Where it is not, as when merges were taken out, or what ends a word is marked (it forgets the
+//! mark in words of more than 192 parts), the list is followed here.
 
 use super::bytes;
 use super::unigram::{all_bytes, byte, byte_tokens};
@@ -33,7 +34,8 @@ pub(super) struct Pairs {
 /// No token, and no place: texts have fewer bytes.
 const NONE: u32 = u32::MAX;
 
-/// A part of a word, and its neighbours, which need not be there; without a token once it is a part of the one before it.
+/// A part of a word, and its neighbours, which need not be there; without a token once it is a part
+/// of the one before it.
 #[derive(Debug)]
 struct Part {
     token: u32,
@@ -56,8 +58,9 @@ impl Pairs {
         let number = |id: &Value| u32::try_from(id.as_u64()?).ok().filter(|id| *id != NONE);
         let pieces = vocab.iter().filter_map(|(name, id)| Some((name.clone(), number(id)?)));
         let pieces: HashMap<String, u32> = pieces.collect();
-        // Whether each merge is of what others before it made, and those that make the same piece lie side by side, none of them ending as one before it
-        // begins: of "aba", "a ba" may come before "ab a", whichever is the first in a word.
+        // Whether each merge is of what others before it made, and those that make the same piece
+        // lie side by side, none of them ending as one before it begins: of "aba", "a ba" may come
+        // before "ab a", whichever is the first in a word.
         let (mut is_ordered, mut last, mut begins) = (true, None, HashSet::new());
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
@@ -96,8 +99,8 @@ impl Pairs {
         Ok(Some(pairs).filter(|_| !is_told))
     }
 
-    /// Whether all pieces but single characters and added tokens are made by merges, and are what their characters become, as they are not where other
-    /// merges come before.
+    /// Whether all pieces but single characters and added tokens are made by merges, and are what
+    /// their characters become, as they are not where other merges come before.
     fn reach_all(&self, made: &HashSet<u32>, file: &Value) -> bool {
         let added = file["added_tokens"].as_array().into_iter().flatten();
         let added: HashSet<&str> = added.filter_map(|token| token["content"].as_str()).collect();

@@ -1,4 +1,5 @@
-//! Texts through all steps of a tokenizer: added tokens, normalisation, and what `kitoken` makes of the parts.
+//! Texts through all steps of a tokenizer: added tokens, normalisation, and what `kitoken` makes of
+//! the parts.
 
 use super::added::{AddedTokens, Part};
 use super::bytes;
@@ -25,7 +26,8 @@ pub(super) struct Pipeline {
     unigrams: Option<Unigrams>,
     /// What words are joined by, where that is not the model either.
     pairs: Option<Pairs>,
-    /// How tokens are called, where the file does not say how they become text: then their names are put beside each other.
+    /// How tokens are called, where the file does not say how they become text: then their names
+    /// are put beside each other.
     names: BTreeMap<u32, String>,
     /// Whether these are names of bytes, which are put together.
     are_of_bytes: bool,
@@ -68,8 +70,9 @@ fn changed<'t>(steps: &[Step], text: &'t str, is_start: bool, is_end: bool) -> C
 }
 
 impl Pipeline {
-    /// From a definition, how many steps in it come before added tokens are looked for again and in front of which of them bytes take their names, the map
-    /// of characters of a SentencePiece model, what unigrams are looked up in, and the file where that is a `tokenizer.json`.
+    /// From a definition, how many steps in it come before added tokens are looked for again and in
+    /// front of which of them bytes take their names, the map of characters of a SentencePiece
+    /// model, what unigrams are looked up in, and the file where that is a `tokenizer.json`.
     pub(super) fn new(
         mut definition: Definition,
         (before, of_bytes): (usize, Bytes),
@@ -154,8 +157,8 @@ impl Pipeline {
         self.added.before.names().chain(self.added.behind.names())
     }
 
-    /// The tokens of a text. Names of special tokens are text where `specials` is false, and where a
-    /// mark [divides](Self::divide) them.
+    /// The tokens of a text. Names of special tokens are text where `specials` is false, and where
+    /// a mark [divides](Self::divide) them.
     pub(super) fn encode(
         &self,
         text: &str,
@@ -271,7 +274,8 @@ fn complete_scores(model: &mut Model, file: &serde_json::Value) {
     }
 }
 
-/// Whether a vocabulary of SentencePiece has pieces that go on behind a space: then texts are not to be cut there.
+/// Whether a vocabulary of SentencePiece has pieces that go on behind a space: then texts are not
+/// to be cut there.
 pub(super) fn has_pieces_across_words(model: &Model) -> bool {
     model.vocab().iter().any(|token| {
         let text = std::str::from_utf8(&token.bytes).unwrap_or_default();

@@ -1,5 +1,6 @@
-//! A `tokenizer.json` in the words of `kitoken` 0.11, which knows some parts of it by other names, takes others for something else, and does not
-//! have all: what would give other tokens is refused here.
+//! A `tokenizer.json` in the words of `kitoken` 0.11, which knows some parts of it by other names,
+//! takes others for something else, and does not have all: what would give other tokens is refused
+//! here.
 
 use super::scripts;
 use kitoken::Definition;
@@ -9,7 +10,8 @@ use serde_json::{Map, Value, json};
 /// How `ByteLevel` cuts texts.
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// What words are made of in the expressions of `tokenizers`, and what else is outside of classes of characters.
+/// What words are made of in the expressions of `tokenizers`, and what else is outside of classes
+/// of characters.
 const WORDS: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}";
 const MORE_WORDS: &str = "²³¹¼½¾";
 /// What `Nmt` leaves out, and what becomes a space.
@@ -18,7 +20,8 @@ const NMT_SPACES: &str =
     r"[\t\n\x{c}\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]";
 /// What `BertNormalizer` leaves out of a text that it cleans.
 const BERT_REMOVED: &str = r"[\p{Cc}\p{Cf}\p{Co}\x{fffd}]";
-/// No token begins with it, as it would have to if words of a vocabulary of words were put together.
+/// No token begins with it, as it would have to if words of a vocabulary of words were put
+/// together.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
 /// Steps of each part: those of models have ten at most, and each goes through the whole of a text.
@@ -113,7 +116,8 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     let mut processors: Vec<Value> =
         flat(&file["post_processor"], "processors").into_iter().cloned().collect();
     if !names_bytes(&splits) {
-        // `kitoken` knows these names from that step alone. Behind a text, the step moves offsets, and no token.
+        // `kitoken` knows these names from that step alone. Behind a text, the step moves offsets,
+        // and no token.
         if decoders.iter().any(is_byte_level) && decoders.len() > 1 {
             return Err("its decoder has more steps than that of bytes".into());
         }
@@ -141,8 +145,9 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     Ok(Rewritten { text, normalization, bytes, scores })
 }
 
-/// Puts the ranks of unigrams in the place of their scores, which it gives: none where they are no such list. Where some crate of a program asks
-/// `serde_json` for numbers of any precision, `kitoken` cannot read others than whole ones in a model.
+/// Puts the ranks of unigrams in the place of their scores, which it gives: none where they are no
+/// such list. Where some crate of a program asks `serde_json` for numbers of any precision,
+/// `kitoken` cannot read others than whole ones in a model.
 fn rank(model: &mut Value) -> Vec<f32> {
     let is_unigram = model["type"] == "Unigram";
     let pieces = model.get_mut("vocab").and_then(Value::as_array_mut).filter(|_| is_unigram);
@@ -168,7 +173,8 @@ fn set_score(piece: &mut Value, score: Value) {
     }
 }
 
-/// Sets a field, if there is an object to have it. `value[field] = …` panics if `value` is not an object.
+/// Sets a field, if there is an object to have it. `value[field] = …` panics if `value` is not an
+/// object.
 fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(field.into(), to.into());
@@ -226,7 +232,8 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
     let lowers = step["type"] == "Lowercase"
         || step["type"] == "BertNormalizer" && step["lowercase"] == true;
     if lowers {
-        // Character by character, this is what becomes of it; in a text, the last of a word would become another.
+        // Character by character, this is what becomes of it; in a text, the last of a word would
+        // become another.
         steps.push(json!({"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}));
     }
     if step["type"] == "Strip" {
@@ -246,7 +253,8 @@ fn take_as_it_is(step: &mut Value) {
     }
 }
 
-/// Puts what belongs to words for `tokenizers` into an expression: unlike here, what joins characters does not.
+/// Puts what belongs to words for `tokenizers` into an expression: unlike here, what joins
+/// characters does not.
 fn spell(step: &mut Value) {
     let Some(pattern) = step["pattern"]["Regex"].as_str() else { return };
     let (mut spelled, mut depth, mut rest) = (String::new(), 0usize, pattern.chars());
@@ -362,7 +370,8 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
         model.insert("continuing_subword_prefix".into(), NOTHING.into());
         model.insert("max_input_chars_per_word".into(), u32::MAX.into());
     }
-    // What stands for what is unknown has to be among the added tokens, though it is not looked for in texts.
+    // What stands for what is unknown has to be among the added tokens, though it is not looked for
+    // in texts.
     let is_unigram = model["type"] == "Unigram";
     let (unknown, id) = match (model["unk_token"].as_str(), model["unk_id"].as_u64()) {
         (Some(name), _) => (name.to_owned(), model["vocab"][name].as_u64()),

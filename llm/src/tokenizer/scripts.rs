@@ -1,6 +1,7 @@
 //! Where scripts change in a text, as `tokenizers` sees it.
 
-/// The scripts of Unicode 9, which its table is of. Hiragana and Katakana are written among Han, and count as that.
+/// The scripts of Unicode 9, which its table is of. Hiragana and Katakana are written among Han,
+/// and count as that.
 const SCRIPTS: &[&str] = &[
     "Adlam",
     "Ahom",
@@ -139,7 +140,8 @@ const SCRIPTS: &[&str] = &[
     "Yi",
 ];
 
-/// An expression for parts of one script each. Spaces, and what has no script, belong to the part before them, and to none at the beginning of a text.
+/// An expression for parts of one script each. Spaces, and what has no script, belong to the part
+/// before them, and to none at the beginning of a text.
 pub(super) fn expression() -> String {
     let class = |name: &str| match name {
         // The mark of long vowels is of both.

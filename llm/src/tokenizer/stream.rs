@@ -2,10 +2,12 @@
 
 use super::Tokenizer;
 
-/// Gives the text of tokens one by one, and never a part of a character: bytes wait for those that complete it.
+/// Gives the text of tokens one by one, and never a part of a character: bytes wait for those that
+/// complete it.
 ///
-/// A token's text can depend on those before it (a space that is left out in front of a text, for example). So the text of a token is what it adds to
-/// that of the tokens since the last time that nothing was waiting.
+/// A token's text can depend on those before it (a space that is left out in front of a text, for
+/// example). So the text of a token is what it adds to that of the tokens since the last time that
+/// nothing was waiting.
 #[derive(Debug)]
 pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,
@@ -17,9 +19,11 @@ pub struct TextStream<'t> {
     waiting: usize,
 }
 
-/// A character has four bytes at most; where more tokens in a row make none, what they make is no text.
+/// A character has four bytes at most; where more tokens in a row make none, what they make is no
+/// text.
 const WAITING: usize = 8;
-/// Tokens that are kept, at most, for one of them to have a text: where there is none yet, a space in front may be left out.
+/// Tokens that are kept, at most, for one of them to have a text: where there is none yet, a space
+/// in front may be left out.
 const SILENT: usize = 64;
 
 impl<'t> TextStream<'t> {
@@ -47,7 +51,8 @@ impl<'t> TextStream<'t> {
         if self.window.len() >= 4 {
             let rest = self.window.split_off(self.window.len() - 2);
             let given = self.tokenizer.decode_bytes(&rest).len();
-            // What comes behind text does not become that of a beginning because the last tokens have none.
+            // What comes behind text does not become that of a beginning because the last tokens
+            // have none.
             if given > 0 || bytes.is_empty() || self.window.len() >= SILENT {
                 (self.window, self.given) = (rest, given);
             } else {

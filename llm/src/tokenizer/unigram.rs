@@ -1,8 +1,10 @@
 //! Texts in the likeliest unigrams, and in words or characters alone.
 //!
-//! `kitoken` 0.11 finds unigrams as well, with sums of one precision for all files. Where several ways to cut a text are as likely but for how their sums
-//! are rounded, as in a long row of one character, SentencePiece and `tokenizers` take those that their sums say; so this adds as each of them does.
-//! Models of characters and of words, which SentencePiece has and `kitoken` has not, look texts up in the same table.
+//! `kitoken` 0.11 finds unigrams as well, with sums of one precision for all files. Where several
+//! ways to cut a text are as likely but for how their sums are rounded, as in a long row of one
+//! character, SentencePiece and `tokenizers` take those that their sums say; so this adds as each
+//! of them does. Models of characters and of words, which SentencePiece has and `kitoken` has not,
+//! look texts up in the same table.
 
 use super::charsmap::{Field, fields};
 use serde_json::Value;
@@ -255,7 +257,8 @@ fn sorted(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces
 }
 
-/// The tokens that stand for bytes, of a SentencePiece model or a `tokenizer.json`, which may have the same bytes as other tokens.
+/// The tokens that stand for bytes, of a SentencePiece model or a `tokenizer.json`, which may have
+/// the same bytes as other tokens.
 pub(super) fn byte_tokens(model: &[u8], file: &Value) -> Vec<(u8, u32)> {
     let numbered = |(name, token): (&str, Option<u32>)| Some((byte(name.as_bytes())?, token?));
     if file["model"]["byte_fallback"] == true {

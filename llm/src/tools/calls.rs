@@ -13,8 +13,9 @@ const MARKS: [&str; 2] = ["[TOOL_CALLS]", "<|python_tag|>"];
 
 /// Finds calls in what a model says, piece by piece.
 ///
-/// These are objects with `name` and `arguments` (or `parameters`): in `<tool_call>`, as Hermes and Qwen write them; as the whole text, several
-/// behind each other, as Llama 3 does; or behind `[TOOL_CALLS]`, as Mistral. What is no call of one of the functions stays text.
+/// These are objects with `name` and `arguments` (or `parameters`): in `<tool_call>`, as Hermes and
+/// Qwen write them; as the whole text, several behind each other, as Llama 3 does; or behind
+/// `[TOOL_CALLS]`, as Mistral. What is no call of one of the functions stays text.
 #[derive(Debug)]
 pub struct ToolCalls {
     names: Vec<String>,
@@ -66,8 +67,9 @@ impl ToolCalls {
         ToolCalls { names, in_parts: false, is_whole: false, waiting: String::new(), state }
     }
 
-    /// Tells of calls that name their function first while their arguments come: [`Said::Begun`], then [`Said::Arguments`], without the space between
-    /// values. What then turns out to be no JSON cannot be taken back.
+    /// Tells of calls that name their function first while their arguments come: [`Said::Begun`],
+    /// then [`Said::Arguments`], without the space between values. What then turns out to be no
+    /// JSON cannot be taken back.
     #[must_use]
     pub fn in_parts(mut self) -> Self {
         self.in_parts = true;
@@ -199,7 +201,8 @@ impl ToolCalls {
         }
     }
 
-    /// Tells of a call that begins behind so many bytes of what waits, if it does and that is wanted.
+    /// Tells of a call that begins behind so many bytes of what waits, if it does and that is
+    /// wanted.
     fn begin(&mut self, at: usize, between: &[char], around: Around, said: &mut Vec<Said>) -> bool {
         if !self.in_parts || self.is_whole {
             return false;
@@ -231,7 +234,8 @@ impl ToolCalls {
         }
     }
 
-    /// Gives the calls that a text consists of; if it does not, the text around it. Whether there were some.
+    /// Gives the calls that a text consists of; if it does not, the text around it. Whether there
+    /// were some.
     fn calls_or_text(&self, inside: &str, whole: &str, said: &mut Vec<Said>) -> bool {
         let calls = self.calls(inside).filter(|calls| !calls.is_empty());
         match &calls {
@@ -262,7 +266,8 @@ impl ToolCalls {
         Some(calls)
     }
 
-    /// The call that an object is. Its arguments stay what the model wrote, but for the space between values: numbers may be of any length.
+    /// The call that an object is. Its arguments stay what the model wrote, but for the space
+    /// between values: numbers may be of any length.
     fn call(&self, object: &str) -> Option<ToolCall> {
         let fields =
             |object: &'_ str| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(object);
@@ -301,7 +306,8 @@ mod tests {
     use super::*;
     use crate::tools::tests::tools;
 
-    /// What is said, as a text in which calls stand in brackets, whatever the pieces in which it comes.
+    /// What is said, as a text in which calls stand in brackets, whatever the pieces in which it
+    /// comes.
     fn heard(text: &str) -> String {
         let shown = |said: Vec<Said>| {
             let one = |said: &Said| match said {

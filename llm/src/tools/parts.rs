@@ -11,7 +11,8 @@ pub(super) enum Beginning {
     Call { name: String, arguments: usize },
 }
 
-/// Whether a text, behind what may stand in front of an object, begins as a call that names its function first, and then has arguments.
+/// Whether a text, behind what may stand in front of an object, begins as a call that names its
+/// function first, and then has arguments.
 pub(super) fn beginning(text: &str, names: &[String], in_front: &[char]) -> Beginning {
     let read = || -> Result<(String, usize), Beginning> {
         let rest = text.trim_start_matches(|c: char| c.is_whitespace() || in_front.contains(&c));
@@ -61,7 +62,8 @@ impl Nesting {
         Nesting { depth, is_text: false, is_escaped: false }
     }
 
-    /// Goes through a text up to where the outermost object ends, if it does there: what that is without the space between values, and the rest.
+    /// Goes through a text up to where the outermost object ends, if it does there: what that is
+    /// without the space between values, and the rest.
     pub(super) fn pass<'t>(&mut self, text: &'t str) -> (String, Option<&'t str>) {
         let mut passed = String::with_capacity(text.len());
         for (at, character) in text.char_indices() {

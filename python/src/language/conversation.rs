@@ -14,8 +14,8 @@ pub(super) struct Conversation {
     arguments: llm::TemplateArguments,
 }
 
-/// Who says it, what, the functions that are called (identifier, name, arguments), the call that this is the result of, and other fields with their
-/// JSON.
+/// Who says it, what, the functions that are called (identifier, name, arguments), the call that
+/// this is the result of, and other fields with their JSON.
 pub(super) type Spoken<'py> = (
     String,
     Vec<(String, Bound<'py, PyAny>)>,

@@ -7,7 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use torchlet::llm::Stop;
 
-/// Shows pieces of text to Python until it raises something: then the generation ends, and that is its error.
+/// Shows pieces of text to Python until it raises something: then the generation ends, and that is
+/// its error.
 pub(super) struct Listener {
     callback: Option<Py<PyAny>>,
     stop: Stop,
@@ -79,7 +80,8 @@ impl Turn {
         Turn::default()
     }
 
-    /// Gives it up. One that runs ends before its next token or part of its prompt, or with its next piece of text.
+    /// Gives it up. One that runs ends before its next token or part of its prompt, or with its
+    /// next piece of text.
     fn end(&self) {
         let mut progress = self.progress();
         if let Progress::Runs(stop) = &*progress {
@@ -94,8 +96,8 @@ impl Turn {
     }
 }
 
-/// A model that shows text to Python while it is locked. The thread that uses it is known: what listens to it, or a finaliser that happens
-/// to run then, would wait for itself.
+/// A model that shows text to Python while it is locked. The thread that uses it is known: what
+/// listens to it, or a finaliser that happens to run then, would wait for itself.
 pub(super) struct Model<T> {
     shared: Shared<T>,
     user: Mutex<Option<ThreadId>>,

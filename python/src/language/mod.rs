@@ -23,7 +23,8 @@ use std::sync::Arc;
 use torchlet::core::TensorInfo;
 use torchlet::llm::{self, Finish, Input, Said, Stop, ToolCalls};
 
-/// How likely a token was: the token, the logarithm of its probability, the likeliest ones with theirs, and where its text begins.
+/// How likely a token was: the token, the logarithm of its probability, the likeliest ones with
+/// theirs, and where its text begins.
 type Logprobs = (u32, f32, Vec<(u32, f32)>, usize);
 /// What a generation gives: text, tokens, how likely they were, why it ended, and what it took.
 type Generated<'py> = (String, Vec<u32>, Vec<Logprobs>, &'static str, Bound<'py, PyDict>);
@@ -75,7 +76,8 @@ impl Tokenizer {
     }
 }
 
-/// What a prompt is: plain text has tokens in front and behind, and messages go on where those before ended.
+/// What a prompt is: plain text has tokens in front and behind, and messages go on where those
+/// before ended.
 enum Prompt {
     Text(String),
     Parts(Vec<Part>),
@@ -221,7 +223,8 @@ impl Runner {
         generated(py, self.run(py, Prompt::Text(prompt), config, on_text, turn)?)
     }
 
-    /// Parts are `("text", str)`, `("tokens", list)`, `("image", tensor)`, `("audio", tensor)` and `("picture", (points, tiling, tiles, mean, std))`.
+    /// Parts are `("text", str)`, `("tokens", list)`, `("image", tensor)`, `("audio", tensor)` and
+    /// `("picture", (points, tiling, tiles, mean, std))`.
     #[pyo3(signature = (parts, config, on_text, turn = None))]
     fn generate_from<'py>(
         &self,
@@ -235,8 +238,9 @@ impl Runner {
         generated(py, self.run(py, Prompt::Parts(parts?), config, on_text, turn)?)
     }
 
-    /// Messages are who says it, parts, calls of functions, the call that it is the result of and other fields; functions and what else the template
-    /// is given are JSON. Gives the calls beside the rest of the text.
+    /// Messages are who says it, parts, calls of functions, the call that it is the result of and
+    /// other fields; functions and what else the template is given are JSON. Gives the calls beside
+    /// the rest of the text.
     #[pyo3(signature = (messages, tools, arguments, config, on_text, turn = None))]
     #[expect(clippy::too_many_arguments, reason = "they are those of Python's method")]
     fn chat<'py>(

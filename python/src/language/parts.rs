@@ -23,7 +23,8 @@ pub(super) struct Picture {
     std: [f32; 3],
 }
 
-/// Points, how they are cut and into how many tiles, what is subtracted from values, and what divides them.
+/// Points, how they are cut and into how many tiles, what is subtracted from values, and what
+/// divides them.
 type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, Vec<f32>);
 
 impl Picture {
@@ -116,7 +117,8 @@ impl Part {
         })
     }
 
-    /// What the program takes: pictures as its encoder does, and these and sounds in its memory order.
+    /// What the program takes: pictures as its encoder does, and these and sounds in its memory
+    /// order.
     pub(super) fn laid_out(self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
         let mut parts = match self {
             Part::Picture(picture) => picture.parts(runner)?,

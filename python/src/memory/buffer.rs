@@ -20,7 +20,8 @@ unsafe impl Sync for Imported {}
 
 impl Drop for Imported {
     fn drop(&mut self) {
-        // SAFETY: the view was filled by PyObject_GetBuffer and is released once; it has not moved since.
+        // SAFETY: the view was filled by PyObject_GetBuffer and is released once; it has not moved
+        // since.
         Python::attach(|_| unsafe { ffi::PyBuffer_Release(&mut *self.0) });
     }
 }
@@ -105,7 +106,8 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
         .ok_or_else(|| unsupported(format!("elements of {size} bytes in the format {format:?}")))?;
     let list = |start: *mut ffi::Py_ssize_t| match start.is_null() || rank == 0 {
         true => None,
-        // SAFETY: where the lists are not absent, they have as many elements as there are dimensions.
+        // SAFETY: where the lists are not absent, they have as many elements as there are
+        // dimensions.
         false => Some(unsafe { std::slice::from_raw_parts(start, rank) }.to_vec()),
     };
     let sizes = match (list(view.shape), rank) {
@@ -135,7 +137,8 @@ struct Lists {
 /// Shows a tensor's memory.
 ///
 /// # Safety
-/// `view` is what Python gave to `__getbuffer__`, and `owner` the object that it was called on, which keeps `memory`.
+/// `view` is what Python gave to `__getbuffer__`, and `owner` the object that it was called on,
+/// which keeps `memory`.
 pub(crate) unsafe fn export(
     owner: Bound<'_, PyAny>,
     info: &TensorInfo,
@@ -146,7 +149,8 @@ pub(crate) unsafe fn export(
     if view.is_null() {
         return Err(PyBufferError::new_err("there is no view to fill"));
     }
-    // SAFETY: the view is Python's, for us to fill; no object says that there is nothing to release.
+    // SAFETY: the view is Python's, for us to fill; no object says that there is nothing to
+    // release.
     unsafe { (*view).obj = ptr::null_mut() };
     let refuse = |why: &str| Err(PyBufferError::new_err(why.to_owned()));
     let Some(format) = format_of(info.scalar_type) else {
@@ -175,8 +179,8 @@ pub(crate) unsafe fn export(
         return refuse("the tensor's elements do not lie in column-major order");
     }
     let lists = Box::into_raw(lists);
-    // SAFETY: the view is Python's, for us to fill. What it points to is memory that the owner keeps, of which it gets a reference; and
-    // the lists, which `release` frees.
+    // SAFETY: the view is Python's, for us to fill. What it points to is memory that the owner
+    // keeps, of which it gets a reference; and the lists, which `release` frees.
     unsafe {
         (*view).buf = memory.start().cast();
         (*view).obj = owner.into_ptr();

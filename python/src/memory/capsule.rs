@@ -25,7 +25,8 @@ impl Drop for Imported {
     fn drop(&mut self) {
         match self {
             Imported::Plain(managed) => {
-                // SAFETY: the capsule gave the structure to us, and it is given back once, as DLPack wants it.
+                // SAFETY: the capsule gave the structure to us, and it is given back once, as
+                // DLPack wants it.
                 unsafe {
                     if let Some(deleter) = managed.as_ref().deleter {
                         deleter(managed.as_ptr());
@@ -44,9 +45,11 @@ impl Drop for Imported {
     }
 }
 
-/// The pointer in a capsule of this name, which is renamed, so that it is ours from now on; `None` if it has another name.
+/// The pointer in a capsule of this name, which is renamed, so that it is ours from now on; `None`
+/// if it has another name.
 fn take<T>(capsule: &Bound<'_, PyCapsule>, name: &CStr, used: &'static CStr) -> Option<NonNull<T>> {
-    // SAFETY: the object is a capsule and the names are C strings; the new one is a static, as capsules want it.
+    // SAFETY: the object is a capsule and the names are C strings; the new one is a static, as
+    // capsules want it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {
             return None;
@@ -63,7 +66,8 @@ fn take<T>(capsule: &Bound<'_, PyCapsule>, name: &CStr, used: &'static CStr) -> 
 pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Foreign> {
     if let Some(managed) = take::<ManagedVersioned>(capsule, VERSIONED, USED_VERSIONED) {
         let keep = Imported::Versioned(managed);
-        // SAFETY: a capsule of this name holds this structure, whose first fields, up to the deleter, are the same in all versions.
+        // SAFETY: a capsule of this name holds this structure, whose first fields, up to the
+        // deleter, are the same in all versions.
         let version = unsafe { (*managed.as_ptr()).version };
         if version.major != VERSION.major {
             return Err(unsupported(format!("DLPack version {}.{}", version.major, version.minor)));
@@ -96,7 +100,8 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
     if rank > 0 && tensor.shape.is_null() {
         return Err(invalid("a DLPack tensor has no shape".into()));
     }
-    // SAFETY: the lists have as many elements as the tensor has dimensions, where there are any; strides may be absent.
+    // SAFETY: the lists have as many elements as the tensor has dimensions, where there are any;
+    // strides may be absent.
     let (sizes, strides) = unsafe {
         let list = |start: *mut i64| match rank {
             0 => Vec::new(),
@@ -127,7 +132,8 @@ struct Exported<M> {
 /// Drops what `Box::into_raw` made the context of.
 fn drop_context<M>(context: *mut std::ffi::c_void) {
     if !context.is_null() {
-        // SAFETY: the context is what `Box::into_raw` gave in `export`, of this type, and a deleter is called once.
+        // SAFETY: the context is what `Box::into_raw` gave in `export`, of this type, and a deleter
+        // is called once.
         drop(unsafe { Box::from_raw(context.cast::<Exported<M>>()) });
     }
 }
@@ -144,7 +150,8 @@ unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
 
 /// The destructor of our capsules: what nobody took is freed.
 unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
-    // SAFETY: Python calls it with a capsule that `export` made; one that was taken has another name.
+    // SAFETY: Python calls it with a capsule that `export` made; one that was taken has another
+    // name.
     unsafe {
         for name in [TENSOR, VERSIONED] {
             if ffi::PyCapsule_IsValid(capsule, name.as_ptr()) == 0 {
@@ -159,7 +166,8 @@ unsafe extern "C" fn destroy(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule of a tensor. Memory that nobody may write to needs the versioned structure, which says so.
+/// A capsule of a tensor. Memory that nobody may write to needs the versioned structure, which says
+/// so.
 pub(crate) fn export<'py>(
     py: Python<'py>,
     info: &TensorInfo,
@@ -210,8 +218,8 @@ fn capsule<'py, M>(
         *context(&mut (*exported).managed) = exported.cast();
         &raw mut (*exported).managed
     };
-    // SAFETY: the pointer is not null and the name is a static; the destructor knows what the pointer is. A new reference or null
-    // comes back.
+    // SAFETY: the pointer is not null and the name is a static; the destructor knows what the
+    // pointer is. A new reference or null comes back.
     unsafe {
         let capsule = ffi::PyCapsule_New(pointer.cast(), name.as_ptr(), Some(destroy));
         Bound::from_owned_ptr_or_err(py, capsule)

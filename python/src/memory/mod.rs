@@ -1,14 +1,15 @@
-//! The memory of tensors: this package's own, or that of others, lent through DLPack or the buffer protocol.
+//! The memory of tensors: this package's own, or that of others, lent through DLPack or the buffer
+//! protocol.
 //!
 //! All `unsafe` code of the package is in this module. Whoever lends memory says truly where it is
 //! and how long it lasts: only native code can make the objects that say so.
 //!
 //! Other threads may write to a tensor at any time: NumPy and PyTorch do so without the GIL, and a
 //! free-threaded interpreter has none. So this package makes no references to the memory of a
-//! tensor, whose contents must not change; it copies bytes in and out by raw pointers. A copy during
-//! which foreign code writes is still a data race in Rust's terms. No extension can prevent it; we
-//! accept it, as NumPy does, since bytes of every value are valid here: such a copy has old and new
-//! bytes.
+//! tensor, whose contents must not change; it copies bytes in and out by raw pointers. A copy
+//! during which foreign code writes is still a data race in Rust's terms. No extension can prevent
+//! it; we accept it, as NumPy does, since bytes of every value are valid here: such a copy has old
+//! and new bytes.
 
 mod buffer;
 mod capsule;
@@ -46,8 +47,9 @@ enum Owner {
     Buffer { _keep: buffer::Imported },
 }
 
-// SAFETY: the bytes are at the same place for every thread, and owners can be dropped by any: heap memory, DLPack's deleters by
-// their contract, and buffers, which attach to the interpreter for it. Bytes are copied with `copying` held.
+// SAFETY: the bytes are at the same place for every thread, and owners can be dropped by any: heap
+// memory, DLPack's deleters by their contract, and buffers, which attach to the interpreter for it.
+// Bytes are copied with `copying` held.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -69,7 +71,8 @@ impl Memory {
     /// A copy of bytes; `None` if there is no memory.
     pub(crate) fn copy_of(bytes: &[u8]) -> Option<Arc<Self>> {
         let memory = Memory::zeroed(bytes.len())?;
-        // SAFETY: the memory was allocated a moment ago, with this length, and nobody else knows it.
+        // SAFETY: the memory was allocated a moment ago, with this length, and nobody else knows
+        // it.
         unsafe { memory.start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         Some(Arc::new(memory))
     }
@@ -115,7 +118,8 @@ impl Memory {
         Some(Arc::new(memory))
     }
 
-    /// Writes the bytes of this package's own memory; `false`, and nothing is written, if it is another's, or of another length.
+    /// Writes the bytes of this package's own memory; `false`, and nothing is written, if it is
+    /// another's, or of another length.
     pub(crate) fn write(&self, bytes: &[u8]) -> bool {
         if !matches!(self.owner, Owner::Heap(_)) || bytes.len() != self.len {
             return false;

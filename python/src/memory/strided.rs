@@ -87,8 +87,9 @@ fn gather(start: NonNull<u8>, sizes: &[i64], strides: &[i64], size: usize) -> Py
     let mut index = vec![0i64; sizes.len()];
     let mut offset = 0i64;
     for element in 0..count {
-        // SAFETY: whoever lent the tensor said that elements of these sizes and strides are there; the offset is one of an index
-        // within the sizes, and no more than `reach`. The target has `count` elements of `size` bytes, and nobody else knows it.
+        // SAFETY: whoever lent the tensor said that elements of these sizes and strides are there;
+        // the offset is one of an index within the sizes, and no more than `reach`. The target has
+        // `count` elements of `size` bytes, and nobody else knows it.
         unsafe {
             let from = start.as_ptr().offset(offset as isize);
             memory.start.as_ptr().add(element * size).copy_from_nonoverlapping(from, size);

@@ -1,7 +1,9 @@
-//! Makes the glue between the modules of torchlet-web and JavaScript: `torchlet-web-bind MODULE RELAXED FOLDER`.
+//! Makes the glue between the modules of torchlet-web and JavaScript:
+//! `torchlet-web-bind MODULE RELAXED FOLDER`.
 //!
-//! `wasm-bindgen` makes it for one instance of the module. Here, it becomes a function that makes an instance each time, so that each program has
-//! memory of its own. Of the second module, which was built with relaxed SIMD, the folder has what makes it of the first (`patch.rs`).
+//! `wasm-bindgen` makes it for one instance of the module. Here, it becomes a function that makes
+//! an instance each time, so that each program has memory of its own. Of the second module, which
+//! was built with relaxed SIMD, the folder has what makes it of the first (`patch.rs`).
 
 mod patch;
 

@@ -1,10 +1,11 @@
-//! What makes one module of another one: the module for relaxed SIMD has the same functions, of which a few differ, so that a page loads
-//! kilobytes for it, not another module.
+//! What makes one module of another one: the module for relaxed SIMD has the same functions, of
+//! which a few differ, so that a page loads kilobytes for it, not another module.
 //!
-//! A patch is of numbers in seven bits a byte, the lowest first, with the eighth bit where more follow: the length of what is made and a sum
-//! over its bytes (`sum = 31 * sum + byte`, in 32 bits), then until all is made: how many bytes follow that are new, and these; where the next
-//! bytes are in the other module, as the distance `d` from behind those before (`2 * d`, or `-2 * d - 1` where it is below zero); how many
-//! they are. `web/api/index.ts` applies it.
+//! A patch is of numbers in seven bits a byte, the lowest first, with the eighth bit where more
+//! follow: the length of what is made and a sum over its bytes (`sum = 31 * sum + byte`, in 32
+//! bits), then until all is made: how many bytes follow that are new, and these; where the next
+//! bytes are in the other module, as the distance `d` from behind those before (`2 * d`, or
+//! `-2 * d - 1` where it is below zero); how many they are. `web/api/index.ts` applies it.
 
 use std::collections::HashMap;
 

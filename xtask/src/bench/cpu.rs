@@ -1,5 +1,6 @@
-//! On the CPU: torchlet, compiled and as exported, and ExecuTorch's own runtime, which is the one in its Python package: its CPU
-//! kernels on the same `.pte`, and XNNPACK on one that was lowered for it. Of models that have a name, ONNX Runtime and ncnn, too.
+//! On the CPU: torchlet, compiled and as exported, and ExecuTorch's own runtime, which is the one
+//! in its Python package: its CPU kernels on the same `.pte`, and XNNPACK on one that was lowered
+//! for it. Of models that have a name, ONNX Runtime and ncnn, too.
 
 use super::peer::{Peer, Start};
 use super::{date, json, median, processor_count, processors, this_command};
@@ -11,7 +12,8 @@ use std::process::Stdio;
 
 #[derive(clap::Args)]
 pub(crate) struct CpuOptions {
-    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under target/
+    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under
+    /// target/
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
     /// torchvision's name of a model, exported with random weights; may be given several times
@@ -22,7 +24,8 @@ pub(crate) struct CpuOptions {
     /// How often they take turns
     #[arg(long, default_value_t = 5)]
     rounds: u32,
-    /// Inferences in a turn; programs as exported and ExecuTorch's kernels get a tenth, at least one
+    /// Inferences in a turn; programs as exported and ExecuTorch's kernels get a tenth, at least
+    /// one
     #[arg(long, default_value_t = 20)]
     iterations: u32,
     /// Threads that all may use [default: one per processor]
@@ -44,7 +47,8 @@ pub(crate) fn run(options: &CpuOptions) -> Result<()> {
         "\n| model | torchlet | ratio to XNNPACK | XNNPACK | {runtimes} | as exported | ExecuTorch CPU kernels | threads |"
     );
     println!("|---|---|---|---|---|---|---|---|---|");
-    // Each as soon as it is there: ExecuTorch's own kernels take minutes for one inference of a large model.
+    // Each as soon as it is there: ExecuTorch's own kernels take minutes for one inference of a
+    // large model.
     for program in &programs {
         println!("{}", compare(options, &python, &torchlet, program, threads)?);
     }

@@ -1,6 +1,8 @@
-//! Operators on a GPU, each over a shape that networks have: beside what the device allows, both measured in the same run, and PyTorch on CUDA.
+//! Operators on a GPU, each over a shape that networks have: beside what the device allows, both
+//! measured in the same run, and PyTorch on CUDA.
 //!
-//! As with models (`vulkan.rs`), programs exported here can be taken along: `xtask bench kernels --kernels FOLDER --torchlet FILE`.
+//! As with models (`vulkan.rs`), programs exported here can be taken along:
+//! `xtask bench kernels --kernels FOLDER --torchlet FILE`.
 
 use super::{date, exported, json, number, processors, this_command, torchlet};
 use crate::fixtures::python;
@@ -13,16 +15,19 @@ use std::process::Stdio;
 
 #[derive(clap::Args)]
 pub(crate) struct KernelOptions {
-    /// Programs exported before by tests/bench/vulkan_kernels.py; without it they are exported first
+    /// Programs exported before by tests/bench/vulkan_kernels.py; without it they are exported
+    /// first
     #[arg(long, value_name = "FOLDER")]
     kernels: Option<PathBuf>,
     /// A torchlet that was built before; without it one is built
     #[arg(long, value_name = "FILE")]
     torchlet: Option<PathBuf>,
-    /// A Python with PyTorch, and to export with the packages of tests/bench/requirements-vulkan.txt; without it one is set up under target/
+    /// A Python with PyTorch, and to export with the packages of
+    /// tests/bench/requirements-vulkan.txt; without it one is set up under target/
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// An operator to measure, such as conv_wide_fp16; may be given several times; all of the table if none is
+    /// An operator to measure, such as conv_wide_fp16; may be given several times; all of the table
+    /// if none is
     #[arg(long, value_name = "NAME")]
     kernel: Vec<String>,
     /// Runs of each
@@ -152,7 +157,8 @@ fn measure(torchlet: &Path, file: &Path, iterations: u32) -> Result<Measured> {
     judge(&json(profile)?)
 }
 
-/// The rates of a GPU that a profile measured: of arithmetic operations, and of bytes of memory, in a second.
+/// The rates of a GPU that a profile measured: of arithmetic operations, and of bytes of memory, in
+/// a second.
 pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
     let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
     let gpu =
@@ -167,7 +173,8 @@ pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
 /// What a profile says of the dispatches of a program.
 fn judge(profile: &Value) -> Result<Measured> {
     let calls = profile["calls"].as_array().context("torchlet profile lists no calls")?;
-    // Copies to the device and back, and what changes their types, are no operators; nor is what makes inputs of smaller ones, and takes a little of what is made of them.
+    // Copies to the device and back, and what changes their types, are no operators; nor is what
+    // makes inputs of smaller ones, and takes a little of what is made of them.
     let made = ["aten._to_copy.", "aten.repeat.", "aten.view_copy.", "aten.slice_copy."];
     let is_operator =
         |name: &str| name.contains('.') && !made.iter().any(|other| name.starts_with(other));

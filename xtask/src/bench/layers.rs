@@ -1,4 +1,5 @@
-//! Instructions of the 8-bit kernels on emulated Cortex-M (`boards/kernel-counts`), layer by layer, beside those of other libraries.
+//! Instructions of the 8-bit kernels on emulated Cortex-M (`boards/kernel-counts`), layer by layer,
+//! beside those of other libraries.
 
 mod models;
 mod peers;
@@ -15,12 +16,14 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct LayerOptions {
-    /// A folder with the sources of CMSIS-NN (github.com/ARM-software/CMSIS-NN), to build it with arm-none-eabi-gcc and count its
-    /// instructions, too, in the same image. Without it, its counts are those that were written down
+    /// A folder with the sources of CMSIS-NN (github.com/ARM-software/CMSIS-NN), to build it with
+    /// arm-none-eabi-gcc and count its instructions, too, in the same image. Without it, its counts
+    /// are those that were written down
     #[arg(long, value_name = "DIR")]
     cmsis_nn: Option<PathBuf>,
-    /// As well, a folder with the sources of TFLite Micro (github.com/tensorflow/tflite-micro), whose reference kernels are built with
-    /// arm-none-eabi-g++. Clones of gemmlowp and ruy are where its own build puts them: tensorflow/lite/micro/tools/make/downloads
+    /// As well, a folder with the sources of TFLite Micro (github.com/tensorflow/tflite-micro),
+    /// whose reference kernels are built with arm-none-eabi-g++. Clones of gemmlowp and ruy are
+    /// where its own build puts them: tensorflow/lite/micro/tools/make/downloads
     #[arg(long, value_name = "DIR")]
     tflite_micro: Option<PathBuf>,
     /// Takes what is found as the new limits, and writes it into boards/README.md
@@ -66,7 +69,8 @@ const CHIPS: &[Chip] = &[
 /// How much of CMSIS-NN's instructions the layers of a model may take, in percent.
 const MOST_OF_MODEL: u64 = 110;
 
-/// How much more than its limit a layer may take before it counts, and how far below it may be, in percent: as of models on boards.
+/// How much more than its limit a layer may take before it counts, and how far below it may be, in
+/// percent: as of models on boards.
 const TOLERANCE: u64 = 5;
 const SLACK: u64 = 20;
 
@@ -122,7 +126,8 @@ pub(crate) fn run(options: &LayerOptions) -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// Counts the layers on a chip, beside the peers whose sources are there; of the others, counts are what they were.
+/// Counts the layers on a chip, beside the peers whose sources are there; of the others, counts are
+/// what they were.
 fn layers(
     chip: &Chip,
     folders: [Option<&Path>; PEERS.len()],
@@ -176,7 +181,8 @@ fn limits_of(found: &Found) -> Limits {
     limits
 }
 
-/// Counts together, each so many times. Of peers, there is a sum where they have all; `None` if that is not so of the first.
+/// Counts together, each so many times. Of peers, there is a sum where they have all; `None` if
+/// that is not so of the first.
 fn sum(counts: impl Iterator<Item = (u64, Counts)>) -> Option<Counts> {
     let mut sum = (0, [Some(0); PEERS.len()]);
     for (times, (own, peers)) in counts {

@@ -27,17 +27,22 @@ pub(crate) struct Options {
 
 #[derive(Subcommand)]
 enum What {
-    /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them here
+    /// Models lowered for Vulkan: inference, loading, time on the GPU, beside what else runs them
+    /// here
     Vulkan(vulkan::VulkanOptions),
-    /// Operators on a GPU, each over a shape that networks have: beside what the device allows, and PyTorch on CUDA
+    /// Operators on a GPU, each over a shape that networks have: beside what the device allows, and
+    /// PyTorch on CUDA
     Kernels(kernels::KernelOptions),
-    /// What telling tracers of events costs where nobody listens: instructions of an inference, with and without the question
+    /// What telling tracers of events costs where nobody listens: instructions of an inference,
+    /// with and without the question
     Tracing,
-    /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share of bandwidth; with --gpu on a GPU, beside PyTorch on CUDA
+    /// Language models on the CPU, beside ExecuTorch's own runtime: text and prompts, memory, share
+    /// of bandwidth; with --gpu on a GPU, beside PyTorch on CUDA
     Llm(llm::LlmOptions),
     /// 8-bit layers on emulated Cortex-M: instructions, beside CMSIS-NN's
     Layers(LayerOptions),
-    /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board` compares what they compute.)
+    /// Models on the boards of boards/: instructions of each operator. (`cargo xtask board`
+    /// compares what they compute.)
     Boards {
         /// The boards; all that run models if none is named
         boards: Vec<String>,
@@ -66,7 +71,8 @@ fn json(command: Command) -> Result<Value> {
     Ok(serde_json::from_slice(&output(command)?)?)
 }
 
-/// A folder under target/ with a file of each name, for which a script is called with the folder and the names that are missing there.
+/// A folder under target/ with a file of each name, for which a script is called with the folder
+/// and the names that are missing there.
 fn exported(
     folder: &str,
     names: impl Iterator<Item = String>,

@@ -1,7 +1,8 @@
 //! Another runtime, in a Python process that waits for orders.
 //!
-//! The script writes `ready`, and then for each line with a number of inferences a line with so many times in milliseconds.
-//! Where the runtime is not there, it writes `not here: ` and why, and ends.
+//! The script writes `ready`, and then for each line with a number of inferences a line with so
+//! many times in milliseconds. Where the runtime is not there, it writes `not here: ` and why, and
+//! ends.
 
 use crate::process::command;
 use anyhow::{Context, Result, bail};

@@ -1,14 +1,16 @@
 //! What telling tracers of events costs where nobody listens.
 //!
-//! The program `inferences` is built as it is, and with the question left out (`torchlet_untraced`); Valgrind counts the instructions of
-//! many inferences and of one, so that the difference is that of inferences alone. Counts are the same each time.
+//! The program `inferences` is built as it is, and with the question left out
+//! (`torchlet_untraced`); Valgrind counts the instructions of many inferences and of one, so that
+//! the difference is that of inferences alone. Counts are the same each time.
 
 use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs with what they are: one of nine operators, and one that does nearly nothing else than call operators.
+/// Programs with what they are: one of nine operators, and one that does nearly nothing else than
+/// call operators.
 const PROGRAMS: [(&str, &str); 2] = [
     ("tests/fixtures/digits/digits.pte", "digits classifier, 9 operators"),
     ("tests/fixtures/programs/deep_chain.bpte", "80 operators on few elements"),

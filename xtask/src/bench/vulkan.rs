@@ -1,7 +1,8 @@
 //! Through Vulkan: torchlet and what else runs the same networks on the same device.
 //!
-//! A run without `--models` exports the models first. To measure on a machine without Python or network, export here, build
-//! here, and take along `xtask`, `torchlet` and the folder of the models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
+//! A run without `--models` exports the models first. To measure on a machine without Python or
+//! network, export here, build here, and take along `xtask`, `torchlet` and the folder of the
+//! models: `xtask bench vulkan --models FOLDER --torchlet FILE`.
 
 use super::peer::{Peer, Start};
 use super::{
@@ -24,11 +25,12 @@ pub(crate) struct VulkanOptions {
     /// A torchlet that was built before; without it one is built
     #[arg(long, value_name = "FILE")]
     torchlet: Option<PathBuf>,
-    /// A Python that has the packages of tests/bench/requirements-vulkan.txt; without it one is set up under target/,
-    /// but with --models there are no peers then
+    /// A Python that has the packages of tests/bench/requirements-vulkan.txt; without it one is set
+    /// up under target/, but with --models there are no peers then
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
-    /// A model to measure, such as resnet18_fp16; may be given several times; all of the table if none is
+    /// A model to measure, such as resnet18_fp16; may be given several times; all of the table if
+    /// none is
     #[arg(long, value_name = "NAME")]
     model: Vec<String>,
     /// How often all take turns
@@ -164,7 +166,8 @@ impl<'o> Bench<'o> {
         Ok(Bench { options, torchlet, models, python, cache, not_here })
     }
 
-    /// A command of torchlet. The driver's own caches are off: they would make every load but the first a warm one.
+    /// A command of torchlet. The driver's own caches are off: they would make every load but the
+    /// first a warm one.
     fn torchlet(&self, backend: &str, arguments: &[&str]) -> Command {
         let mut torchlet = command(&self.torchlet.to_string_lossy(), arguments);
         torchlet.args(["--backend", backend, "--json"]);
@@ -273,7 +276,8 @@ impl<'o> Bench<'o> {
         );
     }
 
-    /// Rows are written as they are measured, so that a run that is stopped has not been for nothing.
+    /// Rows are written as they are measured, so that a run that is stopped has not been for
+    /// nothing.
     fn print_row(&self, label: &str, precision: &str, mut row: Row, open_device: &mut Vec<f64>) {
         open_device.append(&mut row.open_device);
         let Row { inference, tuned, as_exported, on_device, cold, warm, .. } = &mut row;

@@ -10,11 +10,13 @@ use std::process::Stdio;
 /// How far a float may be from the host's: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
-/// What a model is called that a board was built with in the place of its own, and its file below `tests/fixtures`.
+/// What a model is called that a board was built with in the place of its own, and its file below
+/// `tests/fixtures`.
 pub(super) const OWN: &str = "own";
 pub(super) const OWN_FILE: &str = "tinyml/explicit_layout.bpte";
 
-/// Where a model of the firmware comes from, and how often it runs before its output is looked at: as in `boards/firmware/build.rs`.
+/// Where a model of the firmware comes from, and how often it runs before its output is looked at:
+/// as in `boards/firmware/build.rs`.
 fn source(model: &str) -> (PathBuf, &'static str) {
     let fixtures = root().join("tests/fixtures");
     // Behind a space is what is special about the run on the board.
@@ -29,7 +31,8 @@ fn source(model: &str) -> (PathBuf, &'static str) {
     }
 }
 
-/// Whether a fixture's outputs are PyTorch's to the bit, as those of 8-bit models are: then they are the host's to the bit, too.
+/// Whether a fixture's outputs are PyTorch's to the bit, as those of 8-bit models are: then they
+/// are the host's to the bit, too.
 fn is_exact(file: &Path) -> Result<bool> {
     let fixtures = root().join("tests/fixtures");
     let manifest = std::fs::read_to_string(fixtures.join("manifest.json"))?;
@@ -76,7 +79,8 @@ impl Host {
         Ok(())
     }
 
-    /// What the host computes for a program of the repository and the picture of a digit, in floats.
+    /// What the host computes for a program of the repository and the picture of a digit, in
+    /// floats.
     pub(super) fn picture(&mut self, program: &str) -> Result<Vec<f32>> {
         let arrays = self.torchlet("picture", &root().join(program), &["--input", &picture()])?;
         let [array] = &arrays[..] else { bail!("{} outputs instead of one", arrays.len()) };
@@ -122,7 +126,8 @@ struct Array {
 impl Array {
     fn read(path: &Path) -> Result<Self> {
         let bytes = std::fs::read(path)?;
-        // Version 1: six bytes of magic, two of version, two that say how long the text behind them is.
+        // Version 1: six bytes of magic, two of version, two that say how long the text behind them
+        // is.
         let head = bytes.first_chunk::<10>().context("a .npy file is longer")?;
         let end = 10 + usize::from(u16::from_le_bytes([head[8], head[9]]));
         let text = bytes.get(10..end).context("a .npy file has a header")?;

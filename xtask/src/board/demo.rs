@@ -1,5 +1,6 @@
-//! The board that newcomers start with: one model, and a main function of its own. What it logs is compared with a snapshot
-//! (`expected.txt`) and with the host; with another program, nothing in it changes.
+//! The board that newcomers start with: one model, and a main function of its own. What it logs is
+//! compared with a snapshot (`expected.txt`) and with the host; with another program, nothing in it
+//! changes.
 
 use super::compare::Host;
 use super::image::Image;
@@ -31,7 +32,8 @@ const OTHER: &str = "tests/fixtures/tinyml/digits.pte";
 /// How far a number may be from the host's, and the snapshot's: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
-/// Runs the demo, and compares what it logs with what it logged when it was last compared with the host.
+/// Runs the demo, and compares what it logs with what it logged when it was last compared with the
+/// host.
 pub(super) fn show() -> Result<()> {
     let lines = shown()?;
     compare_lines(&lines, &std::fs::read_to_string(snapshot())?)?;

@@ -1,9 +1,11 @@
-//! What boards say of faults: each kind was tried, each was noticed, and the text of each error says something.
+//! What boards say of faults: each kind was tried, each was noticed, and the text of each error
+//! says something.
 
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 
-/// The kinds of faults that every board tries, by the start of the line, and how many of each there are at least.
+/// The kinds of faults that every board tries, by the start of the line, and how many of each there
+/// are at least.
 const KINDS: &[(&str, usize)] = &[
     ("damaged", 4),
     ("truncated to", 6),

@@ -14,10 +14,12 @@ const TOLERANCE: u64 = 5;
 /// How far below a figure may be, in percent: a limit that is farther off holds nothing.
 const SLACK: u64 = 20;
 
-/// There are fewer instructions than this between two operators, whatever the limits say that are written anew.
+/// There are fewer instructions than this between two operators, whatever the limits say that are
+/// written anew.
 const DISPATCH: u64 = 200;
 
-/// What was found on a board: an image by its name, a model on a board by both, each with named figures.
+/// What was found on a board: an image by its name, a model on a board by both, each with named
+/// figures.
 #[derive(Default)]
 pub(crate) struct Figures(BTreeMap<String, Vec<(&'static str, u64)>>);
 
@@ -143,7 +145,8 @@ pub(crate) fn stack(board: &str, model: &str) -> Result<Option<u64>> {
     Ok(stack.map(|(_, bytes)| *bytes))
 }
 
-/// What operators take: for each model and operator, how often it is called in a run, and all of its instructions on each board.
+/// What operators take: for each model and operator, how often it is called in a run, and all of
+/// its instructions on each board.
 #[derive(Default)]
 pub(super) struct Operators {
     boards: Vec<&'static str>,

@@ -39,7 +39,8 @@ impl Image {
         Ok(path.display().to_string())
     }
 
-    /// Runs the image, which may look at arguments, and gives the lines that it logged; an error if it did not exit with success.
+    /// Runs the image, which may look at arguments, and gives the lines that it logged; an error if
+    /// it did not exit with success.
     pub(crate) fn run(&self, machine: &Machine, arguments: &[String]) -> Result<Vec<String>> {
         let mut qemu = command(machine.program, machine.args);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "none"]);

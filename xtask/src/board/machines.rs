@@ -5,7 +5,8 @@ pub(crate) struct Board {
     pub(crate) name: &'static str,
     /// What it is built for.
     pub(crate) target: &'static str,
-    /// The models that it runs. Without any, it is an example of its own, which runs the picture of a digit, or is built only.
+    /// The models that it runs. Without any, it is an example of its own, which runs the picture of
+    /// a digit, or is built only.
     pub(crate) models: &'static [&'static str],
     /// What runs it here, if anything does.
     pub(crate) machine: Option<Machine>,
@@ -21,8 +22,8 @@ pub(crate) struct Machine {
     pub(crate) takes_files: bool,
 }
 
-/// Each instruction takes 2 to this power nanoseconds of the machine's time: more than a tick of any of the clocks, so that these count
-/// instructions.
+/// Each instruction takes 2 to this power nanoseconds of the machine's time: more than a tick of
+/// any of the clocks, so that these count instructions.
 pub(crate) const SHIFT: u32 = 6;
 
 impl Machine {

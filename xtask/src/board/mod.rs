@@ -1,4 +1,5 @@
-//! Firmware images of `boards/`, run in QEMU: what they compute is compared with what the host computes in the same run.
+//! Firmware images of `boards/`, run in QEMU: what they compute is compared with what the host
+//! computes in the same run.
 
 mod compare;
 mod demo;
@@ -25,8 +26,9 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// The boards, which are folders below boards/; all if none is named. qemu-cortex-m4 alone is the demo: it is shown, and compared
-    /// with what it logged before, not with what this machine computes
+    /// The boards, which are folders below boards/; all if none is named. qemu-cortex-m4 alone is
+    /// the demo: it is shown, and compared with what it logged before, not with what this machine
+    /// computes
     boards: Vec<String>,
     /// Shows each line that a board logs
     #[arg(long)]
@@ -37,8 +39,9 @@ pub(crate) struct Options {
     /// Shows what each operator takes
     #[arg(long)]
     operators: bool,
-    /// Runs boards with this program in the place of their own, and shows what they log: qemu-cortex-m4, if none is named, with a
-    /// `.pte` file that takes its picture; others with any `.bpte` file with one tensor as input
+    /// Runs boards with this program in the place of their own, and shows what they log:
+    /// qemu-cortex-m4, if none is named, with a `.pte` file that takes its picture; others with any
+    /// `.bpte` file with one tensor as input
     #[arg(long, value_name = "FILE", conflicts_with = "overwrite")]
     model: Option<PathBuf>,
 }
@@ -198,7 +201,8 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     faults::check(&lines)
 }
 
-/// The boards whose kernels of 8-bit numbers are made of instructions of their own: they compare them with plain loops.
+/// The boards whose kernels of 8-bit numbers are made of instructions of their own: they compare
+/// them with plain loops.
 const DSP_BOARDS: [&str; 3] = ["qemu-cortex-m33", "qemu-cortex-m4f", "qemu-cortex-m55"];
 
 /// The smallest board, which is built with another program, too.
@@ -246,7 +250,8 @@ const UF2_BOARD: &str = "rp2350";
 fn allocator(elf: &[u8]) -> Result<Option<String>> {
     let file = object::File::parse(elf)?;
     let mut names = file.symbols().filter_map(|symbol| symbol.name().ok());
-    // The entry points of allocators, and what grows vectors: which of them are left depends on what was inlined.
+    // The entry points of allocators, and what grows vectors: which of them are left depends on
+    // what was inlined.
     let found = names.find(|name| {
         name.contains("__rust_alloc") || name.contains("__rust_realloc") || name.contains("raw_vec")
     });

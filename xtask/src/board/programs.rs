@@ -1,4 +1,5 @@
-//! The image with modules of programs of all kinds: it compares what they give with PyTorch's results itself, and logs a line for each test.
+//! The image with modules of programs of all kinds: it compares what they give with PyTorch's
+//! results itself, and logs a line for each test.
 
 use super::image::Image;
 use super::machines::{Board, Machine};
@@ -17,7 +18,8 @@ pub(super) const PROGRAMS: Board = Board {
     }),
 };
 
-/// How many tests each image has: that of programs with memory of their own, and that of those that share it.
+/// How many tests each image has: that of programs with memory of their own, and that of those that
+/// share it.
 const IMAGES: [(&[(&str, &str)], usize); 2] = [(&[], 8), (&[("SHARE_ACTIVATIONS", "1")], 1)];
 
 pub(super) fn check() -> Result<()> {

@@ -1,5 +1,5 @@
-//! Images as UF2 files, which are copied onto a Pico 2 as onto a disk: blocks of 512 bytes, each with 256 bytes of flash and where
-//! they belong (<https://github.com/microsoft/uf2>).
+//! Images as UF2 files, which are copied onto a Pico 2 as onto a disk: blocks of 512 bytes, each
+//! with 256 bytes of flash and where they belong (<https://github.com/microsoft/uf2>).
 
 use anyhow::{Result, ensure};
 use object::elf::PT_LOAD;
@@ -18,7 +18,8 @@ pub(super) fn of(elf: &[u8]) -> Result<Vec<u8>> {
     let count = u32::try_from(pages.len())?;
     let mut file = Vec::new();
     for (number, (address, page)) in (0u32..).zip(&pages) {
-        // Two numbers that say what it is, the flag that the last of these is a family, and the block.
+        // Two numbers that say what it is, the flag that the last of these is a family, and the
+        // block.
         let head = [0x0a32_4655, 0x9e5d_5157, 0x2000, *address, 256, number, count, FAMILY];
         for word in head {
             file.extend(word.to_le_bytes());

@@ -1,5 +1,5 @@
-//! Security advisories about what the lock files name, from a copy of RustSec's database: a folder for each package, with a text for each
-//! advisory that begins with its data as TOML.
+//! Security advisories about what the lock files name, from a copy of RustSec's database: a folder
+//! for each package, with a text for each advisory that begins with its data as TOML.
 
 use crate::process::{command, output, root};
 use anyhow::{Context, Result, bail};
@@ -101,7 +101,8 @@ fn advisory(text: &str) -> Result<Option<(String, Advisory)>> {
     Ok(Some((field("package")?, advisory)))
 }
 
-/// What advisories say about the packages of a lock file, and how many of these come from a registry.
+/// What advisories say about the packages of a lock file, and how many of these come from a
+/// registry.
 fn about(lock: &str, advisories: &BTreeMap<String, Vec<Advisory>>) -> Result<(Vec<String>, usize)> {
     let lock: Table = lock.parse()?;
     let packages = lock.get("package").and_then(|list| list.as_array()).context("no packages")?;

@@ -1,4 +1,5 @@
-//! Whole images of a program and nothing else (`boards/image-size`): without logs, as a product would be flashed.
+//! Whole images of a program and nothing else (`boards/image-size`): without logs, as a product
+//! would be flashed.
 
 use super::{Sizes, TARGET, is_writable, list_symbols, read};
 use crate::page::{self, grouped};
@@ -6,8 +7,9 @@ use crate::process::{self, cargo, root, target_dir};
 use anyhow::{Context, Result, bail, ensure};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
-/// A program, and the bytes that its image may take: little more than it took when it was last changed (rustc 1.95, opt-level z). Lower
-/// them when it shrinks. The aims, 80,000 and 64,000 bytes of flash, are met: it is to stay so.
+/// A program, and the bytes that its image may take: little more than it took when it was last
+/// changed (rustc 1.95, opt-level z). Lower them when it shrinks. The aims, 80,000 and 64,000 bytes
+/// of flash, are met: it is to stay so.
 struct Case {
     name: &'static str,
     /// The file below `tests/fixtures`.
@@ -70,7 +72,8 @@ pub(super) fn run(symbols: usize) -> Result<()> {
     Ok(())
 }
 
-/// A processor that images are linked for. (Programs for AArch64 are loaded with what they ask for when they run.)
+/// A processor that images are linked for. (Programs for AArch64 are loaded with what they ask for
+/// when they run.)
 struct Chip {
     name: &'static str,
     target: &'static str,
@@ -115,8 +118,8 @@ const CHIPS: &[Chip] = &[
     },
 ];
 
-/// The models of the boards: their names there, and the files below `tests/fixtures`, the smallest first. The linker takes minutes
-/// for the large ones.
+/// The models of the boards: their names there, and the files below `tests/fixtures`, the smallest
+/// first. The linker takes minutes for the large ones.
 const MODELS: &[(&str, &str)] = &[
     ("digits_int8", "tinyml/digits.pte"),
     ("lstm_step", "tinyml/lstm_step.pte"),
@@ -128,7 +131,8 @@ const MODELS: &[(&str, &str)] = &[
     ("anomaly_detection", "tinyml/anomaly_detection.pte"),
 ];
 
-/// Links the models for chips, and writes where their bytes go into the boards' page. Rows of other chips stay.
+/// Links the models for chips, and writes where their bytes go into the boards' page. Rows of other
+/// chips stay.
 pub(super) fn models(chips: &[String]) -> Result<()> {
     let names = || CHIPS.iter().map(|chip| chip.name);
     if let Some(name) = chips.iter().find(|name| names().all(|known| known != **name)) {

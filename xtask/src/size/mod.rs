@@ -1,4 +1,5 @@
-//! What is taken in the flash of a microcontroller: by core alone, and by whole images of programs ([`image`]).
+//! What is taken in the flash of a microcontroller: by core alone, and by whole images of programs
+//! ([`image`]).
 
 mod image;
 
@@ -9,9 +10,10 @@ use anyhow::{Context, Result, bail};
 use object::{Object, ObjectSection, ObjectSymbol, SectionFlags, SectionKind};
 use std::path::Path;
 
-/// Bytes of flash that core may add to an image without it (`boards/core-size`), without texts of errors. Measured when it was last
-/// changed: 34,484 bytes (rustc 1.95, thumbv7em-none-eabihf), of which 1,400 are for state without a planned place; images
-/// whose programs have none leave that out. Lower it when core shrinks; 32 kB is the aim.
+/// Bytes of flash that core may add to an image without it (`boards/core-size`), without texts of
+/// errors. Measured when it was last changed: 34,484 bytes (rustc 1.95, thumbv7em-none-eabihf), of
+/// which 1,400 are for state without a planned place; images whose programs have none leave that
+/// out. Lower it when core shrinks; 32 kB is the aim.
 const LIMIT: u64 = 34_500;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
@@ -21,7 +23,8 @@ pub(crate) struct Options {
     /// How many of the largest functions and constants to list
     #[arg(long, default_value_t = 15)]
     symbols: usize,
-    /// Instead, links each model of the boards for these chips (all, if none is named) and writes what it takes into boards/README.md
+    /// Instead, links each model of the boards for these chips (all, if none is named) and writes
+    /// what it takes into boards/README.md
     #[arg(long, num_args = 0.., value_name = "CHIP")]
     models: Option<Vec<String>>,
 }
@@ -52,7 +55,8 @@ impl Sizes {
         self.data + self.bss
     }
 
-    /// Adds up the sections of an ELF file that are loaded. What is set aside for the stack is not among them.
+    /// Adds up the sections of an ELF file that are loaded. What is set aside for the stack is not
+    /// among them.
     pub(crate) fn of(elf: &[u8]) -> Result<Self> {
         let file = object::File::parse(elf)?;
         let mut sizes = Sizes::default();

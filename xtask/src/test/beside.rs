@@ -56,7 +56,8 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // Only a run that ended early leaves steps running; an error would mean that they have ended.
+        // Only a run that ended early leaves steps running; an error would mean that they have
+        // ended.
         let _ = self.child.kill();
     }
 }

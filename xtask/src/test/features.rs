@@ -10,8 +10,9 @@ pub(super) struct FeatureSet {
     pub(super) features: String,
 }
 
-/// Each package without features and with each feature alone. All together, and the default ones, are what the rest of
-/// the tests uses; pairs would repeat most of it, since features here add to each other and none takes away.
+/// Each package without features and with each feature alone. All together, and the default ones,
+/// are what the rest of the tests uses; pairs would repeat most of it, since features here add to
+/// each other and none takes away.
 pub(super) fn sets() -> Result<Vec<FeatureSet>> {
     let metadata = output(cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: Value = serde_json::from_slice(&metadata)?;

@@ -1,7 +1,7 @@
 //! What the steps do.
 //!
-//! All that runs on this machine is built with [`process::EVERYTHING`], so that it is built once. Where the question is whether
-//! something compiles, it is checked, not built.
+//! All that runs on this machine is built with [`process::EVERYTHING`], so that it is built once.
+//! Where the question is whether something compiles, it is checked, not built.
 
 use super::features;
 use crate::process::{self, EVERYTHING, cargo, cargo_of, root};
@@ -21,7 +21,8 @@ pub(super) enum Outcome {
 pub(super) struct Step {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// Whether it runs beside the others: such steps use one processor for long, and build to folders of their own.
+    /// Whether it runs beside the others: such steps use one processor for long, and build to
+    /// folders of their own.
     pub(super) beside: bool,
     pub(super) run: fn() -> Result<Outcome>,
 }
@@ -109,8 +110,8 @@ fn clippy() -> Result<Outcome> {
     let all = ["clippy", "--quiet", "--all-targets"];
     process::run(cargo(&[&all[..], EVERYTHING, DENY].concat()))?;
     process::run(cargo(&[&all[..], &["--workspace"], DENY].concat()))?;
-    // Clippy and not `check`: what it checks is kept beside the above, and it can refuse warnings without flags that
-    // would make cargo build all dependencies again.
+    // Clippy and not `check`: what it checks is kept beside the above, and it can refuse warnings
+    // without flags that would make cargo build all dependencies again.
     for set in features::sets()? {
         let one = ["clippy", "--quiet", "--package", &set.package, "--no-default-features"];
         process::run(cargo(&[&one[..], &["--features", &set.features], DENY].concat()))?;
@@ -217,7 +218,8 @@ fn miri() -> Result<Outcome> {
     }
     let mut miri =
         cargo_of("nightly", &["miri", "test", "--package", "torchlet-core", "--lib", "--tests"]);
-    // Tests read fixtures; pointers are checked strictly; a sine is the same each time, as on a processor.
+    // Tests read fixtures; pointers are checked strictly; a sine is the same each time, as on a
+    // processor.
     let flags =
         ["-Zmiri-disable-isolation", "-Zmiri-strict-provenance", "-Zmiri-deterministic-floats"];
     miri.env("MIRIFLAGS", flags.join(" "));

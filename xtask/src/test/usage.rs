@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Runs from its start. Its processor time is that of the programs which we started and whose end we waited for.
+/// Runs from its start. Its processor time is that of the programs which we started and whose end
+/// we waited for.
 pub(super) struct Watch {
     start: Instant,
     used: Duration,

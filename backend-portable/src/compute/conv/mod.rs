@@ -11,8 +11,9 @@
 //! | three dimensions, or no workspace      | `direct.rs`: plain loops, which need no memory                       |
 //!
 //! Channels first, the product is `weights [out, in * taps] x patches [in * taps, pixels]`: the
-//! weights are read in place. Channels last it is `patches [pixels, taps * in] x weights [taps *
-//! in, out]`, for which the weights can be packed once ([`Conv::pack_weights`]).
+//! weights are read in place. Channels last it is
+//! `patches [pixels, taps * in] x weights [taps * in, out]`, for which the weights can be packed
+//! once ([`Conv::pack_weights`]).
 
 mod depthwise;
 mod direct;
@@ -24,7 +25,8 @@ mod tests;
 
 pub use params::{Conv, ConvParams, Layout};
 
-/// Whether so many groups of so many inputs and outputs are computed several to a vector, channels last.
+/// Whether so many groups of so many inputs and outputs are computed several to a vector, channels
+/// last.
 #[cfg(feature = "engine")]
 pub(crate) fn share_vectors(groups: usize, group: [usize; 2], tier: Tier) -> bool {
     narrow::serves(groups, group, tier)
@@ -71,8 +73,8 @@ impl WeightForm {
 pub struct Finish<'a> {
     /// An element for each output channel.
     pub bias: Option<&'a [f32]>,
-    /// Factor of the previous contents of the output, which are not read when it is zero: 1 adds to what is there, as where
-    /// a residual connection ends.
+    /// Factor of the previous contents of the output, which are not read when it is zero: 1 adds to
+    /// what is there, as where a residual connection ends.
     pub beta: f32,
     /// Lower limit; minus infinity for none.
     pub min: f32,
@@ -378,7 +380,8 @@ impl Conv {
             WeightForm::Strided(strides) => {
                 self.check_weights(weights.data, strides)?;
                 let filter = self.filter(weights.data, strides);
-                // What an image has none of is not asked for again: it was decided when the call was prepared.
+                // What an image has none of is not asked for again: it was decided when the call
+                // was prepared.
                 let is_product = !paths::has(Paths::DIRECT_CONVOLUTION)
                     || paths::has(Paths::PRODUCT_CONVOLUTION)
                         && self.is_product(context.tier, weights.form, workspace.len());

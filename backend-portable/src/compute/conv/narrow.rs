@@ -1,10 +1,14 @@
-//! Convolutions in groups so narrow that several share a vector, channels last, with packed weights.
+//! Convolutions in groups so narrow that several share a vector, channels last, with packed
+//! weights.
 //!
-//! A vector has pixels' channels as they lie, of several groups of `G` each. Multiplied lane by lane, it makes `G` vectors of sums: in
-//! number `r`, lane `l` has what input `l` adds to output `l ^ r`, which is one of the same group. So no lane multiplies zeros for
-//! other groups, and nothing is moved from lane to lane before all taps are added; then it is, in as many steps as `G` has bits.
+//! A vector has pixels' channels as they lie, of several groups of `G` each. Multiplied lane by
+//! lane, it makes `G` vectors of sums: in number `r`, lane `l` has what input `l` adds to output
+//! `l ^ r`, which is one of the same group. So no lane multiplies zeros for other groups, and
+//! nothing is moved from lane to lane before all taps are added; then it is, in as many steps as
+//! `G` has bits.
 
-// Loops here index several arrays by constants; iterators would hide from the compiler that all of it is registers.
+// Loops here index several arrays by constants; iterators would hide from the compiler that all of
+// it is registers.
 #![allow(clippy::needless_range_loop)]
 
 use super::{Conv, Filter, Finish, Layout};
@@ -75,7 +79,8 @@ pub(super) fn run(
     };
     let weights_len = conv.taps() * group * lanes;
     let area = y.input * x.input * p.in_channels;
-    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for this call.
+    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for
+    // this call.
     let target = unsafe { Target::new(output.as_mut_ptr(), p.out_channels, 1) };
     for_each_job(context.parallel, parts * bands, &mut [(); 0], 0, &|job, _| {
         let (block, band) = (job / bands, job % bands);
@@ -214,8 +219,9 @@ impl Band<'_> {
                 let mut pixels = [s.splat(0.0); P];
                 for i in 0..P {
                     let at = from.wrapping_add(i * place.pitch);
-                    // SAFETY: within what was cut from the image just now: rows, taps and pixels are the last ones at most, and there are `width`
-                    // elements of each, of which the tail reads no more.
+                    // SAFETY: within what was cut from the image just now: rows, taps and pixels
+                    // are the last ones at most, and there are `width` elements of each, of which
+                    // the tail reads no more.
                     pixels[i] = unsafe { if TAIL { s.load_first(at, lanes) } else { s.load(at) } };
                 }
                 for r in 0..G {
@@ -234,8 +240,9 @@ impl Band<'_> {
         for i in 0..P {
             let mut sum = gathered(s, sums[i]);
             let to = self.target.at(place.pixel + i, self.first);
-            // SAFETY: the bias has `width` elements, checked before jobs begin; the output was cut to whole pixels of all channels (`Conv::run`), of which
-            // this is one that no other job has, and `width` channels of it are left from here.
+            // SAFETY: the bias has `width` elements, checked before jobs begin; the output was cut
+            // to whole pixels of all channels (`Conv::run`), of which this is one that no other job
+            // has, and `width` channels of it are left from here.
             unsafe {
                 if let Some(bias) = bias {
                     let bias = bias.as_ptr();

@@ -84,8 +84,8 @@ impl Conv {
         self.axes.map(|a| a.output)
     }
 
-    /// The same convolution over pictures of one row, where those that it is over have one column: elements lie as they do, and loops that go
-    /// along rows find some there.
+    /// The same convolution over pictures of one row, where those that it is over have one column:
+    /// elements lie as they do, and loops that go along rows find some there.
     #[cfg(feature = "engine")]
     pub(crate) fn along_rows(self) -> Conv {
         let mut p = self.p;

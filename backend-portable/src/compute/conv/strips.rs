@@ -1,9 +1,11 @@
-//! Convolutions channels last with packed weights, as products that read windows from the image itself.
+//! Convolutions channels last with packed weights, as products that read windows from the image
+//! itself.
 //!
-//! A tile of such a product is some neighbouring pixels of one row of the output. Their windows are a fixed distance apart,
-//! and in each row of the kernel a window is one run of elements, if nothing of it is outside the image. So no matrix of
-//! patches is needed: where there is padding at the left or right, a job copies the few rows that it reads into the
-//! workspace, with the padding; rows above and below the image are left out of the sums.
+//! A tile of such a product is some neighbouring pixels of one row of the output. Their windows are
+//! a fixed distance apart, and in each row of the kernel a window is one run of elements, if
+//! nothing of it is outside the image. So no matrix of patches is needed: where there is padding at
+//! the left or right, a job copies the few rows that it reads into the workspace, with the padding;
+//! rows above and below the image are left out of the sums.
 
 use super::{Conv, Finish};
 use crate::compute::gemm::patches::{Axis, copy_strided};
@@ -34,7 +36,8 @@ pub(super) struct Strips {
 }
 
 impl Strips {
-    /// `None` where something else computes this convolution: transposed ones, those with padding beyond reason.
+    /// `None` where something else computes this convolution: transposed ones, those with padding
+    /// beyond reason.
     pub(super) fn new(conv: &Conv) -> Option<Strips> {
         let [_, y, x] = conv.axes;
         let p = conv.params();
@@ -69,7 +72,8 @@ fn span(axis: &Axis, outputs: usize) -> Option<usize> {
     first.checked_add((axis.kernel - 1).checked_mul(axis.step as usize)?)?.checked_add(1)
 }
 
-/// Computes the convolution. The workspace has a slot at least, `packed` the packed weights of all groups.
+/// Computes the convolution. The workspace has a slot at least, `packed` the packed weights of all
+/// groups.
 pub(super) fn run(
     conv: &Conv,
     strips: &Strips,
@@ -100,7 +104,8 @@ pub(super) fn run(
     let cuts = jobs.div_ceil(bands).min(out_group.div_ceil(nr));
     let weights_len = packed.len() / p.groups;
     let area = y.input * x.input * p.in_channels;
-    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for this call.
+    // SAFETY: channels of pixels of the output are all different, and the output is borrowed for
+    // this call.
     let target = unsafe { Target::new(output.as_mut_ptr(), p.out_channels, 1) };
     for_each_job(
         context.parallel,
@@ -217,8 +222,8 @@ impl Vectorized for Band<'_> {
 }
 
 impl Band<'_> {
-    /// Copies the rows that the band reads, with padding, to the slot; `origin` is the first. Rows outside the image are never
-    /// read.
+    /// Copies the rows that the band reads, with padding, to the slot; `origin` is the first. Rows
+    /// outside the image are never read.
     #[inline(always)]
     fn copy<S: Simd>(&mut self, s: S, origin: isize) {
         let [_, y, x] = self.conv.axes;
@@ -247,7 +252,8 @@ impl Band<'_> {
         }
     }
 
-    /// The passes over all panels of the band's columns. Row `first_row` of the image is the source's first.
+    /// The passes over all panels of the band's columns. Row `first_row` of the image is the
+    /// source's first.
     #[inline(always)]
     fn passes<S: Simd>(
         &self,
@@ -342,8 +348,9 @@ impl Band<'_> {
                             lo: if last { self.finish.min } else { f32::NEG_INFINITY },
                             hi: if last { self.finish.max } else { f32::INFINITY },
                         };
-                        // SAFETY: A, B and the bias are slices of what is read of them; this job alone has these pixels and
-                        // channels of the output, which `run` was promised.
+                        // SAFETY: A, B and the bias are slices of what is read of them; this job
+                        // alone has these pixels and channels of the output, which `run` was
+                        // promised.
                         unsafe { run_tile(s, count, cols, &tile) };
                     }
                 }

@@ -11,17 +11,20 @@ use core::ops::Range;
 
 /// Multiply-adds below which another thread is not worth waking.
 pub(crate) const GRAIN: usize = 1 << 16;
-/// Floats of B that take as long to come from memory as [`GRAIN`] multiply-adds: so few rows use them that they are waited for.
+/// Floats of B that take as long to come from memory as [`GRAIN`] multiply-adds: so few rows use
+/// them that they are waited for.
 const FETCHED: usize = 1 << 14;
 /// Rows of A that are packed at a time.
 const PACKED_ROWS: usize = 96;
 /// Floats of A that should stay in the second-level cache while all panels of B pass by.
 const RESIDENT: usize = 1 << 17;
-/// Floats of B up to which all of it is used for each tile of rows, not one panel of it for all rows.
+/// Floats of B up to which all of it is used for each tile of rows, not one panel of it for all
+/// rows.
 const NEAR: usize = 1 << 14;
 /// Floats of A or C from which they are not in the second-level cache.
 const FAR: usize = 1 << 18;
-/// Sums so short that the next tile's rows of A are brought near: with longer ones the processor does so itself.
+/// Sums so short that the next tile's rows of A are brought near: with longer ones the processor
+/// does so itself.
 const SHORT: usize = 64;
 /// Rows of a panel of B that is widened for few rows of A: it stays in the nearest cache then.
 const WIDENED_ROWS: usize = 64;
@@ -137,9 +140,10 @@ pub(crate) fn slot_len<A: Stored, B: Stored>(
     Plan::of(tier, problem).map(|plan| plan.slot_len())
 }
 
-/// Into how many parts rows and columns are cut: about four jobs for each thread, fewer when there is little to do. The
-/// side that has to be packed is split first, so that no two jobs pack the same; else the rows, where those of A and C, which
-/// the same thread has before and after then, are more than all of B, which each thread reads.
+/// Into how many parts rows and columns are cut: about four jobs for each thread, fewer when there
+/// is little to do. The side that has to be packed is split first, so that no two jobs pack the
+/// same; else the rows, where those of A and C, which the same thread has before and after then,
+/// are more than all of B, which each thread reads.
 fn split(
     tier: Tier,
     threads: usize,
@@ -175,7 +179,8 @@ fn split(
 /// Part `index` of `len` elements in `parts` parts of whole tiles, as equal as tiles allow.
 pub(crate) fn part(index: usize, parts: usize, len: usize, tile: usize) -> Range<usize> {
     let (tiles, parts) = (len.div_ceil(tile), parts.max(1));
-    // Those with one tile more are spread, so that neighbouring parts together are as equal. Borders never go back, whatever the numbers.
+    // Those with one tile more are spread, so that neighbouring parts together are as equal.
+    // Borders never go back, whatever the numbers.
     let border = |i: usize| (tiles.saturating_mul(i) / parts).saturating_mul(tile).min(len);
     border(index)..border(index + 1)
 }
@@ -248,7 +253,8 @@ impl<A: Stored, B: Stored> Vectorized for Part<'_, '_, A, B> {
         let mut i = rows.start;
         while i < rows.end {
             let block_rows = plan.mc.min(rows.end - i);
-            // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1. With one lane, only whole tiles are fast.
+            // Tiles of equal height: 9 rows are 5 + 4, not 8 + 1. With one lane, only whole tiles
+            // are fast.
             let tiles = block_rows.div_ceil(S::ROWS);
             let height = if S::LANES == 1 { S::ROWS } else { block_rows.div_ceil(tiles) };
             let (tiles, panels) = (block_rows.div_ceil(height), cols.len().div_ceil(nr));

@@ -6,7 +6,8 @@
 
 use crate::compute::simd::{LINE, MAX_LANES, Simd, Vectorized};
 
-/// Rows of B ahead of the one in use that are brought near: weights come from the third-level cache, or memory.
+/// Rows of B ahead of the one in use that are brought near: weights come from the third-level
+/// cache, or memory.
 const AHEAD: usize = 32;
 /// Upper bound of [`Simd::ROWS`].
 const MAX_ROWS: usize = 8;
@@ -27,8 +28,9 @@ pub(crate) struct Tile {
     pub b: *const f32,
     pub b_row: usize,
     pub b_col: usize,
-    /// What tiles after this one read of B, brought into the second-level cache meanwhile: this many lines for each of the
-    /// summands. Weights that only a few tiles use would be waited for else.
+    /// What tiles after this one read of B, brought into the second-level cache meanwhile: this
+    /// many lines for each of the summands. Weights that only a few tiles use would be waited for
+    /// else.
     pub next: *const f32,
     pub next_lines: usize,
     /// C[i, j] is at `c + i * c_row + j * c_col`.
@@ -94,7 +96,8 @@ pub(crate) unsafe fn run<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     }
 }
 
-/// As [`run`], with code for few shapes, which is all that firmware has room for: others are cut into these.
+/// As [`run`], with code for few shapes, which is all that firmware has room for: others are cut
+/// into these.
 ///
 /// # Safety
 /// As [`run`].
@@ -116,8 +119,8 @@ unsafe fn few_shapes<S: Simd>(s: S, rows: usize, cols: usize, tile: &Tile) {
     }
 }
 
-/// What tile number `tile` of `tiles` over a panel brings near of the panel behind, which has `len` floats: where it begins, and
-/// how many lines for each of the tile's `k` summands.
+/// What tile number `tile` of `tiles` over a panel brings near of the panel behind, which has `len`
+/// floats: where it begins, and how many lines for each of the tile's `k` summands.
 #[inline(always)]
 pub(crate) fn ahead(
     panel: *const f32,
@@ -176,11 +179,12 @@ impl<const ROWS: usize, const VECTORS: usize, const TAIL: bool> Vectorized
         let (mut b, mut next) = (t.b, t.next);
         for piece in 0..t.pieces {
             let mut offset = piece * t.a_piece;
-            // One step for each summand: where several are one block, compilers for WebAssembly keep all that these load, more than there are
-            // registers for.
+            // One step for each summand: where several are one block, compilers for WebAssembly
+            // keep all that these load, more than there are registers for.
             for _ in 0..t.k {
                 let mut bv = [s.splat(0.0); VECTORS];
-                // SAFETY: the caller of `run` promised these addresses for every piece and p < k; the tail reads its lanes only.
+                // SAFETY: the caller of `run` promised these addresses for every piece and p < k;
+                // the tail reads its lanes only.
                 unsafe {
                     for v in 0..VECTORS {
                         let p = b.add(v * step);

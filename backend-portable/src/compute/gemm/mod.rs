@@ -223,7 +223,8 @@ impl<'a> PackedRhs<'a> {
 }
 
 impl<'a, E: Stored> PackedRhs<'a, E> {
-    /// As [`PackedRhs::pack`], in the type that the elements have. They are widened when they are used, panel by panel.
+    /// As [`PackedRhs::pack`], in the type that the elements have. They are widened when they are
+    /// used, panel by panel.
     pub fn pack_as_is(
         context: Context<'_>,
         b: Matrix<'_, E>,
@@ -237,7 +238,8 @@ impl<'a, E: Stored> PackedRhs<'a, E> {
         Ok(PackedRhs { data, tier, k: b.rows, n: b.cols })
     }
 
-    /// Takes storage that an earlier call of [`PackedRhs::pack`] or [`PackedRhs::pack_as_is`] with the same tier and shape has filled.
+    /// Takes storage that an earlier call of [`PackedRhs::pack`] or [`PackedRhs::pack_as_is`] with
+    /// the same tier and shape has filled.
     pub fn from_packed(
         tier: Tier,
         k: usize,

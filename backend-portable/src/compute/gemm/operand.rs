@@ -294,8 +294,8 @@ pub(crate) fn packed_len(tier: Tier, n: usize, k: usize) -> Option<usize> {
 /// Floats of packed operands that are worth a thread of their own.
 const GRAIN: usize = 1 << 15;
 
-/// Packs a whole right operand into the layout of the tier's register tile: panels of columns, and in a
-/// panel the rows one after the other. Threads share the panels.
+/// Packs a whole right operand into the layout of the tier's register tile: panels of columns, and
+/// in a panel the rows one after the other. Threads share the panels.
 pub(crate) fn pack_rhs<E: Stored>(
     context: Context<'_>,
     n: usize,

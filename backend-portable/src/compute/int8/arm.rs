@@ -1,6 +1,8 @@
-//! 64-bit Arm: sums of four products in each lane (`dotprod`), and products of 2×8 by 8×2 matrices (`i8mm`).
+//! 64-bit Arm: sums of four products in each lane (`dotprod`), and products of 2×8 by 8×2 matrices
+//! (`i8mm`).
 //!
-//! Stable Rust knows these features and has no functions for their instructions yet, so two functions of one instruction each are here.
+//! Stable Rust knows these features and has no functions for their instructions yet, so two
+//! functions of one instruction each are here.
 
 use super::plain::ROWS;
 use super::{LANES, STEP};
@@ -22,7 +24,8 @@ const VECTORS: usize = LANES / COLUMNS;
 #[inline]
 #[target_feature(enable = "neon,dotprod")]
 fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
-    // SAFETY: the instruction is there, reads and writes the registers that are named, and nothing else.
+    // SAFETY: the instruction is there, reads and writes the registers that are named, and nothing
+    // else.
     unsafe {
         asm!(
             "sdot {sums:v}.4s, {a:v}.16b, {b:v}.16b",
@@ -33,7 +36,8 @@ fn dot(mut sums: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
     sums
 }
 
-/// Adds the products of two rows of eight codes and two columns of eight: the sums of the first row, then those of the second.
+/// Adds the products of two rows of eight codes and two columns of eight: the sums of the first
+/// row, then those of the second.
 #[inline]
 #[target_feature(enable = "neon,i8mm")]
 fn squares(mut sums: int32x4_t, rows: int8x16_t, columns: int8x16_t) -> int32x4_t {
@@ -196,7 +200,8 @@ pub(super) fn add_pair(
         for ((sums, weights), [a, b]) in sums.iter_mut().zip(weights).zip(halves) {
             let place = sums[group * 4..group * 4 + 4].as_mut_ptr();
             let weights = weights[group * 8..group * 8 + 8].as_ptr();
-            // SAFETY: there are four sums, and eight weights: of the first and the second tap by turns.
+            // SAFETY: there are four sums, and eight weights: of the first and the second tap by
+            // turns.
             unsafe {
                 let int16x4x2_t(first, second) = vld2_s16(weights);
                 let sum = vmlal_s16(vld1q_s32(place), a, first);

@@ -1,7 +1,8 @@
 //! Convolutions of each channel for itself, channels last.
 //!
-//! Weights are packed for 32 channels at a time: pairs of taps, as 16 bits, first those of the first four of each eight channels and then
-//! those of the others, as vectors are unpacked. What sums become lies in the same order.
+//! Weights are packed for 32 channels at a time: pairs of taps, as 16 bits, first those of the
+//! first four of each eight channels and then those of the others, as vectors are unpacked. What
+//! sums become lies in the same order.
 
 #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
 use super::arm;
@@ -89,7 +90,8 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// What is convolved: pictures that lie one after the other, and as many codes as there are channels for what lies beside them.
+/// What is convolved: pictures that lie one after the other, and as many codes as there are
+/// channels for what lies beside them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pictures<'a> {
     pub(crate) batch: usize,
@@ -219,8 +221,9 @@ impl Line<'_> {
                     }
                     let pointers = pointers.get(..taps.len())?;
                     let to = out.get_mut(at..)?.as_mut_ptr();
-                    // SAFETY: the instructions are there. Each tap has the channels of all pixels, as was asked above, and so has
-                    // the place; columns and weights are those of a block.
+                    // SAFETY: the instructions are there. Each tap has the channels of all pixels,
+                    // as was asked above, and so has the place; columns and weights are those of a
+                    // block.
                     unsafe {
                         match pairs {
                             5 => vnni::pixels::<5>(&lanes, pointers, count, to, channels),

@@ -24,7 +24,8 @@ impl Scaled {
     }
 }
 
-/// Runs a loop over parts of a result, compiled for the machine's instructions, on its threads. It gets where a part begins.
+/// Runs a loop over parts of a result, compiled for the machine's instructions, on its threads. It
+/// gets where a part begins.
 fn in_parts<T: Send>(
     context: Context<'_>,
     out: &mut [T],
@@ -44,7 +45,8 @@ fn in_parts<T: Send>(
     });
 }
 
-/// What there is of two operands from one element on, and of a result. Loops over these count: see `vnni.rs`.
+/// What there is of two operands from one element on, and of a result. Loops over these count: see
+/// `vnni.rs`.
 #[inline(always)]
 fn alike<'a, 'o>(
     [a, b]: [&'a [i8]; 2],
@@ -190,8 +192,8 @@ pub(crate) fn lookup(context: Context<'_>, codes: &[i8], table: &[i8; CODES], ou
     });
 }
 
-/// The largest codes of windows of pictures, channels last: pooling of codes is that of numbers. Gives `None` where a picture is
-/// shorter than its shape says.
+/// The largest codes of windows of pictures, channels last: pooling of codes is that of numbers.
+/// Gives `None` where a picture is shorter than its shape says.
 pub(crate) fn largest(
     context: Context<'_>,
     windows: &super::windows::Windows,

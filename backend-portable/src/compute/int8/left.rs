@@ -18,8 +18,8 @@ pub(crate) enum Left<'a> {
     Rows(&'a [i8], usize),
     /// Rows so far apart, behind which are zeros up to the next multiple of [`STEP`] at least.
     Filled(&'a [i8], usize),
-    /// Windows over pictures that lie one after the other; around them are codes like this. Over groups of channels there are several
-    /// products, of the first group and those behind it.
+    /// Windows over pictures that lie one after the other; around them are codes like this. Over
+    /// groups of channels there are several products, of the first group and those behind it.
     Windows(&'a [i8], &'a Windows, i8),
 }
 
@@ -73,7 +73,8 @@ impl<'a> Left<'a> {
         Some(Grid { windows, padded, count, together })
     }
 
-    /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so many.
+    /// Copies rows from one on to a place of `steps` words for each. `None` if there are not so
+    /// many.
     pub(super) fn copy(
         &self,
         first: usize,
@@ -124,8 +125,8 @@ impl Grid<'_> {
         self.count * self.padded.len / STEP
     }
 
-    /// Copies the pictures of some blocks, one behind the other, to the workspace; gives them, and the rest of that. Their codes have 128
-    /// added.
+    /// Copies the pictures of some blocks, one behind the other, to the workspace; gives them, and
+    /// the rest of that. Their codes have 128 added.
     pub(super) fn pad<'w>(
         &self,
         context: Context<'_>,

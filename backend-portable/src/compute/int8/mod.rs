@@ -1,15 +1,20 @@
-//! Products and convolutions of 8-bit codes whose scales are `f32`, as PyTorch's quantizers and XNNPACK have them.
+//! Products and convolutions of 8-bit codes whose scales are `f32`, as PyTorch's quantizers and
+//! XNNPACK have them.
 //!
-//! A code stands for `(code - zero) * scale`. Sums of products are exact, in 32 bits; a sum becomes a number by one multiplication and
-//! one addition in `f32`, and a code by rounding that to the nearest, ties to even. ([`q8`](super::q8) computes in integers throughout,
-//! as CMSIS-NN.)
+//! A code stands for `(code - zero) * scale`. Sums of products are exact, in 32 bits; a sum becomes
+//! a number by one multiplication and one addition in `f32`, and a code by rounding that to the
+//! nearest, ties to even. ([`q8`](super::q8) computes in integers throughout, as CMSIS-NN.)
 //!
-//! - [`product`]: rows of codes by packed weights ([`pack`]); convolutions are such products, of [`windows`].
-//! - [`depthwise`]: convolutions of each channel for itself, and `narrow`: those of groups of four or eight channels, on x86-64.
-//! - [`rows`]: rows of numbers that get a scale of their own each time, and products of these, with weights of 8 or 4 bits, whose groups have [`scales`].
+//! - [`product`]: rows of codes by packed weights ([`pack`]); convolutions are such products, of
+//!   [`windows`].
+//! - [`depthwise`]: convolutions of each channel for itself, and `narrow`: those of groups of four
+//!   or eight channels, on x86-64.
+//! - [`rows`]: rows of numbers that get a scale of their own each time, and products of these, with
+//!   weights of 8 or 4 bits, whose groups have [`scales`].
 //! - [`elementwise`]: between codes and numbers.
 //!
-//! The layout of packed weights is the same for all instructions ([`Dots`](super::simd::Dots)); which are used is decided at run time.
+//! The layout of packed weights is the same for all instructions ([`Dots`](super::simd::Dots));
+//! which are used is decided at run time.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -42,8 +47,9 @@ pub(crate) const LANES: usize = 16;
 /// Codes of a column that lie together.
 pub(crate) const STEP: usize = 4;
 
-/// How sums of columns become codes: `start + sum` times a scale, plus a bias, rounded, plus `zero`, within limits. There are as many of
-/// each as packed weights have columns, with those that only fill up.
+/// How sums of columns become codes: `start + sum` times a scale, plus a bias, rounded, plus
+/// `zero`, within limits. There are as many of each as packed weights have columns, with those that
+/// only fill up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requantize<'a> {
     /// What sums start with.
@@ -77,9 +83,11 @@ impl Range {
     /// Rounds to a code. What is not a number becomes the least one.
     #[inline(always)]
     pub(crate) fn code(self, number: f32) -> i8 {
-        /// Numbers that this is added to have their integer part in the lowest bits, rounded as additions are.
+        /// Numbers that this is added to have their integer part in the lowest bits, rounded as
+        /// additions are.
         const MAGIC: f32 = 12_582_912.0;
-        // Beyond all codes, whatever stands for zero, so that nothing is lost and no integer overflows; and a number in any case.
+        // Beyond all codes, whatever stands for zero, so that nothing is lost and no integer
+        // overflows; and a number in any case.
         #[allow(clippy::manual_clamp, reason = "what is not a number would stay that")]
         let number = number.max(-2048.0).min(2048.0) + MAGIC;
         let rounded = number.to_bits() as i32 - MAGIC.to_bits() as i32 + self.zero;

@@ -1,8 +1,9 @@
 //! Convolutions in groups so narrow that 16 channels are several of them, with AVX-512's VNNI.
 //!
-//! The 16 codes of a tap of a pixel, which are one group after the other, are repeated four times in a vector. Each word of these, four
-//! codes of one group, meets weights of one of the group's outputs; repeated words meet those of others. So groups of four take one
-//! product of vectors for a tap of 16 channels, groups of eight take two, and none has zeros for other groups.
+//! The 16 codes of a tap of a pixel, which are one group after the other, are repeated four times
+//! in a vector. Each word of these, four codes of one group, meets weights of one of the group's
+//! outputs; repeated words meet those of others. So groups of four take one product of vectors for
+//! a tap of 16 channels, groups of eight take two, and none has zeros for other groups.
 
 use super::product::ROWS;
 use super::vnni;
@@ -16,7 +17,8 @@ use crate::compute::split::{Outcome, Tile, even_part, for_each_tile_mut};
 pub(crate) const BLOCK: usize = 16;
 /// Most pixels of a tile.
 const PIXELS: usize = 8;
-/// Codes of rows of pictures, with what windows see around them, that stay near while blocks pass by.
+/// Codes of rows of pictures, with what windows see around them, that stay near while blocks pass
+/// by.
 const NEAR: usize = 1 << 16;
 /// Codes that may be read behind the last one.
 const BEHIND: usize = BLOCK;
@@ -32,7 +34,8 @@ pub(crate) fn padded(channels: usize) -> usize {
     channels.next_multiple_of(BLOCK)
 }
 
-/// The channel at a place of the order that sums, and what is added to them, are in, where groups have so many.
+/// The channel at a place of the order that sums, and what is added to them, are in, where groups
+/// have so many.
 pub(crate) fn channel(group: usize, place: usize) -> usize {
     let (block, lane, word) = (place / BLOCK, place % BLOCK / STEP, place % STEP);
     let first = if group == STEP { word * STEP } else { [0, 8, 4, 12][word] };
@@ -41,7 +44,8 @@ pub(crate) fn channel(group: usize, place: usize) -> usize {
 
 /// Words of packed weights; `None` if there are more than memory has.
 pub(crate) fn packed_len(taps: usize, channels: usize, group: usize) -> Option<usize> {
-    // A code for each pair of channels of a group, four of which are a word; and the sum of each channel.
+    // A code for each pair of channels of a group, four of which are a word; and the sum of each
+    // channel.
     let words = taps.checked_mul(group / STEP)?.checked_add(1)?;
     channels.checked_next_multiple_of(BLOCK)?.checked_mul(words)
 }
@@ -128,7 +132,8 @@ impl Cut {
     }
 }
 
-/// Codes of rows that a thread brings together, at most: what lies between taps that are far apart is among them.
+/// Codes of rows that a thread brings together, at most: what lies between taps that are far apart
+/// is among them.
 const MOST: usize = 8 << 20;
 
 /// Whether the rows that windows see are few enough to be brought together as they are.
@@ -136,15 +141,18 @@ pub(crate) fn are_near(windows: &Windows) -> bool {
     Cut::of(windows, 1).is_some_and(|cut| cut.words.saturating_mul(STEP) <= MOST)
 }
 
-/// Words of workspace for a convolution on so many threads; `None` if there are more than memory has.
+/// Words of workspace for a convolution on so many threads; `None` if there are more than memory
+/// has.
 pub(crate) fn workspace_len(threads: usize, windows: &Windows) -> Option<usize> {
     Cut::of(windows, threads)?.words.checked_mul(threads.max(1))
 }
 
-/// Convolves a batch of pictures, around which are codes like `outside`. `columns` are in the [order](channel) of sums.
+/// Convolves a batch of pictures, around which are codes like `outside`. `columns` are in the
+/// [order](channel) of sums.
 ///
 /// # Errors
-/// An operand, the place or the workspace is shorter than the numbers say, or instructions are others.
+/// An operand, the place or the workspace is shorter than the numbers say, or instructions are
+/// others.
 pub(crate) fn convolve(
     context: Context<'_>,
     (codes, windows, outside): (&[i8], &Windows, i8),
@@ -251,8 +259,10 @@ impl Band<'_> {
                     }
                     let pixels =
                         vnni::Narrow { at, out, taps, apart, weights, columns, first, lanes };
-                    // SAFETY: the instructions are there, as `convolve` asked. All taps of the pixels lie in the codes that were cut
-                    // just now, with 16 codes from each on, the tile has places for `lanes` codes of each, and columns are those of all blocks.
+                    // SAFETY: the instructions are there, as `convolve` asked. All taps of the
+                    // pixels lie in the codes that were cut just now, with 16 codes from each on,
+                    // the tile has places for `lanes` codes of each, and columns are those of all
+                    // blocks.
                     unsafe {
                         match (self.weights.group, together) {
                             (STEP, ..=4) => vnni::narrow::<1, 4>(&pixels),

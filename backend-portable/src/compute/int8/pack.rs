@@ -1,8 +1,9 @@
 //! Weights in the order in which products read them.
 //!
-//! Panels of 16 columns; in a panel, four codes of each column by turns. Behind all of them lies the sum of each column's codes. What
-//! fills up the last panel, and the last four codes, is zero. All is in words of 32 bits, as other constants are. Weights of several
-//! blocks of columns, each of which begins a panel, are packed as one matrix, with columns of zeros between them.
+//! Panels of 16 columns; in a panel, four codes of each column by turns. Behind all of them lies
+//! the sum of each column's codes. What fills up the last panel, and the last four codes, is zero.
+//! All is in words of 32 bits, as other constants are. Weights of several blocks of columns, each
+//! of which begins a panel, are packed as one matrix, with columns of zeros between them.
 
 use super::{LANES, STEP};
 
@@ -42,7 +43,8 @@ pub(crate) fn packed_len(shape: [usize; 2]) -> Option<usize> {
     steps.checked_mul(panels)?.checked_mul(LANES)?.checked_add(panels * LANES)
 }
 
-/// Packs weights: code `row` of column `col` is `code(row, col)`. `None` if the place has another length.
+/// Packs weights: code `row` of column `col` is `code(row, col)`. `None` if the place has another
+/// length.
 pub(crate) fn pack(
     [k, n]: [usize; 2],
     code: impl Fn(usize, usize) -> Option<i8>,
@@ -75,7 +77,8 @@ impl<'a> Packed<'a> {
         Packed::of_blocks(shape, 1, words)
     }
 
-    /// What [`pack`] wrote of so many blocks of one shape, [side by side](side_by_side). `None` if it has another length.
+    /// What [`pack`] wrote of so many blocks of one shape, [side by side](side_by_side). `None` if
+    /// it has another length.
     pub(crate) fn of_blocks(shape: [usize; 2], blocks: usize, words: &'a [f32]) -> Option<Self> {
         let all = side_by_side(shape, blocks)?;
         if words.len() != packed_len(all)? {

@@ -1,6 +1,7 @@
 //! Products of rows of codes and packed weights, cut into tiles that threads share.
 //!
-//! Several products side by side, of groups of the channels of pictures, are one: threads share the tiles of all.
+//! Several products side by side, of groups of the channels of pictures, are one: threads share the
+//! tiles of all.
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Corner, Depth, Sums};
@@ -31,7 +32,8 @@ const TILES_NEAR: usize = 1 << 18;
 /// Rows that are not worth cutting.
 const EVEN: usize = 24;
 
-/// Rows of a tile of so many panels, for which there are accumulators, where there are vectors of 16 sums.
+/// Rows of a tile of so many panels, for which there are accumulators, where there are vectors of
+/// 16 sums.
 const fn height(panels: usize) -> usize {
     match panels {
         4.. => 6,
@@ -78,8 +80,9 @@ pub(super) unsafe trait Finish: Sync {
     /// A tile of `M` rows and `V` panels. Codes of rows may be `FLIPPED`: have 128 added.
     ///
     /// # Safety
-    /// There are the instructions. Each row of `a` has so many lines of steps, and each panel from `b` on as many steps. The place has so many rows of so
-    /// many columns, which are not more than the tile's. `at` is the first row and the first column of the tile, all of which
+    /// There are the instructions. Each row of `a` has so many lines of steps, and each panel from
+    /// `b` on as many steps. The place has so many rows of so many columns, which are not more than
+    /// the tile's. `at` is the first row and the first column of the tile, all of which
     /// [fit](Finish::fits).
     #[cfg(target_arch = "x86_64")]
     unsafe fn vnni<const M: usize, const V: usize, const FLIPPED: bool>(
@@ -91,12 +94,13 @@ pub(super) unsafe trait Finish: Sync {
         place: &Place<Self::Out>,
     );
 
-    /// Makes results of the sums of `V` panels, which AMX made. Codes of rows may have been `FLIPPED`. `weights` are what columns sum up to.
+    /// Makes results of the sums of `V` panels, which AMX made. Codes of rows may have been
+    /// `FLIPPED`. `weights` are what columns sum up to.
     ///
     /// # Safety
-    /// There are AVX-512's instructions. The corner's slots are rows that there are sums of, and it has places for as many rows, of so many
-    /// columns, which are not more than the panels'. `at` is the first row and the first column, all of which [fit](Finish::fits), as do
-    /// `weights`.
+    /// There are AVX-512's instructions. The corner's slots are rows that there are sums of, and it
+    /// has places for as many rows, of so many columns, which are not more than the panels'. `at`
+    /// is the first row and the first column, all of which [fit](Finish::fits), as do `weights`.
     #[cfg(target_arch = "x86_64")]
     unsafe fn amx<const V: usize, const FLIPPED: bool>(
         &self,
@@ -236,7 +240,8 @@ fn depth(
 /// Codes by weights, as codes.
 ///
 /// # Errors
-/// An operand, the place or the workspace is shorter than the numbers say, or operands have other numbers of blocks.
+/// An operand, the place or the workspace is shorter than the numbers say, or operands have other
+/// numbers of blocks.
 pub(crate) fn product(
     context: Context<'_>,
     rows: usize,
@@ -481,8 +486,8 @@ impl<F: Finish> Part<'_, F> {
                 }
                 let (b, at) = (weights.as_ptr(), [row, col]);
                 let finish = self.finish;
-                // SAFETY: the instructions are there; rows and panels were cut from slices of these lengths just now, the tile has all
-                // places of the corner, and `fits` was asked.
+                // SAFETY: the instructions are there; rows and panels were cut from slices of these
+                // lengths just now, the tile has all places of the corner, and `fits` was asked.
                 unsafe {
                     match self.grid {
                         None => vnni_tile::<F, false>(finish, &a, walk, b, at, &place),
@@ -499,7 +504,8 @@ impl<F: Finish> Part<'_, F> {
                 for (index, weights) in weights.chunks_exact(panel).enumerate() {
                     let sums = match other {
                         #[cfg(target_arch = "x86_64")]
-                        // SAFETY: the instructions are there, since `other` came of a value that proves it.
+                        // SAFETY: the instructions are there, since `other` came of a value that
+                        // proves it.
                         Instructions::Avx2 => unsafe { avx2::sums(&lines, weights) },
                         #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                         // SAFETY: as above.

@@ -1,10 +1,10 @@
-//! Products of rows of numbers that become codes as the program runs: each row has a scale and a zero of its own, as PyTorch's
-//! `choose_qparams_per_token_asymmetric` finds them. Weights are codes of 8 bits with a scale for each column, or of 4 bits with one for
-//! each group of a column.
+//! Products of rows of numbers that become codes as the program runs: each row has a scale and a
+//! zero of its own, as PyTorch's `choose_qparams_per_token_asymmetric` finds them. Weights are
+//! codes of 8 bits with a scale for each column, or of 4 bits with one for each group of a column.
 //!
-//! Weights of 4 bits lie in panels of 16 columns; in a panel, by groups, eight codes of each column by turns: a byte has one of the
-//! first four in its lower half and one of the others in its upper half, each with 8 added. Scales lie by panels and groups, too
-//! ([`scales`](super::scales)).
+//! Weights of 4 bits lie in panels of 16 columns; in a panel, by groups, eight codes of each column
+//! by turns: a byte has one of the first four in its lower half and one of the others in its upper
+//! half, each with 8 added. Scales lie by panels and groups, too ([`scales`](super::scales)).
 
 #[cfg(target_arch = "x86_64")]
 use super::amx::{self, Corner, Sums};
@@ -173,7 +173,8 @@ impl Vectorized for Quantize<'_> {
     }
 }
 
-/// Columns of weights: what sums are multiplied with, and what is added. There are as many as packed weights have.
+/// Columns of weights: what sums are multiplied with, and what is added. There are as many as
+/// packed weights have.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Columns<'a> {
     /// The scale of each column.
@@ -260,7 +261,8 @@ pub(crate) fn product(
     run(context, rows.scales.len(), left, right, &finish, out, &mut [])
 }
 
-/// Windows of a picture by weights of 8 bits. All windows have the scale and the code of zero that the picture has, by rows.
+/// Windows of a picture by weights of 8 bits. All windows have the scale and the code of zero that
+/// the picture has, by rows.
 ///
 /// # Errors
 /// As [`product`].
@@ -291,7 +293,8 @@ pub(crate) struct Nibbles<'a> {
     groups: usize,
 }
 
-/// Bytes of a group of a panel, and panels, of weights of `k` rows, `n` columns and groups of a column.
+/// Bytes of a group of a panel, and panels, of weights of `k` rows, `n` columns and groups of a
+/// column.
 fn nibble_counts([k, n]: [usize; 2], groups: usize) -> Option<[usize; 2]> {
     let each =
         k.checked_div(groups).filter(|each| each.checked_mul(groups) == Some(k) && *each > 0)?;
@@ -305,13 +308,15 @@ fn nibble_counts([k, n]: [usize; 2], groups: usize) -> Option<[usize; 2]> {
     Some([bytes, panels])
 }
 
-/// Words of packed weights; `None` where groups are of another size than loops can take, or there are more than memory has.
+/// Words of packed weights; `None` where groups are of another size than loops can take, or there
+/// are more than memory has.
 pub(crate) fn nibbles_len(shape: [usize; 2], groups: usize) -> Option<usize> {
     let [bytes, panels] = nibble_counts(shape, groups)?;
     (bytes / 4).checked_mul(groups)?.checked_mul(panels)
 }
 
-/// Packs weights of 4 bits: `code(row, col)` is one from -8 to 7. `None` if the place has another length, or a code is another.
+/// Packs weights of 4 bits: `code(row, col)` is one from -8 to 7. `None` if the place has another
+/// length, or a code is another.
 pub(crate) fn pack_nibbles(
     [k, n]: [usize; 2],
     groups: usize,
@@ -347,7 +352,8 @@ pub(crate) fn pack_nibbles(
 }
 
 impl<'a> Nibbles<'a> {
-    /// What [`pack_nibbles`] wrote, scales of so many groups and columns, and what each column sums up to. `None` if they have other lengths.
+    /// What [`pack_nibbles`] wrote, scales of so many groups and columns, and what each column sums
+    /// up to. `None` if they have other lengths.
     pub(crate) fn of(
         [k, n]: [usize; 2],
         groups: usize,
@@ -367,7 +373,8 @@ impl<'a> Nibbles<'a> {
     }
 }
 
-/// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column, with those that fill up.
+/// Rows by weights of 4 bits, whose groups are those of the rows. A bias is one for each column,
+/// with those that fill up.
 ///
 /// # Errors
 /// An operand or the place is shorter than the numbers say.
@@ -539,8 +546,8 @@ impl Product<'_> {
                     *slot = tile.row(row + at).get_mut(from..from + cols)?.as_mut_ptr();
                     *own = self.range(row + at)?;
                 }
-                // SAFETY: the instructions are there; rows, their sums, panels and places were cut from slices of these lengths
-                // just now.
+                // SAFETY: the instructions are there; rows, their sums, panels and places were cut
+                // from slices of these lengths just now.
                 unsafe {
                     match (count, rows) {
                         (1, 1) => vnni::nibbles::<1, 1>(&a, &own, &panels, &place),
@@ -562,7 +569,8 @@ impl Product<'_> {
                     #[cfg(all(target_arch = "aarch64", target_endian = "little"))]
                     let found = match self.dots.instructions() {
                         Instructions::Plain => plain::nibbles(codes, weights),
-                        // SAFETY: the instructions are there, since these came of a value that proves it.
+                        // SAFETY: the instructions are there, since these came of a value that
+                        // proves it.
                         _ => unsafe { arm::nibbles(codes, weights) },
                     };
                     #[cfg(not(all(target_arch = "aarch64", target_endian = "little")))]

@@ -1,5 +1,6 @@
-//! Scales of groups of weights: by panels and groups, 16 together. They take a larger part of 4-bit weights than their number suggests, and
-//! exporters keep them as `bfloat16`: they lie so where nothing is lost.
+//! Scales of groups of weights: by panels and groups, 16 together. They take a larger part of 4-bit
+//! weights than their number suggests, and exporters keep them as `bfloat16`: they lie so where
+//! nothing is lost.
 
 use super::LANES;
 use core::ops::Range;

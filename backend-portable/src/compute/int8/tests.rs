@@ -54,7 +54,8 @@ fn expected(sum: i64, scale: f32, bias: f32) -> i8 {
     number.clamp(RANGE.low.into(), RANGE.high.into()) as i8
 }
 
-/// Whether codes are those that are expected, but for some that are rounded at a tie, where numbers are added and multiplied at once.
+/// Whether codes are those that are expected, but for some that are rounded at a tie, where numbers
+/// are added and multiplied at once.
 fn check(found: &[i8], expected: &[i8], what: &str) {
     let differ: Vec<usize> = (0..found.len()).filter(|at| found[*at] != expected[*at]).collect();
     let is_near = |at: &usize| found[*at].abs_diff(expected[*at]) <= 1;
@@ -205,7 +206,8 @@ fn convolutions_are_exact() {
     }
 }
 
-/// Sums that numbers of 32 bits have, without scales, of all instructions: the same as those one by one, whatever is cut.
+/// Sums that numbers of 32 bits have, without scales, of all instructions: the same as those one by
+/// one, whatever is cut.
 #[test]
 fn sums_are_exact_however_they_are_cut() {
     let mut numbers = Noise::new(7);
@@ -285,7 +287,8 @@ fn sums_of_windows_are_exact_however_they_are_cut() {
     }
 }
 
-/// Groups of channels, read where they lie and written to where they belong, are what each is by itself.
+/// Groups of channels, read where they lie and written to where they belong, are what each is by
+/// itself.
 #[test]
 fn groups_are_convolved_where_they_lie() {
     let mut numbers = Noise::new(4);
@@ -460,11 +463,13 @@ fn rows_get_the_codes_of_their_own() {
     }
 }
 
-/// A row alone takes another way than several; what it gives is the same bit for bit, whatever panels and groups there are.
+/// A row alone takes another way than several; what it gives is the same bit for bit, whatever
+/// panels and groups there are.
 #[test]
 fn a_row_is_the_same_alone_and_with_others() {
     let mut numbers = Noise::new(31);
-    // The last has weights that are brought near before they are needed; one before has a group of another length.
+    // The last has weights that are brought near before they are needed; one before has a group of
+    // another length.
     for [k, n, groups] in
         [[8, 1, 1], [32, 16, 1], [64, 37, 2], [96, 16 * 7 + 5, 3], [160, 80, 2], [1024, 2100, 32]]
     {

@@ -1,8 +1,10 @@
-//! One row of codes by weights of 4 bits, as a token brings it, with AVX-512 and VNNI. Panels follow each other in one loop, so that little is
-//! done beside what 64 weights take: one `and` and one product.
+//! One row of codes by weights of 4 bits, as a token brings it, with AVX-512 and VNNI. Panels
+//! follow each other in one loop, so that little is done beside what 64 weights take: one `and` and
+//! one product.
 //!
-//! A byte has two codes. Its lower half is taken by itself; of the upper one, products are 16 times as large, and what a group sums up
-//! to is divided by 16 in the end, which leaves nothing. Groups are not so long that this would be more than 32 bits have.
+//! A byte has two codes. Its lower half is taken by itself; of the upper one, products are 16 times
+//! as large, and what a group sums up to is divided by 16 in the end, which leaves nothing. Groups
+//! are not so long that this would be more than 32 bits have.
 
 use super::LANES;
 use super::rows::Panels;
@@ -24,11 +26,13 @@ pub(super) struct Row<'a> {
     pub(super) zero: f32,
 }
 
-/// The most bytes of a group of a panel: 16 times 15 times 128 for each of as many codes of a column is less than half of what an integer holds.
+/// The most bytes of a group of a panel: 16 times 15 times 128 for each of as many codes of a
+/// column is less than half of what an integer holds.
 pub(super) const MOST: usize = 4096 * VECTOR;
 /// Bytes that a vector has, which are of four times two codes of each column of a panel.
 const VECTOR: usize = 4 * LANES;
-/// Weights of a tile that has more bytes are brought near before they are needed: those of fewer are in the second-level cache, or soon come from it.
+/// Weights of a tile that has more bytes are brought near before they are needed: those of fewer
+/// are in the second-level cache, or soon come from it.
 const FAR: usize = 1 << 20;
 
 /// The places of the panels that are computed.
@@ -47,7 +51,8 @@ struct Places {
     zero: f32,
 }
 
-/// Writes a row of numbers. `None` where operands are of other lengths than the panels that the place has.
+/// Writes a row of numbers. `None` where operands are of other lengths than the panels that the
+/// place has.
 ///
 /// # Safety
 /// There are AVX-512 (F, BW and VL) and VNNI.
@@ -81,7 +86,8 @@ pub(super) unsafe fn row_by_nibbles(
         scales,
         sums: sums.as_ptr(),
         bias: bias.map_or(core::ptr::null(), |bias| bias.as_ptr()),
-        // Hidden from the compiler, which would load eight codes at once, and move them to vectors one by one.
+        // Hidden from the compiler, which would load eight codes at once, and move them to vectors
+        // one by one.
         rows: [row.codes.as_ptr(), core::hint::black_box(row.codes.as_ptr().wrapping_add(4))],
         row_sums: row.sums.as_ptr(),
         groups,
@@ -90,7 +96,8 @@ pub(super) unsafe fn row_by_nibbles(
         zero: row.zero,
     };
     let is_far = codes.len() > FAR;
-    // SAFETY: the instructions are there, which is the caller's promise, and all lengths were compared.
+    // SAFETY: the instructions are there, which is the caller's promise, and all lengths were
+    // compared.
     unsafe {
         match (panels.scales, is_far, steps) {
             // Groups of 32, as exporters make them.
@@ -106,9 +113,10 @@ pub(super) unsafe fn row_by_nibbles(
 /// All panels of `out`.
 ///
 /// # Safety
-/// The instructions are there. Places have as many panels as `out` has, the last of which may be less than one, in groups of so many steps
-/// (or, of 0, as many as there are), with scales in the form that `UPPER` says, and sums and, if it is not null, bias of whole panels; the row
-/// has as many codes, and a sum of each group.
+/// The instructions are there. Places have as many panels as `out` has, the last of which may be
+/// less than one, in groups of so many steps (or, of 0, as many as there are), with scales in the
+/// form that `UPPER` says, and sums and, if it is not null, bias of whole panels; the row has as
+/// many codes, and a sum of each group.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
     places: &Places,
@@ -119,7 +127,8 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
     while panel < count {
         let from = panel * LANES;
         let to = out.get_mut(from..).unwrap_or_default();
-        // SAFETY: there are so many panels from this one on, and `to` has the numbers of these and no others.
+        // SAFETY: there are so many panels from this one on, and `to` has the numbers of these and
+        // no others.
         unsafe {
             panel += match count - panel {
                 4.. => some::<4, STEPS, UPPER, FAR>(places, panel, to),
@@ -134,7 +143,8 @@ unsafe fn each<const STEPS: usize, const UPPER: bool, const FAR: bool>(
 /// So many panels from one on; gives how many these are.
 ///
 /// # Safety
-/// As [`each`], and there are as many panels; `out` has the numbers of them, of which the last panel may lack some, or more.
+/// As [`each`], and there are as many panels; `out` has the numbers of them, of which the last
+/// panel may lack some, or more.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR: bool>(
@@ -167,7 +177,8 @@ unsafe fn some<const V: usize, const STEPS: usize, const UPPER: bool, const FAR:
             for v in 0..V {
                 let from = codes.wrapping_add(v * apart + at * VECTOR);
                 if FAR {
-                    // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer compilers know that themselves.)
+                    // SAFETY: a hint reads nothing that a program sees, wherever it points. (Newer
+                    // compilers know that themselves.)
                     #[allow(unused_unsafe)]
                     unsafe {
                         _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(V * apart).cast());

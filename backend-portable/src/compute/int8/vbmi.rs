@@ -10,11 +10,13 @@ use core::arch::x86_64::{
 /// Codes of a register.
 const LANES: usize = 64;
 
-/// Writes what a table has for codes, as far as there are both; `false` if a tier or the processor has not the instructions.
+/// Writes what a table has for codes, as far as there are both; `false` if a tier or the processor
+/// has not the instructions.
 pub(super) fn lookup(tier: Tier, codes: &[i8], table: &[i8; CODES], out: &mut [i8]) -> bool {
     let is_there = tier.is_avx512() && std::arch::is_x86_feature_detected!("avx512vbmi");
     if is_there {
-        // SAFETY: the instructions are there: the tier proves those of AVX-512, and the others were asked for.
+        // SAFETY: the instructions are there: the tier proves those of AVX-512, and the others were
+        // asked for.
         unsafe { look_up(codes, table, out) };
     }
     is_there

@@ -1,7 +1,9 @@
-//! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128 to each.
+//! AVX-512 with VNNI. The left codes are made unsigned by turning their first bit, which adds 128
+//! to each.
 //!
-//! Loops count: what goes over arrays element by element otherwise, such as `zip` and `map`, are functions of the standard library that a
-//! build without link-time optimization compiles apart, for any processor, and calls for each vector.
+//! Loops count: what goes over arrays element by element otherwise, such as `zip` and `map`, are
+//! functions of the standard library that a build without link-time optimization compiles apart,
+//! for any processor, and calls for each vector.
 
 use super::product::{Place, ROWS, Walk};
 use super::rows::{Floats, Panels};
@@ -25,10 +27,12 @@ use core::arch::x86_64::{
     _mm512_xor_si512,
 };
 
-/// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped already, or have 128 added here.
+/// The sums of a tile of `M` rows and `V` panels, which start with these. Codes of rows are flipped
+/// already, or have 128 added here.
 ///
 /// # Safety
-/// Each row has so many lines of so many groups of four codes, and each panel, of which `b` is the first, as many groups.
+/// Each row has so many lines of so many groups of four codes, and each panel, of which `b` is the
+/// first, as many groups.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 unsafe fn sums<const M: usize, const V: usize, const FLIPPED: bool>(
@@ -124,12 +128,14 @@ impl<const V: usize> Codes<V> {
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[0], rounded[1]), self.zero),
             _mm512_adds_epi16(_mm512_packs_epi32(rounded[2], rounded[3]), self.zero),
         ];
-        // Quarters of vectors have four codes of each panel by turns; put in order, the panels follow one another.
+        // Quarters of vectors have four codes of each panel by turns; put in order, the panels
+        // follow one another.
         let codes = _mm512_packs_epi16(pairs[0], pairs[1]);
         let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
         let codes = _mm512_permutexvar_epi32(order, codes);
         let codes = _mm512_min_epi8(_mm512_max_epi8(codes, self.low), self.high);
-        // SAFETY: there are so many codes at the place, of which the mask leaves out what the row does not have.
+        // SAFETY: there are so many codes at the place, of which the mask leaves out what the row
+        // does not have.
         unsafe {
             match (V, self.cols) {
                 (1, 16) => _mm_storeu_epi8(to, _mm512_castsi512_si128(codes)),
@@ -144,7 +150,8 @@ impl<const V: usize> Codes<V> {
 /// A tile of codes.
 ///
 /// # Safety
-/// As [`sums`]; the place has `rows` rows of `cols` codes, of at most `M` rows and `V` panels; `columns` has `V` panels from `first` on.
+/// As [`sums`]; the place has `rows` rows of `cols` codes, of at most `M` rows and `V` panels;
+/// `columns` has `V` panels from `first` on.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
     a: &[*const i8; ROWS],
@@ -172,7 +179,8 @@ pub(super) unsafe fn codes<const M: usize, const V: usize, const FLIPPED: bool>(
 
 /// What pixels of 32 channels are computed from.
 pub(super) struct Lanes<'a> {
-    /// Pairs of weights, by pairs of taps: of the first and then the second four of each eight channels.
+    /// Pairs of weights, by pairs of taps: of the first and then the second four of each eight
+    /// channels.
     pub(super) weights: &'a [[[i16; 32]; 2]],
     /// In the same order, what sums become.
     pub(super) columns: Requantize<'a>,
@@ -180,11 +188,13 @@ pub(super) struct Lanes<'a> {
     pub(super) channels: usize,
 }
 
-/// Pixels in a row: each tap moves by its step from one to the next. There are so many pairs of taps, or, of 0, as many as there are.
+/// Pixels in a row: each tap moves by its step from one to the next. There are so many pairs of
+/// taps, or, of 0, as many as there are.
 ///
 /// # Safety
-/// There are twice as many taps as weights, with `channels` codes at each tap of each pixel; `out` has as many codes at each of
-/// `count` pixels, `out_step` apart. There are 32 columns, and 32 channels at most.
+/// There are twice as many taps as weights, with `channels` codes at each tap of each pixel; `out`
+/// has as many codes at each of `count` pixels, `out_step` apart. There are 32 columns, and 32
+/// channels at most.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn pixels<const PAIRS: usize>(
     lanes: &Lanes<'_>,
@@ -264,8 +274,9 @@ pub(super) struct Narrow<'a> {
 /// `P` pixels in groups of `A` times four channels. Codes have 128 added.
 ///
 /// # Safety
-/// There are 16 codes at each tap of each of the first `P` pixels, and places for `lanes` of them; `A` vectors of weights for each tap, and 16
-/// columns from `first` on. `A` is 1 or 2, and `P` 8 at most.
+/// There are 16 codes at each tap of each of the first `P` pixels, and places for `lanes` of them;
+/// `A` vectors of weights for each tap, and 16 columns from `first` on. `A` is 1 or 2, and `P` 8 at
+/// most.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>) {
     const { assert!(matches!(A, 1 | 2) && P <= ROWS) };
@@ -303,7 +314,8 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
     let Range { zero, low, high } = columns.range;
     let (zero, low, high) =
         (_mm512_set1_epi16(zero as i16), _mm512_set1_epi8(low), _mm512_set1_epi8(high));
-    // Of each pixel, quarters of vectors have four codes; then these are one behind the other, and in each quarter in the order of channels.
+    // Of each pixel, quarters of vectors have four codes; then these are one behind the other, and
+    // in each quarter in the order of channels.
     let order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0);
     let within = _mm512_broadcast_i32x4(match A {
         1 => _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
@@ -320,7 +332,8 @@ pub(super) unsafe fn narrow<const A: usize, const P: usize>(narrow: &Narrow<'_>)
             let sum = match A {
                 1 => sums[0],
                 _ => {
-                    // Words of the first and of the second half of a group's inputs, of two outputs of each group.
+                    // Words of the first and of the second half of a group's inputs, of two outputs
+                    // of each group.
                     let (a, b) = (_mm512_castsi512_ps(sums[0]), _mm512_castsi512_ps(sums[A - 1]));
                     let even = _mm512_castps_si512(_mm512_shuffle_ps::<0b10_00_10_00>(a, b));
                     let odd = _mm512_castps_si512(_mm512_shuffle_ps::<0b11_01_11_01>(a, b));
@@ -477,8 +490,9 @@ pub(super) unsafe fn scale_of<const UPPER: bool>(scales: *const u8, at: usize) -
 /// A tile of numbers by weights of 4 bits, which are the unsigned operand here.
 ///
 /// # Safety
-/// Each row of `a` has twice as many codes as a column of all groups has bytes, and as many sums as there are groups; there are `V` panels
-/// of weights, scales, sums and, if there is one, bias. The place has `rows` rows of `cols` numbers, of at most `M` rows and `V` panels.
+/// Each row of `a` has twice as many codes as a column of all groups has bytes, and as many sums as
+/// there are groups; there are `V` panels of weights, scales, sums and, if there is one, bias. The
+/// place has `rows` rows of `cols` numbers, of at most `M` rows and `V` panels.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni")]
 pub(super) unsafe fn nibbles<const M: usize, const V: usize>(
     a: &[(*const i8, *const i32); ROWS],

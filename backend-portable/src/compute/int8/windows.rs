@@ -44,8 +44,8 @@ impl Windows {
         (fits(0) && fits(1)).then_some(Windows { output, first, ..whole })
     }
 
-    /// The same windows over each of the groups of the channels that pictures have. `None` if these do not come apart, or there are more
-    /// codes than memory has.
+    /// The same windows over each of the groups of the channels that pictures have. `None` if these
+    /// do not come apart, or there are more codes than memory has.
     pub(crate) fn of_groups(self, all: usize) -> Option<Self> {
         let [height, width, channels] = self.input;
         height.checked_mul(width)?.checked_mul(all)?;
@@ -58,7 +58,8 @@ impl Windows {
         self.pixel.checked_div(self.input[2]).unwrap_or(1)
     }
 
-    /// The same windows over pictures of one row, where these have one column: codes lie as they do, and loops that go along rows find some there.
+    /// The same windows over pictures of one row, where these have one column: codes lie as they
+    /// do, and loops that go along rows find some there.
     pub(crate) fn along_rows(mut self) -> Self {
         let [tall, wide, _] = self.input;
         let is_one = [wide, self.output[1], self.axes[1].kernel()] == [1; 3];
@@ -94,7 +95,8 @@ impl Windows {
         self.output.iter().product()
     }
 
-    /// Height and width of what all windows see. `None` if there is none, or it is more than memory has.
+    /// Height and width of what all windows see. `None` if there is none, or it is more than memory
+    /// has.
     pub(super) fn reach(&self) -> Option<[usize; 2]> {
         let reach = |dim: usize| {
             let (axis, count) = (self.axes[dim], self.output[dim]);
@@ -104,8 +106,8 @@ impl Windows {
         Some([reach(0)?, reach(1)?])
     }
 
-    /// How large pictures are with what windows see around them, if that is less than all windows, each by itself, and their rows are lines of whole
-    /// steps there.
+    /// How large pictures are with what windows see around them, if that is less than all windows,
+    /// each by itself, and their rows are lines of whole steps there.
     pub(super) fn padded(&self) -> Option<Padded> {
         let (channels, [_, cols]) = (self.input[2], self.axes);
         let line = cols.kernel() * channels;
@@ -118,8 +120,9 @@ impl Windows {
         (len < apart).then_some(Padded { width: size[1], len: len.next_multiple_of(STEP) })
     }
 
-    /// Writes a picture with what windows see around it, `outside`, and 128 added to all codes, as instructions take them that want one
-    /// operand unsigned. `None` if the picture or the place are too short.
+    /// Writes a picture with what windows see around it, `outside`, and 128 added to all codes, as
+    /// instructions take them that want one operand unsigned. `None` if the picture or the place
+    /// are too short.
     pub(super) fn pad(
         &self,
         picture: &[i8],
@@ -130,7 +133,8 @@ impl Windows {
         self.pad_rows(picture, outside, (0, padded.width), place)
     }
 
-    /// Writes rows of what [`Self::pad`] writes, which are so wide, from one on, as many as there is room for.
+    /// Writes rows of what [`Self::pad`] writes, which are so wide, from one on, as many as there
+    /// is room for.
     pub(super) fn pad_rows(
         &self,
         picture: &[i8],
@@ -193,8 +197,9 @@ impl Windows {
         Some(())
     }
 
-    /// Writes windows of a picture from number `at` on, each to a place of its own, whose rest is zero; what lies outside of the picture
-    /// is `outside`. `None` if the picture or a place are too short.
+    /// Writes windows of a picture from number `at` on, each to a place of its own, whose rest is
+    /// zero; what lies outside of the picture is `outside`. `None` if the picture or a place are
+    /// too short.
     pub(super) fn write<'a>(
         &self,
         picture: &[i8],
@@ -385,7 +390,8 @@ fn copy_flipped<const N: usize>(source: &[i8], place: &mut [i8]) -> Option<()> {
     Some(())
 }
 
-/// Copies so many codes, with what follows up to a multiple of some: the caller writes that afterwards.
+/// Copies so many codes, with what follows up to a multiple of some: the caller writes that
+/// afterwards.
 #[inline(always)]
 fn copy(source: &[i8], place: &mut [i8], count: usize) -> Option<()> {
     const FEW: usize = TOGETHER / 2;

@@ -48,8 +48,9 @@ pub struct Convolution<'a> {
 
 #[cfg(arm_mve)]
 impl Convolution<'_> {
-    /// The same convolution of pictures of one row, if it sees each pixel for itself: so fewer of them are left over behind the last four that
-    /// are computed together. (Threads, where there are some, share rows.)
+    /// The same convolution of pictures of one row, if it sees each pixel for itself: so fewer of
+    /// them are left over behind the last four that are computed together. (Threads, where there
+    /// are some, share rows.)
     fn flat(&self) -> Option<Self> {
         let is_point =
             |window: &Window| (window.kernel(), window.stride(), window.padding()) == (1, 1, 0);
@@ -63,7 +64,8 @@ impl Convolution<'_> {
     }
 }
 
-/// Elements of 16 bits for widened rows, and for patches of bytes behind them. Nothing where the numbers are out of range.
+/// Elements of 16 bits for widened rows, and for patches of bytes behind them. Nothing where the
+/// numbers are out of range.
 fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     let patch = depth.checked_mul(taps).filter(|&len| len <= isize::MAX as usize / 32);
     let wide = patch.and_then(|patch| product::workspace_len(tier, patch));
@@ -73,14 +75,15 @@ fn workspace(tier: Tier, depth: usize, taps: usize) -> (usize, usize) {
     }
 }
 
-/// Elements of 16 bits that [`convolve`] wants for each thread, for this depth and number of taps. Even, so that each thread's are
-/// aligned to four bytes if all are.
+/// Elements of 16 bits that [`convolve`] wants for each thread, for this depth and number of taps.
+/// Even, so that each thread's are aligned to four bytes if all are.
 pub fn workspace_len(tier: Tier, depth: usize, taps: usize) -> usize {
     let (wide, patch) = workspace(tier, depth, taps);
     (wide + patch).next_multiple_of(2)
 }
 
-/// Computes an output from an input and weights: for each channel of the output, rows, columns and channels of its group.
+/// Computes an output from an input and weights: for each channel of the output, rows, columns and
+/// channels of its group.
 pub fn convolve(
     tier: Tier,
     parallel: &dyn Parallel,
@@ -126,7 +129,8 @@ impl Line<'_> {
             Some(parts) if is_usual(offset) && wide_len != 0 => parts,
             _ => return self.plain(out),
         };
-        // Where nothing is widened, patches take that room: four are not more bytes than two rows of 16 bits.
+        // Where nothing is widened, patches take that room: four are not more bytes than two rows
+        // of 16 bits.
         #[cfg(arm_mve)]
         let (patches, together, mut sums) = {
             let _ = patches;
@@ -171,7 +175,8 @@ impl Line<'_> {
         }
     }
 
-    /// Copies what the kernel covers at a column, with the code of zero where that is outside. `y` are the taps of its row.
+    /// Copies what the kernel covers at a column, with the code of zero where that is outside. `y`
+    /// are the taps of its row.
     fn gather(&self, y: Taps, column: usize, group: usize, patch: &mut [i8]) {
         let Convolution { from, windows: [down, across], depth, offset, transposed, .. } =
             *self.convolution;
@@ -272,7 +277,8 @@ fn fill(codes: &mut [i8], code: i8) {
     }
 }
 
-/// Copies rows of `len` codes, of which there is one at a place and others steps behind it, to the end of `to`.
+/// Copies rows of `len` codes, of which there is one at a place and others steps behind it, to the
+/// end of `to`.
 #[inline(always)]
 fn copy_rows(input: &[i8], [at, step]: [usize; 2], len: usize, to: &mut [i8]) {
     #[cfg(arm_mve)]

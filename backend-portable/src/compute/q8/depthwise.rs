@@ -127,7 +127,8 @@ fn pixel(
     out: &mut [i8],
 ) {
     let limit = depthwise.limit(covered.rows * covered.columns);
-    // Channels of first layers and small pictures: where the compiler knows that they are few, less is left of the loops over them.
+    // Channels of first layers and small pictures: where the compiler knows that they are few, less
+    // is left of the loops over them.
     if cfg!(arm_mve) && out.len() <= FEW {
         if let Some(room) = room.first_chunk_mut() {
             block::<FEW>(depthwise, covered, limit, 0, [input, weights], room, out);
@@ -182,7 +183,8 @@ fn block<const N: usize>(
             covered.codes[0] += first;
             inner::add(input, weights, covered, offset as i16, sums);
         }
-        // A block of channels begins with those of one input channel and ends with them, or all are of one.
+        // A block of channels begins with those of one input channel and ends with them, or all are
+        // of one.
         _ if is_usual(offset)
             && (CHANNELS.is_multiple_of(multiplier) && multiplier % 4 == 0
                 || multiplier.is_multiple_of(CHANNELS)) =>

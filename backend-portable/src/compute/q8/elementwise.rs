@@ -93,7 +93,8 @@ fn map(means: Means<'_>, [a, b]: [&[i8]; 2], out: &mut [i8], of: impl Fn([i32; 2
 #[cfg(target_arch = "x86_64")]
 type Block = [i32; super::x86::LANES];
 
-/// As [`map`], of blocks: `of(differences)`, which have the zero points taken off, gives what the output's zero point is added to.
+/// As [`map`], of blocks: `of(differences)`, which have the zero points taken off, gives what the
+/// output's zero point is added to.
 #[cfg(target_arch = "x86_64")]
 fn map_blocks(
     means: Means<'_>,

@@ -1,14 +1,19 @@
 //! Networks of 8-bit codes in integers, as CMSIS-NN computes them, bit for bit.
 //!
-//! A code stands for `(code - zero point) * scale`. Products are summed up in 32 bits, which wrap; a sum becomes a code by
-//! a [`Scale`], an offset and bounds ([`Results`]). Pictures are channels last.
+//! A code stands for `(code - zero point) * scale`. Products are summed up in 32 bits, which wrap;
+//! a sum becomes a code by a [`Scale`], an offset and bounds ([`Results`]). Pictures are channels
+//! last.
 //!
-//! - [`product`]: rows of codes by rows of weights; [`convolve`]: convolutions as such products, of patches of the input.
-//! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]: sums and products. [`softmax`].
+//! - [`product`]: rows of codes by rows of weights; [`convolve`]: convolutions as such products, of
+//!   patches of the input.
+//! - [`depthwise`]: convolutions of each channel for itself. [`pool`]: windows. [`elementwise`]:
+//!   sums and products. [`softmax`].
 //!
 //! The loops are plain Rust. On hosts they are compiled for each [`Tier`], and so that they become
-//! vectors, but for sums and scales on x86-64, which are made of its instructions (`x86.rs`); on Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), or of vector instructions where
-//! there are (`mve/`), which the build script recognises by the names of target and processor. All give the same codes.
+//! vectors, but for sums and scales on x86-64, which are made of its instructions (`x86.rs`); on
+//! Cortex-M with the DSP extension the innermost are made of its instructions (`dsp/`), or of
+//! vector instructions where there are (`mve/`), which the build script recognises by the names of
+//! target and processor. All give the same codes.
 
 pub mod convolve;
 pub mod depthwise;
@@ -54,8 +59,8 @@ fn vectorized<O>(tier: Tier, run: impl FnOnce() -> O) -> O {
     tier.dispatch(Closure(run))
 }
 
-/// Whether inputs with this offset fit where the fast loops have them: codes are added to it in 16 bits, and its negation is a
-/// code, which stands for zero.
+/// Whether inputs with this offset fit where the fast loops have them: codes are added to it in 16
+/// bits, and its negation is a code, which stands for zero.
 fn is_usual(offset: i32) -> bool {
     (-127..=128).contains(&offset)
 }

@@ -1,7 +1,8 @@
 //! Products of rows of codes with rows of weights.
 //!
-//! Some rows are widened to 16 bits in scratch memory, with their offset added; then all weights go past them. So weights stay
-//! where they are, 8 bits wide, and what is outside of a picture is zero. (Helium multiplies 8 bits as they are: nothing is widened for it.)
+//! Some rows are widened to 16 bits in scratch memory, with their offset added; then all weights go
+//! past them. So weights stay where they are, 8 bits wide, and what is outside of a picture is
+//! zero. (Helium multiplies 8 bits as they are: nothing is widened for it.)
 
 use super::requantize::Finish;
 use super::{CHANNELS, Results, is_usual};
@@ -69,8 +70,8 @@ pub struct Target<'a> {
     pub out_stride: usize,
 }
 
-/// Computes as many rows of codes as [`rows`] says, or fewer, with all weights, in a workspace of [`workspace_len`] elements;
-/// with less, or more rows, one product at a time.
+/// Computes as many rows of codes as [`rows`] says, or fewer, with all weights, in a workspace of
+/// [`workspace_len`] elements; with less, or more rows, one product at a time.
 pub fn multiply(
     tier: Tier,
     rows: Rows<'_>,
@@ -151,7 +152,8 @@ pub(super) fn plain(rows: Rows<'_>, weights: Weights<'_>, target: Target<'_>) {
 /// What rows are computed in: their codes, widened.
 #[cfg(not(arm_mve))]
 type Room = [i16];
-/// What rows are computed in: their sums, whatever they are before. To clear them takes as long as to sum up few codes.
+/// What rows are computed in: their sums, whatever they are before. To clear them takes as long as
+/// to sum up few codes.
 #[cfg(arm_mve)]
 type Room = [[i32; CHANNELS]];
 
@@ -181,7 +183,8 @@ fn limit(weights: &Weights<'_>) -> i32 {
     if is_near { (weights.depth as i32) << 15 } else { i32::MAX }
 }
 
-/// Computes three or four rows in the loop that makes codes of sums at once, if it can; else gives the target back.
+/// Computes three or four rows in the loop that makes codes of sums at once, if it can; else gives
+/// the target back.
 #[cfg(arm_mve)]
 fn fused<'a>(rows: Rows<'_>, weights: Weights<'_>, target: Target<'a>) -> Option<Target<'a>> {
     if !(3..=4).contains(&rows.count) {

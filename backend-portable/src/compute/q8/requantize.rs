@@ -1,4 +1,5 @@
-//! From sums of 32 bits to codes: a multiplier of 31 fractional bits, a shift, an offset and bounds.
+//! From sums of 32 bits to codes: a multiplier of 31 fractional bits, a shift, an offset and
+//! bounds.
 
 use super::CHANNELS;
 use crate::compute::simd::Tier;
@@ -11,7 +12,8 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// `None` for a shift outside `-31..=31`, and for a multiplier of 33 bits or the least of 32, whose negation has no place.
+    /// `None` for a shift outside `-31..=31`, and for a multiplier of 33 bits or the least of 32,
+    /// whose negation has no place.
     pub fn new(multiplier: i64, shift: i64) -> Option<Self> {
         let scale = Scale {
             multiplier: i32::try_from(multiplier).ok()?,
@@ -40,14 +42,15 @@ impl Scale {
         self.shift
     }
 
-    /// The product with `value`, rounded twice: to 31 bits to the nearest, halves up; then what is shifted out, halves away from
-    /// zero. What is shifted out to the left is lost.
+    /// The product with `value`, rounded twice: to 31 bits to the nearest, halves up; then what is
+    /// shifted out, halves away from zero. What is shifted out to the left is lost.
     #[inline(always)]
     pub fn apply(self, value: i32) -> i32 {
         let left = self.shift.max(0) as u32;
         let right = self.shift.min(0).unsigned_abs();
         let value = i64::from(value.wrapping_shl(left));
-        // Fits: neither factor's negation overflows, so that the product is less than 2^62 apart from what is added.
+        // Fits: neither factor's negation overflows, so that the product is less than 2^62 apart
+        // from what is added.
         halve(((value * i64::from(self.multiplier) + (1 << 30)) >> 31) as i32, right)
     }
 
@@ -77,10 +80,12 @@ impl Scale {
     }
 }
 
-/// Shifts up to 31 bits out to the right; to the nearest, halves away from zero. Not for the least number.
+/// Shifts up to 31 bits out to the right; to the nearest, halves away from zero. Not for the least
+/// number.
 #[inline(always)]
 pub(super) fn halve(value: i32, bits: u32) -> i32 {
-    // One less than a negative number rounds halves down. The last bit is shifted out alone, so that nothing overflows.
+    // One less than a negative number rounds halves down. The last bit is shifted out alone, so
+    // that nothing overflows.
     let twice = value.wrapping_add(value >> 31) >> (bits.wrapping_sub(1) & 31);
     let rounded = (twice >> 1).wrapping_add(twice & 1);
     if bits == 0 { value } else { rounded }
@@ -109,7 +114,8 @@ use super::dsp as inner;
 #[cfg(arm_mve)]
 use super::mve as inner;
 
-/// Numbers of channels whose sums become codes as soon as they are there, as [`Results::each`] gives them: as many of each.
+/// Numbers of channels whose sums become codes as soon as they are there, as [`Results::each`]
+/// gives them: as many of each.
 #[cfg(arm_mve)]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Each<'a> {
@@ -141,7 +147,8 @@ pub struct Results<'a> {
     bias: &'a [i32],
     offset: i32,
     bounds: (i32, i32),
-    /// Whether all shifts are to the right, and each bias is far from wrapping: so with the DSP extension, it is a shorter loop.
+    /// Whether all shifts are to the right, and each bias is far from wrapping: so with the DSP
+    /// extension, it is a shorter loop.
     #[cfg(arm_dsp)]
     simple: bool,
     /// Whose instructions compute.
@@ -205,8 +212,8 @@ impl<'a> Results<'a> {
         self.tier
     }
 
-    /// The codes of the channels from `first` on, of their sums without bias and of what is added to all. The sums with it are less
-    /// than `limit`.
+    /// The codes of the channels from `first` on, of their sums without bias and of what is added
+    /// to all. The sums with it are less than `limit`.
     #[inline(always)]
     pub(super) fn finish(
         &self,
@@ -269,8 +276,9 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// What becomes of the sums of `count` channels from `first` on, if each has a scale and a bias, and they are simple: with their bias,
-    /// the sums are less than `limit`. Codes do not leave 16 bits where they are added to.
+    /// What becomes of the sums of `count` channels from `first` on, if each has a scale and a
+    /// bias, and they are simple: with their bias, the sums are less than `limit`. Codes do not
+    /// leave 16 bits where they are added to.
     #[cfg(arm_mve)]
     pub(super) fn each(&self, first: usize, count: usize, limit: i32) -> Option<Each<'a>> {
         let Scales::Each(multipliers, shifts) = self.scales else { return None };

@@ -1,14 +1,16 @@
-//! Softmax of codes, in fixed-point arithmetic: exponentials by a polynomial, and a quotient by Newton's method.
+//! Softmax of codes, in fixed-point arithmetic: exponentials by a polynomial, and a quotient by
+//! Newton's method.
 //!
-//! The number formats, and the order in which things are rounded, are those of the public algorithms that CMSIS-NN uses as well
-//! (gemmlowp's); so results are the same in each bit.
+//! The number formats, and the order in which things are rounded, are those of the public
+//! algorithms that CMSIS-NN uses as well (gemmlowp's); so results are the same in each bit.
 
 use super::requantize::halve;
 
 /// Parameters of a softmax.
 #[derive(Debug, Clone, Copy)]
 pub struct Softmax {
-    /// What a difference of codes is multiplied by, after it is shifted to the left by `shift`: gives 26 fractional bits.
+    /// What a difference of codes is multiplied by, after it is shifted to the left by `shift`:
+    /// gives 26 fractional bits.
     pub multiplier: i32,
     /// Bits, fewer than 32.
     pub shift: u32,
@@ -37,8 +39,9 @@ impl Softmax {
         let fraction = if sum > 0 { sum.wrapping_shl(headroom) } else { 0 };
         let reciprocal = reciprocal_of_more_than_one(fraction.wrapping_sub(i32::MIN));
         let places = (31 - SUM_BITS + 23).saturating_sub(headroom);
-        // Where the sum is 512 or more, no share comes up to half a quantum. (There, CMSIS-NN's code for processors without vectors shifts
-        // by 32 places and more, for which C has no result; its code for those with vectors has this one.)
+        // Where the sum is 512 or more, no share comes up to half a quantum. (There, CMSIS-NN's
+        // code for processors without vectors shifts by 32 places and more, for which C has no
+        // result; its code for those with vectors has this one.)
         let is_seen = places < i32::BITS;
         for (out, &code) in out.iter_mut().zip(codes) {
             let power = power(code).filter(|_| is_seen);
@@ -48,7 +51,8 @@ impl Softmax {
     }
 }
 
-/// The product of two numbers of 31 fractional bits, rounded to the nearest, halves up; one times one is a little less.
+/// The product of two numbers of 31 fractional bits, rounded to the nearest, halves up; one times
+/// one is a little less.
 #[inline(always)]
 fn product(a: i32, b: i32) -> i32 {
     if a == i32::MIN && b == i32::MIN {

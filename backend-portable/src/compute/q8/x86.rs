@@ -1,4 +1,5 @@
-//! The innermost loops with the vectors of x86-64, of 16 bits in pairs for sums, and of 32 and 64 for what sums become.
+//! The innermost loops with the vectors of x86-64, of 16 bits in pairs for sums, and of 32 and 64
+//! for what sums become.
 
 use super::CHANNELS;
 use super::product::UNIT;
@@ -50,7 +51,8 @@ const _: () = assert!(CHANNELS.is_multiple_of(TOGETHER));
 /// Vectors of numbers of 16 bits, whose products are summed up in pairs.
 ///
 /// # Safety
-/// Loads read so many elements as `left` says, up to [`WIDTH`](Words::WIDTH), and no others; what is left of the vector is zero.
+/// Loads read so many elements as `left` says, up to [`WIDTH`](Words::WIDTH), and no others; what
+/// is left of the vector is zero.
 unsafe trait Words: Copy {
     /// Numbers of a vector.
     const WIDTH: usize;
@@ -172,8 +174,9 @@ unsafe impl Words for Avx2 {
     }
 }
 
-/// Sums of `R` rows of widened codes with `count` rows of weights of this depth, if a tier has instructions for it: says whether. A code with a usual
-/// offset has 9 bits, so that two products fit 32.
+/// Sums of `R` rows of widened codes with `count` rows of weights of this depth, if a tier has
+/// instructions for it: says whether. A code with a usual offset has 9 bits, so that two products
+/// fit 32.
 pub(super) fn sums<const R: usize>(
     tier: Tier,
     wide: &[i16],
@@ -186,7 +189,8 @@ pub(super) fn sums<const R: usize>(
         return false;
     }
     match tier.lanes() {
-        // SAFETY: of the tiers of x86-64, which prove their instructions, AVX-512's has 16 lanes; the lengths were compared.
+        // SAFETY: of the tiers of x86-64, which prove their instructions, AVX-512's has 16 lanes;
+        // the lengths were compared.
         16 => unsafe { sums_512(wide, weights, [depth, count], sums) },
         // SAFETY: as above, and AVX2's has 8.
         8 => unsafe { sums_256(wide, weights, [depth, count], sums) },
@@ -222,8 +226,8 @@ unsafe fn sums_256<const R: usize>(
 }
 
 /// # Safety
-/// The instructions are there. There are `R` rows of codes, whose length is the depth up to a multiple of [`UNIT`], and `count` rows of weights of the
-/// depth, [`CHANNELS`] at most.
+/// The instructions are there. There are `R` rows of codes, whose length is the depth up to a
+/// multiple of [`UNIT`], and `count` rows of weights of the depth, [`CHANNELS`] at most.
 #[inline(always)]
 unsafe fn run<W: Words, const R: usize>(
     wide: &[i16],
@@ -234,7 +238,8 @@ unsafe fn run<W: Words, const R: usize>(
     let stride = depth.next_multiple_of(UNIT);
     let mut channel = 0;
     while channel < count {
-        // Rows that are not there are the last one again: there is place for what they give, and nobody reads it.
+        // Rows that are not there are the last one again: there is place for what they give, and
+        // nobody reads it.
         let mut rows = [weights.as_ptr(); TOGETHER];
         for (at, row) in rows.iter_mut().enumerate() {
             *row = row.wrapping_add((channel + at).min(count - 1) * depth);

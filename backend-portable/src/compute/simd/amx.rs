@@ -1,10 +1,12 @@
 //! Whether there is AMX: the processor's and the system's word for it.
 //!
-//! Its tiles are 8 KiB of a thread's state, which Linux saves for processes that asked for it. Other systems are not asked.
+//! Its tiles are 8 KiB of a thread's state, which Linux saves for processes that asked for it.
+//! Other systems are not asked.
 
 use std::sync::OnceLock;
 
-/// Whether this process may use tiles of bytes. Asks the system for it when it is called first; all threads have it from then on.
+/// Whether this process may use tiles of bytes. Asks the system for it when it is called first; all
+/// threads have it from then on.
 pub(super) fn has_amx() -> bool {
     static ALLOWED: OnceLock<bool> = OnceLock::new();
     *ALLOWED.get_or_init(|| is_offered() && is_granted())
@@ -45,8 +47,8 @@ fn is_granted() -> bool {
     const ARCH_REQ_XCOMP_PERM: u64 = 0x1023;
     const XFEATURE_XTILEDATA: u64 = 18;
     let result: i64;
-    // SAFETY: the call reads and writes no memory of the process; what it does to registers is said here. Systems that do not know it
-    // give an error.
+    // SAFETY: the call reads and writes no memory of the process; what it does to registers is said
+    // here. Systems that do not know it give an error.
     unsafe {
         core::arch::asm!(
             "syscall",

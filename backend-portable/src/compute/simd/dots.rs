@@ -1,4 +1,5 @@
-//! How sums of products of bytes are computed: beside the instructions for `f32`, processors of one tier differ in these.
+//! How sums of products of bytes are computed: beside the instructions for `f32`, processors of one
+//! tier differ in these.
 
 use super::Tier;
 
@@ -17,7 +18,8 @@ enum Kind {
     Squares,
 }
 
-/// The instructions for sums of products of bytes. As [`Tier`], a value other than the plain one proves that the processor has them.
+/// The instructions for sums of products of bytes. As [`Tier`], a value other than the plain one
+/// proves that the processor has them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Dots(Kind);
 
@@ -89,7 +91,8 @@ impl Dots {
         matches!(self.0, Kind::Amx)
     }
 
-    /// What is added to each code of the left operand of a product: some instructions take unsigned ones.
+    /// What is added to each code of the left operand of a product: some instructions take unsigned
+    /// ones.
     pub(crate) const fn offset(self) -> i32 {
         match self.0 {
             #[cfg(target_arch = "x86_64")]

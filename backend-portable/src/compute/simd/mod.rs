@@ -58,15 +58,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
     const LANES: usize;
     /// Rows of the register tile of matrix multiplication, at most 8.
     const ROWS: usize;
-    /// Vectors in a row of the register tile, at most 3: `ROWS * VECTORS` accumulators, `VECTORS` vectors of B and one
-    /// of A have to fit the register file.
+    /// Vectors in a row of the register tile, at most 3: `ROWS * VECTORS` accumulators, `VECTORS`
+    /// vectors of B and one of A have to fit the register file.
     const VECTORS: usize;
     /// Whether [`Simd::mul_add`] rounds once.
     const FUSED: bool = true;
     /// Side of the square block that [`Simd::transpose`] moves.
     const BLOCK: usize;
-    /// Whether a loop of a known length is worth code of its own, without branches: not where what makes machine code of it loads all
-    /// vectors first, more than there are registers.
+    /// Whether a loop of a known length is worth code of its own, without branches: not where what
+    /// makes machine code of it loads all vectors first, more than there are registers.
     const UNROLLED: bool = true;
     /// A vector of `LANES` floats.
     type F: Copy;
@@ -156,7 +156,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// overlap.
     unsafe fn transpose(self, src: *const f32, src_stride: usize, dst: *mut f32, dst_stride: usize);
 
-    /// Lane `l ^ BY` in each lane `l`: neighbours change places, alone, in twos or in fours, where there are so many.
+    /// Lane `l ^ BY` in each lane `l`: neighbours change places, alone, in twos or in fours, where
+    /// there are so many.
     #[inline(always)]
     fn swap<const BY: usize>(self, v: Self::F) -> Self::F {
         let lanes = self.to_array(v);
@@ -191,7 +192,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::F) -> Self::F;
     /// `2^n` for lanes that hold integers in `-126..=127`; any value, but no trap, for others.
     fn exp2i(self, n: Self::F) -> Self::F;
-    /// `a * 2^n` for lanes of n that hold integers in `-252..=254`, rounded once where the result is normal.
+    /// `a * 2^n` for lanes of n that hold integers in `-252..=254`, rounded once where the result
+    /// is normal.
     #[inline(always)]
     fn scale(self, a: Self::F, n: Self::F) -> Self::F {
         // In two factors: n may be outside the range of normal exponents.
@@ -302,7 +304,8 @@ impl Tier {
     /// Plain Rust, one element at a time: right on every processor.
     pub const SCALAR: Tier = Tier(Isa::Scalar);
 
-    /// The best tier of this processor (see the table at the top of this module), or what was [chosen](Self::choose).
+    /// The best tier of this processor (see the table at the top of this module), or what was
+    /// [chosen](Self::choose).
     pub fn detect() -> Tier {
         #[cfg(feature = "std")]
         return *USED.get_or_init(Tier::best);
@@ -310,8 +313,9 @@ impl Tier {
         return Tier::best();
     }
 
-    /// Makes this the tier that the whole process computes with, to compare tiers or to look for a fault. Weights are packed for a
-    /// tier, so the choice is made once, before the first program is loaded.
+    /// Makes this the tier that the whole process computes with, to compare tiers or to look for a
+    /// fault. Weights are packed for a tier, so the choice is made once, before the first program
+    /// is loaded.
     ///
     /// # Errors
     /// Another one is in use already, which is given.

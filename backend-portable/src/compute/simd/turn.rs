@@ -2,8 +2,9 @@
 
 use bytemuck::Pod;
 
-/// Columns as rows, of `N` vectors of `N` elements, which is a power of two. Each turn interleaves the vectors of one half with those of the
-/// other, which moves a binary digit of an element's column to its row, and one of its row to its column.
+/// Columns as rows, of `N` vectors of `N` elements, which is a power of two. Each turn interleaves
+/// the vectors of one half with those of the other, which moves a binary digit of an element's
+/// column to its row, and one of its row to its column.
 #[inline(always)]
 pub(crate) fn turned<T: Pod, const N: usize>(mut block: [[T; N]; N]) -> [[T; N]; N] {
     // Compilers do not see in the loops below what they are.

@@ -1,7 +1,9 @@
-//! WebAssembly with 128-bit vectors: four lanes, and as many registers as the engine finds below it (sixteen on x86-64).
+//! WebAssembly with 128-bit vectors: four lanes, and as many registers as the engine finds below it
+//! (sixteen on x86-64).
 //!
-//! A module is valid as a whole or not at all, so there is nothing to ask at run time: whoever builds with `-C target-feature=+simd128`
-//! says that the machine has it. With `+relaxed-simd`, products are added in one rounding where the processor can, as elsewhere.
+//! A module is valid as a whole or not at all, so there is nothing to ask at run time: whoever
+//! builds with `-C target-feature=+simd128` says that the machine has it. With `+relaxed-simd`,
+//! products are added in one rounding where the processor can, as elsewhere.
 
 use super::{Simd, Vectorized};
 use core::arch::wasm32::*;
@@ -18,9 +20,10 @@ fn shell<K: Vectorized>(kernel: K) -> K::Output {
 
 impl Simd for Simd128 {
     const LANES: usize = 4;
-    // V8 has fewer than 16 registers to give on x86-64, and keeps nine accumulators, a row of B and a factor of A in them. With one more row or
-    // vector it writes accumulators to memory in each step, and is half as fast: 28 thousand million products a second against 14, of 29 that the processor
-    // can do (V8 of Node 20, AMD EPYC).
+    // V8 has fewer than 16 registers to give on x86-64, and keeps nine accumulators, a row of B and
+    // a factor of A in them. With one more row or vector it writes accumulators to memory in each
+    // step, and is half as fast: 28 thousand million products a second against 14, of 29 that the
+    // processor can do (V8 of Node 20, AMD EPYC).
     const ROWS: usize = 3;
     const VECTORS: usize = 3;
     // With `relaxed-simd` it is the engine's choice.
@@ -124,7 +127,8 @@ impl Simd for Simd128 {
         #[cfg(not(target_feature = "relaxed-simd"))]
         return f32x4_add(f32x4_mul(a, b), c);
     }
-    // The "pseudo" forms compare and choose, as the trait says; the others return NaN when either operand is.
+    // The "pseudo" forms compare and choose, as the trait says; the others return NaN when either
+    // operand is.
     #[inline(always)]
     fn min(self, a: v128, b: v128) -> v128 {
         f32x4_pmin(b, a)

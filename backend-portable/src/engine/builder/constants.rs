@@ -25,7 +25,8 @@ pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Re
 }
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// The elements of a constant, which has so many: where they lie, if they can stay there, or one copy for all who name them.
+    /// The elements of a constant, which has so many: where they lie, if they can stay there, or
+    /// one copy for all who name them.
     pub(super) fn lent(
         &mut self,
         tensor: &Tensor<'_>,
@@ -67,7 +68,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         has_data || self.packed.contains_key(&id)
     }
 
-    /// The elements of a constant, in the order of its dimensions; none if it is only asked what can be done.
+    /// The elements of a constant, in the order of its dimensions; none if it is only asked what
+    /// can be done.
     ///
     /// # Errors
     /// It is no constant, or cut short.
@@ -116,8 +118,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(())
     }
 
-    /// Constant weights as they are packed for this, in so many elements, once for all who use them. `pack` gets the plain ones, and
-    /// the place for the packed ones.
+    /// Constant weights as they are packed for this, in so many elements, once for all who use
+    /// them. `pack` gets the plain ones, and the place for the packed ones.
     pub(in crate::engine) fn packed(
         &mut self,
         id: ValueId,

@@ -1,7 +1,7 @@
 //! From the calls of a graph to the calls of a plan.
 //!
-//! Operations ask what their arguments are ([`values`]) and take constants as they are, or packed ([`constants`]); they make tensors and
-//! add steps that fill them ([`results`]).
+//! Operations ask what their arguments are ([`values`]) and take constants as they are, or packed
+//! ([`constants`]); they make tensors and add steps that fill them ([`results`]).
 
 mod constants;
 mod results;
@@ -77,8 +77,8 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     (0..graph.values.len()).map(|id| (id, uses.count_of(id) as usize)).collect()
 }
 
-/// The integers that follow from elements of tensors, such as the position of a token, and so may be others in each run. Those that follow from shapes
-/// are others only where these are.
+/// The integers that follow from elements of tensors, such as the position of a token, and so may
+/// be others in each run. Those that follow from shapes are others only where these are.
 fn integers_of_elements(graph: &Graph<'_>) -> BTreeSet<ValueId> {
     let mut found = BTreeSet::new();
     for node in &graph.nodes {
@@ -243,8 +243,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         operation(self, &node.args)
     }
 
-    /// Takes the bounds of shapes where integers that make them are not known yet: of calls that only rearrange tensors, nothing else
-    /// depends on them.
+    /// Takes the bounds of shapes where integers that make them are not known yet: of calls that
+    /// only rearrange tensors, nothing else depends on them.
     fn leave_open(&mut self, node: &Node) -> Result<(), Refusal> {
         let is_known = matches!(self.purpose, Purpose::Plan(_));
         if is_known || !ops::only_rearranges(node.operator) {

@@ -14,7 +14,8 @@ use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// Lets the step that makes all of a view's buffer write it to another place, if it can, nobody has read it, and this is its last use.
+    /// Lets the step that makes all of a view's buffer write it to another place, if it can, nobody
+    /// has read it, and this is its last use.
     pub(super) fn move_results(&mut self, from: &View, to: &View) -> bool {
         let is_whole = self.buffers.get(from.buffer).is_some_and(|it| it.len == from.numel())
             && from.is_dense();
@@ -90,8 +91,8 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Says where a value is.
     ///
     /// # Errors
-    /// It has another shape than the graph says, or more elements than memory: what is repeated by strides takes none, but all
-    /// the time of the world.
+    /// It has another shape than the graph says, or more elements than memory: what is repeated by
+    /// strides takes none, but all the time of the world.
     pub(in crate::engine) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
         if self.count(&view.sizes)? > MOST {
             return Err(format!("a tensor of {:?} elements", view.sizes));
@@ -120,8 +121,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.views.insert(id, view);
     }
 
-    /// Adds a call of a step, which reads the buffers of some views and writes that of another. Where there is nothing to write, there
-    /// is nothing to do.
+    /// Adds a call of a step, which reads the buffers of some views and writes that of another.
+    /// Where there is nothing to write, there is nothing to do.
     pub(in crate::engine) fn push(&mut self, step: impl Step + 'p, reads: &[&View], writes: &View) {
         if writes.numel() == 0 {
             return;
@@ -149,7 +150,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         self.copies.retain(|(from, _), copy| stays(from.buffer, copy));
     }
 
-    /// Lets the step that makes a view keep its results within limits, if it can and nobody has read them.
+    /// Lets the step that makes a view keep its results within limits, if it can and nobody has
+    /// read them.
     pub(in crate::engine) fn limit(&mut self, view: &View, min: f32, max: f32) -> bool {
         if !self.is_last_use(view) {
             return false;
@@ -158,8 +160,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         last.is_some_and(|call| call.writes == view.buffer && call.step.limit(min, max))
     }
 
-    /// Lets the step that makes `sum` add to `addend` instead, where both are used for the last time: then their sum is where the
-    /// addend was.
+    /// Lets the step that makes `sum` add to `addend` instead, where both are used for the last
+    /// time: then their sum is where the addend was.
     pub(in crate::engine) fn add_to(&mut self, addend: &View, sum: &View) -> bool {
         let is_whole = |view: &View| {
             view.is_dense()
@@ -190,7 +192,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         true
     }
 
-    /// The same elements in these strides, which are without gaps: as they are, or a copy, which is made once.
+    /// The same elements in these strides, which are without gaps: as they are, or a copy, which is
+    /// made once.
     pub(in crate::engine) fn in_strides(
         &mut self,
         view: &View,

@@ -17,8 +17,8 @@ const SCORES: usize = 1 << 15;
 /// Terms that a product takes in one block, at most: see [`gemm_workspace_len`].
 const LONG: usize = 512;
 
-/// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero, and of which row `i` sees keys up to
-/// `offset + i` where there is an offset; see the table of operators.
+/// `softmax(q · kᵀ · scale + mask) · v`, in which rows of minus infinity alone are zero, and of
+/// which row `i` sees keys up to `offset + i` where there is an offset; see the table of operators.
 pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     // Files from before there was one have none.
     let offset = match args {
@@ -131,7 +131,8 @@ impl Attention {
         (SCORES / keys.max(1)).clamp(1, share.max(1))
     }
 
-    /// Samples that a thread computes together, where threads share the batch; otherwise they share the rows of each.
+    /// Samples that a thread computes together, where threads share the batch; otherwise they share
+    /// the rows of each.
     fn together(&self, threads: usize) -> Option<usize> {
         let batch = self.shape.batch;
         (batch > 1 && batch >= threads).then(|| batch.div_ceil(threads.max(1) * 4))

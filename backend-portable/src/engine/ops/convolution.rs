@@ -82,7 +82,8 @@ fn shape(p: &ConvParams, rank: usize, [height, width]: [usize; 2]) -> Vec<usize>
     [p.batch, p.out_channels].iter().chain(pixels).copied().collect()
 }
 
-/// The plain convolutions of a transposed one, along height and width, where these do less: those of stride one are one anyway.
+/// The plain convolutions of a transposed one, along height and width, where these do less: those
+/// of stride one are one anyway.
 fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     let p = conv.params();
     let [_, tall, wide] = p.stride;
@@ -99,7 +100,8 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     Some([along(1, height)?, along(2, width)?])
 }
 
-/// A transposed convolution as a plain one for each phase, whose results lie between those of the others.
+/// A transposed convolution as a plain one for each phase, whose results lie between those of the
+/// others.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
     args: &[ValueId],
@@ -203,7 +205,8 @@ fn phase_weights<'p>(
 /// The order that a plain convolution of so many inputs and outputs computes in.
 fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
     let group = [inputs, outputs].map(|channels| channels / groups.max(1));
-    // Groups of few channels fill no vector when channels are innermost, unless there is one each, or several share one.
+    // Groups of few channels fill no vector when channels are innermost, unless there is one each,
+    // or several share one.
     let is_depthwise = groups == inputs && groups == outputs;
     let few = groups > 1 && !is_depthwise && group[1] < 8 && !share_vectors(groups, group, tier);
     if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }

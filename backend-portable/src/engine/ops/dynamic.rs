@@ -112,7 +112,8 @@ struct Product<'p> {
     rows: usize,
     shape: [usize; 2],
     groups: usize,
-    /// Where the input begins; scales or sums of columns, which are read second; and a bias, if there is one, which is read third.
+    /// Where the input begins; scales or sums of columns, which are read second; and a bias, if
+    /// there is one, which is read third.
     at: usize,
     columns: usize,
     bias: Option<usize>,

@@ -1,4 +1,5 @@
-//! Element by element: over tensors that lie in any order, broadcast, and in place where nobody needs what was there.
+//! Element by element: over tensors that lie in any order, broadcast, and in place where nobody
+//! needs what was there.
 
 use super::{Operation, argument, output};
 use crate::compute::functions::{
@@ -159,7 +160,8 @@ pub(super) fn rounded(
     }
 }
 
-/// A tensor of numbers as the program has them, where a digit makes a difference: those of 16 bits that were computed here are rounded.
+/// A tensor of numbers as the program has them, where a digit makes a difference: those of 16 bits
+/// that were computed here are rounded.
 pub(super) fn as_stored(builder: &mut Builder<'_, '_>, id: ValueId) -> Result<View, Refusal> {
     let view = builder.view(id)?;
     if !builder.is_computed(&view) {
@@ -233,7 +235,8 @@ fn broadcast(a: &[usize], b: &[usize]) -> Vec<usize> {
     sizes
 }
 
-/// Where a result goes: over the first operand if it is the last use of that, else to a place of its own in the same order.
+/// Where a result goes: over the first operand if it is the last use of that, else to a place of
+/// its own in the same order.
 fn target(
     builder: &mut Builder<'_, '_>,
     operands: &[&View],
@@ -259,7 +262,8 @@ fn target(
 struct Loops {
     /// Where the result begins, and the operands.
     starts: [usize; 3],
-    /// Size and the operands' strides of each loop, the innermost last. The result lies without gaps in this order.
+    /// Size and the operands' strides of each loop, the innermost last. The result lies without
+    /// gaps in this order.
     dims: Vec<(usize, [usize; 2])>,
     in_place: bool,
 }
@@ -333,7 +337,8 @@ impl Step for Map {
     }
 }
 
-/// Rows of fewer elements are brought together: what a row costs beside its elements is more than to copy so many.
+/// Rows of fewer elements are brought together: what a row costs beside its elements is more than
+/// to copy so many.
 const SHORT: usize = 64;
 
 impl Map {
@@ -352,7 +357,8 @@ impl Map {
         let strides = self.walk.dims.last().map_or([0; 2], |(_, strides)| *strides);
         let reads = [!self.walk.in_place, matches!(self.function, Function::Binary(_))];
         let is_short = inner < SHORT && inner < len;
-        // Where nothing is brought together, there is no room to clear for it: it takes longer than a short row.
+        // Where nothing is brought together, there is no room to clear for it: it takes longer than
+        // a short row.
         if !is_short && strides.iter().all(|stride| *stride <= 1) {
             return self.rows(context, inputs, (rows, col), inner, out, None);
         }

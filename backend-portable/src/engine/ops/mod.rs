@@ -1,4 +1,5 @@
-//! What the engine can do: each operation adds steps to a plan, or only says where its result lies already.
+//! What the engine can do: each operation adds steps to a plan, or only says where its result lies
+//! already.
 
 mod attention;
 mod codes;
@@ -89,7 +90,8 @@ pub(super) fn only_rearranges(operator: Operator) -> bool {
     )
 }
 
-/// Weights that were packed when the program was compiled: data and what it is packed for, by turns, then what the weights are.
+/// Weights that were packed when the program was compiled: data and what it is packed for, by
+/// turns, then what the weights are.
 fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (out, forms) = args.split_last().ok_or("a call without arguments")?;
     let (forms, []) = forms.as_chunks::<2>() else { return Err("data without a form".into()) };

@@ -31,7 +31,8 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(output(args)?, view)
 }
 
-/// The same, or the nearest numbers of another type. Those of 16 bits are rounded first: from here on, nothing tells that they were halves.
+/// The same, or the nearest numbers of another type. Those of 16 bits are rounded first: from here
+/// on, nothing tells that they were halves.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (id, out) = (argument(args, 0)?, output(args)?);
     let same = match (builder.precision(id), builder.precision(out)) {
@@ -232,7 +233,8 @@ impl Step for CopyCodes {
 pub(in crate::engine) struct Copy {
     from: usize,
     to: usize,
-    /// Size, stride to read and stride to write of each loop, the innermost last; neighbours that are one loop are joined.
+    /// Size, stride to read and stride to write of each loop, the innermost last; neighbours that
+    /// are one loop are joined.
     loops: Vec<[usize; 3]>,
 }
 
@@ -355,7 +357,8 @@ fn lines<T: core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture, or channels of groups by turns.
+/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture, or channels of
+/// groups by turns.
 fn interleaved<T: Pod, const C: usize>(
     rows: usize,
     from_col: usize,
@@ -399,7 +402,8 @@ fn strided<T: core::marker::Copy>(
 struct Transpose<'a, T> {
     /// Rows and columns.
     shape: [usize; 2],
-    /// From one column to the next where it is read, and from one row to the next where it is written.
+    /// From one column to the next where it is read, and from one row to the next where it is
+    /// written.
     strides: [usize; 2],
     source: &'a [T],
     target: &'a mut [T],
@@ -420,8 +424,8 @@ impl<T: Pod> Vectorized for Transpose<'_, T> {
     }
 }
 
-/// The same of words: a few columns at a time, of each as much as a line of the cache has, so that lines are read once and vectors stay in
-/// registers.
+/// The same of words: a few columns at a time, of each as much as a line of the cache has, so that
+/// lines are read once and vectors stay in registers.
 #[inline(always)]
 fn in_strips<T: Pod>(
     [rows, cols]: [usize; 2],
@@ -509,7 +513,8 @@ impl Step for Copy {
     }
 }
 
-/// The same view with channels innermost, copied where they are not: `[batch, …, channel]`, if it has a batch, channels and pixels.
+/// The same view with channels innermost, copied where they are not: `[batch, …, channel]`, if it
+/// has a batch, channels and pixels.
 pub(super) fn channels_last(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     let strides = dense_strides(&view.sizes, &channels_last_order(view.sizes.len()));
     builder.in_strides(view, &strides)
@@ -561,7 +566,8 @@ mod tests {
             &[[301, 1, 301], [301, 301, 1]],
             &[[64, 4_096, 4_096], [64, 1, 64], [64, 64, 1]],
             &[[40, 1_000, 1_200], [1_000, 1, 1]],
-            // Channels of groups by turns: of more than are written together, of fewer, and no whole number of them.
+            // Channels of groups by turns: of more than are written together, of fewer, and no
+            // whole number of them.
             &[[30, 116, 116], [58, 1, 2], [2, 58, 1]],
             &[[30, 10, 12], [5, 1, 2], [2, 5, 1]],
             &[[900, 51, 51], [17, 1, 3], [3, 17, 1]],

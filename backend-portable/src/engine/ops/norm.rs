@@ -1,4 +1,5 @@
-//! Batch norms that no layer before could take into its weights: a factor and an addend for each channel.
+//! Batch norms that no layer before could take into its weights: a factor and an addend for each
+//! channel.
 
 use super::elementwise::{Binary, broadcasting};
 use super::{argument, output};
@@ -39,7 +40,8 @@ pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     let affine = (0..channels).map(|channel| {
         let deviation = libm::sqrt(element(&variance, channel, 1.0) + epsilon);
         let factor = (element(&weight, channel, 1.0) / deviation) as f32;
-        // Of the factor that is multiplied with: where means are far from zero, what it lacks would be seen.
+        // Of the factor that is multiplied with: where means are far from zero, what it lacks would
+        // be seen.
         let mean = element(&mean, channel, 0.0) * f64::from(factor);
         (factor, (element(&bias, channel, 0.0) - mean) as f32)
     });

@@ -1,7 +1,8 @@
 //! Transposed convolutions as plain ones.
 //!
-//! Outputs that are a stride apart see the same taps of the kernel, each at the next place of the input: they are a plain convolution of
-//! stride one with some of the taps, in the opposite order. So no tap is multiplied that meets nothing, and nothing is added up twice.
+//! Outputs that are a stride apart see the same taps of the kernel, each at the next place of the
+//! input: they are a plain convolution of stride one with some of the taps, in the opposite order.
+//! So no tap is multiplied that meets nothing, and nothing is added up twice.
 
 use std::vec::Vec;
 use torchlet_core::rules::window::Window;
@@ -108,7 +109,8 @@ fn divisor(a: usize, b: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The taps and places of the input that each output sees, by the rule of transposed convolutions.
+    /// The taps and places of the input that each output sees, by the rule of transposed
+    /// convolutions.
     fn seen(window: Window, input: usize, output: usize) -> Vec<Vec<(usize, usize)>> {
         let mut all = std::vec![Vec::new(); output];
         for place in 0..input {

@@ -188,7 +188,8 @@ fn multiply<'p>(
     Ok(out)
 }
 
-/// A right operand that is to be packed as it is: its shape, and the strides of its rows and columns.
+/// A right operand that is to be packed as it is: its shape, and the strides of its rows and
+/// columns.
 struct Pack<'a> {
     context: Context<'a>,
     shape: [usize; 2],
@@ -230,7 +231,8 @@ impl Packed<'_> {
     }
 }
 
-/// How to walk over a matrix, or a batch of them: where it begins, then strides of batch, rows and columns.
+/// How to walk over a matrix, or a batch of them: where it begins, then strides of batch, rows and
+/// columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
     at: usize,

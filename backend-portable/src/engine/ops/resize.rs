@@ -15,7 +15,8 @@ use torchlet_graph::graph::{Value, ValueId};
 /// Elements of an interpolated picture that a thread should at least make.
 const GRAIN: usize = 1 << 13;
 
-/// `constant_pad_nd(self, pad, value)`: the elements before and behind each dimension, from the last one on.
+/// `constant_pad_nd(self, pad, value)`: the elements before and behind each dimension, from the
+/// last one on.
 pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let pads = builder.integers(argument(args, 1)?)?;
@@ -66,7 +67,8 @@ impl Step for Fill {
     }
 }
 
-/// `upsample_nearest2d(input, output_size, scale_factors)`, where each pixel comes as often as the others.
+/// `upsample_nearest2d(input, output_size, scale_factors)`, where each pixel comes as often as the
+/// others.
 pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {

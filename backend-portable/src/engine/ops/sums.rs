@@ -1,5 +1,5 @@
-//! Sums and means, added up in PyTorch's order ([`cascade`](crate::reduce::cascade)) whatever lies innermost here. In PyTorch, all
-//! tensors are taken to lie in the order of their dimensions.
+//! Sums and means, added up in PyTorch's order ([`cascade`](crate::reduce::cascade)) whatever lies
+//! innermost here. In PyTorch, all tensors are taken to lie in the order of their dimensions.
 
 use super::rows::rows;
 use super::{argument, dimension, output};
@@ -67,7 +67,8 @@ fn reduce(
     let run = summands.size;
     let way = Way::of::<f32>(summands, results, runs);
     let sum = Sum { way, runs: count / run.max(1), run, by };
-    // Rows of what is summed up; or, where some of what stays is innermost, as channels may be, sums of rows.
+    // Rows of what is summed up; or, where some of what stays is innermost, as channels may be,
+    // sums of rows.
     let turned = (0..pick(false).count()).rev().find_map(|lead| {
         let order = pick(false).take(lead).chain(pick(true)).chain(pick(false).skip(lead));
         let turned = input.permuted(&order.collect::<Vec<usize>>())?;
@@ -86,7 +87,8 @@ fn reduce(
     builder.define(output(args)?, result)
 }
 
-/// What dimensions of so many elements, so far apart, are inside, as one where they lie behind one another; and whether there is more around it.
+/// What dimensions of so many elements, so far apart, are inside, as one where they lie behind one
+/// another; and whether there is more around it.
 fn innermost(dims: impl DoubleEndedIterator<Item = (usize, usize)>) -> (Along, bool) {
     let mut dims = dims.rev().filter(|(size, _)| *size != 1);
     let Some((mut size, step)) = dims.next() else {
@@ -114,7 +116,8 @@ struct Sum {
     by: f32,
 }
 
-/// Sums of the rows of `row` elements that blocks consist of; with rows of one element, sums of what lies in a row.
+/// Sums of the rows of `row` elements that blocks consist of; with rows of one element, sums of
+/// what lies in a row.
 struct Sums {
     from: usize,
     row: usize,

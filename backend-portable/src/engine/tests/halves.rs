@@ -48,7 +48,8 @@ fn what_is_converted_to_fewer_bits_is_rounded() {
     }
 }
 
-/// What is between the calls of a region keeps the digits, and the range, that its type would not have.
+/// What is between the calls of a region keeps the digits, and the range, that its type would not
+/// have.
 #[test]
 fn what_stays_within_a_region_is_not_rounded() {
     let mut maker = Maker::new(2, &[&[2]]);
@@ -63,7 +64,8 @@ fn what_stays_within_a_region_is_not_rounded() {
     assert_eq!(outputs(&maker.graph, &[&data], &Serial), [data.to_vec()]);
 }
 
-/// A code is that of the number that the program has, also where it was computed here, and where it is made of 32 bits first.
+/// A code is that of the number that the program has, also where it was computed here, and where it
+/// is made of 32 bits first.
 #[test]
 fn codes_are_those_of_rounded_numbers() {
     for widened in [false, true] {

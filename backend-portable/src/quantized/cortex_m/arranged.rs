@@ -1,7 +1,7 @@
 //! Copies int8 tensors to the memory order of the kernels, where theirs differs.
 //!
-//! Exporters write these operators around channels-last tensors, but not always. Padding by reflection, for example, is
-//! decomposed into indexing, whose result is contiguous.
+//! Exporters write these operators around channels-last tensors, but not always. Padding by
+//! reflection, for example, is decomposed into indexing, whose result is contiguous.
 
 use super::Order;
 use crate::paths::{Paths, has, take};

@@ -143,21 +143,25 @@ macro_rules! transposed {
 }
 
 kernels! { CONVOLUTION:
-    /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride, padding, dilation, input_offset, output_offset, requantize_multipliers,
-    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output channels, rows, columns and
-    /// input channels of a group.
+    /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride,
+    /// padding, dilation, input_offset, output_offset, requantize_multipliers,
+    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output
+    /// channels, rows, columns and input channels of a group.
     QUANTIZED_CONV2D_OUT = plain!("cortex_m::quantized_conv2d.out", Order::Logical);
     /// `cortex_m::quantized_conv2d_nhwc.out`: the same, of sizes in the order of memory.
     QUANTIZED_CONV2D_NHWC_OUT = plain!("cortex_m::quantized_conv2d_nhwc.out", Order::Memory);
-    /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias, stride, padding, dilation, depth_multiplier, input_offset,
-    /// output_offset, requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of 1,
-    /// rows, columns and output channels.
+    /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias,
+    /// stride, padding, dilation, depth_multiplier, input_offset, output_offset,
+    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a
+    /// weight of 1, rows, columns and output channels.
     QUANTIZED_DEPTHWISE_CONV2D_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d.out", Order::Logical);
     /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, of sizes in the order of memory.
     QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d_nhwc.out", Order::Memory);
-    /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias, stride, padding, output_padding, dilation, input_offset, output_offset,
-    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, output_scratch, out)`: a weight
-    /// of output channels, rows, columns and input channels.
+    /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias,
+    /// stride, padding, output_padding, dilation, input_offset, output_offset,
+    /// requantize_multipliers, requantize_shifts, activation_min, activation_max,
+    /// scratch, output_scratch, out)`: a weight of output channels, rows, columns and input
+    /// channels.
     QUANTIZED_TRANSPOSE_CONV2D_OUT = transposed!("cortex_m::quantized_transpose_conv2d.out", Order::Logical);
     /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, of sizes in the order of memory.
     QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!("cortex_m::quantized_transpose_conv2d_nhwc.out", Order::Memory);
@@ -167,7 +171,8 @@ kernels! { CONVOLUTION:
 #[derive(Debug, Clone, Copy)]
 struct Places {
     dilation: usize,
-    /// The input's offset, followed by the output's offset, multipliers, shifts, lowest and highest result.
+    /// The input's offset, followed by the output's offset, multipliers, shifts, lowest and highest
+    /// result.
     offset: usize,
     out: usize,
     /// The order of the sizes of input and output.

@@ -1,4 +1,5 @@
-//! Quantizing, sums, products, quotients, extremes, tables, transposing and padding of 8-bit tensors.
+//! Quantizing, sums, products, quotients, extremes, tables, transposing and padding of 8-bit
+//! tensors.
 
 use super::{expect_type, int, scale};
 use crate::compute::q8::elementwise::{self, Means, Product, Sum};
@@ -21,7 +22,8 @@ use torchlet_core::{
 };
 
 kernels! { ELEMENTWISE:
-    /// `cortex_m::quantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    /// `cortex_m::quantize_per_tensor.out(input, scale, zero_point,
+    /// quant_min, quant_max, dtype, out)`.
     CORTEX_M_QUANTIZE_PER_TENSOR_OUT = Kernel::new(
         "cortex_m::quantize_per_tensor.out",
         &[Tensor, Float, Int, Int, Int, Int, Out],
@@ -34,7 +36,8 @@ kernels! { ELEMENTWISE:
         },
     )
     .with_elements(Elements::Fractions);
-    /// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point, quant_min, quant_max, dtype, out)`.
+    /// `cortex_m::dequantize_per_tensor.out(input, scale, zero_point,
+    /// quant_min, quant_max, dtype, out)`.
     CORTEX_M_DEQUANTIZE_PER_TENSOR_OUT = Kernel::new(
         "cortex_m::dequantize_per_tensor.out",
         &[Tensor, Float, Int, Int, Int, Int, Out],
@@ -50,8 +53,9 @@ kernels! { ELEMENTWISE:
         },
     )
     .with_elements(Elements::Fractions);
-    /// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift, other, zero_point, multiplier, shift, output_zero_point,
-    /// output_multiplier, output_shift, activation_min, activation_max, out)`.
+    /// `cortex_m::quantized_add.out(self, zero_point, multiplier, shift,
+    /// other, zero_point, multiplier, shift, output_zero_point, output_multiplier,
+    /// output_shift, activation_min, activation_max, out)`.
     QUANTIZED_ADD_OUT = Kernel::new(
         "cortex_m::quantized_add.out",
         &[Tensor, Int, Int, Int, Tensor, Int, Int, Int, Int, Int, Int, Int, Int, Out],
@@ -80,8 +84,8 @@ kernels! { ELEMENTWISE:
             })
         },
     );
-    /// `cortex_m::quantized_mul.out(self, zero_point, other, zero_point, output_zero_point, output_multiplier, output_shift,
-    /// out)`.
+    /// `cortex_m::quantized_mul.out(self, zero_point, other, zero_point,
+    /// output_zero_point, output_multiplier, output_shift, out)`.
     QUANTIZED_MUL_OUT = Kernel::new(
         "cortex_m::quantized_mul.out",
         &[Tensor, Int, Tensor, Int, Int, Int, Int, Out],
@@ -104,8 +108,8 @@ kernels! { ELEMENTWISE:
             })
         },
     );
-    /// `cortex_m::quantized_div.out(self, zero_point, other, zero_point, output_zero_point, output_scale, out)`: a quotient by zero is
-    /// zero.
+    /// `cortex_m::quantized_div.out(self, zero_point, other, zero_point,
+    /// output_zero_point, output_scale, out)`: a quotient by zero is zero.
     QUANTIZED_DIV_OUT = Kernel::new(
         "cortex_m::quantized_div.out",
         &[Tensor, Int, Tensor, Int, Int, Float, Out],
@@ -128,7 +132,8 @@ kernels! { ELEMENTWISE:
             })
         },
     );
-    /// `cortex_m::quantized_activation.out(input, lut, out)`: a table of 256 results, from that of -128 on.
+    /// `cortex_m::quantized_activation.out(input, lut, out)`: a table of 256 results, from that of
+    /// -128 on.
     QUANTIZED_ACTIVATION_OUT =
         Kernel::new("cortex_m::quantized_activation.out", &[Tensor, Tensor, Out], |ctx| {
             for arg in 0..3 {
@@ -221,7 +226,8 @@ fn prepare_two(
     Ok(Plan::new(invoke))
 }
 
-/// The codes of both inputs and the output, where each element of one lies where it lies in the others.
+/// The codes of both inputs and the output, where each element of one lies where it lies in the
+/// others.
 #[expect(clippy::type_complexity)]
 fn codes<'c>(
     ctx: &mut Invoke<'c, '_>,
@@ -266,8 +272,8 @@ fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
     view.ok_or(bad(1, "must name each dimension once"))
 }
 
-/// How much is added before and after a dimension of argument 0. The lists, arguments 1 and 2, have four numbers, in
-/// the order of memory if that is channels last, the last for the last dimension.
+/// How much is added before and after a dimension of argument 0. The lists, arguments 1 and 2, have
+/// four numbers, in the order of memory if that is channels last, the last for the last dimension.
 fn padding(ctx: &Arguments, info: &TensorInfo, dim: usize) -> Result<[i64; 2], KernelError> {
     let &[_, channels, height, width] = &info.sizes[..] else {
         let first = 4usize.checked_sub(info.rank());

@@ -16,9 +16,10 @@ use torchlet_core::rules::normalize_dim;
 use torchlet_core::{Arguments, Elements, Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
 kernels! { LINEAR:
-    /// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum, input_offset, filter_offset, output_offset,
-    /// requantize_multipliers, requantize_shifts, activation_max, activation_min, out)`. The sums over the weights, if given, have the
-    /// bias and the input's offset in them.
+    /// `cortex_m::quantized_linear.out(input, weights, bias, kernel_sum,
+    /// input_offset, filter_offset, output_offset, requantize_multipliers,
+    /// requantize_shifts, activation_max, activation_min, out)`. The sums over the weights, if
+    /// given, have the bias and the input's offset in them.
     QUANTIZED_LINEAR_OUT = Kernel::new(
         "cortex_m::quantized_linear.out",
         &[
@@ -63,8 +64,9 @@ kernels! { LINEAR:
         },
     )
     .with_elements(Elements::Typed);
-    /// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed, rhs_zero_point, output_zero_point,
-    /// output_multiplier, output_shift, scratch, out)`. The inputs' zero points come with their sign changed.
+    /// `cortex_m::quantized_batch_matmul.out(lhs, lhs_zero_point, rhs_transposed,
+    /// rhs_zero_point, output_zero_point, output_multiplier, output_shift, scratch, out)`. The
+    /// inputs' zero points come with their sign changed.
     QUANTIZED_BATCH_MATMUL_OUT = Kernel::new(
         "cortex_m::quantized_batch_matmul.out",
         &[Tensor, Int, Tensor, Int, Int, Int, Int, Scratch, Out],
@@ -86,8 +88,9 @@ kernels! { LINEAR:
         },
     )
     .with_elements(Elements::Typed);
-    /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point, input_multiplier, input_shift, diff_min, out)`: over the last
-    /// dimension; a quantum of the output is 1/256.
+    /// `cortex_m::softmax.out(input, dim, input_zero_point, output_zero_point,
+    /// input_multiplier, input_shift, diff_min, out)`: over the last dimension; a quantum of the
+    /// output is 1/256.
     SOFTMAX_OUT =
         Kernel::new("cortex_m::softmax.out", &[Tensor, Int, Int, Int, Int, Int, Int, Out], |ctx| {
             check_types(ctx, &[0, 7])?;
@@ -128,8 +131,9 @@ fn scratch(
     bytes_for(bytes.saturating_add(copies_len(ctx, args, ORDER)?), 1)
 }
 
-/// Multiplies rows of codes with weights that follow from the row, as many rows at once as there can be; `rows` have the same
-/// weights, one behind the other. Groups of rows are dealt out to threads.
+/// Multiplies rows of codes with weights that follow from the row, as many rows at once as there
+/// can be; `rows` have the same weights, one behind the other. Groups of rows are dealt out to
+/// threads.
 #[derive(Clone, Copy)]
 struct Product<'a> {
     codes: &'a [i8],

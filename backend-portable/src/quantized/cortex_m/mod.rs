@@ -1,7 +1,9 @@
-//! The `cortex_m` operators: networks of 8-bit numbers in integer arithmetic, as CMSIS-NN computes them.
+//! The `cortex_m` operators: networks of 8-bit numbers in integer arithmetic, as CMSIS-NN computes
+//! them.
 //!
-//! The kernels compute on channels-last images and contiguous matrices. Tensors in another memory order are copied to and from
-//! scratch memory (`arranged`). The arithmetic is in [`compute::q8`](crate::compute::q8).
+//! The kernels compute on channels-last images and contiguous matrices. Tensors in another memory
+//! order are copied to and from scratch memory (`arranged`). The arithmetic is in
+//! [`compute::q8`](crate::compute::q8).
 
 mod arranged;
 mod convolution;
@@ -39,7 +41,8 @@ fn expect_type(ctx: &Arguments, arg: usize, expected: ScalarType) -> Result<(), 
     }
 }
 
-/// The order in which the sizes of an image are given. The kernels compute on batch, rows, columns, channels.
+/// The order in which the sizes of an image are given. The kernels compute on batch, rows, columns,
+/// channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Order {
     /// Batch, channels, rows, columns: PyTorch's, of a tensor whose dim order is channels last.

@@ -55,12 +55,14 @@ macro_rules! largest {
 }
 
 kernels! { POOLING:
-    /// `cortex_m::quantized_avg_pool2d.out(input, kernel_size, stride, padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`:
-    /// padding does not count. Scale and zero point are those of input and output alike, so that neither matters.
+    /// `cortex_m::quantized_avg_pool2d.out(input, kernel_size, stride,
+    /// padding, ceil_mode, zero_point, multiplier, shift, scratch, out)`: padding does not count.
+    /// Scale and zero point are those of input and output alike, so that neither matters.
     QUANTIZED_AVG_POOL2D_OUT = average!("cortex_m::quantized_avg_pool2d.out", Order::Logical);
     /// `cortex_m::quantized_avg_pool2d_nhwc.out`: the same, of sizes in the order of memory.
     QUANTIZED_AVG_POOL2D_NHWC_OUT = average!("cortex_m::quantized_avg_pool2d_nhwc.out", Order::Memory);
-    /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride, padding, dilation, ceil_mode, input_zero_point, output_zero_point,
+    /// `cortex_m::quantized_max_pool2d.out(input, kernel_size, stride,
+    /// padding, dilation, ceil_mode, input_zero_point, output_zero_point,
     /// activation_min, activation_max, out)`.
     QUANTIZED_MAX_POOL2D_OUT = largest!("cortex_m::quantized_max_pool2d.out", Order::Logical);
     /// `cortex_m::quantized_max_pool2d_nhwc.out`: the same, of sizes in the order of memory.

@@ -4,7 +4,8 @@ use crate::encoder::Encoder;
 use crate::tensors::Operand;
 use torchlet_shaders::{AttentionCooperative, Element, Pipeline};
 
-/// The heads that are short enough for tiles of rows: of 512 elements, a row alone was faster on lavapipe.
+/// The heads that are short enough for tiles of rows: of 512 elements, a row alone was faster on
+/// lavapipe.
 const TILED_DEPTH: usize = 256;
 
 /// The rows from which on tiles of them are worth it.
@@ -25,8 +26,8 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
-    /// The kernels that there are for heads of these sizes, the one first that is known to be good: `sizes` are how many heads there are in all
-    /// batches, rows and keys, each at most.
+    /// The kernels that there are for heads of these sizes, the one first that is known to be good:
+    /// `sizes` are how many heads there are in all batches, rows and keys, each at most.
     pub(super) fn all(
         e: &Encoder<'_, '_>,
         [q, k, v]: [&Operand; 3],
@@ -59,8 +60,9 @@ impl Kernel {
     }
 }
 
-/// How many rows a workgroup can have that brings tiles of keys and values to shared memory, the best first; none if this is for another kernel.
-/// By the depths of keys and values, how many rows there are, and bytes of shared memory.
+/// How many rows a workgroup can have that brings tiles of keys and values to shared memory, the
+/// best first; none if this is for another kernel. By the depths of keys and values, how many rows
+/// there are, and bytes of shared memory.
 pub(super) fn tiles(depths: [usize; 2], rows: usize, shared: usize) -> Vec<usize> {
     if rows < TILED_ROWS
         || depths.iter().any(|it| !(4..=TILED_DEPTH).contains(it) || !it.is_multiple_of(4))
@@ -86,8 +88,8 @@ pub(super) fn tile_bytes(depths: [usize; 2], rows: usize) -> usize {
     16 * quads + 4 * rows * (keys / 4 + 1)
 }
 
-/// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of these so many that share the keys, and the
-/// elements of values.
+/// The subgroups of a workgroup that multiplies matrices: for sixteens of rows, and for each of
+/// these so many that share the keys, and the elements of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Units {
     /// Sixteens of rows.
@@ -108,9 +110,10 @@ impl Units {
     /// Elements of values whose sums it has the registers for.
     const MOST_VALUES: usize = 128;
 
-    /// How workgroups can be made up, the best first; none if this is for another kernel. By the depths of keys and values, how many heads, rows
-    /// and keys there are, and of the device: the invocations of a subgroup, whether workgroups are filled with subgroups of 32, bytes of shared
-    /// memory, and processors.
+    /// How workgroups can be made up, the best first; none if this is for another kernel. By the
+    /// depths of keys and values, how many heads, rows and keys there are, and of the device: the
+    /// invocations of a subgroup, whether workgroups are filled with subgroups of 32, bytes of
+    /// shared memory, and processors.
     pub(super) fn all(
         depths: [usize; 2],
         [heads, rows, keys]: [usize; 3],
@@ -123,8 +126,9 @@ impl Units {
         {
             return Vec::new();
         }
-        // On an NVIDIA H200: where all processors have a workgroup and more, subgroups of it that share keys only add what joins them at the
-        // end; where they have one of many rows, or need not have one, these are worth it.
+        // On an NVIDIA H200: where all processors have a workgroup and more, subgroups of it that
+        // share keys only add what joins them at the end; where they have one of many rows, or need
+        // not have one, these are worth it.
         let workgroups = |parts: usize| rows.div_ceil(SIDE * parts).saturating_mul(heads);
         let order = if workgroups(4) > processors {
             [(4, 1), (2, 1), (1, 1), (4, 2), (2, 2), (1, 2), (2, 4), (1, 4)]
@@ -161,7 +165,8 @@ impl Units {
         let of_keys = (SIDE * parts).max(Self::KEYS * key_parts) * (depth + 8) * 2;
         let of_values = Self::KEYS * key_parts * (value_depth + 8) * 2;
         let own = self.subgroups() * SIDE * (9 * 16 + 2 * 4);
-        // All invocations bring as much, all of a subgroup take part, and all have as many elements of values.
+        // All invocations bring as much, all of a subgroup take part, and all have as many elements
+        // of values.
         let even = depths.iter().all(|it| (2 * it / SIDE).is_multiple_of(parts * value_parts))
             && self.lanes().is_multiple_of(subgroup)
             && (value_depth / SIDE).is_multiple_of(value_parts);

@@ -1,8 +1,9 @@
-//! Convolutions of halves whose windows are next to each other, and overlap: workgroups bring a part of the picture to shared memory once for
-//! all taps of the window, and subgroups multiply matrices there.
+//! Convolutions of halves whose windows are next to each other, and overlap: workgroups bring a
+//! part of the picture to shared memory once for all taps of the window, and subgroups multiply
+//! matrices there.
 //!
-//! A product of weights and windows ([`Tiling`](crate::ops::tiling::Tiling)) brings each element once for each tap. It can be cut into more
-//! workgroups, so that it is for smaller planes.
+//! A product of weights and windows ([`Tiling`](crate::ops::tiling::Tiling)) brings each element
+//! once for each tap. It can be cut into more workgroups, so that it is for smaller planes.
 
 use super::Shape;
 use crate::device::{MOST_GROUPS, is_parallel};
@@ -35,8 +36,9 @@ pub(super) struct Blocks {
 #[derive(Debug, Clone, Copy)]
 struct Layer {
     batches: usize,
-    /// Channels of a group, of the input and of the output. Where pictures are of planes behind each other, each plane of the output counts as a
-    /// picture, and each of the input that one of its windows reaches as a channel.
+    /// Channels of a group, of the input and of the output. Where pictures are of planes behind
+    /// each other, each plane of the output counts as a picture, and each of the input that one of
+    /// its windows reaches as a channel.
     channels: [usize; 2],
     /// Rows and columns of the output.
     plane: [usize; 2],
@@ -126,10 +128,12 @@ impl Layer {
 
     /// The blocks, if they are faster than a product of windows on a device of so many processors.
     ///
-    /// On an NVIDIA H200, a workgroup that is alone on its processor takes 2.2 µs for 16 channels of 3×3 taps with 64 output channels, and 1.7 with
-    /// 32. So there have to be about as many as processors, of the small ones three quarters, of the large ones less than a half, since two
-    /// can share the sums of one: 256 channels of 56² take 34 µs in place of 60, and 32 of 112² 10 in place of 18; but 256 of 32², which
-    /// are 36 workgroups, 27 in place of 23.
+    /// On an NVIDIA H200, a workgroup that is alone on its processor takes 2.2 µs for 16 channels
+    /// of 3×3 taps with 64 output channels, and 1.7 with
+    /// 32. So there have to be about as many as processors, of the small ones three quarters, of
+    ///     the large ones less than a half, since two can share the sums of one: 256 channels of
+    ///     56² take 34 µs in place of 60, and 32 of 112² 10 in place of 18; but 256 of 32², which
+    ///     are 36 workgroups, 27 in place of 23.
     fn blocks(&self, processors: usize, shared: usize) -> Option<Blocks> {
         let [inputs, outputs] = self.channels;
         if inputs < CHANNELS || outputs <= 16 {
@@ -163,7 +167,8 @@ impl Shape {
         match e.choose(&self.out, question, Way::Staged(blocks), |_| vec![Way::Windows]) {
             Way::Staged(blocks) => Some(blocks),
             Way::Windows => {
-                // How windows are cut is not measured, too: each choice is between two ways for the whole.
+                // How windows are cut is not measured, too: each choice is between two ways for the
+                // whole.
                 e.settle();
                 None
             }
@@ -252,22 +257,26 @@ impl Shape {
     }
 }
 
-/// The places of a tile, and the invocations of a workgroup. Others were slower on an NVIDIA H200, but for few output channels.
+/// The places of a tile, and the invocations of a workgroup. Others were slower on an NVIDIA H200,
+/// but for few output channels.
 const TILE_N: usize = 128;
 const LANES: usize = 256;
 
-/// The columns of a strip at least, unless there are fewer, and about as many as are staged at most.
+/// The columns of a strip at least, unless there are fewer, and about as many as are staged at
+/// most.
 const LEAST_STRIP: usize = 16;
 const MOST_STRIP: usize = 512;
 
-/// Rows and columns of the matrices that subgroups multiply, and the invocations of a subgroup that keeps some.
+/// Rows and columns of the matrices that subgroups multiply, and the invocations of a subgroup that
+/// keeps some.
 const SIDE: usize = 16;
 const SUBGROUP: usize = 32;
 
 /// The channels that workgroups bring at a time, as in the shader.
 const CHANNELS: usize = 16;
 
-/// What an invocation brings at most, as the shader has room for: groups of eight weights, and places.
+/// What an invocation brings at most, as the shader has room for: groups of eight weights, and
+/// places.
 const MOST_WEIGHTS: usize = 12;
 const MOST_PLACES: usize = 4;
 
@@ -282,8 +291,9 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Tensor, Value};
     use torchlet_graph::operators::Operator;
 
-    /// What a convolution of halves of these sizes, of input, weights and result, is computed with, and in how many workgroups, on a device of 132
-    /// processors. Its kernel reaches one element beyond the edges.
+    /// What a convolution of halves of these sizes, of input, weights and result, is computed with,
+    /// and in how many workgroups, on a device of 132 processors. Its kernel reaches one element
+    /// beyond the edges.
     fn dispatched_of(
         sizes: [&[usize]; 3],
         stride: &[i64],
@@ -356,7 +366,8 @@ mod tests {
         dispatched_of([&input, &weight, &out], &stride, 1, false)
     }
 
-    /// Workgroups for places, for output channels, and for pictures, groups of channels, and shares of sums.
+    /// Workgroups for places, for output channels, and for pictures, groups of channels, and shares
+    /// of sums.
     #[test]
     fn each_tile_has_workgroups() {
         let staged = |groups| ("convolution_staged", groups);
@@ -372,7 +383,8 @@ mod tests {
         }
     }
 
-    /// Each plane of the output is computed as a picture is; elsewhere, all planes are columns of one product.
+    /// Each plane of the output is computed as a picture is; elsewhere, all planes are columns of
+    /// one product.
     #[test]
     fn planes_are_computed_as_pictures_are() {
         // 27 tiles of 56 rows of 56 places and 4 beside them, of eight planes each, or of four.

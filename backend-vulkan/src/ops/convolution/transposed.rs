@@ -13,12 +13,13 @@ use torchlet_shaders::{
     ConvolutionFold, ConvolutionFoldPush, ConvolutionTransposed, ConvolutionTransposedPush, Element,
 };
 
-/// Terms of an output element from which on a product of matrices and the sums of its results are faster than one dispatch.
+/// Terms of an output element from which on a product of matrices and the sums of its results are
+/// faster than one dispatch.
 const LEAST_TERMS: usize = 32;
 /// Input channels, likewise: a product of fewer is mostly writing.
 const LEAST_CHANNELS: usize = 8;
-/// What products may take of memory, as a multiple of the elements of the output, and in bytes: they are read and written from beginning to
-/// end, and no cache keeps more.
+/// What products may take of memory, as a multiple of the elements of the output, and in bytes:
+/// they are read and written from beginning to end, and no cache keeps more.
 const MOST_PRODUCTS: usize = 16;
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -30,7 +31,8 @@ impl Shape {
         }
     }
 
-    /// The elements of an input plane at most, where it is worth it to compute all products of weights and input elements first.
+    /// The elements of an input plane at most, where it is worth it to compute all products of
+    /// weights and input elements first.
     fn folded_plane(&self, e: &Encoder<'_, '_>) -> Option<usize> {
         if self.depth.is_some() {
             return None;
@@ -51,7 +53,8 @@ impl Shape {
         (is_worth && fits).then_some(plane)
     }
 
-    /// A product of matrices, weights times planes of at most so many elements, then sums of its results.
+    /// A product of matrices, weights times planes of at most so many elements, then sums of its
+    /// results.
     fn folded(self, e: &mut Encoder<'_, '_>, most_of_plane: usize) -> Result<(), Error> {
         let (groups, terms) = (self.groups, self.in_channels);
         let (rows, plane) = (self.out_channels * self.taps(), self.size.iter().product());
@@ -73,7 +76,8 @@ impl Shape {
         self.fold(e, &products)
     }
 
-    /// Adds up the products, `[output plane][taps][input plane]`, that reach each element of the output.
+    /// Adds up the products, `[output plane][taps][input plane]`, that reach each element of the
+    /// output.
     fn fold(self, e: &mut Encoder<'_, '_>, products: &Operand) -> Result<(), Error> {
         let [y, x] = self.window;
         let steps =

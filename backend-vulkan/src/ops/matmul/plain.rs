@@ -1,4 +1,5 @@
-//! Products of which each invocation reads its factors from memory: how they are divided, and their dispatch.
+//! Products of which each invocation reads its factors from memory: how they are divided, and their
+//! dispatch.
 
 use super::{Epilogue, LEAST_TERMS, Product, SHARES, share, workgroup};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -27,11 +28,13 @@ impl Plain {
             _ => 8,
         };
         let (columns, tiles) = (bound.n.div_ceil(4), bound.m.div_ceil(rows));
-        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more of these.
+        // Invocations beside one another read neighbours of `b`: fewer shares leave room for more
+        // of these.
         let choices = if tiles > 1 { [32, 16, 4] } else { SHARES };
         let invocations = columns.saturating_mul(tiles).saturating_mul(bound.batches);
-        // Twice the columns halve the loads, where enough invocations remain: on an NVIDIA H100, a row times 2048×8192 takes 17 µs in place of
-        // 24 with them; times 8192×2048, where too few remain, it would take 31 in place of 25. Sums of more rows take too much shared memory.
+        // Twice the columns halve the loads, where enough invocations remain: on an NVIDIA H100, a
+        // row times 2048×8192 takes 17 µs in place of 24 with them; times 8192×2048, where too few
+        // remain, it would take 31 in place of 25. Sums of more rows take too much shared memory.
         let wide = halves && tiles == 1 && rows <= 2 && invocations / 2 >= busy / SHARES[0];
         let quads = if wide { 2 } else { 1 };
         Plain { rows, shares: share(busy, invocations / quads, bound.k, choices), quads }
@@ -55,7 +58,8 @@ impl Plain {
     fn workgroup(&self, columns: usize, tiles: usize, second: Element) -> [u32; 3] {
         let sums = self.rows * self.quads;
         match second {
-            // Memory gives 32 bytes at a time: four neighbours of four halves. (On an NVIDIA H100, four are faster than two for eight halves each, too.)
+            // Memory gives 32 bytes at a time: four neighbours of four halves. (On an NVIDIA H100,
+            // four are faster than two for eight halves each, too.)
             Element::F16 if self.shares == 64 && tiles == 1 && columns >= 4 && sums <= 4 => {
                 [4, 1, 64]
             }
@@ -75,7 +79,8 @@ impl Product {
         self.plain_pipeline(epilogue, bound, Plain::of(bound, e.busy(), self.has_wide_halves()))
     }
 
-    /// Whether the second factor is of halves, of which eight can be read at once, by the kernel that reads both from memory.
+    /// Whether the second factor is of halves, of which eight can be read at once, by the kernel
+    /// that reads both from memory.
     pub(super) fn has_wide_halves(&self) -> bool {
         self.b.element == Element::F16 && !self.a_transposed && self.pitches().b.is_multiple_of(8)
     }

@@ -1,4 +1,5 @@
-//! Products in tiles, whose factors workgroups bring to shared memory: one tiling, or of shapes that vary the one that suits them.
+//! Products in tiles, whose factors workgroups bring to shared memory: one tiling, or of shapes
+//! that vary the one that suits them.
 
 use super::{Epilogue, Product, Windows};
 use crate::encoder::{Encoder, read, u32_of, write};
@@ -22,7 +23,8 @@ struct Parts {
 }
 
 impl Product {
-    /// Workgroups that bring their factors to shared memory: in these tiles or, of shapes that vary, in large ones when there are enough rows.
+    /// Workgroups that bring their factors to shared memory: in these tiles or, of shapes that
+    /// vary, in large ones when there are enough rows.
     pub(super) fn in_tiles(
         self,
         e: &mut Encoder<'_, '_>,
@@ -126,7 +128,8 @@ impl Product {
             self.m.div_ceil(tile_m),
             self.batches * splits,
         ];
-        /// Emits the dispatch of a pipeline that computes the tiles: with the constants and parameters that it has beyond those of all.
+        /// Emits the dispatch of a pipeline that computes the tiles: with the constants and
+        /// parameters that it has beyond those of all.
         macro_rules! dispatch {
             ($pipeline:ident, {$($constant:tt)*}, $push:ident, {$($parameter:tt)*}) => {{
                 let pipeline = constants!($pipeline of self, epilogue, bias, out, {
@@ -212,7 +215,8 @@ impl Product {
     }
 }
 
-/// The multiples of elements that all rows start at, if each is so many behind the other: 1, 4 or 8.
+/// The multiples of elements that all rows start at, if each is so many behind the other: 1, 4
+/// or 8.
 fn alignment(pitch: usize) -> u32 {
     match pitch {
         pitch if pitch.is_multiple_of(8) => 8,

@@ -1,8 +1,8 @@
-//! Convolutions and products of codes of 8 bits in tiles, whose sums are whole numbers. So are those of the kernel for any convolution; that for
-//! any product adds up floating-point numbers.
+//! Convolutions and products of codes of 8 bits in tiles, whose sums are whole numbers. So are
+//! those of the kernel for any convolution; that for any product adds up floating-point numbers.
 //!
-//! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a picture are put beside each other
-//! first, and the weights once, when a graph is compiled.
+//! Terms are taken 16 at a time, which lie beside each other in both factors. So channels of a
+//! picture are put beside each other first, and the weights once, when a graph is compiled.
 
 use super::places;
 use crate::derived::{Derived, GROUP, Packed, Rows};
@@ -32,7 +32,8 @@ pub(super) struct Product<'o> {
     pub(super) clamp: [f64; 2],
     /// `None` for a product of rows.
     pub(super) windows: Option<Windows>,
-    /// Whether channels lie beside each other in both, [`by_place`](super::places): of a convolution in one group.
+    /// Whether channels lie beside each other in both, [`by_place`](super::places): of a
+    /// convolution in one group.
     pub(super) by_place: bool,
     /// A table of what becomes of the codes of the output.
     pub(super) table: Option<&'o Operand>,
@@ -62,7 +63,8 @@ struct Tiles {
 }
 
 impl Tiles {
-    /// For `[batches, rows, columns]` of so many groups of terms, on a device of so many processors that so many invocations keep busy.
+    /// For `[batches, rows, columns]` of so many groups of terms, on a device of so many processors
+    /// that so many invocations keep busy.
     fn of(
         shape: [usize; 3],
         units: usize,
@@ -78,7 +80,8 @@ impl Tiles {
         let wanted = (busy / LANES).max(1);
         let small = Tiles { tile: [32; 2], units: 4, lanes: LANES, splits: 1 };
         let is_small = parallel && small.count(shape) <= wanted;
-        // Few small tiles take less time than large ones that are shared, unless each has many terms to add up.
+        // Few small tiles take less time than large ones that are shared, unless each has many
+        // terms to add up.
         let few = small.count(shape).saturating_mul(16) <= wanted;
         let is_shared = units >= MANY_UNITS || (units >= MANY_UNITS / 2 && few);
         if is_small && !is_shared {
@@ -107,8 +110,8 @@ impl Tiles {
         [more, tiles].into_iter().find(|it| (it.units == 4 || units >= 8) && it.fits(shared))
     }
 
-    /// Others for the same product, for devices to be measured with: each differs in the tile, in how many workgroups share one, or in how many terms
-    /// they bring at a time.
+    /// Others for the same product, for devices to be measured with: each differs in the tile, in
+    /// how many workgroups share one, or in how many terms they bring at a time.
     fn others(&self, units: usize, shared: u32) -> Vec<Self> {
         let small = [[64, 64], [32, 64], [64, 32]].map(|tile| Tiles { tile, ..*self });
         // What few add up is too little for all invocations.
@@ -136,7 +139,8 @@ impl Tiles {
         m.div_ceil(rows).saturating_mul(n.div_ceil(columns)).saturating_mul(batches)
     }
 
-    /// Whether an invocation brings no more than the shader keeps, and shared memory has room for both factors, and for a matrix of sums for each subgroup.
+    /// Whether an invocation brings no more than the shader keeps, and shared memory has room for
+    /// both factors, and for a matrix of sums for each subgroup.
     fn fits(&self, shared: u32) -> bool {
         let brought = self.tile.iter().map(|side| side * self.units / self.lanes);
         if brought.max().is_some_and(|units| units > MOST_BROUGHT) {
@@ -153,17 +157,20 @@ const MOST_BROUGHT: usize = 8;
 /// The invocations of a workgroup, unless tiles are large.
 const LANES: usize = 128;
 
-/// So many groups of terms take one workgroup longer than sharing them takes; half of them, where there are few tiles.
+/// So many groups of terms take one workgroup longer than sharing them takes; half of them, where
+/// there are few tiles.
 const MANY_UNITS: usize = 96;
 
 /// The groups of terms that are worth a workgroup of their own.
 const LEAST_UNITS_OF_SPLIT: usize = 16;
 
-/// The fewest rows, columns and terms of a product for tiles. (What has channels beside each other already is for them with any terms.)
+/// The fewest rows, columns and terms of a product for tiles. (What has channels beside each other
+/// already is for them with any terms.)
 const LEAST_SIDE: usize = 16;
 const LEAST_TERMS: usize = 32;
 
-/// With so many terms, no sum leaves 32 bits: each is at most 2^14, and so is what zero points take away.
+/// With so many terms, no sum leaves 32 bits: each is at most 2^14, and so is what zero points take
+/// away.
 const MOST_TERMS: usize = 1 << 15;
 
 impl Product<'_> {
@@ -322,8 +329,8 @@ impl Product<'_> {
         Ok(true)
     }
 
-    /// Whether the device takes the dispatch, and what lies in between: of other kernels there is neither. Rows that vary may be few, which tiles are
-    /// not for.
+    /// Whether the device takes the dispatch, and what lies in between: of other kernels there is
+    /// neither. Rows that vary may be few, which tiles are not for.
     fn fits(&self, e: &Encoder<'_, '_>, bound: [usize; 3], tiles: &Tiles) -> bool {
         let (limits, [batches, m, n]) = (e.limits(), bound);
         let [rows, columns] = tiles.tile;
@@ -455,7 +462,8 @@ mod tests {
         assert_eq!(Tiles::of([1, 512, 49], 288, [BUSY / 512, BUSY], 8 << 10), None);
     }
 
-    /// The shaders of a convolution of so many channels with 3×3 windows in so many groups on a device.
+    /// The shaders of a convolution of so many channels with 3×3 windows in so many groups on a
+    /// device.
     fn shaders(features: DeviceFeatures, channels: [usize; 2], groups: usize) -> Vec<&'static str> {
         shaders_with(features, 8, channels, groups)
     }
@@ -480,7 +488,8 @@ mod tests {
         values.extend([Value::Double(0.5), Value::Int(3), Value::None]);
         values.extend([[3, 3], [1, 1]].map(|list| Value::IntList(list.to_vec())));
         values.push(Value::Int(groups as i64));
-        // Input, its scale and zero point, weights, their sums, scales, the output's, bias, kernel, stride, padding, dilation, groups.
+        // Input, its scale and zero point, weights, their sums, scales, the output's, bias, kernel,
+        // stride, padding, dilation, groups.
         let args = vec![0, 4, 5, 1, 2, 2, 4, 5, 6, 7, 8, 8, 8, 9, 3];
         let nodes = vec![Node::new(Operator::ET_VK_Q8TA_CONV2D, args)];
         let graph = Graph { values, nodes, inputs: vec![0], outputs: vec![3], ..Graph::default() };
@@ -500,7 +509,8 @@ mod tests {
         let matrices = ["pack_codes", "convolution_codes_cooperative"];
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(32), [16, 32], 1), matrices);
         assert_eq!(shaders(DeviceFeatures::multiplying_codes(16), [16, 32], 1), matrices);
-        // Too few buffers; neither; few channels of an output; groups that would be padding for the most part.
+        // Too few buffers; neither; few channels of an output; groups that would be padding for the
+        // most part.
         let any = ["convolution_quantized"];
         assert_eq!(shaders_with(dot(), 7, [16, 32], 1), any);
         assert_eq!(shaders(DeviceFeatures::default(), [16, 32], 1), any);

@@ -108,7 +108,8 @@ pub(super) fn dequantize(
     elementwise::apply_unary_with(e, unary::DEQUANTIZE, input, out, [scale, zero, 0.0, 0.0])
 }
 
-/// Quantizes or dequantizes with scales that a tensor has: element `index * step` of it, along each dimension.
+/// Quantizes or dequantizes with scales that a tensor has: element `index * step` of it, along each
+/// dimension.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn affine(
     e: &mut Encoder<'_, '_>,

@@ -51,7 +51,8 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Emits a change of scale and zero point, a sum or a product, by number of the shader's function: to codes between two, by what one over their scale is.
+/// Emits a change of scale and zero point, a sum or a product, by number of the shader's function:
+/// to codes between two, by what one over their scale is.
 pub(super) fn requantize(
     e: &mut Encoder<'_, '_>,
     function: u32,
@@ -76,7 +77,8 @@ pub(super) fn requantize(
     e.dispatch_by_four(&pipeline, [read(a.id), read(b.id), write(out.id)], &push, out.numel())
 }
 
-/// Emits the sum or the product of two tensors of codes, the second of which is scaled by `alpha` first.
+/// Emits the sum or the product of two tensors of codes, the second of which is scaled by `alpha`
+/// first.
 fn of_two(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

@@ -98,7 +98,8 @@ struct Linear {
     by_row: Option<[usize; 2]>,
     weight: usize,
     scales: usize,
-    /// Whether scales are in rows as weights are, `[rows, groups]`; else in columns, if there are groups.
+    /// Whether scales are in rows as weights are, `[rows, groups]`; else in columns, if there are
+    /// groups.
     scales_in_rows: bool,
     /// The bits of a code, where each has a byte.
     bits: Option<usize>,
@@ -134,7 +135,8 @@ const OF_CODES: Linear =
     Linear { scales_in_rows: true, bias: Some(3), bits: Some(4), ..Linear::new(WeightForm::Bytes) };
 const Q4GSW: Linear = Linear { group: Some(3), bias: Some(4), ..Linear::new(WeightForm::LowFirst) };
 
-/// The products of floating-point numbers with quantized weights: those that kernels for few rows know more of than others.
+/// The products of floating-point numbers with quantized weights: those that kernels for few rows
+/// know more of than others.
 fn of_floats(operator: Operator) -> Option<&'static Linear> {
     match operator {
         Operator::WEIGHT_INT8PACK_MM => Some(&INT8PACK_MM),
@@ -182,7 +184,8 @@ pub(in crate::ops) struct Weighted {
     pub(super) weight_row: usize,
     /// Of quantized weights; any tensor for others.
     pub(in crate::ops) scales: Operand,
-    /// Whether scales are `[rows, groups]`; else they are in columns, if there are several for a row.
+    /// Whether scales are `[rows, groups]`; else they are in columns, if there are several for a
+    /// row.
     pub(super) scales_in_rows: bool,
     /// Scales for each group of rows, and the elements of a group.
     pub(super) scale_row: usize,
@@ -328,14 +331,16 @@ fn product_of(
     any(e, it, epilogue, &Input::plain(&it.input))
 }
 
-/// Emits a product with weights of regular shape; `false` if there is none, where the norm before it is done then.
+/// Emits a product with weights of regular shape; `false` if there is none, where the norm before
+/// it is done then.
 pub(in crate::ops) fn product_of_rows(
     e: &mut Encoder<'_, '_>,
     it: &Weighted,
     epilogue: &Epilogue,
     norm: Option<Norm>,
 ) -> Result<bool, Error> {
-    // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read may lie where it writes.
+    // Of few rows, one dispatch reads what of many several do, and writes: nothing that they read
+    // may lie where it writes.
     e.reserve(&it.out);
     if it.is_of_floats()
         && let Some(regular) = Regular::of(e, it)?
@@ -517,7 +522,8 @@ fn any(
         let tiles = (n / 4).saturating_mul(m.div_ceil(4));
         return e.dispatch_along_y(&pipeline, accesses, &push, [1, tiles], [1, 64]);
     }
-    // Few invocations share a short sum, many a long one: by the longest that there may be, so that shapes that vary have one pipeline.
+    // Few invocations share a short sum, many a long one: by the longest that there may be, so that
+    // shapes that vary have one pipeline.
     let longest = e.bound_sizes(&source.operand).last().copied().unwrap_or(k);
     let steps = longest.div_ceil(if aligned { 4 } else { 1 });
     let lanes = (steps.div_ceil(4).next_power_of_two()).clamp(1, 64) as u32;

@@ -1,7 +1,7 @@
 //! Operators over quantized tensors and weights.
 //!
-//! Tensors of bytes between operators are row-major like all others. Zero points are subtracted before
-//! multiplying, so that the sums of weights in the blob are not needed.
+//! Tensors of bytes between operators are row-major like all others. Zero points are subtracted
+//! before multiplying, so that the sums of weights in the blob are not needed.
 
 mod codes;
 pub(super) mod convert;

@@ -1,4 +1,5 @@
-//! Codes whose channels lie beside each other, and convolutions of them: what the pass of this name ([`crate::passes`]) makes of calls.
+//! Codes whose channels lie beside each other, and convolutions of them: what the pass of this name
+//! ([`crate::passes`]) makes of calls.
 
 use super::codes;
 use super::convert::{bounds, bounds_at};
@@ -99,7 +100,8 @@ fn planes(e: &mut Encoder<'_, '_>, packed: &Operand, pictures: &Operand) -> Resu
     gather(e, packed, pictures, &sizes, &steps, 0)
 }
 
-/// Whether a call is a convolution of codes for shaders that take channels beside each other, on a device with these features and limits.
+/// Whether a call is a convolution of codes for shaders that take channels beside each other, on a
+/// device with these features and limits.
 pub(crate) fn suited(
     graph: &Graph<'_>,
     node: &Node,
@@ -204,7 +206,8 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     look_up(e, &packed, &table, &out)
 }
 
-/// A table of what the calls behind a convolution make of its codes, of this scale and zero point; `None` if there are none.
+/// A table of what the calls behind a convolution make of its codes, of this scale and zero point;
+/// `None` if there are none.
 fn table(
     e: &mut Encoder<'_, '_>,
     calls: &[Node],

@@ -1,8 +1,8 @@
-//! Products of floating-point numbers with weights of regular shape, which the fast kernels take: rows of whole words, and of quantized weights
-//! groups of a power of two, constants.
+//! Products of floating-point numbers with weights of regular shape, which the fast kernels take:
+//! rows of whole words, and of quantized weights groups of a power of two, constants.
 //!
-//! Of few rows, memory decides: a kernel that reads each weight once. Of many, arithmetic does: a product in tiles, for which quantized weights
-//! become floating-point numbers.
+//! Of few rows, memory decides: a kernel that reads each weight once. Of many, arithmetic does: a
+//! product in tiles, for which quantized weights become floating-point numbers.
 
 use super::linear::{WeightForm, Weighted, weighted};
 use crate::derived::{Derived, Matrices, Transposed};
@@ -24,14 +24,16 @@ use torchlet_shaders::{
 /// The elements of a row of weights that an invocation multiplies at a time.
 const AT_ONCE: usize = 8;
 
-/// The groups of four sums for which an invocation of the kernels for few rows has room, of all matrices.
+/// The groups of four sums for which an invocation of the kernels for few rows has room, of all
+/// matrices.
 const MOST_SUMS: u32 = 4;
 
 /// The parts of each sum for which they have room in shared memory.
 const MOST_PARTS: usize = 128;
 
-/// Of the invocations that keep a device busy, as many as are to have a workgroup at least: on an NVIDIA H200, a quarter of its multiprocessors
-/// are as fast for small products as all of them, since they read less of the input.
+/// Of the invocations that keep a device busy, as many as are to have a workgroup at least: on an
+/// NVIDIA H200, a quarter of its multiprocessors are as fast for small products as all of them,
+/// since they read less of the input.
 const PER_WORKGROUP: usize = 2048;
 
 /// The most bytes of weights that are unpacked.
@@ -73,7 +75,8 @@ macro_rules! gemv {
     };
 }
 
-/// Whether rows of so many elements, each of so many bytes, are of groups of 16 bytes, and those enough for a subgroup.
+/// Whether rows of so many elements, each of so many bytes, are of groups of 16 bytes, and those
+/// enough for a subgroup.
 pub(in crate::ops) fn is_wide(elements: usize, bytes: usize) -> bool {
     let row = elements.saturating_mul(bytes);
     row.is_multiple_of(16) && row >= 16 * LEAST_GROUPS
@@ -96,7 +99,8 @@ struct Split {
     quads: u32,
     /// How many times so many invocations are a workgroup.
     teams: u32,
-    /// The groups of eight numbers of the input in shared memory, with what lies between them; 0 if each invocation reads its own.
+    /// The groups of eight numbers of the input in shared memory, with what lies between them; 0 if
+    /// each invocation reads its own.
     staged: u32,
 }
 
@@ -168,7 +172,8 @@ impl Regular {
         Ok(Some(Regular { grouped, group_shift, scales, scale_row, most_rows }))
     }
 
-    /// The same for weights that are not quantized: if there are few rows, or tiles, which read the weights as they are, too.
+    /// The same for weights that are not quantized: if there are few rows, or tiles, which read the
+    /// weights as they are, too.
     fn of_numbers(e: &Encoder<'_, '_>, it: &Weighted, most_rows: usize) -> Option<Self> {
         let (scales, factors) = (it.scales.clone(), Factors::of(e, &it.input, &it.weight));
         let regular = Regular { grouped: false, group_shift: 0, scales, scale_row: 1, most_rows };
@@ -181,7 +186,8 @@ impl Regular {
             && floating.into_iter().all(|operand| operand.element.is_floating())
             && it.n.checked_mul(it.weight_row).is_some_and(|bytes| u32::try_from(bytes).is_ok())
             && regular.wide(it).is_some();
-        // Software devices put rows into the order of columns within each tile: weights are better put there once, if they are only for tiles.
+        // Software devices put rows into the order of columns within each tile: weights are better
+        // put there once, if they are only for tiles.
         let in_tiles = (e.is_dynamic(&it.out) || is_parallel(e.busy()))
             && is_tiled(e, factors, [1, most_rows, it.n, it.k]);
         (fits && (most_rows <= FEW_ROWS || in_tiles)).then_some(regular)
@@ -199,7 +205,8 @@ impl Regular {
         if let Some((teams, staged)) = self.teams(e, it, norm, matrices) {
             return Split { lanes, quads: 1, teams, staged };
         }
-        // As many as leave enough to do for the device: the input is read, and its norm taken, only once for all of them.
+        // As many as leave enough to do for the device: the input is read, and its norm taken, only
+        // once for all of them.
         let invocations = (it.n / 4).saturating_mul(lanes as usize);
         let fits = |quads: &u32| {
             let quads = *quads as usize;
@@ -210,7 +217,8 @@ impl Regular {
         Split { lanes, quads, teams: 1, staged: 0 }
     }
 
-    /// How many teams have the input in shared memory, and how much of it; `None` if each invocation is to read its own.
+    /// How many teams have the input in shared memory, and how much of it; `None` if each
+    /// invocation is to read its own.
     fn teams(
         &self,
         e: &Encoder<'_, '_>,
@@ -348,8 +356,9 @@ impl Regular {
 
     /// The invocations of a team.
     fn lanes(&self, it: &Weighted) -> u32 {
-        // On an NVIDIA H200, one turn takes as long as memory takes to answer, so there are as few as there can be; but where turns are short,
-        // two are faster than twice as many invocations that share a sum.
+        // On an NVIDIA H200, one turn takes as long as memory takes to answer, so there are as few
+        // as there can be; but where turns are short, two are faster than twice as many invocations
+        // that share a sum.
         let turns = match self.wide(it) {
             Some(elements) => it.k / elements,
             None => (it.k / AT_ONCE).div_ceil(2),
@@ -357,7 +366,8 @@ impl Regular {
         turns.next_power_of_two().clamp(32, 128) as u32
     }
 
-    /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and there are enough for a subgroup.
+    /// The elements in 16 bytes of a row of weights, where invocations take so many at a time and
+    /// there are enough for a subgroup.
     fn wide(&self, it: &Weighted) -> Option<usize> {
         let elements = it.form.in_16_bytes();
         let fits = it.k.is_multiple_of(elements)
@@ -407,7 +417,8 @@ impl Regular {
         Ok(true)
     }
 
-    /// Emits the product of many rows with weights that are numbers: as columns, or in rows, as they are if they are not quantized.
+    /// Emits the product of many rows with weights that are numbers: as columns, or in rows, as
+    /// they are if they are not quantized.
     fn in_tiles(
         &self,
         e: &mut Encoder<'_, '_>,
@@ -521,7 +532,8 @@ mod tests {
         DeviceFeature::FullSubgroups,
     ];
 
-    /// The invocations of a workgroup, its teams, and what they share of a row of 512 halves, for so many columns.
+    /// The invocations of a workgroup, its teams, and what they share of a row of 512 halves, for
+    /// so many columns.
     fn split(columns: usize, features: &[DeviceFeature], subgroup: u32, shared: u32) -> [u32; 3] {
         let half = ScalarType::Half;
         let values = vec![
@@ -566,7 +578,8 @@ mod tests {
         assert_eq!(split(64, &TEAMS, 32, needed - 1), alone);
     }
 
-    /// The shaders of a product with a matrix of `[36, width]` that is not quantized: of `most` rows, if they vary, then of 33, 3 and 1.
+    /// The shaders of a product with a matrix of `[36, width]` that is not quantized: of `most`
+    /// rows, if they vary, then of 33, 3 and 1.
     fn shaders(scalar_type: ScalarType, width: usize, most: usize) -> Vec<String> {
         let rows_of = |width| tensor(scalar_type, &[most, width], false);
         let mut values = vec![rows_of(width), tensor(scalar_type, &[36, width], true), rows_of(36)];

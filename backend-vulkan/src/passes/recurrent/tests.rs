@@ -13,7 +13,8 @@ struct Layer {
     /// The inputs of all steps, and the states joined.
     whole: ValueId,
     joined: ValueId,
-    /// Of each step: the view of its input, the calls' places among the graph's, the state behind it.
+    /// Of each step: the view of its input, the calls' places among the graph's, the state behind
+    /// it.
     slices: Vec<ValueId>,
     views: Vec<ValueId>,
     states: Vec<ValueId>,

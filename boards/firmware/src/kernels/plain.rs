@@ -1,5 +1,6 @@
-//! Layers whose plain loops are here: pooling, sums and products are computed once more element by element, as the arithmetic is
-//! described; softmax is compared by a hash of what CMSIS-NN's C gives.
+//! Layers whose plain loops are here: pooling, sums and products are computed once more element by
+//! element, as the arithmetic is described; softmax is compared by a hash of what CMSIS-NN's C
+//! gives.
 
 use super::{Buffers, Numbers};
 use torchlet::core::Serial;
@@ -126,7 +127,8 @@ pub(super) fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<us
     Ok(len)
 }
 
-/// Rows of softmax, and the hash (FNV-1a) of what CMSIS-NN's C gives for the same numbers: that of the tests of the kernels.
+/// Rows of softmax, and the hash (FNV-1a) of what CMSIS-NN's C gives for the same numbers: that of
+/// the tests of the kernels.
 const ROWS: usize = 3_000;
 const HASH: u64 = 0x63d6_1842_fd75_2ec4;
 

@@ -1,4 +1,5 @@
-//! AArch64 at exception level 1: the system counter as the clock, the map of the memory, and handlers that say what happened.
+//! AArch64 at exception level 1: the system counter as the clock, the map of the memory, and
+//! handlers that say what happened.
 
 use crate::exit;
 use aarch64_rt::{ExceptionHandlers, InitialPagetable, RegisterStateRef, exception_handlers};
@@ -23,7 +24,8 @@ pub(crate) fn start() {}
 /// Ticks of the system counter.
 pub(crate) fn ticks() -> u64 {
     let ticks;
-    // SAFETY: reads a counter; the barrier is there so that it is not read before what comes before it.
+    // SAFETY: reads a counter; the barrier is there so that it is not read before what comes before
+    // it.
     unsafe { asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack)) };
     ticks
 }
@@ -69,7 +71,8 @@ critical_section::set_impl!(OneCore);
 unsafe impl critical_section::Impl for OneCore {
     unsafe fn acquire() -> u64 {
         let before;
-        // SAFETY: masks interrupts, after reading what was masked. The compiler moves no memory access across it.
+        // SAFETY: masks interrupts, after reading what was masked. The compiler moves no memory
+        // access across it.
         unsafe { asm!("mrs {}, daif", "msr daifset, #0b1111", out(reg) before, options(nostack)) };
         before
     }

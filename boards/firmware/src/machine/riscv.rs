@@ -23,7 +23,8 @@ mod esp32c3 {
 
     /// Counts cycles from here on.
     pub(crate) fn start() {
-        // SAFETY: the first register of the counter chooses what is counted, the second lets it run; nobody else uses it.
+        // SAFETY: the first register of the counter chooses what is counted, the second lets it
+        // run; nobody else uses it.
         unsafe { asm!("csrw 0x7e0, {0}", "csrw 0x7e1, {0}", in(reg) 1) };
     }
 

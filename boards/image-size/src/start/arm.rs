@@ -10,7 +10,8 @@ fn main() -> ! {
     crate::run()
 }
 
-/// The chip's own interrupts: as many as the Cortex-M4 of Arm's MPS2 board has. Without them, `cortex-m-rt` reserves 240.
+/// The chip's own interrupts: as many as the Cortex-M4 of Arm's MPS2 board has. Without them,
+/// `cortex-m-rt` reserves 240.
 #[unsafe(link_section = ".vector_table.interrupts")]
 #[unsafe(no_mangle)]
 static __INTERRUPTS: [unsafe extern "C" fn(); 32] = {

@@ -1,9 +1,10 @@
 //! Whether a client still waits for its answer.
 //!
-//! A client that has closed the side that it sends on looks the same as one that is gone: the stream
-//! ends. What tells them apart is the answer to something that is sent: a host whose client is gone
-//! resets the connection. So something without meaning is sent to such a client now and then. HTTP/1.0
-//! has nothing without meaning in front of a whole answer: such an answer is made to its end.
+//! A client that has closed the side that it sends on looks the same as one that is gone: the
+//! stream ends. What tells them apart is the answer to something that is sent: a host whose client
+//! is gone resets the connection. So something without meaning is sent to such a client now and
+//! then. HTTP/1.0 has nothing without meaning in front of a whole answer: such an answer is made to
+//! its end.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;

@@ -12,7 +12,8 @@ const MAX_BODIES: usize = 64 << 20;
 /// What a request has to show.
 pub(super) struct Guard {
     key: Option<String>,
-    /// Whether only this machine can connect. Then a browser on it must not ask in the name of a page from elsewhere.
+    /// Whether only this machine can connect. Then a browser on it must not ask in the name of a
+    /// page from elsewhere.
     is_local: bool,
     hosts: Vec<String>,
 }
@@ -32,7 +33,8 @@ impl Guard {
     pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let refuse = |status, message: String| Err(Some((status, message)));
         if self.is_local {
-            // A page of another name, whose address was changed to this machine's, has that name here.
+            // A page of another name, whose address was changed to this machine's, has that name
+            // here.
             if let Some(host) = request.host.as_deref().filter(|host| !self.knows(host)) {
                 let message = format!("this server is not '{host}': --allow-host says otherwise");
                 return refuse(403, message);

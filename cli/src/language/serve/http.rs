@@ -1,4 +1,5 @@
-//! As much of HTTP/1.1 as the server needs: one request for each connection, bodies of known length, and a deadline for all of it.
+//! As much of HTTP/1.1 as the server needs: one request for each connection, bodies of known
+//! length, and a deadline for all of it.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -28,7 +29,8 @@ pub(super) struct Request {
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no request: the status to answer with, and the reason; nothing where nobody is there to read it.
+/// Why there is no request: the status to answer with, and the reason; nothing where nobody is
+/// there to read it.
 pub(super) type Refusal = Option<(u16, String)>;
 
 /// The head of a request.
@@ -37,7 +39,8 @@ struct Head {
     expects: bool,
 }
 
-/// Reads a request, within the limits and in time. Its body is read once `check` lets its head pass, and no longer kept than what that gives.
+/// Reads a request, within the limits and in time. Its body is read once `check` lets its head
+/// pass, and no longer kept than what that gives.
 pub(super) fn read<T>(
     stream: &mut TcpStream,
     check: impl FnOnce(&Request) -> Result<T, Refusal>,
@@ -214,7 +217,8 @@ pub(super) fn respond(
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-/// Reads on for a while behind a refusal: a client whose sending fails would not look for the reason.
+/// Reads on for a while behind a refusal: a client whose sending fails would not look for the
+/// reason.
 pub(super) fn drain(stream: &mut TcpStream) {
     let deadline = Instant::now() + Duration::from_secs(2);
     let (mut bytes, mut left) = (Vec::new(), 8 * MAX_BODY);

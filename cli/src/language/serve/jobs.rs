@@ -16,10 +16,12 @@ use torchlet::llm::{
 
 /// What becomes of a request.
 pub(super) enum Event {
-    /// Text, as it comes, and how likely the tokens were that it is of, where it is streamed and that is asked for.
+    /// Text, as it comes, and how likely the tokens were that it is of, where it is streamed and
+    /// that is asked for.
     Text(String, Vec<Logprobs>),
-    /// One of the texts that are wanted, the number of tokens of its prompt, whether they were fed now or before, and how likely those of its tokens were
-    /// that no text was of, and that did not end it.
+    /// One of the texts that are wanted, the number of tokens of its prompt, whether they were fed
+    /// now or before, and how likely those of its tokens were that no text was of, and that did not
+    /// end it.
     Done { generation: Box<Generation>, prompt: usize, rest: Vec<Logprobs> },
     /// Why there is none, and the status of HTTP that says whose fault it is.
     Failed { message: String, status: u16 },
@@ -64,7 +66,8 @@ struct Job {
     waiting: Weak<()>,
 }
 
-/// Where a client hears what becomes of its request. Once it is dropped, nothing more is done for it.
+/// Where a client hears what becomes of its request. Once it is dropped, nothing more is done for
+/// it.
 pub(super) struct Waiting {
     pub(super) events: Receiver<Event>,
     _there: Arc<()>,
@@ -139,7 +142,8 @@ fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
     jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
-/// Works on requests until there is nobody left to make any. A session that panics is replaced: nobody knows what is in its caches.
+/// Works on requests until there is nobody left to make any. A session that panics is replaced:
+/// nobody knows what is in its caches.
 fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual: &Usual) {
     while let Some(job) = next(jobs) {
         counts.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -198,7 +202,8 @@ enum Prompt<'j> {
     },
 }
 
-/// Makes as many texts as are wanted, one after the other. Whether somebody waited for them to the end.
+/// Makes as many texts as are wanted, one after the other. Whether somebody waited for them to the
+/// end.
 fn answer(
     runner: &mut Runner,
     job: &Job,

@@ -1,8 +1,10 @@
 //! `torchlet serve`: language models behind OpenAI's API.
 //!
-//! A thread for each connection, up to a limit, reads one request and writes one answer (`http.rs`); requests for text wait in a queue of
-//! limited length for one of the sessions of a model (`models.rs`, `jobs.rs`). All of it is threads and sockets of the standard library: a model that takes milliseconds for a
-//! token on one machine has hundreds of clients at most, and each costs a stack.
+//! A thread for each connection, up to a limit, reads one request and writes one answer
+//! (`http.rs`); requests for text wait in a queue of limited length for one of the sessions of a
+//! model (`models.rs`, `jobs.rs`). All of it is threads and sockets of the standard library: a
+//! model that takes milliseconds for a token on one machine has hundreds of clients at most, and
+//! each costs a stack.
 
 mod client;
 mod guard;
@@ -34,7 +36,8 @@ const PAGE: &str = include_str!("page.html");
 /// The variable with what clients have to show.
 const KEY_VARIABLE: &str = "TORCHLET_API_KEY";
 const JSON: &str = "application/json";
-/// JSON within JSON, as deep as its reader allows, takes some hundreds of kilobytes in debug builds; what is not used takes no memory.
+/// JSON within JSON, as deep as its reader allows, takes some hundreds of kilobytes in debug
+/// builds; what is not used takes no memory.
 const STACK: usize = 2 << 20;
 /// How often to look whether a client that waits is still there.
 const PEEK: Duration = Duration::from_millis(25);
@@ -124,7 +127,8 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Listens for SIGTERM, by which what keeps services running ends them. A terminal that goes away is none of that: `nohup` outlives it.
+/// Listens for SIGTERM, by which what keeps services running ends them. A terminal that goes away
+/// is none of that: `nohup` outlives it.
 #[cfg(unix)]
 fn on_termination(stop: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
     let fail = |error| Failure::new(format!("cannot listen for SIGTERM: {error}"));
@@ -336,7 +340,8 @@ fn whole_answer(
     }
 }
 
-/// What happens next; nothing once the client has gone, or no session is left. Sessions find out by [`Waiting`].
+/// What happens next; nothing once the client has gone, or no session is left. Sessions find out by
+/// [`Waiting`].
 fn next(stream: &TcpStream, client: &mut Client, events: &Receiver<Event>) -> Option<Event> {
     loop {
         match events.recv_timeout(PEEK) {

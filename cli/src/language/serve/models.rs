@@ -74,7 +74,8 @@ impl Models {
         self.0.iter()
     }
 
-    /// The status that tells whether requests are answered, and the body: of how many models, but not of which, since it is told to everyone.
+    /// The status that tells whether requests are answered, and the body: of how many models, but
+    /// not of which, since it is told to everyone.
     pub(super) fn health(&self) -> (u16, String) {
         health(self.iter().filter(|model| model.queue.is_alive()).count(), self.0.len())
     }
@@ -84,7 +85,8 @@ impl Models {
         self.iter().all(|model| model.queue.is_idle())
     }
 
-    /// The model that a request asks for. Where there is one, it need not be named, nor rightly: clients are made for names of others.
+    /// The model that a request asks for. Where there is one, it need not be named, nor rightly:
+    /// clients are made for names of others.
     pub(super) fn asked_for(&self, name: Option<&str>) -> Result<&Served, Refusal> {
         match (self.0.as_slice(), name) {
             ([only], _) => Ok(only),

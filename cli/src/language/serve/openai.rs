@@ -1,4 +1,5 @@
-//! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would change the answer, is refused by name.
+//! The requests and answers of OpenAI's API, as far as they are supported. What is not, and would
+//! change the answer, is refused by name.
 
 mod answer;
 mod likelihood;
@@ -14,7 +15,8 @@ use torchlet::llm::{GenerationConfig, Mark, Message, Sampling, TemplateArguments
 /// What a text follows.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Prompt {
-    /// Messages, in which a mark stands in the place of each picture, and the files of the pictures.
+    /// Messages, in which a mark stands in the place of each picture, and the files of the
+    /// pictures.
     Messages {
         messages: Vec<Message>,
         pictures: Vec<Vec<u8>>,
@@ -91,9 +93,11 @@ const WITHOUT_EFFECT: [&str; 8] = [
     "prediction",
 ];
 
-/// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call may be.
+/// The most functions of a request: as many as OpenAI takes. Each is an alternative of what a call
+/// may be.
 const MAX_TOOLS: usize = 128;
-/// The most texts of a request. They come one after the other, behind a prompt that is fed once, and others wait meanwhile.
+/// The most texts of a request. They come one after the other, behind a prompt that is fed once,
+/// and others wait meanwhile.
 const MAX_CHOICES: usize = 16;
 /// The most tokens that are told of in the place of each.
 const MAX_LIKELIEST: u64 = 20;
@@ -262,7 +266,8 @@ impl Fields {
         }
     }
 
-    /// Of how many of the likeliest tokens it is told how likely they were, beside the one that was chosen.
+    /// Of how many of the likeliest tokens it is told how likely they were, beside the one that was
+    /// chosen.
     fn logprobs(&mut self, is_chat: bool) -> Result<Option<usize>, String> {
         let expected = format!("a whole number from 0 to {MAX_LIKELIEST}");
         let count = |value: &Value| {
@@ -315,7 +320,8 @@ impl Fields {
         };
         let mut options = Fields(fields);
         options.0.retain(|_, value| !value.is_null());
-        // What lengthens events so that their length tells less of a network's text: this has no effect on the text.
+        // What lengthens events so that their length tells less of a network's text: this has no
+        // effect on the text.
         options
             .truth("include_obfuscation")
             .map_err(|error| format!("'stream_options': {error}"))?;
@@ -490,7 +496,8 @@ fn texts<'v>(value: &'v Value, found: &mut Vec<&'v str>) {
 
 /// Fields of a message that are read by themselves.
 const OF_MESSAGES: [&str; 4] = ["role", "content", "tool_calls", "tool_call_id"];
-/// Fields of a message that are not supported: what is in them is said otherwise now, or is no text.
+/// Fields of a message that are not supported: what is in them is said otherwise now, or is no
+/// text.
 const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"];
 
 /// A message, whose pictures are added to others.

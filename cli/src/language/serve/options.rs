@@ -15,20 +15,25 @@ const TEMPLATE_ARGUMENT: &str = "template-argument";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArguments {
-    /// The programs, .pte. Requests name one of them as its file is called without .pte, or as it is called here. Where there are several, options with
-    /// [MODEL=] are for that model alone, or without it for all: --data and --template-argument add to those for all, others stand in their place
+    /// The programs, .pte. Requests name one of them as its file is called without .pte, or as it
+    /// is called here. Where there are several, options with [MODEL=] are for that model alone, or
+    /// without it for all: --data and --template-argument add to those for all, others stand in
+    /// their place
     #[arg(required = true, value_name = "[NAME=]MODEL")]
     models: Vec<OsString>,
-    /// A program that goes on where the one before it ends, where a model was cut into several; may be given several times
+    /// A program that goes on where the one before it ends, where a model was cut into several; may
+    /// be given several times
     #[arg(long, value_name = "[MODEL=]FILE")]
     shard: Vec<OsString>,
-    /// The tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one beside the model]
+    /// The tokenizer: tokenizer.json, SentencePiece, tiktoken, Tekken or llama2.c [default: one
+    /// beside the model]
     #[arg(long, short, value_name = "[MODEL=]FILE")]
     tokenizer: Vec<OsString>,
     /// The most tokens in the context, in place of what the program says
     #[arg(long, value_name = "[MODEL=]N")]
     max_context_len: Vec<OsString>,
-    /// The most tokens of a prompt at once, in place of what the program says; between them it is noticed that who asked has gone
+    /// The most tokens of a prompt at once, in place of what the program says; between them it is
+    /// noticed that who asked has gone
     #[arg(long, value_name = "[MODEL=]N")]
     max_seq_len: Vec<OsString>,
     /// The token in front of a text, in place of what the program says
@@ -37,7 +42,8 @@ pub(crate) struct ServeArguments {
     /// A token that ends a text, in place of what the program says; may be given several times
     #[arg(long, value_name = "[MODEL=]ID")]
     eos_id: Vec<OsString>,
-    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
+    /// A Jinja template, or a tokenizer_config.json with one [default: chat_template.jinja or
+    /// tokenizer_config.json beside the tokenizer, else Llama 3's or ChatML]
     #[arg(long, value_name = "[MODEL=]FILE")]
     chat_template: Vec<OsString>,
     /// Give the template a variable, such as enable_thinking=false; may be given several times
@@ -57,10 +63,12 @@ pub(crate) struct ServeArguments {
     /// Connections at once
     #[arg(long, value_name = "N", default_value_t = 512)]
     pub(super) connections: usize,
-    /// Connections at once from one address, other than this machine's [default: a quarter of --connections]
+    /// Connections at once from one address, other than this machine's [default: a quarter of
+    /// --connections]
     #[arg(long, value_name = "N")]
     pub(super) connections_per_address: Option<usize>,
-    /// Read names of control tokens in messages as these tokens, as transformers does, instead of as text: then whoever writes a message can speak for others
+    /// Read names of control tokens in messages as these tokens, as transformers does, instead of
+    /// as text: then whoever writes a message can speak for others
     #[arg(long)]
     control_tokens_in_messages: bool,
     /// Where to listen; 0.0.0.0 is for everyone on the network
@@ -69,13 +77,16 @@ pub(crate) struct ServeArguments {
     /// The port; 0 takes any that is free
     #[arg(long, value_name = "PORT", default_value_t = 8080)]
     pub(super) port: u16,
-    /// A name of this server besides those of this machine, where a proxy uses one; may be given several times. Others are refused while the server is for this machine alone
+    /// A name of this server besides those of this machine, where a proxy uses one; may be given
+    /// several times. Others are refused while the server is for this machine alone
     #[arg(long, value_name = "NAME")]
     pub(super) allow_host: Vec<String>,
-    /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or nothing]
+    /// What clients have to show, as `Authorization: Bearer KEY` [default: $TORCHLET_API_KEY, or
+    /// nothing]
     #[arg(long, value_name = "KEY")]
     pub(super) api_key: Option<String>,
-    /// Subtracted from the values of pictures, which are from 0 to 1: one number, or one for each channel
+    /// Subtracted from the values of pictures, which are from 0 to 1: one number, or one for each
+    /// channel
     #[arg(long, value_name = "M,...", value_delimiter = ',', allow_hyphen_values = true)]
     pub(super) mean: Vec<f32>,
     /// What the values of pictures are divided by, behind that

@@ -1183,7 +1183,8 @@ pub unsafe fn root_as_bundled_program_unchecked(buf: &[u8]) -> BundledProgram {
   flatbuffers::root_unchecked::<BundledProgram>(buf)
 }
 #[inline]
-/// Assumes, without verification, that a buffer of bytes contains a size prefixed BundledProgram and returns it.
+/// Assumes, without verification, that a buffer of bytes contains a size prefixed BundledProgram
+/// and returns it.
 /// # Safety
 /// Callers must trust the given bytes do indeed contain a valid size prefixed `BundledProgram`.
 pub unsafe fn size_prefixed_root_as_bundled_program_unchecked(buf: &[u8]) -> BundledProgram {

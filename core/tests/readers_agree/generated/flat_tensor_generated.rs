@@ -579,7 +579,8 @@ pub unsafe fn root_as_flat_tensor_unchecked(buf: &[u8]) -> FlatTensor {
   flatbuffers::root_unchecked::<FlatTensor>(buf)
 }
 #[inline]
-/// Assumes, without verification, that a buffer of bytes contains a size prefixed FlatTensor and returns it.
+/// Assumes, without verification, that a buffer of bytes contains a size prefixed FlatTensor and
+/// returns it.
 /// # Safety
 /// Callers must trust the given bytes do indeed contain a valid size prefixed `FlatTensor`.
 pub unsafe fn size_prefixed_root_as_flat_tensor_unchecked(buf: &[u8]) -> FlatTensor {

@@ -4372,7 +4372,8 @@ pub unsafe fn root_as_program_unchecked(buf: &[u8]) -> Program {
   flatbuffers::root_unchecked::<Program>(buf)
 }
 #[inline]
-/// Assumes, without verification, that a buffer of bytes contains a size prefixed Program and returns it.
+/// Assumes, without verification, that a buffer of bytes contains a size prefixed Program and
+/// returns it.
 /// # Safety
 /// Callers must trust the given bytes do indeed contain a valid size prefixed `Program`.
 pub unsafe fn size_prefixed_root_as_program_unchecked(buf: &[u8]) -> Program {

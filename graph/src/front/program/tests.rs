@@ -23,7 +23,8 @@ fn runs<'p>(method: &Method<'p>) -> Result<Vec<Run<'p>>, Error> {
     FrontEnd::new(method, &[], &[], &Vocabulary::of(&registry())).runs()
 }
 
-/// A method that takes the absolute values of a constant that `values` values name, with something between that no graph says.
+/// A method that takes the absolute values of a constant that `values` values name, with something
+/// between that no graph says.
 fn of_constants<'p>(info: &TensorInfo, data: &'p [u8], values: usize, cut: bool) -> Method<'p> {
     let mut method = Method { values: vec![MethodValue::None; 2], ..Method::default() };
     for _ in 0..values {
@@ -68,7 +69,8 @@ fn permuted_constants_are_not_copied_without_end() {
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 
-/// A method whose first instruction sets a value that starts as nothing, and whose last one, in another run, adds it to itself.
+/// A method whose first instruction sets a value that starts as nothing, and whose last one, in
+/// another run, adds it to itself.
 fn with_number_between(cut: Instruction) -> Method<'static> {
     let mut method = Method::default();
     let given = method.add(tensor(float(&[2, 3]), TensorData::None));
@@ -114,7 +116,8 @@ fn what_may_be_nothing_is_no_number() {
     assert_eq!(found[0].instructions, 1..2);
 }
 
-/// The position of a token is an element of a tensor; what is written to a cache there, and behind it, is one graph.
+/// The position of a token is an element of a tensor; what is written to a cache there, and behind
+/// it, is one graph.
 #[test]
 fn caches_do_not_cut_programs() {
     let of = |name: &str, batch: i32| {

@@ -1,7 +1,8 @@
 //! Calls that write over a value that is there already make a value of their own instead.
 //!
-//! Some exporters let the new value of a buffer overwrite the old one (`alias_buffer_mutations`). As values of their own, calls
-//! can be moved and fused without a thought of who reads what when; the buffer takes its last value when all is done.
+//! Some exporters let the new value of a buffer overwrite the old one (`alias_buffer_mutations`).
+//! As values of their own, calls can be moved and fused without a thought of who reads what when;
+//! the buffer takes its last value when all is done.
 
 use crate::graph::{Graph, Tensor, Value, ValueId};
 use alloc::collections::{BTreeMap, BTreeSet};

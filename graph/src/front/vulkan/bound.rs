@@ -1,5 +1,5 @@
-//! A blob's graph with what the program around it tells: its inputs and outputs are exactly the arguments of the delegate's call,
-//! and nothing that it keeps is left to be concluded.
+//! A blob's graph with what the program around it tells: its inputs and outputs are exactly the
+//! arguments of the delegate's call, and nothing that it keeps is left to be concluded.
 
 use super::{Argument, Buffers, CallLayout};
 use crate::error::Error;
@@ -8,8 +8,9 @@ use crate::graph::{Graph, Value};
 /// A graph whose inputs and then outputs are the arguments of the delegate's call.
 #[derive(Debug, Clone)]
 pub struct Bound<'p> {
-    /// The graph. Its updates name all buffers that take new values, and its constants say whether they change. An output that is
-    /// returned twice is there twice; an input that nothing reads is a value of its own.
+    /// The graph. Its updates name all buffers that take new values, and its constants say whether
+    /// they change. An output that is returned twice is there twice; an input that nothing reads is
+    /// a value of its own.
     pub graph: Graph<'p>,
     /// The first argument that is an output.
     pub first_output: usize,
@@ -92,7 +93,8 @@ mod tests {
 
     #[test]
     fn what_a_blob_leaves_open_is_said() {
-        // x and a buffer give a new buffer and y; the call has an input before x, and takes y twice.
+        // x and a buffer give a new buffer and y; the call has an input before x, and takes y
+        // twice.
         let mut graph = Graph {
             values: vec![
                 tensor(3, None),

@@ -1,14 +1,17 @@
-//! Which constants are buffers, that change from run to run, and which output is the new value of which.
+//! Which constants are buffers, that change from run to run, and which output is the new value of
+//! which.
 //!
 //! What a file says: a call that writes to a buffer in place, or whose output is the buffer itself
-//! (`alias_buffer_mutations`), names it. Without that option, new values are the graph's first outputs, of which the delegate's call knows nothing, and nothing
-//! says which belongs to which: the exporter writes them in the order in which they are computed, and constants have no names but
-//! hashes of their contents. A value that is another buffer's old one is not written at all.
+//! (`alias_buffer_mutations`), names it. Without that option, new values are the graph's first
+//! outputs, of which the delegate's call knows nothing, and nothing says which belongs to which:
+//! the exporter writes them in the order in which they are computed, and constants have no names
+//! but hashes of their contents. A value that is another buffer's old one is not written at all.
 //!
-//! What is concluded: a new value has the type and shape of its buffer. The exporter plans memory for buffers that are not
-//! prepacked, as it does for nothing else that is constant ([`Tensor::changes`]) but outputs, which are no new values,
-//! and some weights, which may change therefore or not. Where this leaves one buffer for one output, it is that one. Where it leaves more,
-//! every way of telling them apart is a guess, so the graph is refused.
+//! What is concluded: a new value has the type and shape of its buffer. The exporter plans memory
+//! for buffers that are not prepacked, as it does for nothing else that is constant
+//! ([`Tensor::changes`]) but outputs, which are no new values, and some weights, which may change
+//! therefore or not. Where this leaves one buffer for one output, it is that one. Where it leaves
+//! more, every way of telling them apart is a guess, so the graph is refused.
 
 use crate::error::Error;
 use crate::graph::{Graph, Tensor, Value, ValueId};
@@ -160,7 +163,8 @@ impl Views {
 /// Checks that only constants are prepacked.
 ///
 /// # Errors
-/// One is not: the exporter writes the new value of one buffer in the place of another's contents where it is that one's old value.
+/// One is not: the exporter writes the new value of one buffer in the place of another's contents
+/// where it is that one's old value.
 pub(super) fn check_prepacked(graph: &Graph<'_>) -> Result<(), Error> {
     for node in graph.nodes.iter().filter(|node| node.operator == Operator::ET_VK_PREPACK) {
         let id = node.args.first().copied().unwrap_or(usize::MAX);
@@ -182,8 +186,8 @@ mod tests {
     use alloc::vec;
     use torchlet_core::ScalarType;
 
-    /// A graph of constants, each prepacked and what the file says of its changes, then of other values; all have the given
-    /// number of elements.
+    /// A graph of constants, each prepacked and what the file says of its changes, then of other
+    /// values; all have the given number of elements.
     fn graph(constants: &[(usize, Option<bool>)], values: &[usize]) -> Graph<'static> {
         let tensor = |size: usize, changes: Option<bool>, is_constant: bool| {
             Value::Tensor(Tensor {

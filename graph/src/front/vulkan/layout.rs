@@ -1,14 +1,16 @@
 //! Which arguments of a call are the inputs and outputs of a graph.
 //!
-//! Most often, they are the inputs and then the outputs. But the exporter drops inputs that nothing reads from the graph,
-//! names an output once that is returned twice, and has the new values of buffers among the outputs, before all others: the
-//! call names what the graph does not, and the graph what the call does not. Their numbers can cancel, so it is types and shapes
-//! that tell. Where they allow several ways, with as few new values as can be, shapes that cannot change have to be the graph's own, and
-//! not only no larger than its bounds; if that leaves several still, the call is refused.
+//! Most often, they are the inputs and then the outputs. But the exporter drops inputs that nothing
+//! reads from the graph, names an output once that is returned twice, and has the new values of
+//! buffers among the outputs, before all others: the call names what the graph does not, and the
+//! graph what the call does not. Their numbers can cancel, so it is types and shapes that tell.
+//! Where they allow several ways, with as few new values as can be, shapes that cannot change have
+//! to be the graph's own, and not only no larger than its bounds; if that leaves several still, the
+//! call is refused.
 //!
-//! What cannot be told here is whether an argument is written by the call: where inputs and outputs are as many as arguments, and
-//! all fit, they are taken in this order. An input that nothing reads and that is like the new value of a buffer would be taken for
-//! an output.
+//! What cannot be told here is whether an argument is written by the call: where inputs and outputs
+//! are as many as arguments, and all fit, they are taken in this order. An input that nothing reads
+//! and that is like the new value of a buffer would be taken for an output.
 
 use super::Buffers;
 use crate::error::Error;
@@ -205,7 +207,8 @@ fn narrow(scalar_type: ScalarType) -> ScalarType {
 }
 
 impl Argument {
-    /// Whether it can be this value of the graph; `exactly`, if a shape that cannot change has to be the graph's.
+    /// Whether it can be this value of the graph; `exactly`, if a shape that cannot change has to
+    /// be the graph's.
     fn fits(&self, graph: &Graph<'_>, id: ValueId, exactly: bool) -> bool {
         match (graph.values.get(id), self) {
             (Some(Value::Tensor(bound)), Argument::Tensor { scalar_type, sizes, dynamic, .. }) => {
@@ -250,7 +253,8 @@ fn misfit(graph: &Graph<'_>, arguments: &[Argument]) -> Error {
 mod tests {
     use super::*;
 
-    /// All ways for arguments, of which values of the same number fit; so many outputs can be new values of buffers.
+    /// All ways for arguments, of which values of the same number fit; so many outputs can be new
+    /// values of buffers.
     fn ways(
         inputs: &[ValueId],
         outputs: &[ValueId],

@@ -1,10 +1,13 @@
-//! The front-end for what ExecuTorch's `VulkanPartitioner` writes: a header (`VH00`), a graph (`VK00`) and constants.
+//! The front-end for what ExecuTorch's `VulkanPartitioner` writes: a header (`VH00`), a graph
+//! (`VK00`) and constants.
 //!
-//! Storage types and memory layouts in the blob are choices of the exporter for phones and are not followed. Tensors of 64-bit
-//! types are narrowed by the exporter: the graph's type is the narrow one, the host's the wide one.
+//! Storage types and memory layouts in the blob are choices of the exporter for phones and are not
+//! followed. Tensors of 64-bit types are narrowed by the exporter: the graph's type is the narrow
+//! one, the host's the wide one.
 //!
-//! A blob does not say all that there is to know: [`Buffers`] are the constants that change, [`CallLayout`] tells what the
-//! arguments of the delegate's call are, and [`Bound`] is the graph with all of this in it.
+//! A blob does not say all that there is to know: [`Buffers`] are the constants that change,
+//! [`CallLayout`] tells what the arguments of the delegate's call are, and [`Bound`] is the graph
+//! with all of this in it.
 
 mod assign;
 mod bound;
@@ -173,8 +176,8 @@ fn name<'p>(call: &OperatorCallTable<'p>, budget: &mut Budget) -> Result<&'p str
     Ok(name)
 }
 
-/// Reads the graph of a delegate from its processed bytes. Every value has one call that makes it: what the exporter has
-/// overwritten is in the updates.
+/// Reads the graph of a delegate from its processed bytes. Every value has one call that makes it:
+/// what the exporter has overwritten is in the updates.
 ///
 /// # Errors
 /// The bytes are malformed, or name operators that are not in the table: all of them.
@@ -222,7 +225,8 @@ pub fn read<'p>(bytes: &'p [u8], named: &Named<'_, 'p>) -> Result<Graph<'p>, Err
     Ok(graph)
 }
 
-/// Gives calls their places as numbers where the exporter knew none, and wrote the same for all: whoever measures tells them apart.
+/// Gives calls their places as numbers where the exporter knew none, and wrote the same for all:
+/// whoever measures tells them apart.
 fn number_unnumbered(nodes: &mut [Node]) {
     let first = nodes.first().map(|node| node.id);
     if nodes.iter().all(|node| Some(node.id) == first) {
@@ -244,7 +248,8 @@ fn is_planned(values: &[ValueTable<'_>]) -> Result<bool, Error> {
     Ok(false)
 }
 
-/// Marks the constants that do not change: where memory is planned, those without a plan that are not prepacked.
+/// Marks the constants that do not change: where memory is planned, those without a plan that are
+/// not prepacked.
 fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
     let prepacked: BTreeSet<usize> = nodes
         .iter()
@@ -260,8 +265,9 @@ fn mark_fixed(values: &mut [Value<'_>], nodes: &[Node]) {
     }
 }
 
-/// Leaves open whether the weights of calls change that prepack them by themselves: where a module's name has a capital letter, the
-/// exporter plans memory for weights into which it folded a batch norm, as if they were buffers.
+/// Leaves open whether the weights of calls change that prepack them by themselves: where a
+/// module's name has a capital letter, the exporter plans memory for weights into which it folded a
+/// batch norm, as if they were buffers.
 fn doubt_weights(values: &mut [Value<'_>], nodes: &[Node]) {
     let prepack_weights = |node: &&Node| {
         matches!(
@@ -282,8 +288,8 @@ fn doubt_weights(values: &mut [Value<'_>], nodes: &[Node]) {
     }
 }
 
-/// Says that the host takes 32 bits of constants that are outputs, where the exporter narrowed all that has 32 bits: it forgets of
-/// constants alone what they were.
+/// Says that the host takes 32 bits of constants that are outputs, where the exporter narrowed all
+/// that has 32 bits: it forgets of constants alone what they were.
 fn widen_given(values: &mut [Value<'_>], outputs: &[usize]) {
     let is_narrow = |value: &Value<'_>| match value {
         Value::Tensor(tensor) => {
@@ -377,7 +383,8 @@ fn read_tensor<'p>(
     };
     // What the blob has are bounds.
     let dynamic = data.is_none();
-    // Memory is planned for what changes, of constants for buffers alone, unless they are prepacked.
+    // Memory is planned for what changes, of constants for buffers alone, unless they are
+    // prepacked.
     let changes = (data.is_some() && table.mem_obj_id()? >= 0).then_some(true);
     Ok(Tensor { scalar_type: scalar_type_, host_type, sizes, dynamic, data, changes })
 }

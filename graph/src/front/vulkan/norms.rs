@@ -1,7 +1,8 @@
 //! Norms of rows that are multiplied with something other than a weight for each element of a row.
 //!
-//! The exporter finds `et_vk.rms_norm` by its form, a product with the reciprocal root of a mean of squares, and takes the other factor for the weight
-//! whatever its shape is: a gate for each row, a number, or what is larger than the input. Such calls become the products that they were made of.
+//! The exporter finds `et_vk.rms_norm` by its form, a product with the reciprocal root of a mean of
+//! squares, and takes the other factor for the weight whatever its shape is: a gate for each row, a
+//! number, or what is larger than the input. Such calls become the products that they were made of.
 
 use crate::error::Error;
 use crate::graph::{Graph, Node, Value};

@@ -6,7 +6,8 @@ use alloc::string::ToString;
 use alloc::vec;
 use flatbuffers::FlatBufferBuilder;
 
-/// The bytes of a delegate with a graph of `values` lists of the same `items` integers, and `calls` calls of an operator by this name.
+/// The bytes of a delegate with a graph of `values` lists of the same `items` integers, and `calls`
+/// calls of an operator by this name.
 fn blob(values: usize, items: usize, calls: usize, operator: &str) -> Vec<u8> {
     let mut b = FlatBufferBuilder::new();
     let numbers = b.create_vector(&vec![7i64; items]);

@@ -23,7 +23,8 @@ pub(super) struct Builder<'p> {
     known: BTreeSet<ValueId>,
     /// Those that are arguments of the delegate's call.
     arguments: BTreeSet<ValueId>,
-    /// Which data of 32 bits loses nothing in 16: by place, length, and whether halves were asked for.
+    /// Which data of 32 bits loses nothing in 16: by place, length, and whether halves were asked
+    /// for.
     lossless: BTreeMap<(usize, usize, bool), bool>,
     /// How many bytes were looked at for that.
     looked: u64,
@@ -228,7 +229,8 @@ impl<'p> Builder<'p> {
         Ok(out)
     }
 
-    /// Makes an input and what it is computed with of one type: that of the input, if no digit is lost by it, or `float32`.
+    /// Makes an input and what it is computed with of one type: that of the input, if no digit is
+    /// lost by it, or `float32`.
     ///
     /// Of halves, filters and biases are written in 32 bits, although they never had more than 16.
     pub(super) fn make_alike(&mut self, parts: &mut [ValueId]) -> Result<(), Error> {
@@ -245,7 +247,8 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// Whether a value is of a type, or a constant that loses nothing by becoming so. Each constant is looked at once, and not without end.
+    /// Whether a value is of a type, or a constant that loses nothing by becoming so. Each constant
+    /// is looked at once, and not without end.
     fn is_lossless(&mut self, value: ValueId, to: ScalarType) -> Result<bool, Error> {
         const MOST: u64 = 1 << 32;
         let tensor = self.tensor(value)?;
@@ -305,8 +308,8 @@ impl<'p> Builder<'p> {
         Ok(numbers)
     }
 
-    /// The numbers of a value with its dimensions in this order. It is codes that are moved, so that nothing comes between a call and the
-    /// codes that it takes.
+    /// The numbers of a value with its dimensions in this order. It is codes that are moved, so
+    /// that nothing comes between a call and the codes that it takes.
     pub(super) fn numbers_in_order(
         &mut self,
         id: ValueId,
@@ -414,8 +417,8 @@ impl<'p> Builder<'p> {
         Ok(())
     }
 
-    /// What a call has computed, with its dimensions in this order, becomes a value of the blob. It is codes that are moved, if it is
-    /// coded as these.
+    /// What a call has computed, with its dimensions in this order, becomes a value of the blob. It
+    /// is codes that are moved, if it is coded as these.
     pub(super) fn store_in_order(
         &mut self,
         made: ValueId,
@@ -440,8 +443,9 @@ impl<'p> Builder<'p> {
         self.store_codes(moved, out)
     }
 
-    /// Gives a value of the blob the shape that a call has made. XNNPACK goes by that as well: the exporter describes what it quantizes
-    /// as the program runs before it finds out that a convolution takes it, with channels last.
+    /// Gives a value of the blob the shape that a call has made. XNNPACK goes by that as well: the
+    /// exporter describes what it quantizes as the program runs before it finds out that a
+    /// convolution takes it, with channels last.
     ///
     /// # Errors
     /// It is an argument of the delegate's call, of another shape.

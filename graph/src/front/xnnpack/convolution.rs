@@ -1,4 +1,5 @@
-//! Calls over height and width: convolutions, pools and resizing. PyTorch has channels before them, the blob behind.
+//! Calls over height and width: convolutions, pools and resizing. PyTorch has channels before them,
+//! the blob behind.
 
 use super::builder::{Builder, Limits};
 use super::schema::{ConvolutionTable, PoolTable, ResizeTable};
@@ -60,7 +61,8 @@ impl Padding {
         self.top == self.bottom && self.left == self.right
     }
 
-    /// A tensor, channels first, with what is not the same on both sides added to it, and the rest of the padding.
+    /// A tensor, channels first, with what is not the same on both sides added to it, and the rest
+    /// of the padding.
     fn evened<'p>(
         self,
         builder: &mut Builder<'p>,
@@ -141,8 +143,8 @@ pub(super) fn convolution(
     builder.store_in_order(found, &CHANNELS_LAST, out, None)
 }
 
-/// Filters as PyTorch has them: `[outputs, inputs of a group, height, width]`, and `[inputs, outputs of a group, height, width]` for
-/// transposed ones.
+/// Filters as PyTorch has them: `[outputs, inputs of a group, height, width]`, and
+/// `[inputs, outputs of a group, height, width]` for transposed ones.
 fn weights(
     builder: &mut Builder<'_>,
     filter: ValueId,

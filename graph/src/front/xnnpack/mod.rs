@@ -1,10 +1,13 @@
-//! The front-end for what ExecuTorch's `XnnpackPartitioner` writes: a header (`XH00`), a graph (`XN01`) and constants.
+//! The front-end for what ExecuTorch's `XnnpackPartitioner` writes: a header (`XH00`), a graph
+//! (`XN01`) and constants.
 //!
-//! The graph is one of XNNPACK's own functions. Its tensors are described in the order of their memory: what PyTorch calls channels
-//! last is batch, height, width, channels here, and the exporter has calls that transpose where such a part begins and ends. A
-//! convolution becomes `aten.convolution` between two permutations; those that meet cancel out later. Quantized tensors become
-//! tensors of codes, and each call on them what PyTorch has for it: the call between `dequantize` and `quantize`. What is quantized as
-//! the program runs is quantized and dequantized where XNNPACK converts it.
+//! The graph is one of XNNPACK's own functions. Its tensors are described in the order of their
+//! memory: what PyTorch calls channels last is batch, height, width, channels here, and the
+//! exporter has calls that transpose where such a part begins and ends. A convolution becomes
+//! `aten.convolution` between two permutations; those that meet cancel out later. Quantized tensors
+//! become tensors of codes, and each call on them what PyTorch has for it: the call between
+//! `dequantize` and `quantize`. What is quantized as the program runs is quantized and dequantized
+//! where XNNPACK converts it.
 
 mod builder;
 mod convolution;
@@ -116,7 +119,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Finds the argument of each value: inputs come first, and one that nothing reads has no value.
+    /// Finds the argument of each value: inputs come first, and one that nothing reads has no
+    /// value.
     fn find(
         &mut self,
         described: &[Described<'_>],
@@ -129,8 +133,8 @@ impl Call<'_> {
             place.ok_or_else(|| Error::Invalid(format!("value {id} is no argument of the call")))
         };
         if outputs.is_empty() {
-            // The exporter loses outputs that are codes where the program has numbers. All arguments would be inputs then, and no call
-            // would write the program's result.
+            // The exporter loses outputs that are codes where the program has numbers. All
+            // arguments would be inputs then, and no call would write the program's result.
             return Err(Error::invalid("a delegate has no outputs"));
         }
         let mut places = BTreeMap::new();
@@ -155,8 +159,8 @@ impl Call<'_> {
         self.arguments.get(place).ok_or_else(|| Error::invalid("an argument is missing"))
     }
 
-    /// A tensor like an argument, and the order in which its dimensions lie; and an error if the blob describes it otherwise: in
-    /// memory, it has other sizes or another type.
+    /// A tensor like an argument, and the order in which its dimensions lie; and an error if the
+    /// blob describes it otherwise: in memory, it has other sizes or another type.
     fn tensor(
         &self,
         place: usize,

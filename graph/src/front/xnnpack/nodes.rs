@@ -266,7 +266,8 @@ fn unary(
     builder.store(made, out, limits)
 }
 
-/// Adds a product with a matrix of weights, `[outputs, inputs]` unless a flag says that it is transposed.
+/// Adds a product with a matrix of weights, `[outputs, inputs]` unless a flag says that it is
+/// transposed.
 fn linear(
     builder: &mut Builder<'_>,
     table: &LinearTable<'_>,
@@ -369,7 +370,8 @@ fn learned_slope(
     builder.store(made, out, limits)
 }
 
-/// Adds calls that only move elements. Codes are moved as they are where both have the same meaning.
+/// Adds calls that only move elements. Codes are moved as they are where both have the same
+/// meaning.
 fn moved<'p>(
     builder: &mut Builder<'p>,
     input: ValueId,

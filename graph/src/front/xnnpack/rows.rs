@@ -1,5 +1,6 @@
-//! Numbers that are quantized as the program runs: rounded to what codes of 8 bits can say, by a scale and a zero point for each row of
-//! the last dimensions. One dimension is that of a product, three are what a convolution takes.
+//! Numbers that are quantized as the program runs: rounded to what codes of 8 bits can say, by a
+//! scale and a zero point for each row of the last dimensions. One dimension is that of a product,
+//! three are what a convolution takes.
 
 use super::builder::Builder;
 use crate::error::Error;
@@ -63,8 +64,9 @@ fn parameters(builder: &mut Builder<'_>, value: ValueId) -> Result<Parameters, E
     Ok(Parameters { scales, zero_points })
 }
 
-/// With parameters that are broadcast: to the nearest whole number first, as XNNPACK and PyTorch's quantizers do. `quantize_per_token` adds the zero
-/// point first, which is another code half between two.
+/// With parameters that are broadcast: to the nearest whole number first, as XNNPACK and PyTorch's
+/// quantizers do. `quantize_per_token` adds the zero point first, which is another code half
+/// between two.
 fn rounded_by(
     builder: &mut Builder<'_>,
     value: ValueId,

@@ -1,4 +1,5 @@
-//! The tables of a blob: `backends/xnnpack/serialization/schema.fbs` of ExecuTorch. Floats are read as their bits.
+//! The tables of a blob: `backends/xnnpack/serialization/schema.fbs` of ExecuTorch. Floats are read
+//! as their bits.
 
 use torchlet_core::flatbuffer_table;
 use torchlet_core::format::flatbuffer::Vector;

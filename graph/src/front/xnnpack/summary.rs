@@ -14,7 +14,8 @@ use alloc::vec::Vec;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Its calls by the names that ExecuTorch's schema has for them, with how many there are of each.
+    /// Its calls by the names that ExecuTorch's schema has for them, with how many there are of
+    /// each.
     pub calls: Vec<(String, usize)>,
     /// How many constants it refers to.
     pub constants: usize,

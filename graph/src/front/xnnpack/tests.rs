@@ -164,7 +164,8 @@ fn run(blob: Blob, input: (&[usize], &[f32]), output: &[usize]) -> Vec<f32> {
     outputs(&graph, &[input]).remove(0)
 }
 
-/// Two rows of three weights, -8 to 7, in half a byte each: the second half of each row's last byte is not used.
+/// Two rows of three weights, -8 to 7, in half a byte each: the second half of each row's last byte
+/// is not used.
 const WEIGHTS: [u8; 4] = [0x90, 0x0f, 0x8a, 0x07];
 
 #[test]
@@ -207,7 +208,8 @@ fn weights_of_four_bits_have_a_scale_for_each_group() {
 
 #[test]
 fn padding_may_be_uneven() {
-    // The mean of two neighbours, one row below and one column to the right more than above and to the left.
+    // The mean of two neighbours, one row below and one column to the right more than above and to
+    // the left.
     let mut blob = Blob::new();
     let (x, y) = (blob.input(&[1, 2, 2, 1]), blob.output(&[1, 2, 2, 1]));
     let filter = blob.floats(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);

@@ -1,4 +1,5 @@
-//! The values of a blob: tensors in the order of their memory (most often, channels last), and how numbers are coded in them.
+//! The values of a blob: tensors in the order of their memory (most often, channels last), and how
+//! numbers are coded in them.
 
 use super::schema::{
     ConstantTable, PerChannelTable, PerGroupTable, PerRowTable, PerTensorTable, QuantizedTable,
@@ -38,7 +39,8 @@ pub(super) enum Coding<'p> {
     PerChannel { dim: usize, scales: Cow<'p, [u8]> },
     /// The same of a matrix, with a scale for so many neighbours in a row.
     PerGroup { size: usize, scales: Cow<'p, [u8]> },
-    /// Numbers, rounded to what codes of 8 bits can say: each row, of the last dimensions, has a scale and a zero point of its own.
+    /// Numbers, rounded to what codes of 8 bits can say: each row, of the last dimensions, has a
+    /// scale and a zero point of its own.
     PerRow { inner_dims: usize },
 }
 
@@ -56,8 +58,8 @@ pub(super) struct Constants<'n, 'p> {
     unpacked_bytes: usize,
 }
 
-/// How often constants may be unpacked for one value after the other, and how much in any case: what several values share would be
-/// far larger than the file otherwise.
+/// How often constants may be unpacked for one value after the other, and how much in any case:
+/// what several values share would be far larger than the file otherwise.
 const TIMES: usize = 4;
 const SMALL: usize = 1 << 20;
 
@@ -269,8 +271,8 @@ fn coding<'p>(
     })
 }
 
-/// Scales as `f32` in little-endian bytes: in the table, as older exporters have them, or in a constant of so many bytes each, where
-/// two bytes are the upper half.
+/// Scales as `f32` in little-endian bytes: in the table, as older exporters have them, or in a
+/// constant of so many bytes each, where two bytes are the upper half.
 fn scales<'p>(
     inside: Vector<'p, u32>,
     constant: u32,

@@ -37,7 +37,8 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
         let out = b.out(args)?;
         let wanted = b.info(out)?;
         let heads = grouped(b, q, cache)?;
-        // As many rows and keys as the output has; beyond what there is, rows are zero, and keys are not seen.
+        // As many rows and keys as the output has; beyond what there is, rows are zero, and keys
+        // are not seen.
         let scores = scores(b, &heads, None)?;
         let scores = resized(b, scores, 2, wanted.size(2), 0.0)?;
         let scores = causal(b, scores, start)?;
@@ -81,8 +82,8 @@ fn three(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 3], Error> {
     Ok(found)
 }
 
-/// Whether the kernel, which takes what programs for CPUs have, takes these arguments: all of one type, and a mask of numbers for each
-/// query and key.
+/// Whether the kernel, which takes what programs for CPUs have, takes these arguments: all of one
+/// type, and a mask of numbers for each query and key.
 fn has_kernel(b: &Builder<'_, '_>, args: &[ValueId], qkv: [ValueId; 3]) -> Result<bool, Error> {
     let [q, k, v] = [b.info(qkv[0])?, b.info(qkv[1])?, b.info(qkv[2])?];
     let out = b.info(b.out(args)?)?;
@@ -118,7 +119,8 @@ fn update_caches(
     Ok(caches)
 }
 
-/// Keys and values in `[batch, position, head, depth]`, a query whose first position argument `start_at` is.
+/// Keys and values in `[batch, position, head, depth]`, a query whose first position argument
+/// `start_at` is.
 fn custom_sdpa(
     b: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -159,7 +161,8 @@ fn custom_sdpa(
     b.finish_with(out, b.out(args)?)
 }
 
-/// Queries and keys whose heads are the batches of one product: several heads of queries share one of keys.
+/// Queries and keys whose heads are the batches of one product: several heads of queries share one
+/// of keys.
 struct Heads {
     /// `[batch * key heads, heads of each * rows, depth]`.
     q: ValueId,

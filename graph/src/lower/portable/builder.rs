@@ -109,7 +109,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Adds calls, or none if a rule fails; says whether it made them. The rule must not let values stand for others.
+    /// Adds calls, or none if a rule fails; says whether it made them. The rule must not let values
+    /// stand for others.
     pub(super) fn attempt(&mut self, rule: impl FnOnce(&mut Self) -> Result<(), Error>) -> bool {
         let made = rule(self).is_ok();
         if !made {

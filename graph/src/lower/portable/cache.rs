@@ -1,4 +1,5 @@
-//! Caches of keys and values: tensors that keep their contents between runs, written where they lie.
+//! Caches of keys and values: tensors that keep their contents between runs, written where they
+//! lie.
 
 use super::Rule;
 use super::builder::Builder;

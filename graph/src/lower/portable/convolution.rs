@@ -15,7 +15,8 @@ pub(super) const RULES: &[(Operator, Rule)] = &[
     (Operator::ET_VK_CONV1D_DW, simple),
 ];
 
-/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, perhaps a lower and an upper bound.
+/// Input, weight, bias, stride, padding, dilation, transposed, output padding, groups, perhaps a
+/// lower and an upper bound.
 fn full(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let mut inputs = alloc::vec::Vec::new();
     for place in 0..9 {

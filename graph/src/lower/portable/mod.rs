@@ -1,11 +1,13 @@
 //! Portable forms: every call becomes calls that portable kernels have instructions for.
 //!
-//! An operator that has an instruction stays as it is, unless its family has a rule for it. A rule writes other calls in its
-//! place, which compute the same; the value that the call made is made by the last of them. Constants are not looked into:
-//! weights are unpacked by calls, which [constant folding](crate::fold) does beforehand.
+//! An operator that has an instruction stays as it is, unless its family has a rule for it. A rule
+//! writes other calls in its place, which compute the same; the value that the call made is made by
+//! the last of them. Constants are not looked into: weights are unpacked by calls, which [constant
+//! folding](crate::fold) does beforehand.
 //!
-//! Types are those of the graph. Blobs of the Vulkan delegate have 32-bit integers where programs have 64; portable kernels take
-//! either, and where one gives 64 bits whatever it takes (`argmax`), the result is cast to the type that the graph has.
+//! Types are those of the graph. Blobs of the Vulkan delegate have 32-bit integers where programs
+//! have 64; portable kernels take either, and where one gives 64 bits whatever it takes (`argmax`),
+//! the result is cast to the type that the graph has.
 
 mod attention;
 mod builder;
@@ -27,7 +29,8 @@ use alloc::format;
 use alloc::vec::Vec;
 use builder::Builder;
 
-/// Writes other calls in the place of one: it gets the arguments, the last of which is what is made.
+/// Writes other calls in the place of one: it gets the arguments, the last of which is what is
+/// made.
 type Rule = fn(&mut Builder<'_, '_>, &[ValueId]) -> Result<(), Error>;
 
 /// The families of rules.
@@ -73,8 +76,8 @@ pub fn run(graph: &mut Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Brings the calls that have no instruction into portable forms, where these numbers of calls say so and a rule knows how. All others
-/// stay as they are. Says whether any was changed.
+/// Brings the calls that have no instruction into portable forms, where these numbers of calls say
+/// so and a rule knows how. All others stay as they are. Says whether any was changed.
 ///
 /// # Errors
 /// The arguments of a call are not what its operator takes.

@@ -1,7 +1,8 @@
 //! Numbers that blobs share.
 //!
-//! A Vulkan blob has one value for 2 and 2.0, whichever came first. Portable kernels take an integer wherever they take a number,
-//! but no fraction where they take an integer, so what can be an integer is one. The values are the same.
+//! A Vulkan blob has one value for 2 and 2.0, whichever came first. Portable kernels take an
+//! integer wherever they take a number, but no fraction where they take an integer, so what can be
+//! an integer is one. The values are the same.
 
 use crate::graph::{Graph, Value};
 

@@ -1,4 +1,5 @@
-//! Operators that have an instruction, but whose results blobs describe otherwise than portable kernels give them.
+//! Operators that have an instruction, but whose results blobs describe otherwise than portable
+//! kernels give them.
 
 use super::Rule;
 use super::builder::Builder;

@@ -45,8 +45,9 @@ enum Pairs {
     Halves,
 }
 
-/// Queries and keys: `[batch, position, head, depth]`. Angles `[1, position, angle]` are of `[batch, head, position, depth]`: exporters find the
-/// rotations of Hugging Face's models by their form, where a dimension for heads is put behind the first of the angles whatever these have.
+/// Queries and keys: `[batch, position, head, depth]`. Angles `[1, position, angle]` are of
+/// `[batch, head, position, depth]`: exporters find the rotations of Hugging Face's models by their
+/// form, where a dimension for heads is put behind the first of the angles whatever these have.
 fn both(b: &mut Builder<'_, '_>, args: &[ValueId], pairs: Pairs) -> Result<(), Error> {
     let outs = b.outs(args)?;
     for (place, out) in outs.into_iter().enumerate().take(2) {

@@ -55,8 +55,8 @@ fn ints(items: &[i64]) -> Value<'static> {
     Value::IntList(items.to_vec())
 }
 
-/// The operators of the table that have no form: those that passes make, which are lowered by their parts or made when all is compiled, and
-/// weights that are packed for one machine.
+/// The operators of the table that have no form: those that passes make, which are lowered by their
+/// parts or made when all is compiled, and weights that are packed for one machine.
 #[test]
 fn every_operator_has_a_form() {
     let without: Vec<&str> =
@@ -301,7 +301,8 @@ fn quantized_convolutions_have_codes_for_results() {
 
 #[test]
 fn pictures_are_rounded_as_they_come() {
-    // A picture of two channels, of which the least number is -1 and the largest is 1.55; the codes are those of hundredths.
+    // A picture of two channels, of which the least number is -1 and the largest is 1.55; the codes
+    // are those of hundredths.
     let input = [-1.0f32, 0.5, 1.55, 0.25];
     let rest = [
         codes(&[2, 2], &[1, 2, -1, 1]),

@@ -17,8 +17,8 @@ fn fused(text: &str) -> (Graph<'static>, Vec<String>) {
     (graph, calls)
 }
 
-/// What `F.scaled_dot_product_attention` becomes, over `q`, `k` and `v` of these heads, keys and widths; `mask` makes `masked` of
-/// `scores`.
+/// What `F.scaled_dot_product_attention` becomes, over `q`, `k` and `v` of these heads, keys and
+/// widths; `mask` makes `masked` of `scores`.
 fn decomposed(declarations: &str, mask: &str, masked: &str) -> String {
     format!(
         "in q f32[2,4,16,8]
@@ -80,7 +80,8 @@ fn a_constant_mask_is_looked_at() {
     }
 }
 
-/// The call and its last argument, for a constant mask of 16 rows of 12 keys that shows row `i` the keys before `ends(i)`.
+/// The call and its last argument, for a constant mask of 16 rows of 12 keys that shows row `i` the
+/// keys before `ends(i)`.
 fn causal(ends: impl Fn(usize) -> usize, rows: usize) -> (Operator, String) {
     let shown = |at: usize| at % 12 < ends(at / 12);
     let elements = |of: [&str; 2]| {
@@ -311,7 +312,8 @@ fn bounds_are_no_shapes() {
     assert_eq!(super::run(&mut graph), 0);
 }
 
-/// As models write it themselves, over heads that are views of projections; `middle` makes `masked` of `scores`.
+/// As models write it themselves, over heads that are views of projections; `middle` makes `masked`
+/// of `scores`.
 fn written(declarations: &str, middle: &str) -> String {
     format!(
         "in x f32[2,16,32]
@@ -508,7 +510,8 @@ fn keys_that_are_overwritten_meanwhile() {
     assert!(place(Operator::PERMUTE_COPY) < place(Operator::LLAMA_UPDATE_CACHE));
 }
 
-/// Scores of windows, two of each picture: a bias for each head, and what hides the parts of a window from each other.
+/// Scores of windows, two of each picture: a bias for each head, and what hides the parts of a
+/// window from each other.
 fn windowed(bias: &str, window: &str) -> String {
     format!(
         "in q f32[8,16,8]

@@ -1,12 +1,16 @@
-//! Products with weights that are too large for a processor, and tables of embeddings, are cut into pieces, each of which it takes.
+//! Products with weights that are too large for a processor, and tables of embeddings, are cut into
+//! pieces, each of which it takes.
 //!
-//! Shaders see no more of a buffer at once than the device says, 128 MiB on many; the matrix behind the last layer of a language model is
-//! larger. The rows of the weights of products are cut, with what belongs to them, and the pieces' results joined. Of the rows of a table of
-//! embeddings, each piece gives those that it has, and what is not among them is taken from the pieces before.
+//! Shaders see no more of a buffer at once than the device says, 128 MiB on many; the matrix behind
+//! the last layer of a language model is larger. The rows of the weights of products are cut, with
+//! what belongs to them, and the pieces' results joined. Of the rows of a table of embeddings, each
+//! piece gives those that it has, and what is not among them is taken from the pieces before.
 //!
-//! Needs: each value made once, before its uses; runs where the device is known, and calls are cut only if `takes` says no of the whole
-//! and yes of each piece, and, of products, of what joins them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that
-//! PyTorch refuses, below zero or beyond the table, give some row of it, which need not be that of the whole.
+//! Needs: each value made once, before its uses; runs where the device is known, and calls are cut
+//! only if `takes` says no of the whole and yes of each piece, and, of products, of what joins
+//! them. Keeps: weights of no more bytes than `least`. Rounding: none changes. Indices that PyTorch
+//! refuses, below zero or beyond the table, give some row of it, which need not be that of the
+//! whole.
 
 mod products;
 mod tables;
@@ -21,10 +25,12 @@ use torchlet_core::ScalarType;
 /// There are two pieces, or four, and so on: with more, another processor would be faster.
 const MOST_DOUBLINGS: usize = 6;
 
-/// Pieces have multiples of so many rows, but for the last: beginnings of rows stay aligned, whatever the type.
+/// Pieces have multiples of so many rows, but for the last: beginnings of rows stay aligned,
+/// whatever the type.
 const ROWS: usize = 32;
 
-/// Cuts calls whose weights have more bytes than `least`, where a device takes the pieces and not the whole, and says how many.
+/// Cuts calls whose weights have more bytes than `least`, where a device takes the pieces and not
+/// the whole, and says how many.
 pub fn run(
     graph: &mut Graph<'_>,
     least: usize,
@@ -60,7 +66,8 @@ enum Along {
 struct Rows {
     /// The weights: their rows are their first dimension.
     weights: usize,
-    /// Other constants, where they are given: of what makes columns, their last dimension is of rows; else the first of two.
+    /// Other constants, where they are given: of what makes columns, their last dimension is of
+    /// rows; else the first of two.
     others: &'static [usize],
     /// Whether the last dimension of the result is of these rows, too.
     makes: bool,
@@ -160,7 +167,8 @@ fn part_of(
     if end > all {
         return None;
     }
-    // Of the first dimension, all data is one stretch; of the last, there is one for each row of what lies before it.
+    // Of the first dimension, all data is one stretch; of the last, there is one for each row of
+    // what lies before it.
     let stretch = match is_first {
         true => data.len(),
         false => all.checked_mul(tensor.scalar_type.size())?,
@@ -285,7 +293,8 @@ mod tests {
         }
     }
 
-    /// Products with codes of 8 and 4 bits, with scales by row and by group, of which there are more than rows, and without a bias.
+    /// Products with codes of 8 and 4 bits, with scales by row and by group, of which there are
+    /// more than rows, and without a bias.
     #[test]
     fn pieces_of_quantized_weights_make_what_the_whole_made() {
         let numbers = |count: usize, over: usize| {

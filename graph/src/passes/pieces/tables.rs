@@ -23,7 +23,8 @@ pub(super) fn places(operator: Operator) -> Option<Places> {
     Some(Places { rows: Rows { weights: 0, others, makes: false }, indices })
 }
 
-/// Rows of the first piece, and where an index is one of another, that piece's: `where(index >= start, piece[clamp(index) - start], before)`.
+/// Rows of the first piece, and where an index is one of another, that piece's:
+/// `where(index >= start, piece[clamp(index) - start], before)`.
 pub(super) fn cut(
     rewriter: &mut Rewriter<'_, '_>,
     node: &Node,

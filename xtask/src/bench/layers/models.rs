@@ -1,7 +1,7 @@
 //! Which layers the models of boards have.
 
-/// The layers of the 8-bit models of boards that CMSIS-NN has, too, and how often they have each. (What is left is codes made of numbers
-/// and numbers of codes, and what moves codes.)
+/// The layers of the 8-bit models of boards that CMSIS-NN has, too, and how often they have each.
+/// (What is left is codes made of numbers and numbers of codes, and what moves codes.)
 pub(super) const MODELS: &[(&str, &[(u64, &str)])] = &[
     (
         "digits_int8",

@@ -1,4 +1,5 @@
-//! Libraries whose kernels compute the same layers: built from sources that are not of this repository.
+//! Libraries whose kernels compute the same layers: built from sources that are not of this
+//! repository.
 
 use super::Chip;
 use crate::process::{command, output, root, target_dir};

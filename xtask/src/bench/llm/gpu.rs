@@ -1,7 +1,9 @@
-//! Language models on a GPU: torchlet, and PyTorch on CUDA with the same shape in bfloat16, in turns.
+//! Language models on a GPU: torchlet, and PyTorch on CUDA with the same shape in bfloat16, in
+//! turns.
 //!
-//! As with other models (`../vulkan.rs`), programs exported here can be taken along: `xtask bench llm --gpu --programs FOLDER --torchlet FILE`,
-//! with `--python FILE` where there is one with PyTorch.
+//! As with other models (`../vulkan.rs`), programs exported here can be taken along:
+//! `xtask bench llm --gpu --programs FOLDER --torchlet FILE`, with `--python FILE` where there is
+//! one with PyTorch.
 
 use super::super::kernels::rates;
 use super::super::peer::{Peer, Start};
@@ -23,9 +25,11 @@ struct Model {
     /// The script's names for the shape and for how weights are kept.
     shape: &'static str,
     form: &'static str,
-    /// Bytes of the weights that a token reads: all matrices but the table of embeddings. (Its caches are 3 % of that, or less.)
+    /// Bytes of the weights that a token reads: all matrices but the table of embeddings. (Its
+    /// caches are 3 % of that, or less.)
     weights: f64,
-    /// Arithmetic operations for a token of a prompt: with weights, but for the last matrix, which is for one position.
+    /// Arithmetic operations for a token of a prompt: with weights, but for the last matrix, which
+    /// is for one position.
     operations: f64,
 }
 

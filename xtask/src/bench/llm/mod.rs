@@ -1,4 +1,5 @@
-//! Language models on the CPU: torchlet and ExecuTorch's own runtime on the same files, in turns. On a GPU: `gpu.rs`.
+//! Language models on the CPU: torchlet and ExecuTorch's own runtime on the same files, in turns.
+//! On a GPU: `gpu.rs`.
 
 mod gpu;
 
@@ -17,7 +18,8 @@ const TEXT: usize = 64;
 
 #[derive(clap::Args)]
 pub(crate) struct LlmOptions {
-    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under target/
+    /// A Python that has the packages of tests/bench/requirements.txt; else one is set up under
+    /// target/
     #[arg(long, env = "TORCHLET_PYTHON")]
     python: Option<PathBuf>,
     /// How often they take turns
@@ -32,7 +34,8 @@ pub(crate) struct LlmOptions {
     /// On a GPU instead, with a model of Llama 3.2 1B's shape, beside PyTorch on CUDA
     #[arg(long, conflicts_with_all = ["wide", "threads"])]
     gpu: bool,
-    /// Programs for GPUs that were exported before by tests/bench/llm.py; without it they are exported first
+    /// Programs for GPUs that were exported before by tests/bench/llm.py; without it they are
+    /// exported first
     #[arg(long, value_name = "FOLDER", requires = "gpu")]
     programs: Option<PathBuf>,
     /// A torchlet that was built before; without it one is built

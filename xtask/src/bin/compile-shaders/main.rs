@@ -1,6 +1,8 @@
-//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`: what `cargo xtask shaders` runs.
+//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`: what
+//! `cargo xtask shaders` runs.
 //!
-//! A program of its own, behind the feature `shaders`, since the compiler that it links is C++ that takes minutes to build.
+//! A program of its own, behind the feature `shaders`, since the compiler that it links is C++ that
+//! takes minutes to build.
 
 mod compile;
 #[path = "../../../../shaders/src/instructions.rs"]

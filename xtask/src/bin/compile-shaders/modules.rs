@@ -1,6 +1,7 @@
 //! Which modules a source makes.
 //!
-//! A source `NAME.comp` makes one module of its name for Vulkan 1.1, unless lines of it say otherwise:
+//! A source `NAME.comp` makes one module of its name for Vulkan 1.1, unless lines of it say
+//! otherwise:
 //!
 //! ```text
 //! //! module matmul

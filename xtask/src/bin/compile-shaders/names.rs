@@ -1,4 +1,5 @@
-//! Names in SPIR-V: those that are compared with declarations stay, the others, a tenth of all bytes, go.
+//! Names in SPIR-V: those that are compared with declarations stay, the others, a tenth of all
+//! bytes, go.
 
 use super::instructions::{HEADER, instructions, opcode};
 use std::collections::HashSet;
@@ -12,8 +13,8 @@ const SPEC_ID: u32 = 1;
 const BLOCK: u32 = 2;
 const PUSH_CONSTANT: u32 = 9;
 
-/// The module without the names of all but its specialisation constants, and of the members of its parameters: what is pushed, or is a block of
-/// several members.
+/// The module without the names of all but its specialisation constants, and of the members of its
+/// parameters: what is pushed, or is a block of several members.
 pub(crate) fn strip(module: &[u32]) -> Vec<u32> {
     let all = |of: fn(&[u32]) -> Option<u32>| -> HashSet<u32> {
         instructions(module).filter_map(of).collect()

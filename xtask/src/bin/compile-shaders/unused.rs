@@ -1,6 +1,8 @@
-//! What SPIR-V declares and nothing uses: views of buffers beside the one that a shader reads, and their types.
+//! What SPIR-V declares and nothing uses: views of buffers beside the one that a shader reads, and
+//! their types.
 //!
-//! A word that could be an identifier counts as a use of it, whatever it is: so something unused may stay, and nothing that is used goes.
+//! A word that could be an identifier counts as a use of it, whatever it is: so something unused
+//! may stay, and nothing that is used goes.
 
 use super::instructions::{HEADER, instructions, opcode};
 use std::collections::{HashMap, HashSet};

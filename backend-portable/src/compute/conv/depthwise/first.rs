@@ -1,10 +1,11 @@
 //! Depthwise convolution, channels first.
 //!
-//! The channel is copied once into the workspace, with its padding, and taken apart by stride: a stride of (2, 2) gives four
-//! planes, of even and odd rows and columns. In these planes every tap of every output is at the output's own index plus an
-//! offset that depends only on the tap; so all kernels, strides and dilations are the same loop of multiply-adds on
-//! contiguous vectors, without conditions. Rows much narrower than the vectors are computed as one run across the ends of
-//! rows, of which the padding columns are thrown away.
+//! The channel is copied once into the workspace, with its padding, and taken apart by stride: a
+//! stride of (2, 2) gives four planes, of even and odd rows and columns. In these planes every tap
+//! of every output is at the output's own index plus an offset that depends only on the tap; so all
+//! kernels, strides and dilations are the same loop of multiply-adds on contiguous vectors, without
+//! conditions. Rows much narrower than the vectors are computed as one run across the ends of rows,
+//! of which the padding columns are thrown away.
 
 use super::super::{Conv, Finish};
 use super::TAPS;

@@ -1,9 +1,10 @@
-//! Depthwise convolution, channels last: a vector is a run of channels. Weights lie as `[block of channels][tap][LANES]`,
-//! zeros behind the last channel.
+//! Depthwise convolution, channels last: a vector is a run of channels. Weights lie as
+//! `[block of channels][tap][LANES]`, zeros behind the last channel.
 //!
-//! A few neighbouring pixels are computed together, all their channels before the next pixels: that reads and writes memory
-//! in its order, and loads what their windows share, and the weights, once. Taps outside the image are cut off beforehand,
-//! whole rows of them and, for pixels at the borders, columns; so the loops have no conditions.
+//! A few neighbouring pixels are computed together, all their channels before the next pixels: that
+//! reads and writes memory in its order, and loads what their windows share, and the weights, once.
+//! Taps outside the image are cut off beforehand, whole rows of them and, for pixels at the
+//! borders, columns; so the loops have no conditions.
 
 use super::super::{Conv, Finish};
 use crate::compute::simd::{Simd, Vectorized};
@@ -48,7 +49,8 @@ impl Band<'_> {
         let rows = if x.input == 0 { 0..0 } else { y.taps(oy) };
         let first_row = y.at(oy, rows.start).unwrap_or(0);
         let step = y.step as usize;
-        // The slices end behind what is read: taps are those inside the image, and blocks of weights are whole.
+        // The slices end behind what is read: taps are those inside the image, and blocks of
+        // weights are whole.
         let image = self.image.get(first_row * x.input * all + c..).unwrap_or(&[]);
         if let Some(more) = rows.len().checked_sub(1) {
             assert!(image.len() >= ((more * step + 1) * x.input - 1) * all + channels);
@@ -75,8 +77,8 @@ impl Band<'_> {
         };
         let whole = x.whole();
         let (from, to) = (whole.start, whole.end);
-        // SAFETY: all windows begin and end inside the image, as checked, for the taps named here; this job alone has these
-        // channels of this row.
+        // SAFETY: all windows begin and end inside the image, as checked, for the taps named here;
+        // this job alone has these channels of this row.
         unsafe {
             for ox in (0..from).chain(to..x.output) {
                 let taps = x.taps(ox);
@@ -113,7 +115,8 @@ impl Band<'_> {
     }
 }
 
-/// A row of the output, and what its windows see. Addresses are those of the first column, distances in elements.
+/// A row of the output, and what its windows see. Addresses are those of the first column,
+/// distances in elements.
 struct Line<'a> {
     /// The first row of taps inside the image, and their weights.
     image: *const f32,
@@ -135,13 +138,14 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// T pixels whose windows have the same taps inside the image; the first begins in column `ix`, with tap `first` of
-    /// `taps`. `ROWS` and `TAPS` are how many rows and taps there are, where that is known, or 0; more than one pixel with
-    /// `TAPS` needs the `STRIDE`, and windows without dilation.
+    /// T pixels whose windows have the same taps inside the image; the first begins in column `ix`,
+    /// with tap `first` of `taps`. `ROWS` and `TAPS` are how many rows and taps there are, where
+    /// that is known, or 0; more than one pixel with `TAPS` needs the `STRIDE`, and windows without
+    /// dilation.
     ///
     /// # Safety
-    /// These taps of these windows lie in the image, weights exist for them, and the pixels of the output are accessed by
-    /// nobody else.
+    /// These taps of these windows lie in the image, weights exist for them, and the pixels of the
+    /// output are accessed by nobody else.
     #[inline(always)]
     unsafe fn pixels<
         S: Simd,
@@ -201,7 +205,8 @@ impl Line<'_> {
         at: &Position,
     ) {
         let load = |p: *const f32| {
-            // SAFETY: only called with addresses that the caller promised, of as many channels as there are.
+            // SAFETY: only called with addresses that the caller promised, of as many channels as
+            // there are.
             unsafe { if TAIL { s.load_first(p, at.lanes) } else { s.load(p) } }
         };
         let weight = |row: usize, tap: usize| {

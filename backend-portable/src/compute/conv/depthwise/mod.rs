@@ -1,5 +1,6 @@
-//! Depthwise convolution: each output channel sees one input channel. Channels first, neighbours in memory are neighbours in
-//! a row of the image (`first.rs`); channels last, they are channels (`last.rs`).
+//! Depthwise convolution: each output channel sees one input channel. Channels first, neighbours in
+//! memory are neighbours in a row of the image (`first.rs`); channels last, they are channels
+//! (`last.rs`).
 
 mod first;
 mod last;
@@ -13,7 +14,8 @@ use last::Band;
 
 /// Most taps of a kernel that is computed here.
 pub(super) const TAPS: usize = 64;
-/// Floats of the input that should stay in the second-level cache while its channels are computed one vector after the other.
+/// Floats of the input that should stay in the second-level cache while its channels are computed
+/// one vector after the other.
 const RESIDENT: usize = 1 << 15;
 /// Multiply-adds below which another thread is not worth waking.
 const GRAIN: usize = 1 << 15;
@@ -116,8 +118,8 @@ pub(super) fn run(
     }
 }
 
-/// The height of bands of `rows` rows, at most `most`, with which no thread has to compute more rows than needs be, and how many
-/// the busiest computes.
+/// The height of bands of `rows` rows, at most `most`, with which no thread has to compute more
+/// rows than needs be, and how many the busiest computes.
 fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize, usize) {
     let busiest = |height: usize| {
         let bands = (rows.div_ceil(height) * batch).div_ceil(threads.max(1));
@@ -127,7 +129,8 @@ fn even_height(rows: usize, most: usize, batch: usize, threads: usize) -> (usize
     heights.min_by_key(|&(_, busiest)| busiest).unwrap_or((1, rows))
 }
 
-/// Channels last, with packed weights: a job is a band of rows, or some channels of one where bands are few.
+/// Channels last, with packed weights: a job is a band of rows, or some channels of one where bands
+/// are few.
 fn last_bands(
     conv: &Conv,
     context: Context<'_>,
@@ -146,7 +149,8 @@ fn last_bands(
     // As many bands as stay in the cache, and as many jobs as are wanted.
     let bands = area.div_ceil(RESIDENT).max(wanted.div_ceil(batch)).min(y.output);
     let (height, rows) = even_height(y.output, y.output.div_ceil(bands), batch, threads);
-    // Channels are cut where rows do not suffice for all threads, or some would have a quarter more of them.
+    // Channels are cut where rows do not suffice for all threads, or some would have a quarter more
+    // of them.
     let uneven = rows * threads * 4 > y.output * batch * 5;
     let by_channels = work > 1 && uneven && channels >= 2 * lanes * threads;
     let whole = y.output.div_ceil(area.div_ceil(RESIDENT).max(1));

@@ -1,10 +1,12 @@
 //! AMX: products of tiles of rows and panels of weights.
 //!
-//! A step of a panel is a row of a tile of weights already, so that weights lie as for all other instructions. Where steps are no
-//! multiple of those of a tile, the last tile of a row begins before the one before it ends; a copy of its weights is zero there.
+//! A step of a panel is a row of a tile of weights already, so that weights lie as for all other
+//! instructions. Where steps are no multiple of those of a tile, the last tile of a row begins
+//! before the one before it ends; a copy of its weights is zero there.
 //!
-//! A tile of rows has what is as far apart in each case. Windows of a picture are, within a line of them; and where they move by one
-//! pixel, so are those that lie partly in one line and partly in the next, whose sums nobody looks at.
+//! A tile of rows has what is as far apart in each case. Windows of a picture are, within a line of
+//! them; and where they move by one pixel, so are those that lie partly in one line and partly in
+//! the next, whose sums nobody looks at.
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +36,8 @@ const STEPS: usize = 16;
 const ROWS: usize = 2 * HEIGHT;
 /// Panels that rows pass by while they are near.
 const NEAR_PANELS: usize = 8;
-/// Steps of all rows by panels, of which fewer are left to vectors: they are done before tiles are configured.
+/// Steps of all rows by panels, of which fewer are left to vectors: they are done before tiles are
+/// configured.
 const FEW: usize = 512;
 
 /// How rows are cut into tiles.
@@ -48,8 +51,8 @@ pub(super) struct Depth {
 }
 
 impl Depth {
-    /// Of so many rows of so many steps, in lines, by so many panels. `None` where vectors do better, or there are no tiles. What a single
-    /// row takes is weights that come from memory.
+    /// Of so many rows of so many steps, in lines, by so many panels. `None` where vectors do
+    /// better, or there are no tiles. What a single row takes is weights that come from memory.
     pub(super) fn of(
         dots: Dots,
         rows: usize,
@@ -118,7 +121,8 @@ struct Block {
 struct Last([[i8; STEPS * STEP * LANES]; NEAR_PANELS]);
 
 impl Last {
-    /// Those of panels of so many codes: what they have from a step on, behind as many zeros as are shared.
+    /// Those of panels of so many codes: what they have from a step on, behind as many zeros as are
+    /// shared.
     fn of(weights: &[i8], panel: usize, from: usize, shared: usize) -> Result<Self, ShapeMismatch> {
         let mut last = Last([[0; STEPS * STEP * LANES]; NEAR_PANELS]);
         for (last, weights) in last.0.iter_mut().zip(weights.chunks_exact(panel)) {
@@ -142,7 +146,8 @@ struct Lie {
 }
 
 impl Lie {
-    /// Of rows among so many codes. Where they are regular, all begin at multiples of how far they are apart.
+    /// Of rows among so many codes. Where they are regular, all begin at multiples of how far they
+    /// are apart.
     fn of(
         codes: usize,
         depth: Depth,
@@ -215,7 +220,8 @@ impl<F: Finish> Part<'_, F> {
         };
         let lie = Lie::of(self.codes.len(), depth, [apart, lines_apart], self.grid.is_none());
         let lie = lie.ok_or(ShapeMismatch)?;
-        // SAFETY: tiles were asked for when the depth was, and one product after the other runs on a thread.
+        // SAFETY: tiles were asked for when the depth was, and one product after the other runs on
+        // a thread.
         let tiles = unsafe { Tiles::new(lie.height, depth.steps) };
         let mut sums = Sums([[[0; LANES]; HEIGHT]; 4]);
         for at in cols.clone().step_by(NEAR_PANELS * LANES) {
@@ -275,8 +281,9 @@ impl<F: Finish> Part<'_, F> {
                 let slots = block.slots.get(..block.rows).ok_or(ShapeMismatch)?;
                 let corner = Corner { to, apart, cols: width, slots };
                 let sources = Sources { a, apart: lie.apart, b, walk };
-                // SAFETY: each tile begins where there are codes of all its rows behind; weights are those of one panel or two, whose last
-                // tiles were copied just now. Tiles have sums for the slots that the block names, the tile has the places of the corner,
+                // SAFETY: each tile begins where there are codes of all its rows behind; weights
+                // are those of one panel or two, whose last tiles were copied just now. Tiles have
+                // sums for the slots that the block names, the tile has the places of the corner,
                 // and `fits` was asked.
                 unsafe {
                     let both = match (block.tiles, width <= LANES, self.grid.is_some()) {

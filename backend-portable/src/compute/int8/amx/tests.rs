@@ -1,4 +1,5 @@
-//! How rows and lines are cut; what tiles compute is compared with plain loops beside those of other instructions.
+//! How rows and lines are cut; what tiles compute is compared with plain loops beside those of
+//! other instructions.
 
 use super::*;
 use crate::compute::int8::windows::Windows;

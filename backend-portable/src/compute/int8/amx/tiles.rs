@@ -1,14 +1,15 @@
 //! Tiles: their configuration, and products of them.
 //!
-//! Registers 0 to 3 have sums, 4 and 5 codes of rows, 6 and 7 weights. Each product is one block of assembly, so that no value is in a
-//! tile between blocks; what is there is the configuration.
+//! Registers 0 to 3 have sums, 4 and 5 codes of rows, 6 and 7 weights. Each product is one block of
+//! assembly, so that no value is in a tile between blocks; what is there is the configuration.
 
 use super::{HEIGHT, STEPS};
 use crate::compute::int8::{LANES, STEP};
 use core::arch::asm;
 use core::marker::PhantomData;
 
-/// The configuration of this thread's tiles. Without one, tiles are no state that a system has to keep.
+/// The configuration of this thread's tiles. Without one, tiles are no state that a system has to
+/// keep.
 pub(super) struct Tiles(PhantomData<*const ()>);
 
 /// As instructions read it.
@@ -27,8 +28,8 @@ impl Tiles {
     /// Tiles of so many rows, and so many steps of each.
     ///
     /// # Safety
-    /// The processor has AMX and this process may use it. There are one row and one step or more, [`HEIGHT`] and [`STEPS`] at most. No
-    /// other configuration is in use on this thread.
+    /// The processor has AMX and this process may use it. There are one row and one step or more,
+    /// [`HEIGHT`] and [`STEPS`] at most. No other configuration is in use on this thread.
     pub(super) unsafe fn new(rows: usize, steps: usize) -> Self {
         debug_assert!((1..=HEIGHT).contains(&rows) && (1..=STEPS).contains(&steps));
         let mut configuration = Configuration {
@@ -70,7 +71,8 @@ impl Drop for Tiles {
     }
 }
 
-/// The sums of two tiles of rows by two panels: those of a tile are together, of one panel and then the other.
+/// The sums of two tiles of rows by two panels: those of a tile are together, of one panel and then
+/// the other.
 #[repr(align(64))]
 pub(in crate::compute::int8) struct Sums(pub(super) [[[i32; LANES]; HEIGHT]; 4]);
 
@@ -86,7 +88,8 @@ pub(super) struct Walk {
     pub(super) skip: isize,
     /// From a tile of weights to the next one.
     pub(super) down: usize,
-    /// From behind the last tile of a row to one more, of which these are the weights, if there are any.
+    /// From behind the last tile of a row to one more, of which these are the weights, if there are
+    /// any.
     pub(super) back: isize,
     pub(super) last: [*const i8; 2],
 }
@@ -149,7 +152,8 @@ macro_rules! store {
     };
 }
 
-/// Where tiles of rows begin, and how far apart rows are; where panels begin; which codes are multiplied.
+/// Where tiles of rows begin, and how far apart rows are; where panels begin; which codes are
+/// multiplied.
 pub(super) struct Sources {
     pub(super) a: [*const i8; 2],
     pub(super) apart: usize,
@@ -213,18 +217,20 @@ macro_rules! product {
     };
 }
 
-/// Multiplies `M` tiles of rows by `V` panels, two at most. Codes of rows are `FLIPPED`: unsigned, with 128 added.
+/// Multiplies `M` tiles of rows by `V` panels, two at most. Codes of rows are `FLIPPED`: unsigned,
+/// with 128 added.
 ///
 /// # Safety
-/// There are `M` tiles of as many rows as the [configuration](Tiles) has: each row has lines as the walk says, with as many steps in each tile
-/// as the configuration has. `V` panels have as many steps, and so have their last tiles, if there are any. There are one line and one tile
-/// or more.
+/// There are `M` tiles of as many rows as the [configuration](Tiles) has: each row has lines as the
+/// walk says, with as many steps in each tile as the configuration has. `V` panels have as many
+/// steps, and so have their last tiles, if there are any. There are one line and one tile or more.
 pub(super) unsafe fn product<const M: usize, const V: usize, const FLIPPED: bool>(
     _: &Tiles,
     sources: &Sources,
     sums: &mut Sums,
 ) {
-    // SAFETY: the caller's promise; the assembly reads what it says, writes as many sums as there are rows, and keeps the stack.
+    // SAFETY: the caller's promise; the assembly reads what it says, writes as many sums as there
+    // are rows, and keeps the stack.
     unsafe {
         match (M, V, FLIPPED) {
             (1, 1, false) => product!("tdpbssd", 1, 1, sources, sums),

@@ -8,7 +8,8 @@ use crate::compute::q8::depthwise::Covered;
 use crate::compute::q8::pool::share;
 use core::arch::asm;
 
-/// The last place that a tap reads, and `reach` behind it, lies in a slice of this length; also holds without taps.
+/// The last place that a tap reads, and `reach` behind it, lies in a slice of this length; also
+/// holds without taps.
 pub(in crate::compute::q8) fn is_inside(
     len: usize,
     places: [usize; 3],
@@ -89,8 +90,8 @@ pub(in crate::compute::q8) fn add(
         if covered.columns == 3 && step == covered.weights[2] {
             let (mut codes, mut weights) = (code, weight);
             for _ in 0..covered.rows {
-                // SAFETY: three taps beside each other, and as many places behind each as there are sums, lie in the slices,
-                // as asserted.
+                // SAFETY: three taps beside each other, and as many places behind each as there are
+                // sums, lie in the slices, as asserted.
                 unsafe {
                     asm!(
                         concat!(tap!(""), tap!(", {step}"), tap!(", {step}, lsl #1")),
@@ -144,8 +145,8 @@ pub(in crate::compute::q8) fn spread(
     for sums in sums.as_chunks_mut::<UNIT>().0 {
         let mut four = sums.map(|sum| sum as u32);
         for_each_tap(&covered, code, weight, |code, weight| {
-            // SAFETY: each tap lies in the input, and it and as many places behind it as there are sums in the weights, as
-            // asserted.
+            // SAFETY: each tap lies in the input, and it and as many places behind it as there are
+            // sums in the weights, as asserted.
             let (code, weights) = unsafe { (*code, word(weight)) };
             let code = (i32::from(code) + i32::from(offset)) as u32;
             let (evens, odds) = (even(weights), odd(weights));
@@ -163,7 +164,8 @@ pub(in crate::compute::q8) fn spread(
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) const TOGETHER: usize = UNIT;
 
-/// The larger of each pair of codes, of the first of both slices' common multiple of four. Gives how many those are.
+/// The larger of each pair of codes, of the first of both slices' common multiple of four. Gives
+/// how many those are.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> usize {
     let (codes, largest) = (codes.as_chunks::<UNIT>().0, largest.as_chunks_mut::<UNIT>().0);
@@ -174,7 +176,8 @@ pub(in crate::compute::q8) fn keep_larger(codes: &[i8], largest: &mut [i8]) -> u
     largest.len().min(codes.len()) * UNIT
 }
 
-/// The averages of four channels over all taps, of which there are `count`: sums of so few fit 16 bits.
+/// The averages of four channels over all taps, of which there are `count`: sums of so few fit 16
+/// bits.
 #[cfg(not(arm_mve))]
 pub(in crate::compute::q8) fn average(
     input: &[i8],

@@ -14,12 +14,13 @@ pub(in crate::compute::q8) fn upper(twice: i32, multiplier: i32) -> i32 {
     result
 }
 
-/// Shifts one to 31 bits out to the right, to the nearest, halves away from zero, and adds an offset. The shift is that to the
-/// left, and so negative.
+/// Shifts one to 31 bits out to the right, to the nearest, halves away from zero, and adds an
+/// offset. The shift is that to the left, and so negative.
 #[inline(always)]
 pub(in crate::compute::q8) fn shift_out(value: i32, shift: i32, offset: i32) -> i32 {
     let result: i32;
-    // SAFETY: computes with registers alone, and says that flags change. The last bit that is shifted out is the carry.
+    // SAFETY: computes with registers alone, and says that flags change. The last bit that is
+    // shifted out is the carry.
     unsafe {
         asm!("add {t}, {value}, {value}, asr #31", "asr {t}, {t}, {bits}", "asrs {t}, {t}, #1",
             "adc {result}, {offset}, {t}", t = out(reg) _, result = lateout(reg) result,
@@ -43,7 +44,8 @@ macro_rules! cut {
 }
 
 #[cfg(not(arm_mve))]
-/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is negative, for all.
+/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is
+/// negative, for all.
 pub(in crate::compute::q8) fn finish_alike(
     sums: &[i32],
     bias: &[i32],
@@ -56,7 +58,8 @@ pub(in crate::compute::q8) fn finish_alike(
     if count == 0 {
         return;
     }
-    // SAFETY: as many elements of the slices are read and written as they have, as asserted. Bits are shifted out in two steps.
+    // SAFETY: as many elements of the slices are read and written as they have, as asserted. Bits
+    // are shifted out in two steps.
     unsafe {
         asm!(
             concat!(
@@ -85,7 +88,8 @@ pub(in crate::compute::q8) fn finish_alike(
 }
 
 #[cfg(not(arm_mve))]
-/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative, for each.
+/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative,
+/// for each.
 pub(in crate::compute::q8) fn finish_each(
     sums: &[i32],
     [bias, multipliers, shifts]: [&[i32]; 3],

@@ -1,10 +1,12 @@
-//! The innermost loops in the instructions of Cortex-M's DSP extension: two products of 16 bits at a time.
+//! The innermost loops in the instructions of Cortex-M's DSP extension: two products of 16 bits at
+//! a time.
 //!
-//! The compiler has no stable names for these instructions, and no stable way to ask for the extension: the build script asks
-//! the target's name. Loads and stores through pointers and the instructions are `unsafe` here, and nowhere else in `q8`.
+//! The compiler has no stable names for these instructions, and no stable way to ask for the
+//! extension: the build script asks the target's name. Loads and stores through pointers and the
+//! instructions are `unsafe` here, and nowhere else in `q8`.
 //!
-//! Widened codes lie in units of four for each row in turn, and in a unit as the instructions make them of four bytes: the
-//! first and third, then the second and fourth.
+//! Widened codes lie in units of four for each row in turn, and in a unit as the instructions make
+//! them of four bytes: the first and third, then the second and fourth.
 
 mod channels;
 mod finish;
@@ -34,7 +36,8 @@ macro_rules! instruction {
         #[inline(always)]
         fn $name($($operand: u32),+) -> u32 {
             let result: u32;
-            // SAFETY: computes with registers alone. Sums set the sticky overflow flag, so they do not promise to preserve flags.
+            // SAFETY: computes with registers alone. Sums set the sticky overflow flag, so they do
+            // not promise to preserve flags.
             unsafe {
                 asm!($text, result = lateout(reg) result, $($operand = in(reg) $operand),+,
                     options(pure, nomem, nostack $(, $option)?));
@@ -74,7 +77,8 @@ instruction!(
 #[inline(always)]
 fn larger(a: u32, b: u32) -> u32 {
     let result: u32;
-    // SAFETY: computes with registers alone; the flags that the first instruction sets are read by the second.
+    // SAFETY: computes with registers alone; the flags that the first instruction sets are read by
+    // the second.
     unsafe {
         asm!("ssub8 {result}, {a}, {b}", "sel {result}, {a}, {b}", result = out(reg) result,
             a = in(reg) a, b = in(reg) b, options(pure, nomem, nostack));

@@ -28,8 +28,8 @@ fn widen_one_of(codes: &[i8], offset: i16, rows: usize, row: usize, wide: &mut [
     assert!(to.is_aligned() && wide.len() >= units * rows * UNIT && row < rows);
     let added = u32::from(offset as u16) * 0x1_0001;
     let mut put = |word: u32| {
-        // SAFETY: there are `units` calls, each with the unit of this row in the next `rows` units of `wide`, which has
-        // `units * rows` and is aligned, as asserted.
+        // SAFETY: there are `units` calls, each with the unit of this row in the next `rows` units
+        // of `wide`, which has `units * rows` and is aligned, as asserted.
         unsafe {
             to.write(even_plus(added, word));
             to.add(1).write(odd_plus(added, word));
@@ -63,7 +63,8 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     match sums.as_mut_slice() {
         [one] => {
             for four in one[..count].as_chunks_mut::<4>().0 {
-                // SAFETY: there are four rows of weights from here on, and a row of units, as asserted.
+                // SAFETY: there are four rows of weights from here on, and a row of units, as
+                // asserted.
                 *four = unsafe { one_by_four(from, at, depth) };
                 at = at.wrapping_add(4 * depth);
                 done += 4;
@@ -72,7 +73,8 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
         [one, other] => {
             let others = other[..count].as_chunks_mut::<2>().0;
             for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
-                // SAFETY: there are two rows of weights from here on, and two of units, as asserted.
+                // SAFETY: there are two rows of weights from here on, and two of units, as
+                // asserted.
                 [*one, *other] = unsafe { two_by_two(from, at, depth) };
                 at = at.wrapping_add(2 * depth);
                 done += 2;
@@ -82,7 +84,8 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
     }
     for channel in done..count {
         for (row, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: there is a row of weights from here on, and a row of units for each of `R`, as asserted.
+            // SAFETY: there is a row of weights from here on, and a row of units for each of `R`,
+            // as asserted.
             sums[channel] = unsafe { one_by_one(from, at, depth, [row, R]) };
         }
         at = at.wrapping_add(depth);
@@ -105,7 +108,8 @@ unsafe fn rest(weights: *const i8, count: usize) -> u32 {
 /// The products of two rows of codes with two rows of weights.
 ///
 /// # Safety
-/// `wide` is aligned, and valid for reading two rows of units for this depth; `weights` for two rows of this depth.
+/// `wide` is aligned, and valid for reading two rows of units for this depth; `weights` for two
+/// rows of this depth.
 #[inline(always)]
 unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i32; 2]; 2] {
     let (mut a0, mut a1, mut b0, mut b1) = (0u32, 0u32, 0u32, 0u32);
@@ -134,7 +138,8 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
     }
     // Blocks of four units in the upper half, and the units behind them in the lower.
     let count = ((depth / (4 * UNIT)) << 16) | (depth / UNIT % 4);
-    // SAFETY: the caller's promise; there is a whole unit each time. The register that operands cannot be is kept on the stack.
+    // SAFETY: the caller's promise; there is a whole unit each time. The register that operands
+    // cannot be is kept on the stack.
     unsafe {
         asm!(
             "push {{r7}}",
@@ -178,7 +183,8 @@ unsafe fn two_by_two(wide: *const u32, weights: *const i8, depth: usize) -> [[i3
 /// The products of a row of codes with four rows of weights.
 ///
 /// # Safety
-/// `wide` is aligned, and valid for reading a row of units for this depth; `weights` for four rows of this depth.
+/// `wide` is aligned, and valid for reading a row of units for this depth; `weights` for four rows
+/// of this depth.
 #[inline(always)]
 unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i32; 4] {
     let (mut a, mut b, mut c, mut d) = (0u32, 0u32, 0u32, 0u32);
@@ -209,8 +215,8 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
     }
     let count = depth / UNIT;
     if count != 0 {
-        // SAFETY: the caller's promise; there is a whole unit each time. The register that operands cannot be is kept on the
-        // stack.
+        // SAFETY: the caller's promise; there is a whole unit each time. The register that operands
+        // cannot be is kept on the stack.
         unsafe {
             asm!(
                 concat!("push {{r7}}\n2:\nldrd {v}, {w}, [{wide}], #8\n",
@@ -241,7 +247,8 @@ unsafe fn one_by_four(wide: *const u32, weights: *const i8, depth: usize) -> [i3
 /// The product of one row of some, and one row of weights.
 ///
 /// # Safety
-/// `wide` is aligned, and valid for reading as many rows of units for this depth; `weights` for a row of this depth.
+/// `wide` is aligned, and valid for reading as many rows of units for this depth; `weights` for a
+/// row of this depth.
 #[inline(always)]
 unsafe fn one_by_one(
     wide: *const u32,

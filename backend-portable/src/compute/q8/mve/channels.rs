@@ -33,8 +33,9 @@ pub(in crate::compute::q8) fn add(
     let done = eights.len() * EIGHT;
     let mut at = [first, weight];
     for eight in eights {
-        // SAFETY: all taps, and as many places behind each as there are sums, lie in the slices, as asserted. Products of codes
-        // with an offset and weights are added by lanes of even and odd numbers, as the sums are stored.
+        // SAFETY: all taps, and as many places behind each as there are sums, lie in the slices, as
+        // asserted. Products of codes with an offset and weights are added by lanes of even and odd
+        // numbers, as the sums are stored.
         unsafe {
             asm!(
                 "vmov.i32 q2, #0",
@@ -94,7 +95,8 @@ struct State {
 /// What registers have when eight channels begin, and what they have later.
 #[repr(C)]
 struct Begin {
-    /// From behind the last tap of a row to the first one of the next: in the input, and in the weights.
+    /// From behind the last tap of a row to the first one of the next: in the input, and in the
+    /// weights.
     back: [usize; 2],
     rows: usize,
     /// Added to results.
@@ -106,7 +108,8 @@ struct Begin {
     offset: [i16; EIGHT],
 }
 
-/// Codes of channels, each of the products of its taps with those of the weights, eight at a time: `out` has a multiple of that.
+/// Codes of channels, each of the products of its taps with those of the weights, eight at a time:
+/// `out` has a multiple of that.
 pub(in crate::compute::q8) fn eights(
     [input, weights]: [&[i8]; 2],
     covered: &Covered,
@@ -142,10 +145,11 @@ pub(in crate::compute::q8) fn eights(
         },
     };
     let begin = (&raw mut state).cast::<u8>().wrapping_add(core::mem::offset_of!(State, begin));
-    // SAFETY: all taps, and as many places behind each as there are codes, lie in the slices, as asserted; eight numbers of each
-    // channel's are read, and eight codes written, until those end. `begin` lies within `state`, whose fields are read and written as
-    // they are declared, on both sides of it. Sums of even and of odd channels are in a vector each; they fit 30 bits with their bias.
-    // What is cut to 16 bits is beyond all bounds, with and without what is added.
+    // SAFETY: all taps, and as many places behind each as there are codes, lie in the slices, as
+    // asserted; eight numbers of each channel's are read, and eight codes written, until those end.
+    // `begin` lies within `state`, whose fields are read and written as they are declared, on both
+    // sides of it. Sums of even and of odd channels are in a vector each; they fit 30 bits with
+    // their bias. What is cut to 16 bits is beyond all bounds, with and without what is added.
     unsafe {
         asm!(
             "vldrw.u32 q5, [r12, #20]",
@@ -235,7 +239,8 @@ pub(in crate::compute::q8) fn spread(
     let back = down.wrapping_sub(across.wrapping_mul(covered.columns));
     let weights_back = weights_down.wrapping_sub(weights_across.wrapping_mul(covered.columns));
     for sixteen in sixteens {
-        // SAFETY: all taps lie in the input, and they and as many places behind each as there are sums in the weights, as asserted.
+        // SAFETY: all taps lie in the input, and they and as many places behind each as there are
+        // sums in the weights, as asserted.
         unsafe {
             asm!(
                 "vldrw.u32 q1, [{sums}]",

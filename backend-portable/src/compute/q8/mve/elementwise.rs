@@ -1,12 +1,14 @@
 //! Sums and products of codes, four at a time.
 //!
-//! A rounding product of 31 bits is what [`Scale`](crate::compute::q8::Scale) begins with. What is shifted out then is rounded half up,
-//! and so away from zero, as it must, where negative numbers are one less; but not where nothing is shifted out.
+//! A rounding product of 31 bits is what [`Scale`](crate::compute::q8::Scale) begins with. What is
+//! shifted out then is rounded half up, and so away from zero, as it must, where negative numbers
+//! are one less; but not where nothing is shifted out.
 
 use crate::compute::q8::elementwise::{Product, Sum};
 use core::arch::asm;
 
-/// Text that shifts lanes as others say, which are negative or zero: to the nearest, halves away from zero. What is in q1 is lost.
+/// Text that shifts lanes as others say, which are negative or zero: to the nearest, halves away
+/// from zero. What is in q1 is lost.
 macro_rules! shift_out {
     ($lanes:literal, $shifts:literal) => {
         concat!(
@@ -40,7 +42,8 @@ struct Wide<const N: usize> {
     out: *mut i8,
 }
 
-/// Adds codes: as many as there are in all three. No scale shifts to the left, and `room` is less than 32.
+/// Adds codes: as many as there are in all three. No scale shifts to the left, and `room` is less
+/// than 32.
 pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut [i8]) {
     let count = out.len().min(a.len()).min(b.len());
     if count == 0 {
@@ -51,7 +54,8 @@ pub(in crate::compute::q8) fn add_codes(sum: &Sum, [a, b]: [&[i8]; 2], out: &mut
     let zeros = sum.zeros.map(i32::wrapping_neg);
     let wide =
         Wide { vectors: numbers.map(|number| [number; 4]), zero: zeros[1], out: out.as_mut_ptr() };
-    // SAFETY: as many elements of the slices are read and written as the shortest has, and `wide` is as the first loads take it.
+    // SAFETY: as many elements of the slices are read and written as the shortest has, and `wide`
+    // is as the first loads take it.
     unsafe {
         asm!(
             "vldrw.u32 q3, [r5]",

@@ -1,7 +1,8 @@
 //! Sums become codes, four at a time.
 //!
-//! The sums fit 30 bits with their bias, so that nothing saturates. The rounding product is that of the DSP extension's; a shift rounds
-//! halves up, and so away from zero, as it must, where negative numbers are one less.
+//! The sums fit 30 bits with their bias, so that nothing saturates. The rounding product is that of
+//! the DSP extension's; a shift rounds halves up, and so away from zero, as it must, where negative
+//! numbers are one less.
 
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
@@ -46,7 +47,8 @@ macro_rules! four_codes {
     };
 }
 
-/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is negative, for all.
+/// Codes of sums that fit 30 bits with their bias: by one multiplier and one shift, which is
+/// negative, for all.
 pub(in crate::compute::q8) fn finish_alike(
     sums: &[i32],
     bias: &[i32],
@@ -82,7 +84,8 @@ pub(in crate::compute::q8) fn finish_alike(
     }
 }
 
-/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative, for each.
+/// Codes of sums that fit 30 bits with their bias: by a multiplier and a shift, which is negative,
+/// for each.
 pub(in crate::compute::q8) fn finish_each(
     sums: &[i32],
     [bias, multipliers, shifts]: [&[i32]; 3],
@@ -114,7 +117,8 @@ pub(in crate::compute::q8) fn finish_each(
     }
 }
 
-/// As [`finish_each`], of the first `count` sums of each row. Codes of the next row are `stride` further.
+/// As [`finish_each`], of the first `count` sums of each row. Codes of the next row are `stride`
+/// further.
 pub(in crate::compute::q8) fn finish_rows<const R: usize>(
     sums: &[[i32; CHANNELS]; R],
     count: usize,
@@ -129,8 +133,9 @@ pub(in crate::compute::q8) fn finish_rows<const R: usize>(
     assert!(bias.len().min(multipliers.len()).min(shifts.len()) >= count && count <= CHANNELS);
     let end = stride.checked_mul(R - 1).and_then(|last| last.checked_add(count));
     assert!(end.is_some_and(|end| end <= out.len()));
-    // SAFETY: `count` elements of the slices, and of each row of sums and of codes, are read and written, which are there, as
-    // asserted. Pointers go on by whole vectors, which `back` has the bytes of once bounds were taken from that register.
+    // SAFETY: `count` elements of the slices, and of each row of sums and of codes, are read and
+    // written, which are there, as asserted. Pointers go on by whole vectors, which `back` has the
+    // bytes of once bounds were taken from that register.
     unsafe {
         asm!(
             "vdup.32 q2, {back}",

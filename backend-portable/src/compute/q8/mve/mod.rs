@@ -1,10 +1,11 @@
-//! The innermost loops in the vector instructions of Cortex-M55 and its like (MVE, "Helium"), where they are shorter than those of the
-//! DSP extension (`dsp/`), which such processors have, too.
+//! The innermost loops in the vector instructions of Cortex-M55 and its like (MVE, "Helium"), where
+//! they are shorter than those of the DSP extension (`dsp/`), which such processors have, too.
 //!
-//! As there, the compiler has no stable names for the instructions, and no registers for vectors among operands of `asm!`: vectors
-//! are named, and the halves of those that change are declared as clobbered. Loads that widen take addresses from the lower
-//! registers, and sums of products go to registers of even numbers: these are named, too. Loops count elements, and the processor
-//! masks what is behind the last one (`dlstp`, `letp`), so that nothing is read or written outside.
+//! As there, the compiler has no stable names for the instructions, and no registers for vectors
+//! among operands of `asm!`: vectors are named, and the halves of those that change are declared as
+//! clobbered. Loads that widen take addresses from the lower registers, and sums of products go to
+//! registers of even numbers: these are named, too. Loops count elements, and the processor masks
+//! what is behind the last one (`dlstp`, `letp`), so that nothing is read or written outside.
 
 mod channels;
 mod elementwise;

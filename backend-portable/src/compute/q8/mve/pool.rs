@@ -7,8 +7,9 @@ use core::arch::asm;
 /// Channels that [`average`] takes.
 pub(in crate::compute::q8) const TOGETHER: usize = 8;
 
-/// The averages of channels over all taps, to the nearest, halves away from zero. There are `count` of them, more than one and fewer than
-/// 256, so that sums fit 16 bits. A quotient of 15 bits by 8 is the upper half of a product with the reciprocal, rounded up.
+/// The averages of channels over all taps, to the nearest, halves away from zero. There are `count`
+/// of them, more than one and fewer than 256, so that sums fit 16 bits. A quotient of 15 bits by 8
+/// is the upper half of a product with the reciprocal, rounded up.
 pub(in crate::compute::q8) fn average(
     input: &[i8],
     covered: Covered,
@@ -36,7 +37,8 @@ pub(in crate::compute::q8) fn average(
             "add r1, r1, {back}",
             "subs {rows}, {rows}, #1",
             "bne 2b",
-            // Magnitudes of the lanes of even numbers, then of odd ones; signs are put back by what is one less.
+            // Magnitudes of the lanes of even numbers, then of odd ones; signs are put back by what
+            // is one less.
             "vdup.32 q4, {reciprocal}",
             "vmovlb.s16 q1, q0",
             "vabs.s32 q2, q1",

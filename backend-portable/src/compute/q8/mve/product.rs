@@ -1,6 +1,7 @@
 //! Products of rows of codes with rows of weights: sixteen at a time.
 //!
-//! Codes stay 8 bits wide. What their offset adds is the offset times the sum of the weights, which is made beside the products.
+//! Codes stay 8 bits wide. What their offset adds is the offset times the sum of the weights, which
+//! is made beside the products.
 
 use crate::compute::q8::CHANNELS;
 use core::arch::asm;
@@ -34,7 +35,8 @@ pub(in crate::compute::q8) fn sums<const R: usize>(
             let rows = [row.as_ptr(), below.as_ptr()];
             let others = other[..count].as_chunks_mut::<2>().0;
             for (one, other) in one[..count].as_chunks_mut::<2>().0.iter_mut().zip(others) {
-                // SAFETY: there are two rows of weights from here on, and two of codes, as asserted.
+                // SAFETY: there are two rows of weights from here on, and two of codes, as
+                // asserted.
                 [*one, *other] = unsafe { two_by_two(rows, at, depth, offset) };
                 at = at.wrapping_add(2 * depth);
                 done += 2;
@@ -65,7 +67,8 @@ fn one_row(row: &[i8], offset: i32, weights: &[i8], sums: &mut [i32]) {
 /// The products of two rows of codes with two rows of weights.
 ///
 /// # Safety
-/// `rows` are valid for reading `depth` codes each, and `weights` for two rows of as many. There is one code at least.
+/// `rows` are valid for reading `depth` codes each, and `weights` for two rows of as many. There is
+/// one code at least.
 #[inline(always)]
 unsafe fn two_by_two(
     rows: [*const i8; 2],
@@ -118,7 +121,8 @@ struct Pairs {
 /// The products of a row of codes with two rows of weights at a time.
 ///
 /// # Safety
-/// `weights` is valid for reading two rows for each of `sums`, as long as the row of codes. There is one code at least, and a pair.
+/// `weights` is valid for reading two rows for each of `sums`, as long as the row of codes. There
+/// is one code at least, and a pair.
 unsafe fn one_by_pairs(row: &[i8], weights: *const i8, offset: i32, sums: &mut [[i32; 2]]) {
     let depth = row.len();
     let pairs = Pairs {
@@ -128,7 +132,8 @@ unsafe fn one_by_pairs(row: &[i8], weights: *const i8, offset: i32, sums: &mut [
         back: depth.wrapping_sub(depth.next_multiple_of(WIDTH)),
         end: sums.as_ptr_range().end,
     };
-    // SAFETY: the caller's promise. Loops go over the codes of a row, and over pairs of sums until the last one ends.
+    // SAFETY: the caller's promise. Loops go over the codes of a row, and over pairs of sums until
+    // the last one ends.
     unsafe {
         asm!(
             "2:",
@@ -207,8 +212,8 @@ pub(in crate::compute::q8) fn copy(codes: &[i8], to: &mut [i8]) {
     }
 }
 
-/// Copies rows of `len` codes, of which there is one at a place and others steps behind it: as many as `to` has place for, if all
-/// of them are there.
+/// Copies rows of `len` codes, of which there is one at a place and others steps behind it: as many
+/// as `to` has place for, if all of them are there.
 pub(in crate::compute::q8) fn copy_rows(
     input: &[i8],
     [at, step]: [usize; 2],
@@ -224,7 +229,8 @@ pub(in crate::compute::q8) fn copy_rows(
     }
     // What pointers went further than the row is long.
     let over = len.wrapping_neg() % WIDTH;
-    // SAFETY: `rows` times `len` codes are read and written, which lie in the slices, as was compared.
+    // SAFETY: `rows` times `len` codes are read and written, which lie in the slices, as was
+    // compared.
     unsafe {
         asm!(
             "2:",

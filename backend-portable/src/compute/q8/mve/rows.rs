@@ -1,5 +1,6 @@
-//! Four rows of codes go past all weights, and what a row of these makes of them becomes codes at once: a vector has the same channel of
-//! the four. So the numbers of a channel are read once, and sums are never in memory.
+//! Four rows of codes go past all weights, and what a row of these makes of them becomes codes at
+//! once: a vector has the same channel of the four. So the numbers of a channel are read once, and
+//! sums are never in memory.
 
 use crate::compute::q8::requantize::Each;
 use core::arch::asm;
@@ -17,7 +18,8 @@ struct State {
     begin: Begin,
 }
 
-/// What registers have when a channel begins, and what they have later. Sums are zero then, between rows of codes.
+/// What registers have when a channel begins, and what they have later. Sums are zero then, between
+/// rows of codes.
 #[repr(C)]
 struct Begin {
     zeros: [i32; 2],
@@ -42,8 +44,8 @@ struct Begin {
     added: [i32; 4],
 }
 
-/// Codes of four rows, to whose codes `offset` is added, with the rows of weights for each channel. Those of the rows are at `places` of
-/// `out`; where there are three, the last comes twice.
+/// Codes of four rows, to whose codes `offset` is added, with the rows of weights for each channel.
+/// Those of the rows are at `places` of `out`; where there are three, the last comes twice.
 pub(in crate::compute::q8) fn four_rows(
     rows: [&[i8]; 4],
     offset: i32,
@@ -87,10 +89,11 @@ pub(in crate::compute::q8) fn four_rows(
         },
     };
     let begin = (&raw mut state).cast::<u8>().wrapping_add(core::mem::offset_of!(State, begin));
-    // SAFETY: for each of `count` channels, a row of weights and four of codes are read, one number of each of the three slices, and four
-    // codes are written, one of each row: all there, as asserted. `begin` lies within `state`, whose fields are read and written
-    // as they are declared, on both sides of it. Sums wrap as those of plain loops; with their bias they fit 30 bits, so that doubling
-    // does not saturate.
+    // SAFETY: for each of `count` channels, a row of weights and four of codes are read, one number
+    // of each of the three slices, and four codes are written, one of each row: all there, as
+    // asserted. `begin` lies within `state`, whose fields are read and written as they are
+    // declared, on both sides of it. Sums wrap as those of plain loops; with their bias they fit 30
+    // bits, so that doubling does not saturate.
     unsafe {
         asm!(
             "vldrw.u32 q4, [r12, #52]",

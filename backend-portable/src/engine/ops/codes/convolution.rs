@@ -1,5 +1,5 @@
-//! Convolutions of codes: products with windows, in parts where there are groups or the convolution is transposed, and those of single
-//! channels.
+//! Convolutions of codes: products with windows, in parts where there are groups or the convolution
+//! is transposed, and those of single channels.
 
 use super::super::elementwise::as_stored;
 use super::super::moves::{channels_last, channels_last_order, copy};
@@ -28,8 +28,8 @@ use torchlet_graph::graph::ValueId;
 /// Most parts that a convolution is cut into: blocks of groups times places between strides.
 const PARTS: usize = 256;
 
-/// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero, bias, kernel, stride, padding, dilation, groups, activation)`, and the
-/// same of single channels.
+/// `q8ta_conv2d(x, scale, zero, weights, sums, scales, scale, zero,
+/// bias, kernel, stride, padding, dilation, groups, activation)`, and the same of single channels.
 pub(in crate::engine::ops) fn convolution(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -62,8 +62,8 @@ pub(in crate::engine::ops) fn convolution(
     }
 }
 
-/// `q8ta_conv2d_transposed(x, scale, zero, weights, sums, scales, scale, zero, bias, kernel, stride, padding, output_padding, dilation,
-/// groups, activation)`
+/// `q8ta_conv2d_transposed(x, scale, zero, weights, sums, scales,
+/// scale, zero, bias, kernel, stride, padding, output_padding, dilation, groups, activation)`
 pub(in crate::engine::ops) fn transposed(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -83,7 +83,8 @@ pub(in crate::engine::ops) fn transposed(
     in_parts(builder, (output(args)?, &input), &filter, parts, &made)
 }
 
-/// Height and width of a transposed convolution's outputs, and the plain convolutions along each that it is.
+/// Height and width of a transposed convolution's outputs, and the plain convolutions along each
+/// that it is.
 fn transposed_phases(
     axes: [Window; 2],
     input: [usize; 2],
@@ -101,7 +102,8 @@ fn transposed_phases(
     Ok((sizes, phases))
 }
 
-/// `dynamic_convolution(input, codes, scales, bias, kernel, stride, padding, output_padding, dilation, groups, transposed)`
+/// `dynamic_convolution(input, codes, scales, bias, kernel, stride,
+/// padding, output_padding, dilation, groups, transposed)`
 pub(in crate::engine::ops) fn dynamic(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -242,7 +244,8 @@ impl Filter {
     }
 }
 
-/// What part of a filter products have: all channels, in blocks of `merged` groups of `inputs` and `outputs` each, and some of the taps.
+/// What part of a filter products have: all channels, in blocks of `merged` groups of `inputs` and
+/// `outputs` each, and some of the taps.
 #[derive(Clone, Copy)]
 struct Part {
     blocks: usize,
@@ -264,7 +267,8 @@ impl Part {
         Form::CodesOfPart { channels: [blocks, merged, outputs, inputs], taps }
     }
 
-    /// The code at a row and a column of the blocks side by side, from rows of so many: zero where the column is another group's, or none.
+    /// The code at a row and a column of the blocks side by side, from rows of so many: zero where
+    /// the column is another group's, or none.
     fn code(&self, data: &[u8], length: usize, row: usize, col: usize) -> Option<i8> {
         let [_, n] = self.shape();
         let (block, col) = (col / pack::padded(n), col % pack::padded(n));
@@ -354,7 +358,8 @@ struct Piece<'p> {
     packed: Constant<'p>,
 }
 
-/// A convolution as products: one for each phase of the outputs, which have this size in all, and for as many groups as fill a panel.
+/// A convolution as products: one for each phase of the outputs, which have this size in all, and
+/// for as many groups as fill a panel.
 fn in_parts(
     builder: &mut Builder<'_, '_>,
     (result, input): (ValueId, &View),
@@ -534,7 +539,8 @@ impl Step for Depthwise<'_> {
 /// Bytes that the scale and the code of zero of a picture take.
 const HEAD: usize = 8;
 
-/// Makes codes of pictures, each by a scale and a code of zero of its own, which come before the codes of all.
+/// Makes codes of pictures, each by a scale and a code of zero of its own, which come before the
+/// codes of all.
 struct Quantize {
     batch: usize,
     /// Numbers of a picture.
@@ -575,7 +581,8 @@ struct Dynamic<'p> {
     blocks: usize,
     /// The weights of all.
     packed: Constant<'p>,
-    /// Where scales begin, which are read third, and where a bias, if there is one, which is read fourth.
+    /// Where scales begin, which are read third, and where a bias, if there is one, which is read
+    /// fourth.
     scales: usize,
     bias: Option<usize>,
 }

@@ -59,8 +59,9 @@ fn range(
     }
 }
 
-/// A bias in units of a column's sums, and what is left of it: nothing, where quantizers gave it that scale, and it was rounded to it.
-/// Then a result is rounded once, as where a bias is an integer from the beginning.
+/// A bias in units of a column's sums, and what is left of it: nothing, where quantizers gave it
+/// that scale, and it was rounded to it. Then a result is rounded once, as where a bias is an
+/// integer from the beginning.
 fn in_units(bias: f32, unit: f32) -> (i32, f32) {
     /// Numbers below a half of this are rounded to integers where it is added and taken away again.
     const MAGIC: f32 = 12_582_912.0;
@@ -76,14 +77,15 @@ struct Columns {
     from: Scaled,
     scale: f32,
     range: Range,
-    /// Where scales begin, which are read second, and where a bias, if there is one, which is read third.
+    /// Where scales begin, which are read second, and where a bias, if there is one, which is read
+    /// third.
     scales: usize,
     bias: Option<usize>,
 }
 
 impl Columns {
-    /// Those of a call whose arguments `x, scale, zero, weights, sums, scales, scale, zero, bias` come first, and the tensors that it
-    /// reads beside the input.
+    /// Those of a call whose arguments `x, scale, zero, weights, sums, scales, scale, zero, bias`
+    /// come first, and the tensors that it reads beside the input.
     fn of(
         builder: &mut Builder<'_, '_>,
         args: &[ValueId],
@@ -105,7 +107,8 @@ impl Columns {
         Ok((Columns { from, scale: to.scale, range, scales, bias }, reads))
     }
 
-    /// Fills in what sums of packed columns become, in a workspace of three words for each. `channel` is that of a packed place.
+    /// Fills in what sums of packed columns become, in a workspace of three words for each.
+    /// `channel` is that of a packed place.
     fn fill<'w>(
         &self,
         inputs: &[&[f32]],
@@ -194,7 +197,8 @@ enum Source {
     Windows(Windows, i8),
 }
 
-/// A product of codes, or several side by side: of channels of pictures one behind the other, which make channels one behind the other.
+/// A product of codes, or several side by side: of channels of pictures one behind the other, which
+/// make channels one behind the other.
 struct Product<'p> {
     rows: usize,
     source: Source,
@@ -285,7 +289,8 @@ struct Dequantize {
     /// Where codes begin.
     at: usize,
     from: Scaled,
-    /// How codes are copied to the order of the numbers first, and how many: bytes are less to move.
+    /// How codes are copied to the order of the numbers first, and how many: bytes are less to
+    /// move.
     moved: Option<(Copy, usize)>,
 }
 
@@ -428,7 +433,8 @@ fn codes_from(words: &[f32], at: usize) -> Result<&[i8], ShapeMismatch> {
     bytemuck::cast_slice(words).get(at..).ok_or(ShapeMismatch)
 }
 
-/// The largest codes of windows: `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`.
+/// The largest codes of windows: `max_pool2d_with_indices(self, kernel_size, stride, padding,
+/// dilation, ceil_mode)`.
 pub(super) fn largest(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],

@@ -15,7 +15,8 @@ use std::borrow::ToOwned;
 use std::vec::Vec;
 use torchlet_graph::graph::ValueId;
 
-/// A convolution of pictures `[batch, channels, height, width]` in groups of so many channels, of a call as that of other convolutions.
+/// A convolution of pictures `[batch, channels, height, width]` in groups of so many channels, of a
+/// call as that of other convolutions.
 pub(super) fn convolution(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],

@@ -86,7 +86,8 @@ impl<'a> Likelihoods<'a> {
         self.tokenizer.special_name(token).unwrap_or_default().into()
     }
 
-    /// What a token is called where its text is all that tells it from others: also where that is a part of a character.
+    /// What a token is called where its text is all that tells it from others: also where that is a
+    /// part of a character.
     fn name(&self, token: u32, offset: usize) -> String {
         let Some(bytes) = self.bytes(token, offset) else { return self.special(token) };
         String::from_utf8(bytes).unwrap_or_else(|error| {
@@ -95,7 +96,8 @@ impl<'a> Likelihoods<'a> {
         })
     }
 
-    /// How many characters there are in front of that byte, which comes behind those that were asked for before.
+    /// How many characters there are in front of that byte, which comes behind those that were
+    /// asked for before.
     fn characters(&mut self, offset: usize) -> usize {
         let (from, count) = self.counted;
         if let Some(new) = self.text.get(from..offset) {

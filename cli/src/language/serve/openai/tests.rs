@@ -298,7 +298,8 @@ fn prompts_are_texts_or_tokens() {
     }
 }
 
-/// Two calls in one piece of text, each with its number and its arguments; and the second of two where there may be one.
+/// Two calls in one piece of text, each with its number and its arguments; and the second of two
+/// where there may be one.
 #[test]
 fn calls_come_in_parts() {
     let tokenizer = torchlet::llm::Tokenizer::empty();

@@ -22,8 +22,8 @@ pub(super) const RULES: &[Entry] = &[
     ),
 ];
 
-/// A convolution with groups: `(input, scale, zero, weight, sums, scales, scale, zero, bias, kernel, stride, padding, dilation, groups,
-/// activation)`.
+/// A convolution with groups: `(input, scale, zero, weight, sums, scales, scale, zero, bias,
+/// kernel, stride, padding, dilation, groups, activation)`.
 fn convolution(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let groups = b.int(args, 13)?;
     let channels = b.tensor(args, 0)?.1.size(1) as i64;
@@ -92,7 +92,8 @@ fn kernel(b: &Builder<'_, '_>, args: &[ValueId]) -> Result<[usize; 2], Error> {
     }
 }
 
-/// The weights in the shape of the kernel, which has the same elements in the same order, and the size of a dimension of what they were.
+/// The weights in the shape of the kernel, which has the same elements in the same order, and the
+/// size of a dimension of what they were.
 fn weight(
     b: &mut Builder<'_, '_>,
     args: &[ValueId],

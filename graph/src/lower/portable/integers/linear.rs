@@ -51,7 +51,8 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         b.call_into(Operator::CORTEX_M_QUANTIZED_LINEAR, &inputs, out);
         return Ok(());
     }
-    // That kernel has one scale for all channels. A convolution by a kernel of one pixel has one for each: rows are pixels.
+    // That kernel has one scale for all channels. A convolution by a kernel of one pixel has one
+    // for each: rows are pixels.
     let data = match b.value(weight)? {
         Value::Tensor(tensor) => tensor.data.clone(),
         _ => None,
@@ -90,8 +91,9 @@ fn linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     b.finish_with(made, out)
 }
 
-/// A linear layer whose rows are quantized at run time: `(input, weight, scales, sums, bias, bits)`. Sums are floating-point, the weights
-/// stay quantized.
+/// A linear layer whose rows are quantized at run time:
+/// `(input, weight, scales, sums, bias, bits)`. Sums are floating-point, the weights stay
+/// quantized.
 fn dynamic_linear(b: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, info) = b.tensor(args, 0)?;
     let (weight, weights) = b.tensor(args, 1)?;

@@ -1,9 +1,10 @@
-//! Operators on 8-bit quantized tensors in integer arithmetic: each becomes a call of a `cortex_m` kernel, which computes as CMSIS-NN
-//! does, bit for bit.
+//! Operators on 8-bit quantized tensors in integer arithmetic: each becomes a call of a `cortex_m`
+//! kernel, which computes as CMSIS-NN does, bit for bit.
 //!
-//! The calls are those that [`passes::quantized`](crate::passes::quantized) and [`passes::lookup`](crate::passes::lookup) make, whatever
-//! the program was exported for. Images are permuted to channels last before a kernel and back behind it; permutations that meet
-//! cancel out later. Weights, scales and biases must be constants.
+//! The calls are those that [`passes::quantized`](crate::passes::quantized) and
+//! [`passes::lookup`](crate::passes::lookup) make, whatever the program was exported for. Images
+//! are permuted to channels last before a kernel and back behind it; permutations that meet cancel
+//! out later. Weights, scales and biases must be constants.
 
 mod convolution;
 mod elementwise;
@@ -52,7 +53,8 @@ pub(crate) fn has_rule(operator: Operator) -> bool {
     operator != Operator::MAX_POOL2D_WITH_INDICES && entries.any(|(own, ..)| *own == operator)
 }
 
-/// Whether a call, seen alone, has an integer form: then [`run`] makes it, if what the call reads is constant by then.
+/// Whether a call, seen alone, has an integer form: then [`run`] makes it, if what the call reads
+/// is constant by then.
 pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -> bool {
     let is_on_quantized = node.args.iter().any(|id| {
         let tensors = graph.items(id).iter().filter_map(|id| graph.tensor(*id));
@@ -64,7 +66,8 @@ pub(crate) fn accepts(graph: &Graph<'_>, node: &Node, registry: &Registry<'_>) -
         return is_on_quantized && name.is_some_and(|name| registry.has_operator(name));
     };
     let mut alone = graph.clone();
-    // A bias may be the result of calls that constant folding computes later. Its values are as many as the scales.
+    // A bias may be the result of calls that constant folding computes later. Its values are as
+    // many as the scales.
     let is_list =
         |tensor: &&Tensor<'_>| tensor.scalar_type == ScalarType::Float && tensor.sizes.len() == 1;
     let lists = || node.args.iter().filter_map(|id| graph.tensor(*id)).filter(is_list);
@@ -87,7 +90,8 @@ pub(crate) fn has_calls(graph: &Graph<'_>, registry: &Registry<'_>) -> bool {
     graph.nodes.iter().any(|node| has_rule(node.operator) && rule(node, registry).is_some())
 }
 
-/// Lowers all calls that have an integer form. Returns how many there were; others stay as they are.
+/// Lowers all calls that have an integer form. Returns how many there were; others stay as they
+/// are.
 pub(crate) fn run(graph: &mut Graph<'_>, registry: &Registry<'_>) -> usize {
     let uses = Uses::of(graph);
     let bounds = Bounds::of(graph, &uses);
@@ -247,7 +251,8 @@ fn new_integers(b: &mut Builder<'_, '_>, numbers: &[i32]) -> ValueId {
     new_constant(b, ScalarType::Int, [numbers.len()].to_vec(), Cow::Owned(data))
 }
 
-/// The scratch tensor that the schemas of some operators have. The kernels use the runtime's scratch memory instead.
+/// The scratch tensor that the schemas of some operators have. The kernels use the runtime's
+/// scratch memory instead.
 fn no_scratch(b: &mut Builder<'_, '_>) -> ValueId {
     new_constant(b, ScalarType::Char, [0].to_vec(), Cow::Borrowed(&[]))
 }
@@ -274,7 +279,8 @@ impl Quantization {
     }
 }
 
-/// Makes an image `out` by a call on channels-last images: the first argument, permuted, is followed by these.
+/// Makes an image `out` by a call on channels-last images: the first argument, permuted, is
+/// followed by these.
 fn on_image(
     b: &mut Builder<'_, '_>,
     operator: Operator,
@@ -301,8 +307,9 @@ struct Channels {
 }
 
 impl Channels {
-    /// Those of `count` channels, each a sum of `depth` products, from the arguments that all such calls have in the same places: scale and zero point of the input (1, 2),
-    /// scales of the weights (5), scale and zero point of the output (6, 7), bias (8).
+    /// Those of `count` channels, each a sum of `depth` products, from the arguments that all such
+    /// calls have in the same places: scale and zero point of the input (1, 2), scales of the
+    /// weights (5), scale and zero point of the output (6, 7), bias (8).
     fn of(
         b: &Builder<'_, '_>,
         args: &[ValueId],
@@ -324,7 +331,8 @@ impl Channels {
             ));
         }
         let bias = match b.optional(args, 8) {
-            // Calls are asked for before constants are folded; a bias that is none then stops them here.
+            // Calls are asked for before constants are folded; a bias that is none then stops them
+            // here.
             Some(bias) => Some(quantized_bias(&floats(b, bias, count)?, &units)?),
             None => None,
         };

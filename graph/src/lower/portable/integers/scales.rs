@@ -24,7 +24,8 @@ impl Factor {
         // The mantissa has 53 bits with its leading one; 31 of them stay.
         let mantissa = bits & ((1 << 52) - 1) | 1 << 52;
         let rounded = (mantissa + (1 << 21)) >> 22;
-        // 1022 is the exponent of one half, the least number that has its leading one in the first of 31 bits.
+        // 1022 is the exponent of one half, the least number that has its leading one in the first
+        // of 31 bits.
         let (fraction, shift) = match rounded {
             0x8000_0000 => (1 << 30, exponent - 1021),
             _ => (rounded as i32, exponent - 1022),

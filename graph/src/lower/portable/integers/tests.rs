@@ -30,7 +30,8 @@ fn one(
     graph
 }
 
-/// Compares the integer form of a call with its floating-point form: results are a step apart at most.
+/// Compares the integer form of a call with its floating-point form: results are a step apart at
+/// most.
 fn check(operator: Operator, inputs: &[Value<'static>], out: &[usize], kernel: Operator) {
     let graph = one(operator, inputs, out, ScalarType::Char);
     assert!(accepts(&graph, &graph.nodes[0], &registry()), "{operator:?}");

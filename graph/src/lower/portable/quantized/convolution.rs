@@ -251,7 +251,8 @@ fn depthwise_codes(
 }
 
 impl Kernels {
-    /// `[channel out][y][x][channel in]` as convolutions take it: `[out, in, y, x]`, or `[in, out, y, x]` if it is transposed.
+    /// `[channel out][y][x][channel in]` as convolutions take it: `[out, in, y, x]`, or
+    /// `[in, out, y, x]` if it is transposed.
     fn codes(
         &self,
         b: &mut Builder<'_, '_>,

@@ -1,5 +1,6 @@
-//! Operators over quantized tensors and weights, in floating point: what is quantized is dequantized before, and results are
-//! quantized after. That is what they mean; integer sums only round less.
+//! Operators over quantized tensors and weights, in floating point: what is quantized is
+//! dequantized before, and results are quantized after. That is what they mean; integer sums only
+//! round less.
 
 pub(super) mod convert;
 pub(super) mod convolution;
@@ -80,7 +81,8 @@ fn dequantize(
     Ok(b.call(Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &inputs, made))
 }
 
-/// An input as numbers: what its codes stand for, or, if it has none yet, what is left of it by codes.
+/// An input as numbers: what its codes stand for, or, if it has none yet, what is left of it by
+/// codes.
 fn through_codes(
     b: &mut Builder<'_, '_>,
     input: ValueId,
@@ -94,7 +96,8 @@ fn through_codes(
     dequantize(b, codes, parameters)
 }
 
-/// Makes the output of sums: after a relu, as codes if it has parameters, in its own type otherwise.
+/// Makes the output of sums: after a relu, as codes if it has parameters, in its own type
+/// otherwise.
 fn finish(
     b: &mut Builder<'_, '_>,
     sums: ValueId,

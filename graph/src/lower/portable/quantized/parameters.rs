@@ -179,7 +179,8 @@ fn shaped_like(b: &mut Builder<'_, '_>, value: ValueId, out: ValueId) -> Result<
     if !own.dynamic {
         return b.view_known(value, &wanted.sizes);
     }
-    // Sizes that are one are left out, or the other way round: the others follow each other in order.
+    // Sizes that are one are left out, or the other way round: the others follow each other in
+    // order.
     let mut sizes = Vec::new();
     let mut dims = (0..own.rank()).filter(|dim| own.size(*dim) != 1);
     for bound in wanted.sizes {

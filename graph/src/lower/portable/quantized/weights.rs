@@ -26,7 +26,8 @@ pub(in crate::lower::portable) struct Scales {
     pub(in crate::lower::portable) group: Option<i64>,
 }
 
-/// The codes of a matrix of `rows` rows of `columns`, a signed byte each. What is stored may have more of both.
+/// The codes of a matrix of `rows` rows of `columns`, a signed byte each. What is stored may have
+/// more of both.
 pub(in crate::lower::portable) fn unpacked(
     b: &mut Builder<'_, '_>,
     stored: ValueId,
