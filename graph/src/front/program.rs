@@ -384,6 +384,10 @@ impl<'f, 'm, 'p> Builder<'f, 'm, 'p> {
     /// A new value that a value of the method is from now on.
     fn result(&mut self, value: usize) -> Result<ValueId, Error> {
         let id = match self.front.method.values.get(value) {
+            // State without a place in the memory plan: `Method::place_state` has not run.
+            Some(MethodValue::Tensor(tensor)) if tensor.is_constant() => {
+                return Err(Error::unsupported("a write to a tensor that has initial data"));
+            }
             Some(MethodValue::Tensor(tensor)) => self.push(Value::Tensor(described(tensor))),
             Some(MethodValue::Scalar(Scalar::Int(number))) => self.push(Value::SymInt(*number)),
             Some(MethodValue::None) => self.push(Value::SymInt(0)),
