@@ -1,10 +1,10 @@
-//! What ExecuTorch's libraries have, by their lists of names, and what the README says is not here
-//! yet.
+//! Compares [`KERNELS`] with the operator lists of ExecuTorch's kernel libraries and with the
+//! missing operators that the README states.
 
 use std::collections::BTreeSet;
 use torchlet_portable::KERNELS;
 
-/// The names of each library: lines of a file, under `[library]`.
+/// Operator names of each library: the lines below `[library]` in the list file.
 fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
     let mut libraries = Vec::new();
     for line in include_str!("executorch_operators.txt").lines() {
@@ -17,13 +17,13 @@ fn libraries() -> Vec<(&'static str, Vec<&'static str>)> {
     libraries
 }
 
-/// Names in the lists that no exporter can write a call of: PyTorch 2.15 has no operators of two
-/// (`torch.ops.aten.conv1d` has two overloads, both without outputs, and `unsqueeze_copy` has no
-/// `dim_out`), and replaces the third by `_native_batch_norm_legit`, even where it is asked not to.
+/// Listed operators that no exporter can emit. PyTorch 2.15 lacks two of them
+/// (`torch.ops.aten.conv1d` has two overloads, both without out variants, and `unsqueeze_copy` has
+/// no `dim_out`). It always replaces the third by `_native_batch_norm_legit`.
 const NOT_WRITTEN: [&str; 3] =
     ["aten::conv1d.out", "aten::native_batch_norm.out", "aten::unsqueeze_copy.dim_out"];
 
-/// Without namespace, operators of ATen are meant.
+/// A name without a namespace belongs to `aten`.
 fn has_kernel(name: &str) -> bool {
     let short = name.strip_prefix("aten::").unwrap_or(name);
     KERNELS.iter().any(|kernel| kernel.name == name || kernel.name == short)
