@@ -1,14 +1,14 @@
-//! Which methods of a program keep state together.
+//! Detects which methods of a program share state.
 //!
-//! ExecuTorch's `share_mutable_buffers` gives each mutable buffer of a model the same place in
-//! every method, in a planned buffer of its own that every method lists in the same size. Nothing
-//! in the file says so, but it shows: what lies in such a buffer is the same in all methods, or
-//! elsewhere. Where an exporter plans activations, their ranges overlap as it comes.
+//! ExecuTorch's `share_mutable_buffers` assigns each mutable buffer of a model the same offset in
+//! every method, in a separate planned buffer with the same size in all methods. The file does not
+//! record this, but it is visible in the memory plan: tensors of different methods in that buffer
+//! are either identical or disjoint. The ranges of planned activations overlap arbitrarily instead.
 
 use std::collections::BTreeMap;
 use torchlet_core::{MethodMeta, Program, ProgramError, ScalarType, ValueMeta};
 
-/// A tensor in a planned buffer: its bytes, its type, and its name where the exporter kept it.
+/// A tensor in a planned buffer: its size, dtype, and name if the exporter kept it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Resident<'p> {
     bytes: usize,
@@ -17,7 +17,7 @@ struct Resident<'p> {
 }
 
 impl Resident<'_> {
-    /// Whether both are one tensor. Methods may differ in whether they name it.
+    /// Whether both describe the same tensor. A name may be missing in some methods.
     fn is(&self, other: &Self) -> bool {
         self.bytes == other.bytes
             && self.scalar_type == other.scalar_type
@@ -25,12 +25,13 @@ impl Resident<'_> {
     }
 }
 
-/// What lies in one planned buffer, by offset.
+/// Tensors in one planned buffer, by offset.
 #[derive(Debug, Default)]
 struct Residents<'p>(BTreeMap<usize, Resident<'p>>);
 
 impl<'p> Residents<'p> {
-    /// Adds a tensor; whether it is one that is there already, or apart from all of them.
+    /// Adds a tensor. Returns whether it equals one that is present, or is disjoint from all of
+    /// them.
     fn agrees(&mut self, offset: usize, tensor: Resident<'p>) -> bool {
         if tensor.bytes == 0 {
             return true;
@@ -49,7 +50,7 @@ impl<'p> Residents<'p> {
     }
 }
 
-/// The methods that have tensors in one planned buffer.
+/// Methods with tensors in one planned buffer.
 #[derive(Debug)]
 struct Tenants<'p> {
     methods: Vec<&'p str>,
@@ -58,23 +59,23 @@ struct Tenants<'p> {
     agree: bool,
 }
 
-/// Which methods of a program use planned buffers behind the first, and how.
+/// How the methods of a program use planned buffers after the first one.
 #[derive(Debug)]
 pub(super) struct Sharing<'p> {
-    /// The methods that keep state together: those with tensors in such a buffer, if its size is
-    /// the same in all of them, and any two tensors there, of one method or of two, are the same or
-    /// apart. None, if that does not hold of every such buffer that several methods use: methods
-    /// share all of their buffers or none.
+    /// Methods that share state: those with tensors in a planned buffer after the first. The buffer
+    /// must have the same size in all of them, and any two tensors in it must be identical or
+    /// disjoint. Empty if this fails for any such buffer used by several methods: methods share all
+    /// of these buffers or none.
     pub(super) together: Vec<&'p str>,
-    /// Whether methods can share such buffers: no two want one for something else.
+    /// Whether the buffers can be shared: no two methods use one for different tensors.
     pub(super) agree: bool,
 }
 
 impl<'p> Sharing<'p> {
     pub(super) fn of(program: &Program<'p>) -> Result<Self, ProgramError> {
         let mut buffers: BTreeMap<usize, Tenants<'p>> = BTreeMap::new();
-        // Every value takes four bytes at least. A file whose methods list the same ones again and
-        // again is up to no good, and must not take more time than an honest one of its size.
+        // Every value occupies at least four bytes in the file. Malicious files list the same
+        // values in many methods; they must not cost more time than a valid file of the same size.
         let mut steps = program.flatbuffer_size() / 4;
         for (position, name) in program.method_names()?.enumerate() {
             let meta = program.method_meta(name?)?;
@@ -99,7 +100,7 @@ impl<'p> Sharing<'p> {
     }
 }
 
-/// Notes what a method has in its planned buffers behind the first.
+/// Records the tensors of a method in planned buffers after the first.
 fn survey<'p>(
     meta: &MethodMeta<'p>,
     buffers: &mut BTreeMap<usize, Tenants<'p>>,
@@ -152,13 +153,14 @@ mod tests {
         assert!(agree(&[]));
         assert!(agree(&[(0, small), (16, large), (48, small), (0, small), (16, large)]));
         assert!(agree(&[(16, large), (0, small)]));
-        // Neighbours in the way, before and behind, and another tensor at the same place.
+        // Overlaps with the preceding and the following tensor, and different tensors at one
+        // offset.
         assert!(!agree(&[(0, large), (16, small)]));
         assert!(!agree(&[(16, small), (0, large)]));
         assert!(!agree(&[(0, small), (0, large)]));
         let other = Resident { scalar_type: ScalarType::Int, ..small };
         assert!(!agree(&[(0, small), (0, other)]));
-        // Without elements, a tensor is in nobody's way.
+        // An empty tensor overlaps nothing.
         assert!(agree(&[(0, large), (16, resident(0, None))]));
     }
 
