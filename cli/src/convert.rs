@@ -10,10 +10,9 @@ use torchlet::core::DataLoader;
 use torchlet::graph::{self, method::Program};
 use torchlet::{FileAccess, Module, RunOn};
 
-/// Writes a program anew. What exporters put into files for debuggers is not part of what is read,
-/// so that it is gone.
+/// Rewrites a program. Debug information is not read and is thereby stripped.
 pub(crate) fn convert(arguments: &ConvertArguments) -> Result<(), Failure> {
-    // The help says that files must not change meanwhile.
+    // Files may be mapped: the help requires that they do not change while the command runs.
     let mut builder = Module::builder().file_access(FileAccess::Map).run_on(RunOn::AsExported);
     for path in &arguments.data {
         builder = builder.data(path);
@@ -51,7 +50,7 @@ fn fail(error: graph::Error) -> Failure {
     Failure::new(format!("the program cannot be written: {error}"))
 }
 
-/// Takes the program's data out, into a file of its own.
+/// Moves the program's constants and named data to a file.
 fn split(program: &mut Program<'_>, path: &Path) -> Result<(), Failure> {
     let data = program.split().map_err(fail)?;
     let nothing = || Failure::new("there are no constants to take out; leave --split out");

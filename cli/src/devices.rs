@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::thread::available_parallelism;
 use torchlet::portable::compute::simd::Tier;
 
-/// Shows what programs can run on here.
+/// Lists the processors and GPUs that programs can run on.
 pub(crate) fn devices(json: bool) {
     let threads = available_parallelism().map_or(1, usize::from);
     if json {
@@ -22,7 +22,7 @@ pub(crate) fn devices(json: bool) {
     vulkan();
 }
 
-/// The GPUs, and what earlier loads of this command found out about them.
+/// The GPUs, with cached findings of earlier loads of this command.
 #[cfg(feature = "vulkan")]
 fn listed() -> Result<Vec<torchlet::vulkan::DeviceInfo>, torchlet::core::DelegateError> {
     let builder = torchlet::vulkan::VulkanBackend::builder();
@@ -32,7 +32,7 @@ fn listed() -> Result<Vec<torchlet::vulkan::DeviceInfo>, torchlet::core::Delegat
     }
 }
 
-/// The GPUs, or why there are none.
+/// The GPUs, or the reason why Vulkan is unavailable.
 #[cfg(feature = "vulkan")]
 fn vulkan_as_json() -> Value {
     let found = match listed() {

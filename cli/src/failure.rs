@@ -1,4 +1,4 @@
-//! Errors as the command shows them: one sentence, and the way out.
+//! Errors as the command shows them: one sentence, with a hint how to proceed.
 
 use crate::containers::{instead, needs};
 use std::fmt;
@@ -7,7 +7,7 @@ use torchlet::core::InitError;
 use torchlet::core::error::InstructionError;
 use torchlet_page::PageError;
 
-/// Why the command failed.
+/// Message of a failed command.
 #[derive(Debug)]
 pub(crate) struct Failure(String);
 
@@ -34,7 +34,7 @@ impl From<Error> for Failure {
                     "; this torchlet was built without Vulkan"
                 }
             }
-            // Compiled, such programs run on any processor; as they are, they need that runtime.
+            // Compiled, such programs run on any processor; as exported, they require that backend.
             Error::Missing { backends, .. } if backends.iter().any(|b| b == "XnnpackBackend") => {
                 "; --backend cpu runs what was lowered for it"
             }

@@ -1,4 +1,5 @@
-//! `torchlet size`: what a program takes in a firmware image, as its build script would find it.
+//! `torchlet size`: the size of a program in a firmware image, by the same analysis as a build
+//! script.
 
 use crate::arguments::SizeArguments;
 use crate::failure::Failure;
@@ -7,7 +8,7 @@ use anstream::println;
 use serde_json::{Value, json};
 use torchlet_build::{Analysis, MethodAnalysis, Program, Slot};
 
-/// Looks at a program and shows what it takes.
+/// Analyzes a program and shows its requirements.
 pub(crate) fn size(arguments: &SizeArguments) -> Result<(), Failure> {
     let mut program = Program::new(&arguments.model);
     for path in &arguments.data {

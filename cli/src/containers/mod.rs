@@ -1,7 +1,6 @@
-//! What backends keep in the data of their delegates: what the container is, and its parts, to be
-//! taken out.
+//! Container formats of delegate payloads, by vendor, and their parts.
 //!
-//! Nothing in them is trusted: a part that does not lie within its container is none.
+//! Payloads are untrusted: a part that exceeds its container is ignored.
 
 mod vendors;
 mod vgf;
@@ -16,12 +15,12 @@ use vendors::{
     aoti, core_ml, mediatek, neutron, openvino, qnn, vela, with_constants_behind, with_header,
 };
 
-/// The data of a delegate.
+/// The payload of a delegate.
 pub(crate) struct Container {
     pub(crate) method: String,
     pub(crate) delegate: usize,
     pub(crate) backend: String,
-    /// What it is, in words.
+    /// The format's name.
     pub(crate) container: &'static str,
     pub(crate) bytes: usize,
     pub(crate) parts: Vec<Part>,
@@ -30,12 +29,12 @@ pub(crate) struct Container {
 /// A part of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Its name, or its path in what is a folder.
+    /// Name, or path if the container is a folder.
     pub(crate) name: String,
     pub(crate) range: Range<usize>,
 }
 
-/// Most parts that are told of a container.
+/// Maximum number of parts that are listed per container.
 const MOST_PARTS: usize = 4096;
 
 impl Container {
@@ -53,7 +52,7 @@ impl Container {
     }
 }
 
-/// The containers of all delegates of a program.
+/// Returns the containers of all delegates of a program.
 pub(crate) fn of(module: &Module) -> Result<Vec<Container>, Failure> {
     let mut containers = Vec::new();
     each(module, |method, delegate, backend, bytes| {
@@ -72,7 +71,7 @@ pub(crate) fn of(module: &Module) -> Result<Vec<Container>, Failure> {
     Ok(containers)
 }
 
-/// Gives the data of each delegate: its method, number, backend and bytes.
+/// Calls `visit` with the method, index, backend and payload of each delegate.
 pub(crate) fn each(
     module: &Module,
     mut take: impl FnMut(&str, usize, &str, &[u8]) -> Result<(), Failure>,
@@ -115,7 +114,7 @@ fn part(name: impl Into<String>, start: usize, len: usize, whole: usize) -> Opti
     Some(Part { name: name.into(), range: start..end })
 }
 
-/// What the data of a delegate is, and its parts.
+/// Identifies a payload: its format and its parts.
 pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
     let identifier = bytes.get(4..8).unwrap_or_default();
     let (container, parts) = match identifier {
@@ -124,7 +123,7 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
         b"XN01" => ("XNNPACK: a graph", whole("graph.xn01", bytes)),
         b"TLG1" => ("torchlet: a compiled graph", whole("graph.tlg1", bytes)),
         b"MLX0" => ("MLX: a graph and constants", with_constants_behind(bytes)),
-        // Without a header, the mark is that of the graph.
+        // Without a header, these four bytes are the identifier of the graph's flatbuffer.
         b"MP00" if bytes.starts_with(&[0; 4]) => {
             ("MPS: a graph (MP00) and constants", with_constants_behind(bytes))
         }
@@ -157,7 +156,7 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
         }
         _ => ("not known", None),
     };
-    // What is not as its backend writes it is still something to take out.
+    // Malformed payloads are still extracted, as one part.
     let parts = parts.filter(|parts| !parts.is_empty());
     (container, parts.or_else(|| whole("data.bin", bytes)).unwrap_or_default())
 }
@@ -166,7 +165,7 @@ fn whole(name: &str, bytes: &[u8]) -> Option<Vec<Part>> {
     Some(vec![part(name, 0, bytes.len(), bytes.len())?])
 }
 
-/// What has a backend that torchlet does not.
+/// Returns the hardware that a backend unsupported by torchlet requires.
 pub(crate) fn needs(backend: &str) -> Option<&'static str> {
     Some(match backend {
         "CoreMLBackend" => "Apple's Core ML, on Macs, iPhones and iPads",
@@ -185,11 +184,11 @@ pub(crate) fn needs(backend: &str) -> Option<&'static str> {
     })
 }
 
-/// What to export instead, so that it runs here and as close as can be to where the program was
-/// for.
+/// Suggests how to export the program instead, so that it runs here, on hardware close to the
+/// intended one.
 pub(crate) fn instead(backend: &str) -> &'static str {
     match backend {
-        // What these microcontrollers have beside the NPU.
+        // These NPUs accompany microcontrollers.
         "EthosUBackend" | "ArmBackend" | "NeutronBackend" | "CadenceBackend" => {
             "Quantize it with CortexMQuantizer, or export it without a partitioner, and it runs on the processor beside that"
         }
@@ -233,7 +232,7 @@ mod tests {
         bytes
     }
 
-    /// One input, one output.
+    /// A payload with one input and one output.
     fn neutron_file() -> Vec<u8> {
         let mut bytes = vec![1, 1, 1, 0, 1, 0, 0, 1];
         bytes.resize(16, 0);

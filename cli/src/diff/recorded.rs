@@ -1,4 +1,4 @@
-//! Values that were recorded elsewhere.
+//! Reference values recorded by other tools.
 
 use super::expose::{Exposed, Origin};
 use crate::budget::Budget;
@@ -9,7 +9,7 @@ use std::path::Path;
 use torchlet::Tensor;
 use torchlet_devtools::{Recording, RunKind, ValueKind, ValueRecord, etdump};
 
-/// What calls made, by instruction and place among its results, and what the program returned.
+/// Recorded values by instruction and result index, and recorded outputs.
 #[derive(Debug, Default)]
 pub(super) struct Recorded {
     values: BTreeMap<(usize, usize), Tensor>,
@@ -39,7 +39,7 @@ impl Recorded {
         Ok(self)
     }
 
-    /// Reads an archive of arrays that are named `instruction_4`, `instruction_4.1`, `output_0`.
+    /// Reads an archive of arrays named `instruction_4`, `instruction_4.1`, `output_0`.
     pub(super) fn archive(path: &Path, budget: &mut Budget) -> Result<Self, Failure> {
         let mut recorded = Recorded::default();
         for (name, tensor) in npy::read_named(path, budget)? {
@@ -86,8 +86,7 @@ impl Recorded {
     }
 }
 
-/// Numbers are no results that the calls of an exposed program return, nor is what parts of
-/// delegates make.
+/// Scalars and values within delegates have no counterpart in an exposed program.
 fn is_compared(value: &ValueRecord) -> bool {
     value.part.is_none() && (value.instruction.is_none() || value.kind != ValueKind::Scalar)
 }

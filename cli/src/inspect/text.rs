@@ -1,4 +1,4 @@
-//! A program's description for people.
+//! Program descriptions as text.
 
 use super::describe::{Description, Graph, Method, Named, OnTarget, Operator, Slot};
 use crate::terminal::{BAD, FAINT, NAME, TITLE, WARN, bytes, count, grouped, paint};
@@ -8,7 +8,7 @@ use torchlet::MemoryReport;
 use torchlet::core::TableUse;
 use torchlet::graph::front::xnnpack;
 
-/// Most entries of a list of names that are shown.
+/// Maximum number of names shown per list.
 const MOST_NAMES: usize = 8;
 
 /// Shows the description.
@@ -139,7 +139,7 @@ fn show_calls(operators: &[Operator]) {
     }
 }
 
-/// What is in a delegate.
+/// Shows the contents of a delegate.
 fn show_graph(graph: &Graph) {
     let calls: usize = graph.operators.iter().map(|operator| operator.calls).sum();
     let summary = [
@@ -194,7 +194,7 @@ fn show_memory(method: &Method, report: Result<&MemoryReport, &String>, with: &s
     }
 }
 
-/// What is known of memory on a machine whose kernels or delegates are not.
+/// Shows the memory use of tables, if that of kernels or delegates is unknown.
 fn show_tables(method: &Method, target: &str, tables: &TableUse) {
     println!("\n  {}  {}", paint(TITLE, "memory"), paint(FAINT, format!("on {target}")));
     for (index, size) in method.planned.iter().enumerate() {
@@ -215,7 +215,7 @@ fn line(size: u64, what: &str, note: &str) {
     println!("  {:>13}  {what:<12}{}", grouped(size), paint(FAINT, note));
 }
 
-/// Where the bytes of the arena go.
+/// Describes the uses of the arena.
 fn arena_parts(report: &MemoryReport) -> String {
     let parts = &report.arena_use;
     let parts = [

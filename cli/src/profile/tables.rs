@@ -1,4 +1,4 @@
-//! A profile as tables, and as an object.
+//! Profiles as tables and as JSON.
 
 use super::Report;
 use super::roofline::{Processor, Roof};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use torchlet_devtools::{Row, Statistics};
 
-/// How many of the longest calls are shown.
+/// Maximum number of calls shown without `--calls`.
 const LONGEST: usize = 15;
 
 /// Shows the tables.
@@ -67,7 +67,7 @@ struct Table<'r> {
 }
 
 impl Table<'_> {
-    /// What rows of one name take.
+    /// Sums the work of rows by name.
     fn amounts(&self, name: impl Fn(&Row) -> Option<String>) -> BTreeMap<String, Bounded> {
         let mut amounts: BTreeMap<String, Bounded> = BTreeMap::new();
         for row in &self.report.profile.rows {
@@ -120,13 +120,13 @@ impl Table<'_> {
     }
 }
 
-/// A share of what is possible. Nothing reaches more than that: where a share says so, the rates
-/// are too low.
+/// Formats the share of the peak rate. A share above 1 means that the measured peak rates are too
+/// low.
 fn percent(share: f64) -> String {
     if share > 1.0 { ">100%".to_owned() } else { format!("{:.0}%", 100.0 * share) }
 }
 
-/// A thousand millions in a second: what was done in so many nanoseconds.
+/// Formats a rate in units of 10⁹ per second.
 fn rate(amount: f64, nanoseconds: f64) -> String {
     if amount <= 0.0 || nanoseconds <= 0.0 {
         return String::new();
@@ -134,7 +134,7 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
     format!("{:.1}", amount / nanoseconds)
 }
 
-/// What the processors can do that the program runs on, and how near the whole is to it.
+/// Shows the processors' peak rates, and the program's share of them.
 fn roofline(report: &Report) {
     if report.work.is_of_less {
         println!(
@@ -181,7 +181,7 @@ fn roofline(report: &Report) {
     }
 }
 
-/// A large number with a prefix for its unit, and three digits or more.
+/// Formats a number with a unit prefix and at least three digits.
 fn large(rate: f64) -> String {
     let (scaled, prefix) = if rate < 1e13 { (rate / 1e9, "G") } else { (rate / 1e12, "T") };
     let digits = if scaled < 100.0 { 1 } else { 0 };
@@ -209,7 +209,7 @@ fn memory(report: &Report) {
     }
 }
 
-/// Differences below this share of a run are noise.
+/// Differences below this share of a run are treated as noise.
 const NOISE: f64 = 0.005;
 
 fn against(report: &Report) {
@@ -241,7 +241,7 @@ fn change(before: f64, now: f64, name: &str) {
     );
 }
 
-/// All of it as an object.
+/// Returns the profile as JSON.
 pub(super) fn object(report: &Report) -> Value {
     let statistics = |times: Statistics| json!({ "p10": times.p10, "p50": times.p50, "p90": times.p90, "mean": times.mean, "min": times.min, "max": times.max });
     let row = |row: &Row| {
