@@ -1,4 +1,4 @@
-//! Where the data of a tensor is, by what the file says.
+//! Location of tensor data, as specified by the file.
 
 use crate::arguments::elements;
 use crate::data_map::{Blob, DataMap};
@@ -12,16 +12,17 @@ use crate::program::Program;
 use crate::uses::{OUTSIDE, Uses, has};
 use crate::values::Tensor;
 
-/// Where the data of a tensor is.
+/// Location of a tensor's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place<'p> {
-    /// In planned memory: buffer and offset.
+    /// Planned buffer and byte offset.
     pub(crate) planned: Option<(usize, usize)>,
-    /// In the program or in external data: all of a constant, or what a planned tensor starts with.
+    /// Data in the program or in external data: the contents of a constant, or the initial contents
+    /// of a planned tensor.
     pub(crate) stored: Option<Blob<'p>>,
 }
 
-/// Why a tensor's data cannot be found.
+/// Why a tensor's data cannot be located.
 #[derive(Debug, Clone, Copy)]
 enum PlaceError {
     Malformed(Malformed),
@@ -36,7 +37,7 @@ impl From<Malformed> for PlaceError {
 }
 
 impl PlaceError {
-    /// The error with the place where it happened.
+    /// Adds the tensor's value index or name.
     #[cold]
     fn at(self, value: &TensorValue<'_>) -> InitError {
         match self {
@@ -50,10 +51,10 @@ impl PlaceError {
     }
 }
 
-/// Finds the data of a tensor, and checks that there is as much as the tensor has.
+/// Locates the data of a tensor and checks its size.
 ///
-/// The rules are the schema's: data is constant without allocation, mutable with; entry 0 of the
-/// constants means none; external data is found by the tensor's name.
+/// The schema defines the rules: data without an allocation is constant, data with one is mutable;
+/// constant entry 0 means no data; external data is looked up by the tensor's name.
 pub(crate) fn locate<'p>(
     meta: &MethodMeta<'p>,
     data: &'p [DataMap<'p>],
@@ -74,7 +75,7 @@ pub(crate) fn locate<'p>(
     Ok(Place { planned, stored })
 }
 
-/// The bytes that the file has for a tensor.
+/// Data stored in a file for the tensor.
 fn stored<'p>(
     program: &Program<'p>,
     data: &'p [DataMap<'p>],
@@ -104,7 +105,7 @@ fn stored<'p>(
     }))
 }
 
-/// The place of a tensor in planned memory: buffer and offset, or what is wrong with it.
+/// Planned buffer and byte offset of a tensor, or an error text.
 fn planned(
     meta: &MethodMeta<'_>,
     allocation: &AllocationDetails<'_>,
@@ -115,18 +116,18 @@ fn planned(
         meta.planned_size(*buffer).is_ok_and(|size| end.is_some_and(|end| end <= size))
     });
     Ok(match inside {
-        // Buffers start at multiples of more.
+        // Buffers start at multiples of ARENA_ALIGN, which exceeds every element alignment.
         Some((buffer, offset)) if offset.is_multiple_of(slot.alignment()) => Ok((buffer, offset)),
         Some(_) => Err("its place in planned memory is misaligned"),
         None => Err("its place in planned memory is out of range"),
     })
 }
 
-/// Buffer and offset of a tensor in planned memory; `None` if there is no such place.
+/// Planned buffer and byte offset of a tensor; `None` if out of range.
 pub(crate) fn planned_place(
     allocation: &AllocationDetails<'_>,
 ) -> Result<Option<(usize, usize)>, Malformed> {
-    // Buffer 0 of the file is reserved; the caller's first is the file's second.
+    // Buffer 0 of the file is reserved: file buffer n + 1 is the caller's buffer n.
     let buffer = usize::try_from(allocation.memory_id()?).ok().and_then(|id| id.checked_sub(1));
     let offset = u64::from(allocation.memory_offset_low()?)
         | u64::from(allocation.memory_offset_high()?) << 32;
@@ -154,7 +155,7 @@ fn find_external<'p>(
     Err(PlaceError::External("not found; pass the .ptd file that has it"))
 }
 
-/// Whether a data file has a tensor of this type, shape and layout.
+/// Whether the tensor layout in a data file matches dtype, shape and dim order of the tensor.
 fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &Tensor<'_, '_>) -> Result<bool, Malformed> {
     let sizes: &[[u8; 4]] = elements(layout.sizes()?.bytes());
     let dim_order = layout.dim_order()?.bytes();
@@ -167,7 +168,7 @@ fn is_layout_of(layout: &TensorLayoutTable<'_>, slot: &Tensor<'_, '_>) -> Result
         && same_layout(&bound, dim_order, slot.dim_order()))
 }
 
-/// The bytes of a constant where they lie; `None` if they must be copied to be used, as the storage
+/// Borrows the bytes of a constant in place; `None` if they must be copied, since the storage
 /// cannot lend them, or lends them misaligned.
 pub(crate) fn lend_aligned<'p>(blob: &Blob<'p>, align: usize) -> Option<&'p [u8]> {
     let bytes = blob.lend()?;

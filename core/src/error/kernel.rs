@@ -1,4 +1,4 @@
-//! Calls that kernels cannot take.
+//! Errors of kernel calls.
 
 use super::code;
 use crate::dtype::ScalarType;
@@ -6,14 +6,14 @@ use crate::kernel::Param;
 use core::fmt;
 use core::num::NonZeroU32;
 
-/// How many sizes of a shape are noted.
+/// Number of sizes that a [`ShapeNote`] stores.
 #[cfg(feature = "messages")]
 const NOTED: usize = 6;
 #[cfg(not(feature = "messages"))]
 const NOTED: usize = 0;
 
-/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. (Errors
-/// are returned from function to function; each byte of them is moved each time.)
+/// A shape in an error message: the rank and, with the feature `messages`, the first sizes. Kept
+/// short because errors are moved from function to function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ShapeNote {
@@ -22,7 +22,7 @@ pub struct ShapeNote {
 }
 
 impl ShapeNote {
-    /// Notes a shape.
+    /// Creates a note from a shape.
     pub fn new(sizes: &[i32]) -> Self {
         let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; NOTED] };
         for (noted, &size) in note.sizes.iter_mut().zip(sizes) {
@@ -47,10 +47,10 @@ impl fmt::Display for ShapeNote {
     }
 }
 
-/// Declares what can be wrong with a call: the kinds, and for each a function that makes the error.
+/// Declares the error kinds of kernel calls, each with a constructor of [`KernelError`].
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident = $make:ident($($field:ident: $type:ty),*) at $place:expr;)*) => {
-        /// What is wrong with a call.
+        /// Kind of a [`KernelError`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         #[non_exhaustive]
@@ -63,7 +63,7 @@ macro_rules! kinds {
             const ALL: &[Self] = &[$(Self::$kind,)*];
         }
 
-        /// All that is known.
+        /// The kind with all its details.
         #[cfg(any(feature = "messages", feature = "defmt"))]
         #[derive(Debug, Clone, PartialEq, Eq)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -92,42 +92,42 @@ macro_rules! kinds {
 kinds! {
     /// The call has fewer arguments than the operator.
     ArgumentCount = argument_count(expected: usize, found: usize) at None;
-    /// An argument is a value of another kind.
+    /// An argument is of another kind.
     ArgumentKind = argument_kind(arg: usize, expected: Param, found: &'static str) at Some(arg);
-    /// The kernel does not support this element type of an argument.
+    /// The kernel does not support this dtype of an argument.
     ScalarType = scalar_type(arg: usize, found: ScalarType) at Some(arg);
-    /// Data was viewed as another element type than it has.
+    /// Data was viewed as another dtype than its own.
     ElementType = element_type(expected: ScalarType, found: ScalarType) at None;
-    /// Data is not aligned for its element type.
+    /// Data is not aligned for its dtype.
     Alignment = alignment(scalar_type: ScalarType) at None;
-    /// A tensor has a number of dimensions that the operator does not take.
+    /// The operator does not support this rank of a tensor.
     Rank = rank(arg: usize, found: usize) at Some(arg);
-    /// A tensor has another shape than it must have, and cannot be given that shape.
+    /// The shape of a tensor is wrong, and cannot be changed.
     Shape = shape(arg: usize, expected: ShapeNote, found: ShapeNote) at Some(arg);
     /// A tensor's memory layout (dim order) is not supported.
     Layout = layout(arg: usize) at Some(arg);
     /// The value of an argument is out of range.
     Argument = argument(arg: usize, what: &'static str) at Some(arg);
-    /// A combination of arguments is valid but not implemented.
+    /// A valid combination of arguments is not implemented.
     Unsupported = unsupported(what: &'static str) at None;
-    /// A tensor has no memory: its input or output is to be bound first.
+    /// A tensor has no memory: its input or output must be bound first.
     Unbound = unbound(arg: usize) at Some(arg);
-    /// A tensor that is written lies in read-only memory.
+    /// A written tensor lies in read-only memory.
     ReadOnly = read_only(arg: usize) at Some(arg);
-    /// A tensor that is written shares memory with another argument.
+    /// A written tensor shares memory with another argument.
     Overlap = overlap(arg: usize, other: usize) at Some(arg);
-    /// An argument was asked for as something that it is not declared as, or twice for writing.
-    /// The kernel or delegate breaks its contract; the file is not to blame.
+    /// An argument was accessed in violation of its declaration, or requested twice for writing.
+    /// This is a bug in the kernel or delegate, not in the file.
     Access = access(arg: usize) at Some(arg);
     /// The scratch memory is too small.
     Scratch = scratch(needed: usize, available: usize) at None;
 }
 
-/// A kernel cannot be prepared or run with the arguments it has. Arguments count from 0.
+/// A kernel cannot be prepared or run with its arguments, which count from 0.
 ///
-/// Without the features `messages` and `defmt` it is one machine word, with the [kind](Self::kind)
-/// and the [argument](Self::argument): each call of a kernel's gives one back, and moving more
-/// takes much of the code.
+/// Without the features `messages` and `defmt`, it is one machine word with the [kind](Self::kind)
+/// and the [argument](Self::argument_index). Every kernel call returns one, and returning more than
+/// a register costs significant code size.
 #[derive(Clone, PartialEq, Eq)]
 pub struct KernelError {
     word: Word,
@@ -135,12 +135,12 @@ pub struct KernelError {
     detail: Detail,
 }
 
-/// A kind and the place of an argument.
+/// Error kind and argument index, packed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(NonZeroU32);
 
 impl Word {
-    /// Where no argument is to blame. Operators have fewer.
+    /// Marks errors that concern no argument. Operators have fewer arguments.
     const NOWHERE: u8 = u8::MAX;
 
     const fn new(kind: KernelErrorKind, arg: Option<usize>) -> Self {
@@ -148,7 +148,7 @@ impl Word {
             Some(arg) if arg < Self::NOWHERE as usize => arg as u8,
             _ => Self::NOWHERE,
         };
-        // Kinds count from 1 here.
+        // Stored plus one, to be non-zero.
         Word(NonZeroU32::MIN.saturating_add((kind as u32) | (arg as u32) << 8))
     }
 
@@ -164,24 +164,24 @@ impl Word {
 }
 
 impl KernelError {
-    /// What is wrong.
+    /// Kind of the error.
     pub fn kind(&self) -> KernelErrorKind {
         self.word.kind()
     }
 
-    /// Which argument is to blame, if one is.
+    /// Index of the offending argument, if any.
     pub fn argument_index(&self) -> Option<usize> {
         self.word.arg()
     }
 
-    /// Whether the error may go away with other shapes or scalars: what is prepared before the
-    /// values are known cannot judge it.
+    /// Whether the error may disappear with other shapes or scalars. If it occurs before the values
+    /// are known, it is inconclusive.
     pub(crate) fn depends_on_values(&self) -> bool {
         use KernelErrorKind as K;
         matches!(self.kind(), K::Shape | K::Argument | K::Rank)
     }
 
-    /// ExecuTorch's code for the condition.
+    /// Corresponding ExecuTorch error code.
     pub fn code(&self) -> u32 {
         use KernelErrorKind as K;
         match self.kind() {
@@ -213,7 +213,7 @@ impl fmt::Debug for KernelError {
 #[cfg(feature = "defmt")]
 impl defmt::Format for KernelError {
     fn format(&self, f: defmt::Formatter<'_>) {
-        // Its own `format` would begin another line within this one, which panics.
+        // Calling its `format` would start another frame inside this one, which panics.
         defmt::write!(f, "{}", self.detail);
     }
 }
