@@ -1,29 +1,28 @@
-//! What the next run will need, made while the device is at work on this one: programs that
-//! generate text count positions up from run to run, so that their integers can be told before they
-//! come.
+//! Encodes the next run while the device executes the current one. Text generation increments
+//! positions from run to run, so the next integers can be predicted.
 
 use crate::compiled::Compiled;
 use crate::encode::encode_again;
 use crate::error::Error;
 use crate::steps::Step;
 
-/// The calls that read integers, encoded before it is known whether they will be called with these.
+/// The calls that read integers, encoded for predicted values.
 pub(crate) struct Ahead {
     numbers: Vec<i64>,
-    /// All integers of the graph, as its calls set them then.
+    /// All integers of the graph, as the encoded calls left them.
     integers: Vec<Option<i64>>,
     steps: Vec<Step>,
 }
 
-/// More numbers than these are no positions.
+/// With more integers than this, they are unlikely to be positions, and nothing is predicted.
 const MOST_NUMBERS: usize = 16;
 
-/// After so many runs in a row that were others than expected, nothing is expected of a recording
-/// any more.
+/// After this many wrong predictions in a row, prediction stops for a recording.
 const MOST_MISSED: u8 = 4;
 
 impl Compiled {
-    /// The integers that are inputs, and the contents of inputs that operators look at.
+    /// Returns the integers among the inputs, and the contents of inputs that operators read on the
+    /// host.
     fn numbers(&self) -> Vec<i64> {
         let integers =
             self.graph.inputs.iter().filter_map(|id| self.state.integers.get(*id)?.as_ref());
@@ -31,7 +30,7 @@ impl Compiled {
         integers.copied().chain(watched.flatten().map(|number| i64::from(*number))).collect()
     }
 
-    /// Makes these the integers, as [`numbers`](Self::numbers) has them in order.
+    /// Sets these integers, in the order of [`numbers`](Self::numbers).
     fn set_numbers(&mut self, numbers: &[i64]) {
         let mut numbers = numbers.iter().copied();
         for id in &self.graph.inputs {
@@ -47,7 +46,7 @@ impl Compiled {
         }
     }
 
-    /// Gives the recording other integers; `false` if that takes another one.
+    /// Updates the recording for new integers; returns `false` if the graph must be recorded anew.
     pub(crate) fn update(&mut self) -> Result<bool, Error> {
         if let Some(ahead) = self.replay.ahead.take() {
             if ahead.numbers == self.numbers() {
@@ -63,8 +62,8 @@ impl Compiled {
         Ok(true)
     }
 
-    /// The calls that read integers with those that there are; `None` if the recording is not for
-    /// these.
+    /// Encodes the calls that read integers with the current values. Returns `None` if the
+    /// recording does not fit them.
     fn encode_varying(&mut self) -> Result<Option<Vec<Step>>, Error> {
         let Some(reads) = self.replay.reads.take() else { return Ok(None) };
         let calls = &self.replay.calls;
@@ -75,8 +74,8 @@ impl Compiled {
         Ok(same.then_some(steps))
     }
 
-    /// Encodes the calls that read integers as if these went on as they did from the last run to
-    /// this one.
+    /// Encodes the calls that read integers for the predicted next values, which extrapolate the
+    /// change from the last run to this one.
     pub(crate) fn look_ahead(&mut self) {
         let now = self.numbers();
         let before = std::mem::replace(&mut self.replay.numbers, now.clone());
@@ -85,7 +84,7 @@ impl Compiled {
         let Some(next) = next else { return };
         let integers = self.state.integers.clone();
         self.set_numbers(&next);
-        // What cannot be run so is no fault of this run.
+        // An error for predicted values is no error of this run.
         let steps = self.encode_varying().ok().flatten();
         let set = std::mem::replace(&mut self.state.integers, integers);
         self.set_numbers(&now);
@@ -93,15 +92,15 @@ impl Compiled {
             Some(steps) => self.replay.ahead = Some(Ahead { numbers: next, integers: set, steps }),
             None => {
                 self.replay.missed = self.replay.missed.saturating_add(1);
-                // Shapes may be others meanwhile: they are what they were again, or the next run
-                // records what it has.
+                // Encoding may have changed shapes. Encoding the current values restores them; if
+                // that fails, the next run records anew.
                 self.recorded = matches!(self.encode_varying(), Ok(Some(_)));
             }
         }
     }
 }
 
-/// The numbers that follow if all go on in the same steps; `None` if none changes.
+/// Extrapolates each value by its last difference; returns `None` if no value changed.
 fn continued(before: &[i64], now: &[i64]) -> Option<Vec<i64>> {
     if before == now || before.len() != now.len() || now.len() > MOST_NUMBERS {
         return None;

@@ -1,4 +1,4 @@
-//! What a compiled graph keeps from run to run, as callers see it: listed, read, written.
+//! Access to the state of a compiled graph: list, read and write tensors that persist between runs.
 
 use crate::compiled::Compiled;
 use crate::device::{Binding, Buffer, Command, MemoryKind, Recording};
@@ -8,7 +8,7 @@ use crate::transfer::{from_staging, to_staging};
 use torchlet_core::{Serial, TensorInfo};
 use torchlet_graph::graph::{Graph, Value};
 
-/// A tensor that is kept.
+/// A state tensor.
 #[derive(Debug)]
 pub(crate) struct Cell {
     id: TensorId,
@@ -16,8 +16,8 @@ pub(crate) struct Cell {
     pub(crate) info: TensorInfo,
 }
 
-/// What a graph that the compiler wrote keeps: it says so of each, and has a name for what the
-/// exporter had one.
+/// Lists the state tensors of a graph from the torchlet compiler, which marks them and keeps the
+/// exporter's names.
 pub(crate) fn of(graph: &Graph<'_>) -> Result<Vec<Cell>, Error> {
     let mut ids: Vec<TensorId> = graph.updates.iter().map(|(_, old)| *old).collect();
     ids.sort_unstable();
@@ -49,7 +49,7 @@ impl Compiled {
         }
     }
 
-    /// Copies a tensor that is kept to the host.
+    /// Copies a state tensor to the host.
     pub(crate) fn read_cell(&self, number: usize, target: &mut [u8]) -> Result<(), Error> {
         let cell = self.cell(number, target.len())?;
         let from = self.binding(cell.id, false)?;
@@ -59,7 +59,7 @@ impl Compiled {
         from_staging(staging.mapped(), &cell.info, target, &Serial)
     }
 
-    /// Gives a tensor that is kept the contents that the host has.
+    /// Copies host data into a state tensor.
     pub(crate) fn write_cell(&mut self, number: usize, source: &[u8]) -> Result<(), Error> {
         let cell = self.cell(number, source.len())?;
         let to = self.binding(cell.id, true)?;

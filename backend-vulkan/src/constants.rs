@@ -1,4 +1,4 @@
-//! Constants: their bytes on the host, and their way to the device.
+//! Uploads constants from the host to the device.
 
 use crate::bfloat16;
 use crate::derived::{Derived, Source, Transposed};
@@ -14,34 +14,34 @@ use torchlet_core::Parallel;
 use torchlet_graph::graph::{Graph, Value};
 use torchlet_shaders::Element;
 
-/// Bytes of constants that go to the device at once, unless a single piece has more.
+/// Bytes of constants uploaded at a time, unless a single piece is larger.
 const CHUNK: u64 = 32 << 20;
-/// What larger constants are cut into, where they can be.
+/// The size of the pieces into which larger constants are divided, where possible.
 const PIECE: u64 = CHUNK / 4;
 
-/// A constant on its way to the device, or a piece of a large one.
+/// A constant, or a piece of a large one, to be uploaded.
 struct Constant<'c> {
-    /// The number of its buffer.
+    /// The index of the target buffer.
     buffer: usize,
     offset: u64,
     bytes: usize,
     origin: Origin<'c>,
 }
 
-/// Where the bytes of a constant come from.
+/// The source of a constant's bytes.
 #[derive(Clone, Copy)]
 enum Origin<'c> {
     Bytes(&'c [u8]),
-    /// These are of `bfloat16`.
+    /// `bfloat16` bytes, to be converted to this element type.
     Converted(&'c [u8], Element),
-    /// They are made, from this one on.
+    /// Bytes computed by a derivation, from this byte offset on.
     Derived(&'c Derived, &'c Graph<'c>, &'c State, usize),
-    /// They are zeros.
+    /// Zeros.
     Nothing,
 }
 
 impl<'c> Origin<'c> {
-    /// What this is a multiple of, bytes can be cut at.
+    /// Pieces must be a multiple of this many bytes.
     fn grain(&self) -> usize {
         match self {
             Origin::Bytes(_) | Origin::Nothing => 1,
@@ -50,7 +50,7 @@ impl<'c> Origin<'c> {
         }
     }
 
-    /// The same from a byte on, where it can be cut.
+    /// The same source from a byte offset on; the offset must be a multiple of the grain.
     fn from(&self, start: usize) -> Self {
         match *self {
             Origin::Bytes(bytes) => Origin::Bytes(bytes.get(start..).unwrap_or_default()),
@@ -87,7 +87,7 @@ impl Constant<'_> {
     }
 }
 
-/// Makes bytes of a constant, from this one on.
+/// Computes bytes of a derived constant, from the offset `from` on.
 fn make(
     derived: &Derived,
     graph: &Graph<'_>,
@@ -98,8 +98,8 @@ fn make(
     if let Derived::Transposed(Transposed { source, matrices }) = derived
         && let Storage::Constant(Contents::Converted(element)) = state.tensor(source.id)?.storage
     {
-        // Turned around before they become others, so that not all have to become others for each
-        // piece.
+        // Transposed before the conversion; otherwise, each piece would convert the whole constant
+        // again.
         let (here, there) = (bfloat16::SIZE, element.size());
         let source = Source { element: Element::F16, ..*source };
         let turned = Derived::Transposed(Transposed { source, matrices: *matrices });
@@ -115,14 +115,14 @@ fn make(
     derived.make(&|id| device_bytes(graph, state, id), from, target)
 }
 
-/// Constants in the order of their places in memory.
+/// Constants to upload, sorted by their offset in memory.
 pub(crate) struct ConstantWrites<'c> {
     constants: Vec<Constant<'c>>,
 }
 
-/// Where chunks pass, one at a time.
+/// An upload channel: staging memory for one chunk and the recording that copies it.
 struct Way {
-    // Dropped first, which waits: until then the device reads what was staged.
+    // Dropped first, because dropping it waits until the device has read the staging memory.
     recording: Recording,
     staging: Buffer,
 }
@@ -134,10 +134,10 @@ impl Way {
     }
 }
 
-/// Work that can be done beside other work.
+/// A task that may run in parallel with others.
 pub(crate) type Task<'t> = Box<dyn FnOnce() -> Result<(), Error> + Send + 't>;
 
-/// Does all tasks, several at a time.
+/// Runs all tasks, several in parallel.
 pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result<(), Error> {
     let tasks: Vec<Mutex<Option<Task<'_>>>> =
         tasks.into_iter().map(|task| Mutex::new(Some(task))).collect();
@@ -153,7 +153,7 @@ pub(crate) fn run_tasks(parallel: &dyn Parallel, tasks: Vec<Task<'_>>) -> Result
 }
 
 impl<'c> ConstantWrites<'c> {
-    /// The constants that have a place in this memory and for which `wanted` says so.
+    /// Collects the constants in this memory that satisfy `wanted`.
     pub(crate) fn of(
         graph: &'c Graph<'_>,
         state: &'c State,
@@ -171,7 +171,7 @@ impl<'c> ConstantWrites<'c> {
                     (Origin::Derived(derived, graph, state, 0), derived.bytes())
                 }
                 _ => match (bytes_of(graph, state, *id)?, contents) {
-                    // Zeros in all of the place.
+                    // Zero-fills the whole allocation.
                     ([], _) => {
                         (Origin::Nothing, usize::try_from(place.bytes).unwrap_or(usize::MAX))
                     }
@@ -191,12 +191,12 @@ impl<'c> ConstantWrites<'c> {
         Ok(ConstantWrites { constants })
     }
 
-    /// All bytes.
+    /// Returns the total bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.constants.iter().map(|constant| constant.bytes as u64).sum()
     }
 
-    /// Writes the constants into their buffers, beside other tasks.
+    /// Writes the constants into their buffers, in parallel with other tasks.
     pub(crate) fn run(
         &self,
         context: &Arc<Context>,
@@ -224,8 +224,8 @@ impl<'c> ConstantWrites<'c> {
         if largest(0, 1) == 0 {
             return run_tasks(parallel, tasks);
         }
-        // While the device copies one chunk, the next one is written beside it, where there is
-        // memory for both. A way is gone before what it copies from and to.
+        // Double buffering, if memory suffices: the host writes one chunk while the device copies
+        // the other. Each channel is dropped before the buffers that it copies between.
         let mut ways = Vec::new();
         if chunks.len() > 1 {
             let both = [0, 1].map(|first| Way::new(context, largest(first, 2).max(4)));
@@ -280,7 +280,7 @@ impl<'c> ConstantWrites<'c> {
     }
 }
 
-/// A constant of so many bytes, cut into pieces if it is large.
+/// Divides a constant into pieces if it is large.
 fn pieces<'c>(
     place: &Place,
     bytes: usize,
@@ -297,20 +297,20 @@ fn pieces<'c>(
     })
 }
 
-/// Where a chunk starts, and its bytes.
+/// Returns the offset and the bytes of a chunk.
 fn extent(chunk: &[Constant<'_>]) -> (u64, u64) {
     let start = chunk.first().map_or(0, |first| first.offset);
     (start, chunk.last().map_or(0, Constant::end) - start)
 }
 
-/// The constants of a chunk as ranges with nothing but padding between them.
+/// Merges the constants of a chunk into ranges, joining neighbours that only padding separates.
 fn runs<'r>(chunk: &'r [Constant<'_>]) -> impl Iterator<Item = (u64, u64)> + 'r {
     const PADDING: u64 = 256;
     let adjoin = |a: &Constant<'_>, b: &Constant<'_>| b.offset.saturating_sub(a.end()) <= PADDING;
     chunk.chunk_by(adjoin).map(extent)
 }
 
-/// A task for each constant of a chunk that starts at `start`: writes it to its place in memory.
+/// Returns one task per constant of a chunk starting at `start`, which writes it to its offset.
 fn writes<'t>(
     chunk: &'t [Constant<'_>],
     start: u64,
@@ -329,7 +329,7 @@ fn writes<'t>(
     Ok(tasks)
 }
 
-/// The bytes of a constant that is not derived, as they are on the device.
+/// Returns the bytes of a constant that is not derived, in the device's element type.
 fn device_bytes<'c>(
     graph: &'c Graph<'_>,
     state: &'c State,
@@ -344,7 +344,7 @@ fn device_bytes<'c>(
     })
 }
 
-/// The bytes of a constant that is not derived.
+/// Returns the bytes of a constant that is not derived.
 fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<&'c [u8], Error> {
     let bytes = match (&state.tensor(id)?.storage, graph.values.get(id)) {
         (Storage::Constant(Contents::Made(bytes)), _) => Some(bytes.as_slice()),
@@ -357,7 +357,7 @@ fn bytes_of<'c>(graph: &'c Graph<'_>, state: &'c State, id: TensorId) -> Result<
     bytes.ok_or_else(|| Error::Invalid(format!("constant {id} has no bytes")))
 }
 
-/// Frees the bytes of all constants but those that change, which are what a reset gives them again.
+/// Frees the host bytes of all constants except those that change, which a reset restores.
 pub(crate) fn forget(
     graph: Graph<'_>,
     state: &mut State,
@@ -431,7 +431,7 @@ mod tests {
         Place { memory: Memory::Constants, buffer: 0, offset: 64, bytes }
     }
 
-    /// What comes of pieces, which go to the device in chunks of bounded size.
+    /// Writes all pieces, in chunks of bounded size, and returns the memory.
     fn written(constants: Vec<Constant<'_>>) -> Vec<u8> {
         let all = ConstantWrites { constants };
         let (start, bytes) = extent(&all.constants);
@@ -454,7 +454,7 @@ mod tests {
         assert!(written(all.collect()) == bytes);
         let all = pieces(&place, 2 * bytes.len(), Origin::Converted(&bytes, Element::F32));
         assert!(written(all.collect()) == bfloat16::converted(&bytes, Element::F32));
-        // What starts as zeros has them everywhere.
+        // A zero-initialised constant is zero everywhere.
         let all = pieces(&place, place.bytes as usize, Origin::Nothing);
         assert!(written(all.collect()) == vec![0; place.bytes as usize]);
     }

@@ -1,5 +1,5 @@
-//! Placing tensors in few buffers, so that those that are not needed at the same time share memory.
-//! There is more than one buffer only where the device gives no larger piece of memory.
+//! Lifetime-based memory planning: tensors that are not alive at the same time share memory. More
+//! than one buffer is used only if the device limits the size of an allocation.
 
 use crate::error::Error;
 use crate::state::{State, Storage};
@@ -16,20 +16,20 @@ pub(crate) struct Request {
     pub(crate) last: usize,
 }
 
-/// Where a request is: the number of a buffer, and an offset in it.
+/// The location of a request: the index of a buffer, and an offset in it.
 type Spot = (usize, u64);
 
-/// A spot for each request, and the bytes of each buffer. Largest first, each in the first buffer
-/// that has room for it below `most` bytes, at the lowest offset that is free for as long as it
-/// lives. What is larger than that gets a buffer of its own.
+/// Returns a location for each request, and the bytes of each buffer. Greedy: requests are placed
+/// largest first, each in the first buffer with room below `most` bytes, at the lowest offset that
+/// is free during its lifetime. A larger request gets a buffer of its own.
 ///
 /// # Errors
-/// There are more bytes than can be counted.
+/// The total overflows.
 fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<u64>), Error> {
     let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
     let mut spots = vec![(0, 0u64); requests.len()];
-    // What has a place in each buffer: the request, its start and its end.
+    // The requests placed in each buffer, with start and end.
     let mut buffers: Vec<Vec<(Request, u64, u64)>> = Vec::new();
     for (index, request) in order {
         let mut number = 0;
@@ -56,7 +56,7 @@ fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<
     Ok((spots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
 }
 
-/// The lowest offset at which a request fits between those of a buffer that live at the same time.
+/// Returns the lowest offset at which a request fits between those with overlapping lifetimes.
 fn lowest(placed: &[(Request, u64, u64)], request: &Request, align: u64) -> Result<u64, Error> {
     let mut taken: Vec<(u64, u64)> = placed
         .iter()
@@ -86,22 +86,22 @@ fn uncountable() -> Error {
     Error::OutOfMemory("the graph needs more bytes than there can be".to_owned())
 }
 
-/// The kinds of memory that tensors are in, each of which has buffers of its own.
+/// The kinds of memory, each with its own buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// What tensors take turns to use.
+    /// Intermediate tensors, which share memory.
     Tensors,
-    /// What keeps its contents.
+    /// Constants and state that belong to this graph.
     Constants,
-    /// Constants that never change, which other graphs may use, too.
+    /// Constants that never change, which other graphs may share.
     Weights,
 }
 
-/// Where a tensor's memory is.
+/// The memory location of a tensor.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) memory: Memory,
-    /// The number of the buffer of that memory.
+    /// The index of the buffer within its kind of memory.
     pub(crate) buffer: usize,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -109,30 +109,30 @@ pub(crate) struct Place {
 
 pub(crate) type Places = HashMap<TensorId, Place>;
 
-/// Where all tensors are, and the bytes of the buffers that they are in.
+/// The locations of all tensors, and the sizes of the buffers in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPlan {
     pub(crate) places: Places,
     pub(crate) tensors: Vec<u64>,
     pub(crate) constants: Vec<u64>,
     pub(crate) weights: Vec<u64>,
-    /// Weights that are on the device already.
+    /// Weights that are already on the device.
     pub(crate) there: Vec<TensorId>,
 }
 
-/// What is known of a constant before it is placed.
+/// How a constant is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It may change, or nobody else can have it.
+    /// It may change, or cannot be shared.
     Own,
     /// It never changes.
     Weight,
-    /// It is on the device already, in a place of so many bytes.
+    /// It is already on the device, in an allocation of this many bytes.
     There(u64),
 }
 
-/// Places every tensor that is bound, entered or left: planned ones in shared memory, constants in
-/// memory of their own, in buffers of at most `most` bytes where tensors allow it.
+/// Places every tensor that steps bind, and all inputs and outputs. Planned tensors share memory;
+/// constants have their own. Buffers are at most `most` bytes unless a tensor is larger.
 pub(crate) fn plan_memory(
     graph: &Graph<'_>,
     state: &State,
@@ -150,7 +150,7 @@ pub(crate) fn plan_memory(
         *life = (life.0.min(at), life.1.max(at));
         let size = bytes.entry(root).or_insert(0);
         *size = (*size).max(state.tensor(id)?.bytes()).max(state.tensor(root)?.bytes());
-        // A shape that depends on numbers may be smaller now than the file says it can be.
+        // A shape that depends on integers may be smaller now than its bound in the file.
         if let Some(Value::Tensor(tensor)) = graph.values.get(id) {
             let bound = tensor.sizes.iter().product();
             *size = (*size).max(padded_bytes(element_of(tensor.scalar_type)?, bound));
@@ -175,7 +175,7 @@ pub(crate) fn plan_memory(
             touch(*id, end)?;
         }
     }
-    // What callers may ask for is there, even if no call reads it.
+    // State that callers can access is placed even if no call reads it.
     for (_, old) in &graph.updates {
         if matches!(state.tensor(*old), Ok(tensor) if matches!(tensor.storage, Storage::Constant(_)))
         {
@@ -214,8 +214,8 @@ pub(crate) fn plan_memory(
     Ok(plan)
 }
 
-/// Room at the end of the last buffer, or in another one if that would have more than `most` bytes:
-/// which one it is, and where.
+/// Appends a range to the last buffer, or to a new one if that would exceed `most` bytes. Returns
+/// the buffer index and the offset.
 fn append(sizes: &mut Vec<u64>, bytes: u64, align: u64, most: u64) -> Result<(usize, u64), Error> {
     let begun = sizes.last().copied().unwrap_or(0);
     let (mut offset, mut end) = (begun, end_of(begun, bytes)?);
@@ -248,7 +248,7 @@ mod tests {
             for (i, a) in requests.iter().enumerate() {
                 let (buffer, offset) = spots[i];
                 assert!(offset % 64 == 0 && offset + a.bytes <= sizes[buffer]);
-                // What is larger than a buffer may be has one of its own.
+                // A request larger than the buffer limit has a buffer of its own.
                 assert!(offset + a.bytes <= most || offset == 0);
                 for (j, b) in requests.iter().enumerate().skip(i + 1) {
                     let together = a.first <= b.last && b.first <= a.last;

@@ -1,10 +1,9 @@
-//! Weights that are read into the device's cache before the call that multiplies by them.
+//! Prefetches weights into the device's cache before the GEMM that reads them.
 //!
-//! Products on matrix units are over so soon that they wait for their weights, where these come
-//! from memory: in ViT-B/16, whose weights no cache holds, by a fifth of their time on an NVIDIA
-//! H200. Norms and attention read little, and have memory to themselves: a dispatch beside each of
-//! them reads the weights of the products behind it. It reads them for nothing but that, and no
-//! other dispatch depends on it.
+//! GEMMs on matrix units are so fast that they wait for weights from memory: in ViT-B/16, whose
+//! weights exceed the cache, this was a fifth of their time on an NVIDIA H200. Norms and attention
+//! read little and leave memory bandwidth unused. A prefetch dispatch beside each of them reads the
+//! weights of the following GEMMs. It has no other effect, and no dispatch depends on it.
 
 use crate::compiled::Compiled;
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, PipelineKey};
@@ -17,30 +16,30 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants};
 
-/// Processors from which on a device's cache is known to hold what is read beside one step:
-/// NVIDIA's of 100 and more have at least 40 MB.
+/// The minimum number of processors: devices with as many are known to have a cache that is large
+/// enough (NVIDIA GPUs with 100 or more SMs have at least 40 MB).
 const LEAST_PROCESSORS: usize = 100;
-/// Bytes of all weights from which on they do not stay in the cache by themselves.
+/// The minimum total bytes of weights: smaller totals stay in the cache by themselves.
 const LEAST_WEIGHTS: u64 = 48 << 20;
-/// Bytes of what is read beside one step at most, and of one tensor at least.
+/// The maximum bytes to prefetch beside one step, and the minimum bytes of a tensor to prefetch.
 const MOST_AT_ONCE: u64 = 16 << 20;
 const LEAST_AT_ONCE: u64 = 256 << 10;
-/// Bytes of a constant from which on a step has its own weights to wait for: those of norms are
-/// smaller.
+/// The minimum bytes of a constant for which its step counts as reading weights itself; the weights
+/// of norms are smaller.
 const LEAST_OF_OWN: u64 = 16 << 10;
-/// Both where it was said that weights are to be read ahead.
+/// Replaces both minimums if prefetching is explicitly enabled.
 const LEAST_ALWAYS: u64 = 1 << 10;
 
-/// Elements of a result from which on a product takes so long that its weights come meanwhile: 20
-/// µs of 2048 terms, on an NVIDIA H200.
+/// From this number of result elements on, a GEMM lasts long enough to hide the loading of its own
+/// weights. Tuned on an NVIDIA H200, where it is 20 µs for 2048 terms.
 const LONG: usize = 1_000_000;
 
-/// The invocations of a workgroup, and the bytes that each reads.
+/// Invocations per workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
 const BYTES_EACH: u64 = 8 * 16;
 
-/// Weights, each with the step that they are read beside, in the order of these: where they are
-/// read sooner then, unless it was said whether they are to be.
+/// Returns the weights to prefetch, each with the step beside which to read it, in step order.
+/// Without an explicit setting, only those for which prefetching is expected to be faster.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let always = wanted == Some(true);
     if wanted == Some(false) || !(always || state.processors() >= LEAST_PROCESSORS) {
@@ -57,7 +56,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     if all < LEAST_WEIGHTS && !always {
         return plan;
     }
-    // The last step that reads no weights, and the bytes that are read beside it.
+    // The last step that reads no weights, and the bytes prefetched beside it.
     let mut beside: Option<(usize, u64)> = None;
     for (index, (step, own)) in steps.iter().zip(weights).enumerate() {
         if own.is_empty() {
@@ -80,7 +79,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     plan
 }
 
-/// The constants of so many bytes at least that a step reads, with their bytes.
+/// Returns the constants of at least `least` bytes that a step reads, with their sizes.
 fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     let read = step.accesses.iter().filter(|access| !access.written);
     read.filter_map(|access| {
@@ -92,19 +91,19 @@ fn weights_of(state: &State, step: &Step, least: u64) -> Vec<(TensorId, u64)> {
     .collect()
 }
 
-/// The pipeline that reads them.
+/// The prefetch pipeline.
 pub(crate) fn pipeline() -> PipelineKey {
     let constants = Prefetch {}.constants();
     PipelineKey { module: Prefetch::MODULE, constants, workgroup: [WORKGROUP, 1, 1] }
 }
 
-/// Memory that such dispatches could write to, and do not count on.
+/// The dummy output buffer of prefetch dispatches.
 pub(crate) fn nothing(context: &Arc<Context>) -> Result<Buffer, Error> {
     Buffer::new(context, 16, MemoryKind::Device)
 }
 
 impl Compiled {
-    /// The dispatch that reads a tensor.
+    /// Returns the dispatch that prefetches a tensor.
     pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command<'static>, Error> {
         let missing = || Error::invalid("a prefetch has nothing to write to");
         let nothing = self.nothing.as_ref().ok_or_else(missing)?.raw;
@@ -112,7 +111,7 @@ impl Compiled {
         let size = self.state.tensor(id)?.bytes().min(weights.size);
         let weights = Binding { size, ..weights };
         let quads = u32_of(usize::try_from(size / 16).unwrap_or(usize::MAX))?;
-        // That several may write there makes none of them wait.
+        // Declared as not written, so that prefetches do not wait for each other.
         let nothing = Binding { buffer: nothing, offset: 0, size: 16, written: false };
         let groups = size.div_ceil(u64::from(WORKGROUP) * BYTES_EACH);
         let groups = u32_of(usize::try_from(groups).unwrap_or(usize::MAX))?;
@@ -135,8 +134,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value};
     use torchlet_graph::operators::Operator;
 
-    /// So many products of weights of 8 MB, two behind each activation: which steps have weights
-    /// read beside them, by how many each.
+    /// Plans `layers` GEMMs with 8 MB of weights, two after each activation. Returns the steps with
+    /// prefetches, and how many each has.
     fn planned(
         layers: usize,
         rows: usize,
@@ -194,7 +193,7 @@ mod tests {
         assert_eq!(planned(4, 256, None, |_| ()), []);
     }
 
-    /// They take as long as their weights take to come.
+    /// Their time is that of loading the weights.
     #[test]
     fn products_of_few_rows_wait_for_memory_in_any_case() {
         assert_eq!(planned(8, 1, None, |_| ()), []);

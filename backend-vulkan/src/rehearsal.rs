@@ -1,6 +1,6 @@
-//! Pipelines that a graph takes with other shapes and integers than those that memory is planned
-//! for. The graph is encoded with some before it runs, so that they are made when it is loaded: a
-//! driver takes milliseconds for one.
+//! Pipeline warm-up for dynamic shapes. Other shapes and integers than those that memory is planned
+//! for may need other pipelines, and a driver needs milliseconds to create one. The graph is
+//! therefore encoded with sample shapes at load time, and the pipelines are created then.
 
 use crate::device::PipelineKey;
 use crate::encode::encode;
@@ -10,42 +10,42 @@ use std::collections::{BTreeMap, HashSet};
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Encodings of calls at most: a graph of more calls is tried with fewer shapes.
+/// The maximum number of encoded calls in total: larger graphs are tried with fewer shapes.
 const MOST_CALLS: usize = 1 << 15;
 
-/// Shapes at most that a graph of few calls is tried with.
+/// The maximum number of shapes tried for a graph.
 const MOST_TRIALS: usize = 256;
 
-/// What varies at most, for a graph to be tried: no exporter writes more, and each takes trials of
-/// its own.
+/// The maximum number of dynamic dims and integers that are varied. Exporters write fewer, and each
+/// needs trials of its own.
 const MOST_PLACES: usize = 64;
 
-/// Integers of an input at most that are given values.
+/// The maximum number of elements of a host-read input that are given values.
 const MOST_CONTENTS: usize = 4096;
 
-/// What can differ from run to run.
+/// A quantity that can differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// The size of an input in a dimension.
     Size(ValueId, usize),
-    /// An integer that is an input.
+    /// An integer input.
     Integer(ValueId),
-    /// The integers of an input that the host looks at, all of them the same.
+    /// The elements of an input that operators read on the host, all set to the same value.
     Contents(ValueId),
 }
 
-/// What can differ, and what it is at most.
+/// All varying quantities, with their upper bounds.
 #[derive(Debug)]
 struct Varying {
     places: Vec<(Place, usize)>,
-    /// Places that are tried with the same number at once, by position: what has the same bound is
-    /// mostly one number of the program's.
+    /// Groups of indices that are tried with the same value: quantities with equal bounds are
+    /// usually one dimension of the program.
     together: Vec<Vec<usize>>,
 }
 
-/// The pipelines of a graph with other shapes than those that memory was planned for in this state:
-/// at most `most`, or as many as one shape more takes. What the graph does not take as a shape is
-/// left out.
+/// Returns the pipelines that a graph needs for other shapes than those that memory was planned for
+/// in `planned`. Stops at `most`, apart from the pipelines of the last shape tried. Shapes that the
+/// graph rejects are skipped.
 pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, planned);
@@ -93,7 +93,7 @@ impl Varying {
         places.extend(watched.map(|id| (Place::Contents(id), bound.unwrap_or_default())));
         places.truncate(MOST_PLACES);
 
-        // All of one bound, and of sizes those that are the same dimension.
+        // Groups: all with one bound, and the sizes with one bound in the same dimension.
         let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
         for (at, (place, bound)) in places.iter().enumerate() {
             let dims = match place {
@@ -112,10 +112,9 @@ impl Varying {
         Varying { places, together }
     }
 
-    /// Numbers for all places, by position, for each time that the graph is encoded, `most` times
-    /// at most: each number alone or with those that are tried together, where all else is at its
-    /// largest, where it is at its least, and where integers are half of what they may be; these in
-    /// turns, and first what is tried together.
+    /// Returns the assignments to try, at most `most`. Each varies one quantity or one group, with
+    /// all others at their maximum, at their minimum, or with integers at half their bound. The
+    /// three alternate, groups first.
     fn trials(&self, most: usize) -> Vec<Vec<usize>> {
         let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
             let number = |(place, bound): &(Place, usize)| match place {
@@ -168,7 +167,7 @@ impl Varying {
                         *slot = i64::try_from(*number).unwrap_or_default();
                     }
                 }
-                // Behind all sizes.
+                // Set after all sizes.
                 Place::Contents(id) => {
                     let numel = state.tensor(id).map_or(0, |tensor| tensor.numel());
                     let contents = state.host.entry(id).or_default();
@@ -180,9 +179,9 @@ impl Varying {
     }
 }
 
-/// Numbers to try of those up to `bound`, what matters most first: small ones have kernels of their
-/// own, and larger ones differ in the power of two that they are multiples of, as far as eight, and
-/// in how many bits they have: there are enough of them for tiles, or for more invocations.
+/// Returns the values to try up to `bound`, most important first. Small values have kernels of
+/// their own. Larger ones differ in the power of two that divides them, up to eight, and in
+/// magnitude, which decides about tiling and the number of invocations.
 fn numbers(bound: usize) -> Vec<usize> {
     let below = |most: usize, less: usize| (most / 8 * 8).saturating_sub(less);
     let first = [1, below(bound, 0), 2, below(bound, 1), 4, below(bound, 4), 3, 5, 8];
@@ -222,8 +221,7 @@ mod tests {
         assert_eq!(numbers(3), [1, 2, 3]);
         assert_eq!(numbers(0), [0usize; 0]);
         let many = numbers(1000);
-        // Odd, twice an odd number, four times one, and a multiple of eight: near the end and near
-        // the middle.
+        // Odd, and divisible by 2, 4 and 8: near the bound and near its middle.
         let first = [1, 1000, 2, 999, 4, 996, 3, 5, 8, 998, 997, 496, 495, 494, 493, 492];
         let between = [12, 24, 48, 96, 192, 384, 768];
         assert_eq!(many, [first.as_slice(), &between].concat());
@@ -244,13 +242,13 @@ mod tests {
         assert_eq!(varying(1000).places.len(), MOST_PLACES);
         let trials = varying(1000).trials(40);
         assert_eq!(trials.len(), 40);
-        // All rests come in turns.
+        // All settings of the other quantities occur.
         let least = |trial: &&Vec<usize>| trial.iter().filter(|size| **size == 1).count() > 2;
         assert!(varying(1).trials(40).iter().filter(least).count() > 10);
         assert!(varying(1).trials(0).is_empty());
     }
 
-    /// Scores of queries and keys, whose columns vary, and what they weigh.
+    /// Attention scores with a dynamic number of columns, and their GEMM with the values.
     #[test]
     fn products_of_any_number_of_columns_are_rehearsed() {
         for most in [100, 256] {
