@@ -1,4 +1,4 @@
-//! Drawing by weights: `multinomial`.
+//! Weighted random sampling: `multinomial`.
 
 use super::random::{hash, next_key};
 use crate::number::{elements_mut, load, unsupported};
@@ -8,8 +8,8 @@ use torchlet_core::Param::{Bool, Int, OptionalInt, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! { MULTINOMIAL:
-    /// `aten::multinomial.out(self, num_samples, replacement, generator, out)`: indices, each as
-    /// probable as its weight in the row says; without `replacement` none twice.
+    /// `aten::multinomial.out(self, num_samples, replacement, generator, out)`: indices, drawn with
+    /// probabilities proportional to the weights in each row; without `replacement`, all distinct.
     MULTINOMIAL_OUT =
         Kernel::new("aten::multinomial.out", &[Tensor, Int, Bool, OptionalInt, Out], |ctx| {
             let weights = ctx.info(0)?;
@@ -69,8 +69,8 @@ fn multinomial(ctx: &mut Invoke) -> Result<(), KernelError> {
             let choice = draw(left, hash(number));
             *slot = choice as i64;
             if !again {
-                // No weight at all is less than none that is left: those of weight zero come when
-                // nothing else is there.
+                // A negative weight marks a used index. Zero-weight indices are drawn only after
+                // all others are used.
                 left[choice] = -1.0;
             }
         }
@@ -78,10 +78,10 @@ fn multinomial(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// An index, by weights of which negative ones are out of the question.
+/// Draws an index by weight, skipping negative weights.
 fn draw(weights: &[f64], bits: u64) -> usize {
     let total: f64 = weights.iter().filter(|weight| **weight > 0.0).sum();
-    // From 0 to below 1, in 53 bits.
+    // A 53-bit fraction in 0..1.
     let mut place = (bits >> 11) as f64 / (1u64 << 53) as f64 * total;
     let wanted = |weight: f64| if total > 0.0 { weight > 0.0 } else { weight == 0.0 };
     let mut choice = 0;

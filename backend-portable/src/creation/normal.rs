@@ -1,4 +1,4 @@
-//! Normally distributed numbers with means and deviations that calls give: `normal`.
+//! Normally distributed values with given means and standard deviations: `normal`.
 
 use super::random::{next_key, normal};
 use crate::number::{load, number_type, store, unsupported};
@@ -12,8 +12,8 @@ use torchlet_core::{
 };
 
 kernels! { NORMAL:
-    /// `aten::normal.float_float_out(mean, std, size, generator, out)`: numbers of one mean and
-    /// deviation, of a shape.
+    /// `aten::normal.float_float_out(mean, std, size, generator, out)`: one mean and standard
+    /// deviation for a tensor of shape `size`.
     NORMAL_FLOAT_FLOAT_OUT = Kernel::new(
         "aten::normal.float_float_out",
         &[Float, Float, IntList, OptionalInt, Out],
@@ -24,7 +24,7 @@ kernels! { NORMAL:
             prepare(ctx, 4, &sizes, |ctx| draw(ctx, [Of::Number(0), Of::Number(1)], 4))
         },
     );
-    /// `aten::normal.Tensor_float_out(mean, std, generator, out)`: a mean for each number.
+    /// `aten::normal.Tensor_float_out(mean, std, generator, out)`: a mean per element.
     NORMAL_TENSOR_FLOAT_OUT = Kernel::new(
         "aten::normal.Tensor_float_out",
         &[Tensor, Float, OptionalInt, Out],
@@ -35,7 +35,8 @@ kernels! { NORMAL:
             prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Tensor(0), Of::Number(1)], 3))
         },
     );
-    /// `aten::normal.float_Tensor_out(mean, std, generator, out)`: a deviation for each number.
+    /// `aten::normal.float_Tensor_out(mean, std, generator, out)`: a standard deviation per
+    /// element.
     NORMAL_FLOAT_TENSOR_OUT = Kernel::new(
         "aten::normal.float_Tensor_out",
         &[Float, Tensor, OptionalInt, Out],
@@ -45,7 +46,7 @@ kernels! { NORMAL:
             prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Number(0), Of::Tensor(1)], 3))
         },
     );
-    /// `aten::normal.Tensor_Tensor_out(mean, std, generator, out)`: both, which broadcast.
+    /// `aten::normal.Tensor_Tensor_out(mean, std, generator, out)`: both per element, broadcast.
     NORMAL_TENSOR_TENSOR_OUT = Kernel::new(
         "aten::normal.Tensor_Tensor_out",
         &[Tensor, Tensor, OptionalInt, Out],
@@ -60,14 +61,14 @@ kernels! { NORMAL:
     );
 }
 
-/// Where means or deviations come from: an argument.
+/// Argument index of the means or standard deviations, a scalar or a tensor.
 #[derive(Clone, Copy)]
 enum Of {
     Number(usize),
     Tensor(usize),
 }
 
-/// Numbers drawn at a time.
+/// Values per block.
 const BLOCK: usize = 64;
 
 fn negative(arg: usize) -> KernelError {

@@ -1,5 +1,5 @@
-//! Comparisons, and the larger and smaller of two. Integers compare as integers, everything else in
-//! the common type.
+//! Comparisons, maximum and minimum. Integers compare as integers, all other types in the common
+//! type.
 
 use super::binary;
 use super::complex::with_complex;
@@ -34,17 +34,17 @@ kernels! {
     GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Truth, ordered Compute, |a, b| le(b, a));
     /// `aten::ge.Scalar_out(self, other, out)`: `self >= other`.
     GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Truth, ordered Compute, |a, b| le(b, a));
-    /// `aten::maximum.out(self, other, out)`: the larger; NaN if either is.
+    /// `aten::maximum.out(self, other, out)`: the maximum; NaN if either is NaN.
     MAXIMUM_OUT = binary!("aten::maximum.out", Common, ordered Compute, larger);
-    /// `aten::minimum.out(self, other, out)`: the smaller; NaN if either is.
+    /// `aten::minimum.out(self, other, out)`: the minimum; NaN if either is NaN.
     MINIMUM_OUT = binary!("aten::minimum.out", Common, ordered Compute, smaller);
-    /// `aten::fmax.out(self, other, out)`: the larger; NaN if both are.
+    /// `aten::fmax.out(self, other, out)`: the maximum; NaN only if both are NaN.
     FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, larger_number);
-    /// `aten::fmin.out(self, other, out)`: the smaller; NaN if both are.
+    /// `aten::fmin.out(self, other, out)`: the minimum; NaN only if both are NaN.
     FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, smaller_number);
     /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all
-    /// elements satisfy `|self - other| <= atol + |rtol * other|`, NaN counting as equal to NaN if
-    /// asked for (`torch.isclose`).
+    /// elements satisfy `|self - other| <= atol + |rtol * other|` (`torch.allclose`). With
+    /// `equal_nan`, NaN equals NaN.
     ALLCLOSE_OUT = Kernel::new(
         "aten::allclose.out",
         &[Tensor, Tensor, Float, Float, Bool, Bool, Out],
@@ -61,13 +61,13 @@ kernels! {
             Ok(Plan::new(all_close))
         },
     );
-    /// `allclose.out`: the same, by its name without a namespace.
+    /// `allclose.out`: alias of [`ALLCLOSE_OUT`] without a namespace.
     ALLCLOSE_PLAIN_OUT = renamed(ALLCLOSE_OUT, "allclose.out");
-    /// `allclose.Tensor`: the same, with the result as its last argument.
+    /// `allclose.Tensor`: alias of [`ALLCLOSE_OUT`].
     ALLCLOSE_TENSOR = renamed(ALLCLOSE_OUT, "allclose.Tensor");
 }
 
-/// Elements that are compared at a time.
+/// Elements per block.
 const BLOCK: usize = 32;
 
 fn all_close(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -117,25 +117,25 @@ fn le<C: Compute>(a: C, b: C) -> C {
     C::of_bool(a <= b)
 }
 
-/// The larger; NaN if either is.
+/// The maximum; NaN if either is NaN.
 #[inline(always)]
 pub(crate) fn larger<C: Compute>(a: C, b: C) -> C {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// The larger; NaN if both are.
+/// The maximum; NaN only if both are NaN.
 #[inline(always)]
 fn larger_number<C: Compute>(a: C, b: C) -> C {
     if a >= b || b.is_nan() { a } else { b }
 }
 
-/// The smaller; NaN if both are.
+/// The minimum; NaN only if both are NaN.
 #[inline(always)]
 fn smaller_number<C: Compute>(a: C, b: C) -> C {
     if a <= b || b.is_nan() { a } else { b }
 }
 
-/// The smaller; NaN if either is.
+/// The minimum; NaN if either is NaN.
 #[inline(always)]
 pub(crate) fn smaller<C: Compute>(a: C, b: C) -> C {
     if a < b || a.is_nan() { a } else { b }

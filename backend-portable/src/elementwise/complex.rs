@@ -1,5 +1,4 @@
-//! Arithmetic with complex numbers, as far as programs have them: the operators that real numbers
-//! have, too, ask [`prepare`] first.
+//! Complex arithmetic. Operators that also support real tensors call [`prepare`] first.
 
 use super::Real;
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
@@ -14,7 +13,7 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::polar.out(abs, angle, out)`: complex numbers of these magnitudes and angles.
+    /// `aten::polar.out(abs, angle, out)`: complex values of the given magnitudes and angles.
     POLAR_OUT = Kernel::new("aten::polar.out", &[Tensor, Tensor, Out], |ctx| {
         fn run<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             map::<C, 2>(ctx, [0, 1], 2, &|[[length, _], [angle, _]]| {
@@ -34,8 +33,8 @@ kernels! {
         prepare(ctx, &[0, 1], 2, Gives::Complex, by_part!(run))
             .unwrap_or(Err(unsupported(2, found)))
     });
-    /// `aten::angle.out(self, out)`: the angle of complex numbers; of real ones, pi if they are
-    /// negative, else 0.
+    /// `aten::angle.out(self, out)`: the angle of complex values; for real values, pi if negative,
+    /// else 0.
     ANGLE_OUT = Kernel::new("aten::angle.out", &[Tensor, Out], |ctx| {
         fn run<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
             let real = !is_complex(ctx.info(0)?.scalar_type);
@@ -62,20 +61,20 @@ kernels! {
     });
 }
 
-/// A complex number: its real and its imaginary part.
+/// A complex value: real and imaginary part.
 pub(crate) type Complex<C> = [C; 2];
 
-/// Values converted at a time.
+/// Values per conversion block.
 const BLOCK: usize = 64;
-/// Elements that are worth a thread of their own.
+/// Minimum number of elements per thread.
 const GRAIN: usize = 8 * 1024;
 
-/// Whether elements are complex numbers.
+/// Whether an element type is complex.
 pub(crate) fn is_complex(scalar_type: ScalarType) -> bool {
     part(scalar_type).is_some()
 }
 
-/// The type of the parts of complex numbers.
+/// The real type of the parts of a complex type.
 pub(crate) fn part(scalar_type: ScalarType) -> Option<ScalarType> {
     match scalar_type {
         ScalarType::ComplexHalf => Some(ScalarType::Half),
@@ -85,7 +84,7 @@ pub(crate) fn part(scalar_type: ScalarType) -> Option<ScalarType> {
     }
 }
 
-/// An invoke function for parts in `f32`, and one for `f64`.
+/// Invoke functions for parts in `f32` and in `f64`.
 pub(crate) type ByPart = [InvokeFn; 2];
 
 /// The instances of a generic invoke function.
@@ -96,7 +95,7 @@ macro_rules! by_part {
 }
 pub(crate) use by_part;
 
-/// What a function of complex numbers gives.
+/// Kind of result of a complex function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gives {
     Complex,
@@ -104,8 +103,8 @@ pub(crate) enum Gives {
     Truth,
 }
 
-/// A plan, if complex numbers are among the tensors `inputs`, or the output is of such: otherwise
-/// the operator is one of real numbers.
+/// Returns a plan if any of the tensors `inputs` or the output is complex, else `None`: the caller
+/// then prepares the real operator.
 pub(crate) fn prepare(
     ctx: &mut Prepare,
     inputs: &[usize],
@@ -131,7 +130,7 @@ fn plan(
     [single, double]: ByPart,
 ) -> Result<Plan, KernelError> {
     let found = ctx.info(out)?.scalar_type;
-    // Tensors without dimensions do not make the others' parts longer.
+    // Zero-dim tensors do not promote the part type of the others.
     let is_double = |info: &TensorInfo| {
         (part(info.scalar_type).unwrap_or(info.scalar_type) == ScalarType::Double)
             && (info.rank() > 0 || infos.iter().all(|info| info.rank() == 0))
@@ -158,8 +157,8 @@ fn plan(
     Ok(Plan::new(if in_doubles { double } else { single }))
 }
 
-/// Computes `out` from complex numbers; real inputs have imaginary parts of zero, and of real
-/// outputs it is the real part.
+/// Computes `out` from complex values. Real inputs get a zero imaginary part; real outputs get the
+/// real part.
 pub(crate) fn map<C: Real, const N: usize>(
     ctx: &mut Invoke,
     inputs: [usize; N],
@@ -206,7 +205,7 @@ pub(crate) fn map<C: Real, const N: usize>(
     Ok(())
 }
 
-/// Reads elements from position `at` on, `step` apart.
+/// Loads elements from position `at` on, with stride `step`.
 pub(crate) fn read<C: Real>(tensor: &TensorRef, at: isize, step: isize, out: &mut [Complex<C>]) {
     let mut block = [C::default(); BLOCK];
     let mut at = at;
@@ -229,7 +228,7 @@ pub(crate) fn read<C: Real>(tensor: &TensorRef, at: isize, step: isize, out: &mu
     }
 }
 
-/// Writes elements; of a real type, the real parts.
+/// Stores elements; for a real type, the real parts.
 pub(crate) fn write<C: Real>(scalar_type: ScalarType, bytes: &mut [u8], values: &[Complex<C>]) {
     match part(scalar_type) {
         Some(part) => store(part, bytes, values.as_flattened()),
@@ -251,7 +250,7 @@ pub(crate) fn product<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Comple
     [a * c - b * d, a * d + b * c]
 }
 
-/// The length of a vector, without overflow on the way.
+/// `sqrt(a^2 + b^2)` without intermediate overflow.
 #[inline(always)]
 pub(crate) fn length<C: Real>(a: C, b: C) -> C {
     let (a, b) = (a.abs(), b.abs());
@@ -267,7 +266,7 @@ pub(crate) fn length<C: Real>(a: C, b: C) -> C {
     large * (C::real(1.0) + ratio * ratio).sqrt()
 }
 
-/// `a / b`, scaled so that nothing overflows on the way.
+/// `a / b`, scaled to avoid intermediate overflow.
 #[inline(always)]
 fn quotient<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Complex<C> {
     let zero = C::default();
@@ -284,7 +283,7 @@ fn quotient<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Complex<C> {
     [(a * ratio + b) * scale, (b * ratio - a) * scale]
 }
 
-/// Argument 1: a tensor, or with `SCALAR` a number.
+/// Computes `out` from tensor 0 and argument 1, a tensor or, with `SCALAR`, a scalar.
 fn with_other<C: Real, const SCALAR: bool>(
     ctx: &mut Invoke,
     out: usize,
@@ -297,7 +296,7 @@ fn with_other<C: Real, const SCALAR: bool>(
     map::<C, 2>(ctx, [0, 1], out, &move |[a, b]| function(a, b))
 }
 
-/// `self + sign * alpha * other`, `alpha` being argument 2.
+/// `self + sign * alpha * other`, with `alpha` as argument 2.
 fn sum<C: Real, const SCALAR: bool>(ctx: &mut Invoke, sign: f64) -> Result<(), KernelError> {
     let alpha = C::of_scalar(ctx.scalar(2)?) * C::real(sign);
     with_other::<C, SCALAR>(ctx, 3, move |[a, b], [c, d]| [a + alpha * c, b + alpha * d])
@@ -346,7 +345,7 @@ pub(super) fn ln<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [ln_length(a, b), b.atan2(a)])
 }
 
-/// The square root whose real part is not negative.
+/// The principal square root, whose real part is not negative.
 fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
     let zero = C::default();
     if a == zero && b == zero {
@@ -355,8 +354,8 @@ fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
     if b.abs() == C::real(f64::INFINITY) {
         return [b.abs(), b];
     }
-    // Half of the length and of the real part, times an even power of two: the least numbers are
-    // normal then, the sum of the largest is finite.
+    // Scales the operands by a power of four, so that subnormal values become normal and the sum of
+    // the largest values stays finite.
     let is_small = a.abs() < C::real(1.0) && b.abs() < C::real(1.0);
     let (scale, back) = match is_small {
         true => (C::real((1u64 << 53) as f64), C::real(1.0 / (1u64 << 27) as f64)),
@@ -367,7 +366,7 @@ fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
     if a < zero { [other.abs(), root.copysign(b)] } else { [root, other] }
 }
 
-/// The logarithm of the length, which may itself be too large for its type.
+/// `ln(sqrt(a^2 + b^2))`, where the square root itself may overflow.
 fn ln_length<C: Real>(a: C, b: C) -> C {
     let (one, half) = (C::real(1.0), C::real(0.5));
     let (a, b) = (a.abs(), b.abs());
@@ -383,30 +382,30 @@ fn ln_length<C: Real>(a: C, b: C) -> C {
         return large.ln();
     }
     if large > half && large < C::real(2.0) {
-        // Near a length of 1, two logarithms would cancel.
+        // Near a magnitude of 1, the two logarithms would cancel.
         return half * ((large - one) * (large + one) + small * small).ln_1p();
     }
     let ratio = small / large;
     large.ln() + half * (ratio * ratio).ln_1p()
 }
 
-/// Argument 1 where argument 0 is true, argument 2 elsewhere.
+/// Argument 1 if argument 0 is true, else argument 2.
 pub(super) fn choose<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     map::<C, 3>(ctx, [0, 1, 2], 3, &|[condition, a, b]| {
         if condition[0] != C::default() { a } else { b }
     })
 }
 
-/// Whether both parts are the same, or with `NOT` whether one differs.
+/// Whether both parts are equal; with `NOT`, whether any differs.
 pub(super) fn equal<C: Real, const SCALAR: bool, const NOT: bool>(
     ctx: &mut Invoke,
 ) -> Result<(), KernelError> {
     with_other::<C, SCALAR>(ctx, 2, |a, b| [C::of_bool((a == b) != NOT), C::default()])
 }
 
-/// A kernel that takes complex numbers as well:
-/// `with_complex!(kernel of real numbers, inputs, out, what it gives, function)`, where the
-/// function has a parameter more for `Scalar`s.
+/// A kernel that also supports complex tensors:
+/// `with_complex!(real kernel, inputs, out, result kind, function)`. Functions with a scalar
+/// operand have an additional const parameter.
 macro_rules! with_complex {
     ($kernel:expr, $inputs:expr, $out:literal, $gives:ident, $function:ident $(::<$($flag:literal),+>)?) => {{
         const REAL: torchlet_core::Kernel = $kernel;
@@ -428,7 +427,7 @@ pub(crate) use with_complex;
 mod tests {
     use super::*;
 
-    /// Whether two numbers are the same but for their last bits; of zeros, the signs, too.
+    /// Whether two values are equal up to their last bits. Zeros must also agree in sign.
     fn near<C: Real>(found: C, expected: f64, epsilon: f64) -> bool {
         let found = found.to_f64();
         if expected == 0.0 {
@@ -456,7 +455,7 @@ mod tests {
         }
     }
 
-    /// `torch.sqrt` and `torch.log` of what is at the ends of `complex64`, PyTorch 2.15 on x86-64.
+    /// `torch.sqrt` and `torch.log` at the range limits of `complex64`, PyTorch 2.15 on x86-64.
     #[test]
     fn roots_and_logarithms_of_complex64_have_their_whole_range() {
         #[rustfmt::skip]
@@ -498,7 +497,7 @@ mod tests {
         check::<f32>(&cases, f64::from(f32::EPSILON));
     }
 
-    /// The same of `complex128`.
+    /// The same for `complex128`.
     #[test]
     fn roots_and_logarithms_of_complex128_have_their_whole_range() {
         #[rustfmt::skip]

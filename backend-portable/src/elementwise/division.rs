@@ -1,4 +1,4 @@
-//! Division, true or rounded, and the remainders that go with it.
+//! True and rounded division, and the matching remainders.
 //!
 //! Integer division by zero is an error, as in PyTorch; the smallest integer divided by -1 wraps.
 
@@ -12,8 +12,8 @@ use torchlet_core::Param::{OptionalString, Out, Scalar, Tensor};
 use torchlet_core::rules::{Operand, result_type};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType};
 
-/// A kernel whose function divides: `(self, other, out)`, a number as `other` with `Scalar`, as
-/// `self` with `Of`.
+/// A kernel `(self, other, out)` of a [`Division`] method. With `Scalar`, `other` is a scalar; with
+/// `Of`, `self` is.
 macro_rules! dividing {
     ($name:literal Of, $method:ident) => {
         Kernel::new($name, &[Scalar, Tensor, Out], |ctx| {
@@ -56,16 +56,17 @@ macro_rules! dividing {
 }
 
 kernels! {
-    /// `aten::div.out(self, other, out)`: `self / other`; integers give `float32`.
+    /// `aten::div.out(self, other, out)`: `self / other`; `float32` for integers.
     DIV_OUT = with_complex!(binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b), &[0, 1], 2, Complex, div::<false>);
-    /// `aten::div.Scalar_out(self, other, out)`: `self / other`; integers give `float32`.
+    /// `aten::div.Scalar_out(self, other, out)`: `self / other`; `float32` for integers.
     DIV_SCALAR_OUT = with_complex!(binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b), &[0], 2, Complex, div::<true>);
-    /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down with
-    /// "floor", towards zero with "trunc".
+    /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down for
+    /// "floor", towards zero for "trunc".
     DIV_OUT_MODE = Kernel::new("aten::div.out_mode", &[Tensor, Tensor, OptionalString, Out], |ctx| {
         prepare_mode::<false>(ctx, &[0, 1], &[])
     });
-    /// `aten::div.Scalar_mode_out(self, other, rounding_mode, out)`: the same with a number.
+    /// `aten::div.Scalar_mode_out(self, other, rounding_mode, out)`: the same with a scalar
+    /// divisor.
     DIV_SCALAR_MODE_OUT =
         Kernel::new("aten::div.Scalar_mode_out", &[Tensor, Scalar, OptionalString, Out], |ctx| {
             prepare_mode::<true>(ctx, &[0], &[1])
@@ -85,13 +86,13 @@ kernels! {
     REMAINDER_SCALAR_TENSOR_OUT = dividing!("aten::remainder.Scalar_Tensor_out" Of, remainder_of_other);
 }
 
-/// Division. Methods are only called where `other` [divides](Self::divides).
+/// Division. Methods may only be called if `other` [is a valid divisor](Self::divides).
 pub(crate) trait Division: Compute {
-    /// Whether one can divide by this number: integers not by zero.
+    /// Whether this is a valid divisor: any value except integer zero.
     fn divides(self) -> bool;
-    /// The quotient rounded down.
+    /// Floor division.
     fn quotient_down(self, other: Self) -> Self;
-    /// The quotient rounded towards zero.
+    /// Truncating division.
     fn quotient_inward(self, other: Self) -> Self;
     /// The remainder with the sign of `self`.
     fn remainder_of_self(self, other: Self) -> Self;
@@ -105,8 +106,7 @@ macro_rules! float_division {
         fn divides(self) -> bool {
             true
         }
-        /// As Python's `//`: the quotient that belongs to the remainder, so that the two never
-        /// contradict each other.
+        /// Like Python's `//`: consistent with the remainder.
         #[inline(always)]
         fn quotient_down(self, other: Self) -> Self {
             if other == 0.0 {
@@ -167,7 +167,7 @@ impl Division for i64 {
     }
 }
 
-/// Computes `function(self, other)`; an error if an `other` does not divide.
+/// Computes `function(self, other)`; fails if an `other` is not a valid divisor.
 fn checked<C: Division, const SCALAR: bool>(
     ctx: &mut Invoke,
     out: usize,
@@ -176,7 +176,7 @@ fn checked<C: Division, const SCALAR: bool>(
     by_nonzero(function, |function| with_other::<C, SCALAR>(ctx, out, function))
 }
 
-/// Runs a loop with a function that only divides by what divides; fails if there was anything else.
+/// Runs a loop with a function that skips invalid divisors, then fails if any occurred.
 fn by_nonzero<C: Division>(
     function: impl Fn(C, C) -> C + Sync,
     run: impl FnOnce(&(dyn Fn(C, C) -> C + Sync)) -> Result<(), KernelError>,
@@ -242,8 +242,8 @@ fn inward_tensor<C: Division>(ctx: &mut Invoke) -> Result<(), KernelError> {
     checked::<C, false>(ctx, 3, C::quotient_inward)
 }
 
-/// The quotient becomes half or bfloat16 before it is cut, as in PyTorch: that may carry it over to
-/// the next integer. Not so where a tensor is divided by a single number.
+/// Rounds the quotient to half or bfloat16 before truncation, as PyTorch does; this may reach the
+/// next integer. PyTorch does not round if the divisor is a single value.
 fn inward_rounded<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let operands = [Operand::from(&ctx.info(0)?), Operand::from(&ctx.info(1)?)];

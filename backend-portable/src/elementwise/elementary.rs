@@ -1,4 +1,4 @@
-//! Elementary functions of one tensor. Integers give `float32`, as in PyTorch.
+//! Elementary functions of one tensor. Integers yield `float32`, as in PyTorch.
 
 use super::complex::with_complex;
 use super::{Real, TypeRule, by_compute, prepare, unary};
@@ -57,18 +57,18 @@ kernels! {
     ATANH_OUT = unary!("aten::atanh.out", Float, float Real, C::atanh);
     /// `aten::erf.out(self, out)`: the error function.
     ERF_OUT = unary!("aten::erf.out", Float, float Real, C::erf, vector functions::Erf);
-    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, where the power is of the type of
-    /// `other`, unless that is an integer.
+    /// `aten::ldexp.out(self, other, out)`: `self * 2^other`, with the power in the dtype of
+    /// `other` unless that is an integer.
     LDEXP_OUT = Kernel::new("aten::ldexp.out", &[Tensor, Tensor, Out], |ctx| {
         prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });
-    /// `aten::signbit.out(self, out)`: whether it is negative, or a negative zero.
+    /// `aten::signbit.out(self, out)`: whether the value is negative, including negative zero.
     SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
         a.to_f64().is_sign_negative()
     ));
-    /// `aten::isnan.out(self, out)`: whether it is not a number.
+    /// `aten::isnan.out(self, out)`: whether the value is NaN.
     ISNAN_OUT = unary!("aten::isnan.out", Truth, Compute, |a: C| C::of_bool(a.is_nan()));
-    /// `aten::isinf.out(self, out)`: whether it is infinite, of either sign.
+    /// `aten::isinf.out(self, out)`: whether the value is positive or negative infinity.
     ISINF_OUT = unary!("aten::isinf.out", Truth, Compute, |a: C| C::of_bool(
         a.to_f64().is_infinite()
     ));

@@ -1,4 +1,4 @@
-//! Powers, and the angle of two coordinates.
+//! Powers, `hypot`, `atan2` and `copysign`.
 
 use super::{Real, TypeRule, binary, by_compute, prepare};
 use crate::map::{map, rounded_operand};
@@ -8,35 +8,34 @@ use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, ScalarType};
 
 kernels! {
-    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`. Of
-    /// integers, negative powers are cut to integers.
+    /// `aten::pow.Tensor_Tensor_out(self, exponent, out)`: `self` to the power of `exponent`.
+    /// Negative powers of integers are truncated to integers.
     POW_TENSOR_TENSOR_OUT = binary!("aten::pow.Tensor_Tensor_out", Common, Power, rounded C::power);
-    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a number; of integers, not
-    /// a negative one.
+    /// `aten::pow.Tensor_Scalar_out(self, exponent, out)`: the same with a scalar exponent, which
+    /// must not be negative for integers.
     POW_TENSOR_SCALAR_OUT =
         Kernel::new("aten::pow.Tensor_Scalar_out", &[Tensor, Scalar, Out], |ctx| {
             prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(to_scalar))
         });
-    /// `aten::pow.Scalar_out(self, exponent, out)`: a number to the powers of a tensor.
+    /// `aten::pow.Scalar_out(self, exponent, out)`: the same with a scalar base.
     POW_SCALAR_OUT = Kernel::new("aten::pow.Scalar_out", &[Scalar, Tensor, Out], |ctx| {
         prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
     });
-    /// `aten::hypot.out(self, other, out)`: the distance of the point at `other` across and `self`
-    /// up.
+    /// `aten::hypot.out(self, other, out)`: `sqrt(self^2 + other^2)`.
     HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::length);
-    /// `aten::atan2.out(self, other, out)`: the angle of the point at `other` across and `self` up.
+    /// `aten::atan2.out(self, other, out)`: the angle of the point (x = `other`, y = `self`).
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
     /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
     COPYSIGN_OUT = binary!("aten::copysign.out", Float, float Real, C::copysign);
-    /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a number.
+    /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a scalar.
     COPYSIGN_SCALAR_OUT = binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
 }
 
-/// Powers.
+/// Exponentiation.
 pub(crate) trait Power: Compute {
     fn power(self, exponent: Self) -> Self;
     fn product(self, other: Self) -> Self;
-    /// For exponents that have a shorter way, the function to use instead.
+    /// Cheaper function for special exponents: square root, inverse and the like.
     fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self>;
     /// Whether powers with this exponent are defined.
     fn is_exponent(exponent: Self) -> bool;
@@ -75,7 +74,7 @@ impl Power for i64 {
             (-1, _) => 1,
             (_, ..0) => 0,
             _ => {
-                // At most 63 rounds: the exponent is halved each time.
+                // At most 63 iterations: each halves the exponent.
                 let (mut result, mut factor, mut rest) = (1i64, self, exponent);
                 while rest > 0 {
                     if rest & 1 != 0 {
@@ -106,7 +105,7 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if !C::is_exponent(exponent) {
         return Err(KernelError::argument(1, "integers to negative powers"));
     }
-    // Of half, PyTorch has no shorter ways: the root of minus infinity is infinite there.
+    // PyTorch has no special cases for half: there, the power -inf^0.5 is infinite.
     let is_half = ctx.info(0)?.scalar_type == ScalarType::Half;
     if let Some(function) = C::root_or_inverse(exponent).filter(|_| !is_half) {
         return map(ctx, [0], 2, &function);
