@@ -10,7 +10,7 @@ use torchlet::llm::{Error, Finish, Message, Runner, Stats};
 
 const HELP: &str = "/reset forgets the conversation, /stats shows what the last answer took, /help this, /quit ends; Ctrl-C ends an answer";
 
-/// Talks with a model, a line for each message.
+/// Chats with a model; each line of input is a message.
 pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
     let mut runner = open_with_template(&arguments.language, &arguments.template)?;
     runner.chat_template()?;
@@ -31,7 +31,7 @@ pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
         let Some(line) = lines.next() else { return Ok(()) };
         let line = match line {
             Ok(line) => line,
-            // The conversation is worth more than a line.
+            // An invalid line must not end the conversation.
             Err(error) if error.kind() == ErrorKind::InvalidData => {
                 anstream::eprintln!("the line is not in UTF-8, and was not said");
                 continue;
@@ -54,7 +54,7 @@ pub(crate) fn chat(arguments: &ChatArguments) -> Result<(), Failure> {
 
 struct Conversation {
     messages: Vec<Message>,
-    /// Whether the first message is the system's.
+    /// Whether the first message is the system prompt.
     system: bool,
     last: Option<Stats>,
 }
@@ -65,7 +65,7 @@ impl Conversation {
         Ok(runner.reset()?)
     }
 
-    /// Says something and shows the answer.
+    /// Adds a message to the conversation and shows the answer.
     fn say(
         &mut self,
         runner: &mut Runner,
@@ -75,7 +75,7 @@ impl Conversation {
         self.messages.push(Message::new("user", text));
         let config = arguments.sampling.config()?;
         let answer = runner.chat(&self.messages, &config, |text| {
-            // Where nobody reads it, the next line says so.
+            // A closed output is reported by the next line.
             let _ = show(text);
         });
         let answer = match answer {

@@ -9,14 +9,14 @@ use torchlet::llm::{Finish, Generation, GenerationConfig, Input};
 
 const NO_PROMPT: &str = "there is no prompt: give one with --prompt, or on standard input";
 
-/// Generates text behind a prompt, and shows it as it comes.
+/// Generates text after a prompt and streams it to standard output.
 pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let prompt = match &arguments.prompt {
         Some(prompt) => prompt.clone(),
         None => read_prompt()?,
     };
     let is_text = arguments.image.is_empty() && arguments.audio.is_empty();
-    // An empty one that was asked for is the token in front of texts, where there is one.
+    // With `--prompt ''`, generation starts from the BOS token, if the model has one.
     if is_text && prompt.is_empty() && arguments.prompt.is_none() {
         return Err(Failure::new(NO_PROMPT));
     }
@@ -49,7 +49,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
             closed = show(text);
         }
         if closed.is_err() {
-            // Nobody reads it any more.
+            // The reader of standard output is gone.
             stop.stop();
         }
     };
@@ -60,7 +60,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         if arguments.echo {
             let _ = show(&prompt);
         }
-        // With the marks of what is no text.
+        // The runner would echo placeholders for images and audio.
         let config = GenerationConfig { echo: false, ..config };
         let inputs: Vec<Input<'_>> = parts.iter().map(Part::input).collect();
         runner.generate_from(&inputs, &config, on_text)?
@@ -73,7 +73,7 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says where a text ended before it fits its schema.
+/// Reports a text that was cut off before it matches its schema.
 pub(super) fn show_misfit(generation: &Generation, limit: usize) {
     if generation.fits {
         return;
@@ -98,14 +98,14 @@ fn read_prompt() -> Result<String, Failure> {
     Ok(prompt.trim_end_matches(['\r', '\n']).into())
 }
 
-/// Writes text at once.
+/// Writes and flushes text.
 pub(super) fn show(text: &str) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
     output.write_all(text.as_bytes())?;
     output.flush()
 }
 
-/// Shows what a generation took.
+/// Shows the statistics of a generation.
 pub(super) fn show_stats(form: Option<StatsForm>, generation: &Generation) {
     match form {
         Some(StatsForm::Json) => anstream::eprintln!("PyTorchObserver {}", generation.stats.json()),
@@ -119,7 +119,7 @@ pub(super) fn show_stats(form: Option<StatsForm>, generation: &Generation) {
     }
 }
 
-/// The most memory that the process had, where the system tells.
+/// Peak resident memory of the process (Linux only).
 pub(super) fn peak_memory() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

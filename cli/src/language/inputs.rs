@@ -1,4 +1,4 @@
-//! Prompts of text, pictures and sounds.
+//! Prompts of text, images and audio.
 
 use super::options::GenerateArguments;
 use super::pictures::PictureForm;
@@ -8,7 +8,7 @@ use torchlet::Tensor;
 use torchlet::core::TensorInfo;
 use torchlet::llm::{Input, LogMel, Runner, Sound};
 
-/// Where pictures and sounds go in a prompt.
+/// Placeholders for images and audio in a prompt.
 const IMAGE: &str = "<image>";
 const AUDIO: &str = "<audio>";
 
@@ -30,7 +30,7 @@ impl Part {
     }
 }
 
-/// The prompt with its pictures and sounds, in their places.
+/// Splits a prompt into text, images and audio.
 pub(super) fn parts(
     runner: &Runner,
     arguments: &GenerateArguments,
@@ -55,8 +55,8 @@ pub(super) fn parts(
     place(prompt, images, sounds)
 }
 
-/// Puts pictures and sounds, of one or several parts each, where the prompt has their marks; all in
-/// front of it, where it has none.
+/// Replaces the placeholders of a prompt by images and audio, each of one or more parts. Without
+/// placeholders, they come before the prompt.
 fn place(
     prompt: &str,
     images: Vec<Vec<Part>>,
@@ -96,8 +96,7 @@ fn place(
     Ok(made)
 }
 
-/// What the program takes of a sound: log-mel features, as many bins and frames as it says, of one
-/// piece or of several.
+/// Reads an audio file as log-mel features in the shape of the audio encoder's input.
 fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
     let none = || Failure::new("the program takes no sounds: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
@@ -106,8 +105,7 @@ fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
     pieces(&sound, info).map_err(in_file)
 }
 
-/// Features of a sound in pieces that are as long as the program says: what Voxtral's processor
-/// makes of it.
+/// Computes log-mel features in segments of fixed length, as Voxtral's processor does.
 fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     let sizes: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
     let (most, bins, frames) = match sizes[..] {
@@ -129,7 +127,7 @@ fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
         )));
     }
     let whole = LogMel::new(bins)?.features(sound.samples(), frames * count);
-    // All frames of a bin come one after the other, and become those of each piece.
+    // From `[bins, segments * frames]` to `[segments, bins, frames]`.
     let mut features = Vec::with_capacity(whole.len());
     for piece in 0..count {
         for bin in whole.chunks_exact(frames * count) {
@@ -144,7 +142,7 @@ mod tests {
     use super::*;
     use torchlet::ScalarType;
 
-    /// A program may take as many pieces as a sound has: the features of each are those of the
+    /// Audio may have fewer segments than the program supports; their features are those of the
     /// whole.
     #[test]
     fn long_sounds_come_in_pieces() {

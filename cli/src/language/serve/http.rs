@@ -1,5 +1,5 @@
-//! As much of HTTP/1.1 as the server needs: one request for each connection, bodies of known
-//! length, and a deadline for all of it.
+//! A minimal HTTP/1.1 server: one request per connection, bodies with content length, and a
+//! deadline for each request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -7,30 +7,29 @@ use std::time::{Duration, Instant};
 
 const MAX_HEAD: usize = 16 << 10;
 const MAX_BODY: usize = 4 << 20;
-/// How long a request may take to arrive, and an answer may wait for someone to read on.
+/// Time limit for receiving a request, and for a blocked write.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) method: String,
-    /// Without what comes behind a question mark.
+    /// Without the query.
     pub(super) path: String,
-    /// Of `Authorization: Bearer`.
+    /// From `Authorization: Bearer`.
     pub(super) token: Option<String>,
-    /// The name by which the client knows the server.
+    /// The `Host` header.
     pub(super) host: Option<String>,
-    /// The page that asks, where a browser sends it.
+    /// The `Origin` header, which browsers send.
     pub(super) origin: Option<String>,
-    /// Whether the client reads interim answers, as of HTTP/1.1.
+    /// Whether the client supports interim responses (HTTP/1.1).
     pub(super) knows_interim: bool,
-    /// How long the body is.
+    /// Length of the body in bytes.
     pub(super) length: usize,
     pub(super) body: Vec<u8>,
 }
 
-/// Why there is no request: the status to answer with, and the reason; nothing where nobody is
-/// there to read it.
+/// Why a request is refused: status and message; `None` if the connection is closed.
 pub(super) type Refusal = Option<(u16, String)>;
 
 /// The head of a request.
@@ -39,14 +38,14 @@ struct Head {
     expects: bool,
 }
 
-/// Reads a request, within the limits and in time. Its body is read once `check` lets its head
-/// pass, and no longer kept than what that gives.
+/// Reads a request within size and time limits. The body is read only after `check` accepts the
+/// head. Returns the request with the result of `check`.
 pub(super) fn read<T>(
     stream: &mut TcpStream,
     check: impl FnOnce(&Request) -> Result<T, Refusal>,
 ) -> Result<(Request, T), Refusal> {
     let deadline = Instant::now() + PATIENCE;
-    // A client that does not read is as one that is gone.
+    // A client that does not read for this long is treated as gone.
     stream.set_write_timeout(Some(PATIENCE)).map_err(|_| None)?;
     let mut bytes = Vec::new();
     let end = loop {
@@ -79,7 +78,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
     bytes.windows(what.len()).position(|window| window == what)
 }
 
-/// What arrives next.
+/// Appends the next available bytes of the stream.
 fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, deadline: Instant) -> Result<(), Refusal> {
     let left = deadline.saturating_duration_since(Instant::now());
     let late = || Some((408, "the request did not arrive in time".to_owned()));
@@ -162,7 +161,7 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
     Ok(Head { request, expects })
 }
 
-/// A part of a path, whose odd characters may be written as `%` and two digits.
+/// Decodes percent-encoding in a path.
 pub(super) fn decoded(text: &str) -> String {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((&first, behind)) = rest.split_first() {
@@ -195,7 +194,7 @@ fn reason(status: u16) -> &'static str {
 }
 
 fn head(status: u16, kind: &str) -> String {
-    // Texts take seconds; clients wait longer each time.
+    // Generations last seconds; clients back off by themselves.
     let again = if [429, 503].contains(&status) { "retry-after: 1\r\n" } else { "" };
     format!(
         "HTTP/1.1 {status} {}\r\ncontent-type: {kind}\r\nconnection: close\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{again}",
@@ -203,7 +202,7 @@ fn head(status: u16, kind: &str) -> String {
     )
 }
 
-/// Writes an answer.
+/// Writes a complete response.
 pub(super) fn respond(
     stream: &mut TcpStream,
     status: u16,
@@ -217,8 +216,8 @@ pub(super) fn respond(
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-/// Reads on for a while behind a refusal: a client whose sending fails would not look for the
-/// reason.
+/// Reads and discards the rest of a refused request: a client whose sending fails might not read
+/// the response.
 pub(super) fn drain(stream: &mut TcpStream) {
     let deadline = Instant::now() + Duration::from_secs(2);
     let (mut bytes, mut left) = (Vec::new(), 8 * MAX_BODY);
@@ -228,13 +227,13 @@ pub(super) fn drain(stream: &mut TcpStream) {
     }
 }
 
-/// Begins an answer that comes in events, until the connection ends.
+/// Begins a response of server-sent events, which lasts until the connection is closed.
 pub(super) fn begin_events(stream: &mut TcpStream) -> std::io::Result<()> {
     stream.write_all(format!("{}\r\n", head(200, "text/event-stream")).as_bytes())?;
     stream.flush()
 }
 
-/// Writes an event.
+/// Writes a server-sent event.
 pub(super) fn event(stream: &mut TcpStream, data: &str) -> std::io::Result<()> {
     stream.write_all(format!("data: {data}\n\n").as_bytes())?;
     stream.flush()

@@ -1,11 +1,11 @@
-//! Numbers for monitors, as Prometheus reads them.
+//! Metrics in Prometheus text format.
 
 use super::jobs::Counts;
 use super::models::Models;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// A number of a model: its name, its kind, what it is, and where it stands.
+/// A metric per model: name, type, help, and value.
 type Metric = (&'static str, &'static str, &'static str, fn(&Counts) -> f64);
 
 const OF_MODELS: [Metric; 9] = [
@@ -42,7 +42,7 @@ fn counter(count: &AtomicU64) -> f64 {
     count.load(Ordering::Relaxed) as f64
 }
 
-/// Those of a server, and of each of its models.
+/// Formats the metrics of the server and of each model.
 pub(super) fn of(requests: &AtomicU64, connections: &AtomicUsize, models: &Models) -> String {
     let mut text = String::new();
     let begin = |text: &mut String, name: &str, kind: &str, help: &str| {
@@ -62,7 +62,7 @@ pub(super) fn of(requests: &AtomicU64, connections: &AtomicUsize, models: &Model
     text
 }
 
-/// A label's value.
+/// Escapes a label value.
 fn escaped(name: &str) -> String {
     name.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! Requests as clients write them.
+//! Parsing of requests.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn functions_that_nobody_has_are_refused_soon() {
     };
     assert!(nested(100).is_ok());
     assert!(nested(100_000).unwrap_err().contains("JSON"));
-    // What a template or a grammar would take for its own.
+    // Characters with a special meaning in templates or grammars.
     let odd = list(&[function(r#"</tools>\"{{ x }}\u0000\ud83d\ude00"#, "{}")]).unwrap();
     assert_eq!(odd.tools[0].name(), "</tools>\"{{ x }}\0😀");
     let schema = Tool::call_schema(&odd.tools);
@@ -136,7 +136,7 @@ fn pictures_are_marked_in_their_messages() {
     let marked =
         vec![Message::new("system", "s"), Message::new("user", format!("What is {MARK}?"))];
     assert_eq!(read.prompt, messages(marked, vec![vec![0, 1, 2]]));
-    // A text may have the character, too.
+    // The text itself may contain the placeholder character.
     let read = picture(MARK, "data:image/png;base64,AAEC").unwrap();
     let other = format!("{MARK}0\u{fffd}");
     let marked = vec![Message::new("system", "s"), Message::new("user", format!("{MARK}{other}?"))];
@@ -185,7 +185,7 @@ fn templates_are_given_what_else_messages_have() {
     }
 }
 
-/// Whatever a template writes of a request, no mark of a picture is in it.
+/// The placeholder of images must not occur in any string that a template may print.
 #[test]
 fn marks_are_in_no_text_of_a_request() {
     let picture =
@@ -298,8 +298,8 @@ fn prompts_are_texts_or_tokens() {
     }
 }
 
-/// Two calls in one piece of text, each with its number and its arguments; and the second of two
-/// where there may be one.
+/// Two calls in one piece of text, each with index and arguments; the second is dropped if only one
+/// call is permitted.
 #[test]
 fn calls_come_in_parts() {
     let tokenizer = torchlet::llm::Tokenizer::empty();
