@@ -1,4 +1,4 @@
-//! What can go wrong with a program in firmware.
+//! Errors of programs in firmware.
 
 use core::fmt;
 use torchlet_core::{
@@ -10,30 +10,30 @@ use torchlet_core::{
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Error {
-    /// The static memory was taken before: a program is loaded once.
+    /// The static memory was taken before. A program can be loaded once.
     Taken,
-    /// The arena has no room for the method's tables.
+    /// The arena is too small for the method's tables.
     TooSmall {
-        /// Bytes that it must hold.
+        /// Required bytes.
         needed: usize,
-        /// Bytes that it holds.
+        /// Available bytes.
         available: usize,
     },
     /// The file is malformed.
     Program(ProgramError),
-    /// The kernels do not go together.
+    /// Kernels conflict in the registry.
     Registry(RegistryError),
     /// A method cannot be loaded.
     Init(InitError),
-    /// An input or output is not what the program has there.
+    /// A value does not fit the method's input or output.
     Input(InputError),
-    /// An input or output has elements of another type.
+    /// An input or output has another element type.
     Element(KernelError),
-    /// An input or output has another number of elements.
+    /// An input or output has a different number of elements.
     Length {
-        /// How many there should be.
+        /// Expected number of elements.
         expected: usize,
-        /// How many there are.
+        /// Actual number of elements.
         found: usize,
     },
     /// The method failed while running.

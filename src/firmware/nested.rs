@@ -1,25 +1,24 @@
-//! Arrays of arrays as tensors.
+//! Nested arrays as tensors.
 
 use super::{bf16, f16};
 use torchlet_core::{Bool, Element};
 
-/// A number, or arrays of arrays of numbers as deep as a tensor has dimensions: `[[f32; 10]; 1]`
-/// for a shape of (1, 10).
+/// A scalar, or nested arrays of scalars with one level per dim: `[[f32; 10]; 1]` for shape (1,
+/// 10).
 ///
-/// Where a tensor's elements lie in another order than its shape says (channels last), arrays are
-/// in the order of the memory.
+/// If a tensor is not in row-major order (channels last), the arrays are in memory order.
 pub trait Nested: Sized {
-    /// The numbers.
+    /// Element type.
     type Element: Element;
 
-    /// The elements of several of them, in order.
+    /// Elements of several values, in order.
     fn flat(values: &[Self]) -> &[Self::Element];
 
-    /// As many of them as these elements make.
+    /// Splits elements into values; an incomplete value at the end is dropped.
     fn nested(elements: &[Self::Element]) -> &[Self];
 
-    /// One of them in the bytes of a file, little-endian and aligned; `None` unless there are
-    /// exactly as many bytes.
+    /// Casts the little-endian, aligned bytes of a file to a value. `None` if the length or the
+    /// alignment does not match.
     fn from_bytes(bytes: &[u8]) -> Option<&Self> {
         let elements = bytemuck::try_cast_slice(bytes).ok()?;
         match Self::nested(elements) {

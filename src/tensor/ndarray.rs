@@ -1,4 +1,4 @@
-//! Arrays of the `ndarray` crate as tensors and back.
+//! Conversions between tensors and arrays of the `ndarray` crate.
 
 use super::Tensor;
 use crate::error::Error;
