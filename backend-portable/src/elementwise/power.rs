@@ -105,7 +105,8 @@ fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if !C::is_exponent(exponent) {
         return Err(KernelError::argument(1, "integers to negative powers"));
     }
-    // PyTorch has no special cases for half: there, the power -inf^0.5 is infinite.
+    // PyTorch has no special cases for half, where `(-inf)^0.5` is therefore infinite instead of
+    // NaN.
     let is_half = ctx.info(0)?.scalar_type == ScalarType::Half;
     if let Some(function) = C::root_or_inverse(exponent).filter(|_| !is_half) {
         return map(ctx, [0], 2, &function);

@@ -1,4 +1,4 @@
-//! What calls say beside tensors: numbers, lists of them, truth values.
+//! Decoding of the non-tensor arguments of calls: scalars, lists and bools.
 
 use super::builder::{Builder, Refusal};
 use std::borrow::ToOwned;
@@ -7,7 +7,7 @@ use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 
 impl Builder<'_, '_> {
-    /// A number.
+    /// A number: integer, float or bool.
     pub(super) fn number(&self, id: ValueId) -> Result<f64, Refusal> {
         match self.value(id) {
             Value::Int(value) => Ok(*value as f64),
@@ -18,7 +18,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// A number, or none.
+    /// A number, or `None` if absent.
     pub(super) fn optional_number(&self, id: ValueId) -> Result<Option<f64>, Refusal> {
         match self.value(id) {
             Value::None => Ok(None),
@@ -26,7 +26,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// An integer, or none.
+    /// An integer, or `None` if absent.
     pub(super) fn optional_integer(&self, id: ValueId) -> Result<Option<i64>, Refusal> {
         match self.value(id) {
             Value::None => Ok(None),
@@ -44,7 +44,7 @@ impl Builder<'_, '_> {
         self.optional_integer(id)?.ok_or_else(|| "an integer is absent".to_owned())
     }
 
-    /// A truth value.
+    /// A bool; absent means false.
     pub(super) fn truth(&self, id: ValueId) -> Result<bool, Refusal> {
         match self.value(id) {
             Value::Bool(value) => Ok(*value),
@@ -53,7 +53,7 @@ impl Builder<'_, '_> {
         }
     }
 
-    /// Integers.
+    /// A list of integers; a single integer is a list of one.
     pub(super) fn integers(&self, id: ValueId) -> Result<Vec<i64>, Refusal> {
         match self.value(id) {
             Value::IntList(items) => Ok(items.clone()),

@@ -1,4 +1,4 @@
-//! What the engine can run, for the compiler: asked by making the steps, without data.
+//! Capabilities of the engine, for the compiler. Queries build the steps without data.
 
 use super::BACKEND_NAME;
 use super::builder::Builder;
@@ -21,18 +21,19 @@ pub struct CpuTarget {
 }
 
 impl CpuTarget {
-    /// Takes what gains from the engine: regions with products or convolutions.
+    /// Accepts regions that benefit from the engine: those with matrix multiplications or
+    /// convolutions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes whatever the engine can run, also where kernels are as fast. For tests.
+    /// Accepts every region that the engine can run, even if kernels are equally fast. For tests.
     #[doc(hidden)]
     pub fn greedy() -> Self {
         CpuTarget { takes_all: true, threads: None }
     }
 
-    /// The same with so many threads, of which its speed is known.
+    /// Sets the number of threads for the cost model.
     #[must_use]
     pub fn with_threads(self, threads: usize) -> Self {
         CpuTarget { threads: Some(threads), ..self }

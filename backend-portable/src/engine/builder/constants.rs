@@ -1,4 +1,4 @@
-//! Constants, as they are and packed.
+//! Constants, borrowed or packed.
 
 use super::{Builder, Purpose, Refusal};
 use crate::compute::gemm::Context;
@@ -9,13 +9,13 @@ use std::borrow::{Cow, ToOwned};
 use std::sync::Arc;
 use torchlet_graph::graph::{Tensor, Value, ValueId};
 
-/// The key of data that others find under it, too: only what is borrowed stays where it is.
+/// The cache key of data, if its address is stable: only borrowed data stays in place.
 #[expect(clippy::ptr_arg, reason = "whether it is borrowed is the question")]
 fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
     matches!(data, Cow::Borrowed(_)).then_some(key)
 }
 
-/// A copy of so many codes.
+/// Copies `len` int8 values.
 pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
     let data = data.get(..len).ok_or("a constant is cut short")?;
     let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("no memory for constants")?;
@@ -25,8 +25,8 @@ pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Re
 }
 
 impl<'g, 'p> Builder<'g, 'p> {
-    /// The elements of a constant, which has so many: where they lie, if they can stay there, or
-    /// one copy for all who name them.
+    /// The `len` elements of a constant: borrowed if possible, else a copy shared between all
+    /// users.
     pub(super) fn lent(
         &mut self,
         tensor: &Tensor<'_>,
@@ -56,7 +56,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(copy)
     }
 
-    /// By what data is known that was packed.
+    /// Cache key of packed data.
     fn key(&self, data: &[u8], precision: Option<Precision>, form: Form) -> Key {
         let (address, bytes) = (data.as_ptr().addr(), data.len());
         Key { address, bytes, precision, tier: self.machine.tier, form }
@@ -68,11 +68,10 @@ impl<'g, 'p> Builder<'g, 'p> {
         has_data || self.packed.contains_key(&id)
     }
 
-    /// The elements of a constant, in the order of its dimensions; none if it is only asked what
-    /// can be done.
+    /// The elements of a constant in dim order; `None` if only support is being queried.
     ///
     /// # Errors
-    /// It is no constant, or cut short.
+    /// If the value is not a constant, or truncated.
     pub(in crate::engine) fn constant(
         &mut self,
         id: ValueId,
@@ -88,10 +87,10 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Says where weights are that were packed when the program was compiled.
+    /// Registers weights that were packed ahead of time.
     ///
     /// # Errors
-    /// There is no data.
+    /// If the data is missing.
     pub(in crate::engine) fn define_packed(
         &mut self,
         id: ValueId,
@@ -118,8 +117,8 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(())
     }
 
-    /// Constant weights as they are packed for this, in so many elements, once for all who use
-    /// them. `pack` gets the plain ones, and the place for the packed ones.
+    /// Packed constant weights of `len` elements, shared between all users. `pack` gets the
+    /// original weights and the destination.
     pub(in crate::engine) fn packed(
         &mut self,
         id: ValueId,
@@ -133,7 +132,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         })
     }
 
-    /// The same, from the bytes of a constant, which has such elements that packing knows.
+    /// Like [`packed`](Self::packed), for constants of any element type: `pack` gets their bytes.
     pub(in crate::engine) fn packed_bytes(
         &mut self,
         id: ValueId,
@@ -166,7 +165,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         Ok(Constant::Shared(lines))
     }
 
-    /// The numbers of a constant, unless they were packed when the program was compiled.
+    /// The values of a constant, unless it was packed ahead of time.
     pub(in crate::engine) fn plain_numbers(&self, id: ValueId) -> Option<Cow<'g, [f32]>> {
         match self.value(id) {
             Value::Tensor(Tensor { data: Some(data), .. }) if !self.packed.contains_key(&id) => {
@@ -176,7 +175,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         }
     }
 
-    /// Whether weights were packed for this when the program was compiled.
+    /// Whether weights were packed ahead of time in this form.
     pub(in crate::engine) fn is_packed_as(&self, id: ValueId, form: Form) -> bool {
         let numbers = form.numbers(self.machine.tier);
         self.packed.get(&id).is_some_and(|forms| forms.iter().any(|(form, _)| *form == numbers))
