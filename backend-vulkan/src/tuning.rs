@@ -1,8 +1,9 @@
-//! Measures on the device which ways its calls are the fastest.
+//! Autotuning: measures on the device which kernel variants of a program's calls are the fastest.
 //!
-//! A program is compiled with its first choices, and once for each other way, tried wherever a call
-//! has so many. Both are run in turns: the clock of a device wanders, and what is compared has to
-//! have met the same one. Calls that ask the same are one question, whose times add up.
+//! A program is compiled with its default variants, and once for each other variant index, which
+//! applies to all calls that have it. The two versions run alternately, so that drifts of the
+//! device clock affect both. Calls with the same question (kernel shape) are tuned together; their
+//! times are added.
 
 use crate::choices::Choices;
 use crate::compiled::{Build, Compiled};
@@ -16,20 +17,21 @@ use std::sync::Arc;
 use std::time::Instant;
 use torchlet_graph::graph::Graph;
 
-/// How often each of two is run, in turns: of each call, the shortest time counts.
+/// Runs of each version; the shortest time of each call counts.
 const RUNS: usize = 7;
-/// And at least: what the first run does once is not measured.
+/// The minimum number of runs: a second run excludes one-time costs of the first.
 const LEAST_RUNS: usize = 2;
 
-/// What a way takes of the time of the best one at most, to be better: less is in the noise.
+/// A variant is better if it lasts at most this share of the best time so far; smaller differences
+/// are noise.
 const MARGIN: f32 = 0.97;
 
-/// Finds the best ways for what the graph asks and the device does not know yet, within the time
+/// Finds the best variants for the questions of a graph that have no stored answer, within the time
 /// that the context allows.
 ///
 /// # Errors
-/// The device was lost. What else fails ends the search; calls go the first way then, and if that
-/// fails, too, loading tells.
+/// The device was lost. Other errors end the search: calls then use their default variants, and
+/// loading reports an error if those fail too.
 pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     let context = build.context;
     if context.tune.is_zero() || context.clock.is_none() {
@@ -53,7 +55,7 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
         if is_over() {
             break;
         }
-        // What cannot be, for want of memory say, is no reason to leave out others.
+        // If a variant fails, for example for lack of memory, the others are still tried.
         let raced = Trial::new(build, graph, way)
             .and_then(|mut other| race(&mut first, &mut other, is_over));
         let [usual, tried] = match raced {
@@ -76,8 +78,7 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// What the graph asks of which not all ways were measured: how many there are, and the best so
-/// far.
+/// Returns the questions with unmeasured variants: the number of variants, and the best one so far.
 fn open_questions(
     context: &Arc<Context>,
     graph: &Graph<'_>,
@@ -94,7 +95,7 @@ fn open_questions(
     Ok(asked.filter(|(_, (ways, best))| best.tried < *ways).collect())
 }
 
-/// The graph with one way tried, on the device.
+/// The compiled graph with one variant index.
 pub(crate) struct Trial {
     compiled: Compiled,
     /// The questions of the calls.
@@ -112,8 +113,7 @@ impl Trial {
         Ok(Trial { compiled, questions })
     }
 
-    /// Runs once, over inputs of zeros, and adds up the times of the calls with a question, in
-    /// ticks.
+    /// Runs once with zeros as inputs, and returns the time of each call with a question, in ticks.
     pub(crate) fn run(&mut self) -> Result<HashMap<usize, u64>, Error> {
         self.compiled.input_staging.mapped().fill(0);
         self.compiled.recording.run()?;
@@ -133,7 +133,7 @@ impl Trial {
         Ok(ticks)
     }
 
-    /// Adds up the times of calls that ask the same.
+    /// Adds the times of calls with the same question.
     fn by_question(&self, calls: HashMap<usize, u64>) -> HashMap<Question, u64> {
         let mut sums = HashMap::new();
         for (call, ticks) in calls {
@@ -145,8 +145,8 @@ impl Trial {
     }
 }
 
-/// Runs two in turns, but not for long once time is over, and tells the time that each needs for
-/// each question.
+/// Runs two trials alternately, stopping early when time is over. Returns the time of each trial
+/// per question.
 fn race(
     first: &mut Trial,
     other: &mut Trial,

@@ -1,8 +1,7 @@
-//! Products with weights that each run would make of constant codes of 8 bits become products with
-//! these codes: `dequantize_affine` and `dequantize_per_channel` with one scale for each row, or
-//! for each group of a row, and no zero points. Weights of other shapes are made as they are
-//! written: the kernel for products of codes of any shape takes longer than that where there are
-//! many rows.
+//! Fuses the dequantization of constant 8-bit weights into the linear layers that read them.
+//! Supported are `dequantize_affine` and `dequantize_per_channel` with one scale per row, or per
+//! group of a row, and zero points of zero. Weights of other shapes are still dequantized in each
+//! run: with many rows, that is faster than the generic quantized GEMM kernel.
 
 use super::{Makers, each_is_made_once, remove};
 use crate::ops::are_regular;
@@ -11,7 +10,7 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// Codes and scales, and how many scales a row has.
+/// Quantized weights and scales, and the number of scales per row.
 #[derive(Debug, Clone, Copy)]
 struct Coded {
     codes: ValueId,
@@ -24,7 +23,7 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
     if !each_is_made_once(graph) {
         return;
     }
-    // How often each of the weights is multiplied with.
+    // The number of linear layers that read each weight.
     let mut times: HashMap<ValueId, usize> = HashMap::new();
     let products = |node: &&Node| node.operator == Operator::LINEAR;
     for node in graph.nodes.iter().filter(products) {
@@ -38,7 +37,7 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
     let mut gone = HashSet::new();
     let makers = Makers::of(graph);
     for (weight, times) in times {
-        // What others take is made all the same.
+        // If other calls read the dequantized weight, it is computed anyway.
         let Some((place, maker)) = makers.taken(weight, times) else { continue };
         if let Some(found) = coded_by(graph, maker) {
             coded.insert(weight, found);
@@ -65,7 +64,7 @@ pub(super) fn keep(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// What a call makes numbers of, if that are rows of codes.
+/// Returns the quantized weights that a call dequantizes, if the kernels support their shape.
 fn coded_by(graph: &Graph<'_>, node: &Node) -> Option<Coded> {
     let (codes, scales, zeros) = match (node.operator, &node.args[..]) {
         (Operator::TORCHAO_DEQUANTIZE_AFFINE, [codes, _, scales, zeros, ..])
@@ -113,7 +112,7 @@ mod tests {
     use super::*;
     use crate::ops::testing::tensor;
 
-    /// Rows times weights of 16 columns, in groups of `group`.
+    /// A linear layer with quantized weights of 16 columns, in groups of `group`.
     fn product(shape: [usize; 2], zero: u8, taken_elsewhere: bool) -> Graph<'static> {
         product_of(ScalarType::Float, shape, zero, taken_elsewhere)
     }

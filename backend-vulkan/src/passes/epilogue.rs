@@ -1,7 +1,7 @@
-//! Products and convolutions take what is done to their results: an addition of a tensor, a
-//! function.
+//! Fuses epilogues into GEMMs and convolutions: the addition of a tensor, and an activation.
 //!
-//! What is taken becomes a view of the product's result, so that views between them can stay.
+//! The fused result is replaced by a view of the GEMM's result, so that views between the two calls
+//! can stay.
 
 use super::{adds_once, floating, uses};
 use crate::ops;
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// A product that can take more, and the views of its result that lead to a value: where they are.
+/// The indices of a call that can be extended by an epilogue, and of the views of its result.
 type Maker = Vec<usize>;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
@@ -19,7 +19,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut makers: HashMap<ValueId, Maker> = HashMap::new();
     for node in nodes {
         if node.operator.writes_arguments() {
-            // What was read before must not be read after.
+            // Reads must not move behind this write.
             makers.clear();
         }
         let joined = taken(graph, &node).into_iter().find_map(|id| {
@@ -28,7 +28,8 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             Some((id, maker.clone(), join(graph, product, &node, id)?))
         });
         if let Some((id, maker, product)) = joined {
-            // All of them move to where this call was, since it may take what was made in between.
+            // All of them move to the index of the fused call, since it may read values produced in
+            // between.
             let mut moved: Vec<Node> =
                 maker.iter().filter_map(|place| fused.get_mut(*place)?.take()).collect();
             if let Some(first) = moved.first_mut() {
@@ -55,7 +56,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     graph.nodes = fused.into_iter().flatten().collect();
 }
 
-/// The product whose result, or a view of it, this call at `place` makes.
+/// Returns the GEMM whose result this call produces, directly or as a view of it.
 fn maker_of(
     graph: &Graph<'_>,
     makers: &HashMap<ValueId, Maker>,
@@ -73,7 +74,7 @@ fn maker_of(
         .then(|| maker.iter().copied().chain([place]).collect())
 }
 
-/// Whether a call can take an epilogue.
+/// Whether a call supports an epilogue.
 fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
     let unbounded = |id: &ValueId| match graph.values.get(*id) {
         Some(Value::None) => true,
@@ -86,7 +87,7 @@ fn is_product(graph: &Graph<'_>, node: &Node) -> bool {
     operator.takes_epilogue && floats && bounds.is_none_or(|bounds| bounds.iter().all(unbounded))
 }
 
-/// The tensors that an element-wise call takes.
+/// Returns the tensor operands of an element-wise call.
 fn taken(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     if !ops::find(node.operator).is_some_and(|operator| operator.chains) {
         return Vec::new();
@@ -96,7 +97,7 @@ fn taken(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     inputs.iter().filter(is_tensor).copied().collect()
 }
 
-/// `product` with `node`, which takes its result as `result`, as a further part of its epilogue.
+/// Returns `product` with `node`, which reads `result`, appended to its epilogue.
 fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Option<Node> {
     let out = *node.args.last()?;
     let (between, after) = (floating(graph, result)?, floating(graph, out)?);
@@ -114,13 +115,13 @@ fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Opti
     let (own, inputs) = product.args.split_last()?;
     let mut args = inputs.to_vec();
     match taken(graph, node)[..] {
-        // A function, behind everything else.
+        // An activation comes last.
         [_] if is_activation(node) && epilogue.all(is_sum) => {}
         [a, b] if is_sum(node) && a != b && epilogue.next().is_none() => {
             let factor = node.args.get(2).filter(|id| **id != out);
             let plain = factor.is_none_or(|factor| adds_once(graph, *factor));
             let other = if a == result { b } else { a };
-            // Dimensions of one in front change nothing.
+            // Leading dimensions of size one are irrelevant.
             let own = |sizes: &[usize]| -> Vec<usize> {
                 sizes.iter().copied().skip_while(|size| *size == 1).collect()
             };

@@ -1,5 +1,5 @@
-//! Norms of rows that are viewed as a matrix before they are multiplied become norms of that
-//! matrix: then products may do them on the way.
+//! Moves RMS norms behind views that flatten their result to a matrix, so that a following GEMM can
+//! fuse the norm.
 
 use super::{by_maker, floating, uses};
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
             let moves = view.operator == Operator::VIEW_COPY
                 && maker.operator == Operator::ET_VK_RMS_NORM
                 && keeps_rows(graph, of, sizes);
-            // What the norm takes is there still where the view is.
+            // The input of the norm must still be unmodified at the view.
             let mut between = graph.nodes.get(norm..place)?.iter();
             (moves && !between.any(|node| node.operator.writes_arguments()))
                 .then_some([norm, place])
@@ -40,15 +40,15 @@ pub(super) fn run(graph: &mut Graph<'_>) {
         .collect();
 }
 
-/// Whether a view of these sizes has the same rows, however they are counted.
+/// Whether a view keeps the rows, that is, the last dimension.
 fn keeps_rows(graph: &Graph<'_>, of: ValueId, sizes: ValueId) -> bool {
     let last = graph.items(&sizes).last().and_then(|id| graph.values.get(*id));
     let row = floating(graph, of).and_then(|tensor| tensor.sizes.last().copied());
     matches!((last, row), (Some(Value::Int(last)), Some(row)) if usize::try_from(*last) == Ok(row))
 }
 
-/// What comes in place of a view: that of what the norm takes, and the norm behind it. The sizes
-/// may be computed between the two.
+/// Returns the replacement of a view: a view of the norm's input, followed by the norm. The sizes
+/// of the view may be computed between the two calls.
 fn swapped(graph: &mut Graph<'_>, norm: usize, view: usize) -> Option<Vec<Node>> {
     let [norm, view] = [norm, view].map(|place| graph.nodes.get(place).cloned());
     let (mut norm, mut view) = (norm?, view?);
@@ -76,7 +76,7 @@ mod tests {
     use crate::ops::testing::tensor;
     use torchlet_core::ScalarType;
 
-    /// A norm of `[1, 3, 8]`, its view, and what takes that; the view has rows of so many.
+    /// A norm of `[1, 3, 8]`, a view of it with rows of `row` elements, and a reader of that view.
     fn graph(row: usize) -> Graph<'static> {
         let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes, false);
         let values = vec![

@@ -1,4 +1,4 @@
-//! Two products of the same rows, of which one gates the other, become one call.
+//! Fuses two GEMMs of the same rows, of which one gates the other (as in SwiGLU).
 
 use super::{Makers, floating, remove};
 use crate::ops;
@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The views between a product and what takes it, at most.
+/// The maximum number of views between a GEMM and its reader.
 const MOST_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
@@ -17,7 +17,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         if node.operator != Operator::MUL_TENSOR {
             continue;
         }
-        // Nothing is broadcast: what they are multiplied in is the shape of both.
+        // Broadcasting is not supported: all shapes must be equal.
         let sizes = |id| floating(graph, id).map(|tensor| tensor.sizes);
         if sizes(a) != sizes(b) || sizes(a) != sizes(out) {
             continue;
@@ -28,7 +28,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             makers.are_alike(&places, out).then_some(places)
         });
         let Some(mut places) = found else { continue };
-        // Nothing writes to what they take before the last of them is there.
+        // Inputs must not be overwritten before the last of the calls.
         let first = places.iter().min().copied().unwrap_or(place);
         let between = graph.nodes.get(first..place).unwrap_or_default();
         if between.iter().any(|node| node.operator.writes_arguments()) {
@@ -49,7 +49,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// One call in place of these.
+/// Returns one call in place of these.
 fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
     let parts: Vec<Node> =
         places.iter().map(|place| graph.nodes.get(*place).cloned()).collect::<Option<_>>()?;
@@ -63,7 +63,7 @@ fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
 }
 
 impl Makers<'_, '_> {
-    /// A product, the views of it that lead to a value, and an activation: where they are.
+    /// Returns the indices of a GEMM, views of its result, and the activation that produces `id`.
     fn activated(&self, id: ValueId) -> Option<Vec<usize>> {
         let (place, node) = self.taken(id, 1)?;
         if !ops::find(node.operator).is_some_and(|operator| operator.is_activation) {
@@ -74,7 +74,7 @@ impl Makers<'_, '_> {
         Some(places)
     }
 
-    /// The same without the activation.
+    /// The same without an activation.
     fn product(&self, id: ValueId) -> Option<Vec<usize>> {
         let mut places = Vec::new();
         let mut id = id;
@@ -90,16 +90,15 @@ impl Makers<'_, '_> {
         None
     }
 
-    /// Whether a product with weights that are not quantized has a bias, which no kernel for gates
-    /// takes.
+    /// Whether a GEMM with unquantized weights has a bias, which the gated kernels do not support.
     fn has_bias(&self, node: &Node) -> bool {
         let bias = node.args.get(2).filter(|_| node.args.len() > 3);
         let bias = bias.and_then(|id| self.graph.values.get(*id));
         node.operator == Operator::LINEAR && bias.is_some_and(|bias| !matches!(bias, Value::None))
     }
 
-    /// Whether these make nothing but tensors of as many elements as `out`, and the products among
-    /// them take the same rows.
+    /// Whether all these calls produce tensors with as many elements as `out`, and both GEMMs read
+    /// the same rows.
     fn are_alike(&self, places: &[usize], out: ValueId) -> bool {
         let Some(out) = floating(self.graph, out) else { return false };
         let nodes = || places.iter().filter_map(|place| self.graph.nodes.get(*place));

@@ -1,7 +1,8 @@
-//! A sum and the norm of its rows become one call, which gives the sum, too, where others take it.
+//! Fuses a sum and the norm of its rows. If the sum has other readers, it becomes a second output.
 //!
-//! The norm moves to where the sum is. A sum whose terms an element-wise call makes for it alone is
-//! left to be part of a chain, which writes it without a dispatch of its own, too.
+//! The norm moves to the index of the sum. A sum is not fused if one of its operands is an
+//! element-wise result without other readers: the sum then joins that chain, which also needs no
+//! dispatch of its own.
 
 use super::{Makers, adds_once, floating, remove};
 use crate::ops;
@@ -13,7 +14,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let makers = Makers::of(graph);
     let mut fused: BTreeMap<usize, usize> = BTreeMap::new();
     for (place, node) in graph.nodes.iter().enumerate() {
-        // A second norm of a sum reads it.
+        // Only the first norm of a sum is fused.
         if let Some(sum) = makers.normed_sum(place, node)
             && !fused.contains_key(&sum)
         {
@@ -35,7 +36,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
 }
 
 impl Makers<'_, '_> {
-    /// Where the sum is that this call at `place` is the norm of, if they can be one.
+    /// Returns the index of the sum that `node` at `place` normalises, if they can be fused.
     fn normed_sum(&self, place: usize, node: &Node) -> Option<usize> {
         let (input, others) = node.args.split_first()?;
         let normalized = match (node.operator, others) {
@@ -56,7 +57,7 @@ impl Makers<'_, '_> {
         let is_plain = factor.iter().all(|factor| adds_once(self.graph, *factor));
         let is_chained = [&a, &b].iter().any(|term| self.is_chained(term.value, &tensor.sizes));
         let [x, _] = ops::terms(&a, &b, &tensor.sizes, normalized)?;
-        // What else the norm takes is there before the sum, and stays as it is.
+        // The other arguments of the norm must exist before the sum and stay unmodified.
         let is_there = |id: &ValueId| match self.makers.get(id) {
             Some(made) => *made < at,
             None => true,
@@ -68,7 +69,8 @@ impl Makers<'_, '_> {
         (is_plain && !is_chained && x.element == tensor.element && moves).then_some(at)
     }
 
-    /// Whether a term of a sum of this shape is made by an element-wise call, for the sum alone.
+    /// Whether an operand of a sum with this shape is an element-wise result that only the sum
+    /// reads.
     fn is_chained(&self, term: ValueId, sizes: &[usize]) -> bool {
         let chains = |node: &Node| ops::find(node.operator).is_some_and(|operator| operator.chains);
         let same = floating(self.graph, term).is_some_and(|term| term.sizes == sizes);
@@ -76,7 +78,7 @@ impl Makers<'_, '_> {
     }
 }
 
-/// One call in place of a sum and its norm; `taken` are values that several calls take.
+/// Returns one call in place of a sum and its norm; `taken` are values with several readers.
 fn joined(
     graph: &mut Graph<'_>,
     sum: usize,

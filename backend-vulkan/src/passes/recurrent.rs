@@ -1,8 +1,8 @@
-//! The steps of a recurrent layer, which exporters write one after the other, become one call.
+//! Fuses the unrolled steps of a recurrent layer into one call.
 //!
-//! What the inputs of all steps are multiplied with is one product already, of which each step
-//! takes a slice. A step multiplies the state with weights, and makes the next state of that
-//! ([`Cell`]). What comes of all steps is joined again.
+//! Exporters unroll recurrent layers. The GEMM of the inputs is already a single call for all
+//! steps, and each step reads a slice of its result. A step multiplies the state by weights and
+//! computes the next state ([`Cell`]). The states of all steps are concatenated.
 
 use super::uses;
 use crate::ops::{Cell, MOST_STEPS, recurs};
@@ -11,7 +11,7 @@ use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
-/// The views between a step and its slice of the inputs, at most.
+/// The maximum number of views between a step and its slice of the inputs.
 const MOST_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
@@ -33,26 +33,26 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     }
 }
 
-/// One step.
+/// One unrolled step.
 #[derive(Debug)]
 struct Step {
     cell: Cell,
-    /// The call that multiplies the state, by its place.
+    /// The index of the call that multiplies the state by the weights.
     first: usize,
-    /// The state before and behind it.
+    /// The hidden state before and after the step.
     state: [ValueId; 2],
-    /// The cell's state before and behind it.
+    /// The cell state before and after the step, for an LSTM.
     inner: Option<[ValueId; 2]>,
     weight: ValueId,
     bias: ValueId,
-    /// What it adds to the products: the inputs, multiplied.
+    /// The input projection, which is added to the product of state and weights.
     input: ValueId,
-    /// Its calls.
+    /// The indices of the step's calls.
     places: Vec<usize>,
 }
 
-/// Where tensors of all steps lie in another, along its first dimension: that of the first step,
-/// and how far it is to the next.
+/// Positions of the steps' tensors in the first dimension of another tensor: that of the first
+/// step, and the distance to the next.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     whole: ValueId,
@@ -60,24 +60,24 @@ struct Rows {
     next: i64,
 }
 
-/// A layer.
+/// A recurrent layer.
 struct Layer {
     steps: Vec<Step>,
     inputs: Rows,
-    /// The states behind the steps; where they are not joined, the last alone.
+    /// The states after the steps, or only the last one if they are not concatenated.
     states: Rows,
-    /// The last state, where it is asked for though it is joined with the others.
+    /// The last state, if it has readers besides the concatenation.
     last: Option<ValueId>,
-    /// The last state of the cell, where it is asked for.
+    /// The last cell state, if it has readers.
     inner: Option<ValueId>,
-    /// The call that the layer comes behind.
+    /// The index of the call that the layer replaces; it runs there.
     place: usize,
-    /// The calls that it takes the place of.
+    /// The indices of the calls that the layer replaces.
     gone: Vec<usize>,
 }
 
 impl Layer {
-    /// The calls that do the same.
+    /// Returns the calls that replace the layer.
     fn nodes(&self, graph: &mut Graph<'_>) -> Vec<Node> {
         let Some((first, last)) = self.steps.first().zip(self.steps.last()) else {
             return Vec::new();
@@ -117,7 +117,7 @@ impl Layer {
 
 struct Finder<'g, 'p> {
     graph: &'g Graph<'p>,
-    /// The call that makes each value, also within lists, and those that take it.
+    /// The producer and the readers of each value, also through lists.
     makers: HashMap<ValueId, usize>,
     takers: HashMap<ValueId, Vec<usize>>,
     uses: HashMap<ValueId, usize>,
@@ -139,10 +139,10 @@ impl<'g, 'p> Finder<'g, 'p> {
         Finder { graph, makers, takers, uses: uses(graph) }
     }
 
-    /// The layers that one call each can do.
+    /// Finds the layers that can be fused.
     fn layers(&self) -> Vec<Layer> {
         let steps = (0..self.graph.nodes.len()).filter_map(|place| self.step(place));
-        // What follows a state, with these weights.
+        // The steps by the state that they start from; steps with different weights may share one.
         let mut following: HashMap<ValueId, Vec<Step>> = HashMap::new();
         let mut order = Vec::new();
         for step in steps {
@@ -156,7 +156,7 @@ impl<'g, 'p> Finder<'g, 'p> {
                 let found = steps.iter().position(fits)?;
                 Some(steps.swap_remove(found))
             };
-            // In the order of calls, a layer's first step comes before its others.
+            // The first step of a layer precedes the others in call order.
             let Some(step) = take(state, &|step| step.first == first) else { continue };
             let mut steps = vec![step];
             while let Some(last) = steps.last().filter(|_| steps.len() < MOST_STEPS) {
@@ -185,7 +185,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// A tensor of numbers that shaders compute with, of this shape.
+    /// Whether a value is a float tensor of this shape that shaders compute with.
     fn is_float(&self, id: ValueId, sizes: &[usize]) -> bool {
         let types = [ScalarType::Float, ScalarType::Half];
         self.tensor(id).is_some_and(|it| types.contains(&it.scalar_type) && it.sizes == sizes)
@@ -198,13 +198,13 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// The only calls that take a value: all there are, and so many.
+    /// Returns the readers of a value if there are exactly `count`, and nothing else reads it.
     fn takers(&self, id: ValueId, count: usize) -> Option<&[usize]> {
         let takers = self.takers.get(&id)?;
         (takers.len() == count && self.uses.get(&id) == Some(&count)).then_some(takers.as_slice())
     }
 
-    /// The only call that takes a value, if it is of this operator: where it is, and what it makes.
+    /// Returns the result of the only reader of a value, if it is a call of this operator.
     fn only(&self, id: ValueId, operator: Operator, places: &mut Vec<usize>) -> Option<ValueId> {
         let place = *self.takers(id, 1)?.first()?;
         let node = self.node(place).filter(|node| node.operator == operator)?;
@@ -212,7 +212,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         node.args.last().copied()
     }
 
-    /// The same of a call with two operands: the other one, and what it makes.
+    /// The same for a call with two operands: returns the other operand and the result.
     fn pair(
         &self,
         id: ValueId,
@@ -225,7 +225,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(pair)
     }
 
-    /// The other operand of a call, and what it makes, if it neither scales nor broadcasts.
+    /// Returns the other operand of a call and its result, if it neither scales nor broadcasts.
     fn operands(&self, place: usize, operator: Operator, id: ValueId) -> Option<[ValueId; 2]> {
         let node = self.node(place).filter(|node| node.operator == operator)?;
         let (out, inputs) = node.args.split_last()?;
@@ -235,13 +235,13 @@ impl<'g, 'p> Finder<'g, 'p> {
             _ => return None,
         };
         let other = if a == id { b } else { a };
-        // A slice of the inputs may lack the dimension of one.
+        // A slice of the inputs may lack the leading dimension of size one.
         let numel = |id| Some(self.tensor(id)?.sizes.iter().product::<usize>());
         let alike = numel(other) == numel(id) && numel(*out) == numel(id);
         (alike && a != b).then_some([other, *out])
     }
 
-    /// What steps that follow one another make up, if one call can do it.
+    /// Returns the layer that consecutive steps form, if it can be fused.
     fn layer(&self, steps: Vec<Step>) -> Option<Layer> {
         let (first, last) = steps.first().zip(steps.last()).filter(|_| steps.len() > 1)?;
         let [_, rows, hidden] = self.tensor(first.state[0])?.sizes[..] else { return None };
@@ -256,8 +256,8 @@ impl<'g, 'p> Finder<'g, 'p> {
 
         let (states, joiner) = self.states(&steps, [rows, hidden])?;
         gone.extend(joiner);
-        // Nothing writes to what it takes while the steps go on, or before, where their inputs are
-        // taken.
+        // The inputs must not be overwritten during the layer, or between their slicing and the
+        // layer.
         let between = self.graph.nodes.get(earliest..place)?;
         if between.iter().any(|node| node.operator.writes_arguments()) {
             return None;
@@ -274,7 +274,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         {
             return None;
         }
-        // Who takes a last state comes behind the layer.
+        // Readers of the last states must follow the layer.
         let too_early = |id: &ValueId| {
             let takers = self.takers.get(id).map(Vec::as_slice).unwrap_or_default();
             takers.iter().any(|taker| *taker < place && !gone.contains(taker))
@@ -292,9 +292,9 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(Layer { inputs, states, last, inner, place, gone, steps })
     }
 
-    /// Where the states behind the steps go, and the call that joins them. None but the next step
-    /// takes one by itself, and of the cell's states none else at all; the last ones anybody may
-    /// take.
+    /// Returns where the states of the steps are concatenated, and that call. Intermediate states
+    /// must have no other readers than the next step and the concatenation; intermediate cell
+    /// states none but the steps. The last states may have any readers.
     fn states(&self, steps: &[Step], [rows, hidden]: [usize; 2]) -> Option<(Rows, Option<usize>)> {
         let mut joiners = HashSet::new();
         for pair in steps.windows(2) {
@@ -334,14 +334,14 @@ impl<'g, 'p> Finder<'g, 'p> {
         fits.then_some((rows, Some(joiner)))
     }
 
-    /// The calls that take a value, if nothing else does.
+    /// Returns the calls that read a value, if nothing else reads it.
     fn all_takers(&self, id: ValueId) -> Option<&[usize]> {
         let takers = self.takers.get(&id)?;
         (self.uses.get(&id) == Some(&takers.len())).then_some(takers)
     }
 
-    /// Whether two values are one, nothing at all, or constants with the same contents: delegates
-    /// of steps have their own.
+    /// Whether two values are identical, both absent, or constants with the same contents:
+    /// delegates of single steps have constants of their own.
     fn is_same(&self, a: ValueId, b: ValueId) -> bool {
         let is_none = |id| matches!(self.graph.values.get(id), Some(Value::None));
         let is_copy = || match (self.tensor(a), self.tensor(b)) {
@@ -356,14 +356,15 @@ impl<'g, 'p> Finder<'g, 'p> {
         a == b || (is_none(a) && is_none(b)) || is_copy()
     }
 
-    /// Whether two tensors have elements of the same type.
+    /// Whether two tensors have the same scalar type.
     fn is_like(&self, a: ValueId, b: ValueId) -> bool {
         let scalar_type = |id| self.tensor(id).map(|tensor| tensor.scalar_type);
         scalar_type(a) == scalar_type(b)
     }
 
-    /// What a value is a slice of, through views: of one along the first dimension, and which one
-    /// it is. The calls that nobody else takes anything of are gone; none is before `earliest`.
+    /// Follows views to the slice that a value comes from. Returns the sliced tensor, and the index
+    /// in its first dimension. Calls without other readers are added to `gone`; `earliest` becomes
+    /// the smallest index seen.
     fn slice(
         &self,
         id: ValueId,
@@ -377,7 +378,7 @@ impl<'g, 'p> Finder<'g, 'p> {
             let place = *self.makers.get(&id)?;
             let node = self.node(place)?;
             *earliest = place.min(*earliest);
-            // What a call makes that stays is not taken from it either.
+            // Once a call must stay, its inputs must stay too.
             only_here &= self.all_takers(id).is_some_and(|takers| takers.len() == 1);
             if only_here {
                 gone.push(place);
@@ -392,7 +393,7 @@ impl<'g, 'p> Finder<'g, 'p> {
                 (Operator::SELECT_COPY_INT, [whole, dim, index, _]) if self.int(*dim)? == 0 => {
                     (*whole, self.place(*whole, self.int(*index)?, false)?)
                 }
-                // Conversions count as views.
+                // Views may convert types, hence the check.
                 (operator, [whole, ..]) if operator.is_view() && same_type(*whole) => {
                     id = *whole;
                     continue;
@@ -407,8 +408,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         None
     }
 
-    /// Where a slice starts along the first dimension of a tensor, or what a selection selects.
-    /// Places counted from the end of what may be shorter are not known.
+    /// Returns the start of a slice, or the index of a selection, in the first dimension. Indices
+    /// from the end of a dynamic dimension are unknown.
     fn place(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
         let tensor = self.tensor(whole)?;
         let count = i64::try_from(*tensor.sizes.first()?).ok()?;
@@ -429,7 +430,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
     }
 
-    /// The parts of a value that is split along its last dimension, each as wide.
+    /// Returns the parts of a value that is split evenly over its last dimension.
     fn split(&self, id: ValueId, count: usize, places: &mut Vec<usize>) -> Option<&'g [ValueId]> {
         let place = *self.takers(id, 1)?.first()?;
         let node = self.node(place).filter(|it| it.operator == Operator::SPLIT_WITH_SIZES_COPY)?;
@@ -443,7 +444,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         (is_last && even && parts.len() == count).then_some(parts)
     }
 
-    /// The step whose product with the state is this call.
+    /// Returns the step whose state GEMM is the call at `place`.
     fn step(&self, place: usize) -> Option<Step> {
         let node = self.node(place).filter(|node| node.operator == Operator::LINEAR)?;
         let [state, weight, bias, product] = node.args[..] else { return None };
@@ -520,7 +521,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         let n = self.only(n, Operator::TANH, places)?;
         let [left, mixed] = self.pair(z, Operator::MUL_TENSOR, places)?;
         let [same, state] = self.pair(mixed, Operator::ADD_TENSOR, places)?;
-        // What is left of the state: it is taken from it, not the other way round.
+        // The difference must be `h - n`, not `n - h`.
         let place = *self.makers.get(&left)?;
         let [other, _] = self.operands(place, Operator::SUB_TENSOR, n)?;
         let from = self.node(place)?.args.first();
@@ -531,7 +532,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         if with != r || same != n || other != step.state[0] || from != Some(&other) || !taken {
             return None;
         }
-        // The inputs' parts are those of one split.
+        // All parts of the input come from one split.
         let input = *self.node(*self.makers.get(&xr)?)?.args.first()?;
         let parts = self.split(input, 3, places)?;
         let alone = [xr, xz, xn].iter().all(|part| self.takers(*part, 1).is_some());
@@ -542,7 +543,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         Some(())
     }
 
-    /// `h = tanh(x + h)`, or the greater of that and zero.
+    /// `h = tanh(x + h)` or `h = relu(x + h)`.
     fn plain(&self, step: &mut Step, product: ValueId) -> Option<()> {
         let places = &mut step.places;
         let [input, sum] = self.pair(product, Operator::ADD_TENSOR, places)?;
@@ -559,7 +560,7 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 }
 
-/// Where these lie, if it is in one tensor and each as far behind the one before.
+/// Returns the positions, if all slices are of one tensor and equally spaced.
 fn rows_of(slices: &[(ValueId, i64)]) -> Option<Rows> {
     let [(whole, first), (_, second), ..] = slices else { return None };
     let rows = Rows { whole: *whole, first: *first, next: second.checked_sub(*first)? };

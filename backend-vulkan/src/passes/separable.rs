@@ -1,5 +1,5 @@
-//! A convolution of each channel by itself, and one of all channels at each place behind it, become
-//! one call.
+//! Fuses a depthwise convolution and the following pointwise convolution (a depthwise separable
+//! convolution).
 
 use super::{by_maker, floating, remove, uses};
 use crate::ops::Form;
@@ -13,13 +13,13 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     for (place, node) in graph.nodes.iter().enumerate() {
         let Some((second, _)) = convolution(graph, node) else { continue };
         let Some(between) = second.args.first().copied() else { continue };
-        // Nothing else takes it, nor this call twice.
+        // The depthwise result has no other readers, and this call reads it only once.
         let taken = node.args.iter().filter(|id| **id == between).count();
         if taken != 1 || !is_pointwise(graph, second) {
             continue;
         }
         let Some(places) = depthwise(graph, &makers, &uses, between) else { continue };
-        // Nothing writes to what they take before the last of them is there.
+        // Inputs must not be overwritten before the last of the calls.
         let first = places.iter().min().copied().unwrap_or(place);
         let mut passed = graph.nodes.get(first..place).unwrap_or_default().iter();
         if !passed.any(|node| node.operator.writes_arguments()) {
@@ -38,7 +38,7 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     remove(graph, &gone);
 }
 
-/// The convolution that a call is or begins with, and what it does to the result.
+/// Returns the convolution that a call is or starts with, and its epilogue.
 fn convolution<'n>(graph: &Graph<'_>, node: &'n Node) -> Option<(&'n Node, &'n [Node])> {
     let (call, rest) = match node.operator {
         Operator::EPILOGUE => node.parts.split_first()?,
@@ -52,7 +52,7 @@ fn convolution<'n>(graph: &Graph<'_>, node: &'n Node) -> Option<(&'n Node, &'n [
     (floats && !is_transposed).then_some((call, rest))
 }
 
-/// The integers of a value that is known.
+/// Returns the integers of a constant value.
 fn integers(graph: &Graph<'_>, id: Option<&ValueId>) -> Option<Vec<i64>> {
     match graph.values.get(*id?)? {
         Value::Int(item) => Some(vec![*item]),
@@ -68,7 +68,7 @@ fn integers(graph: &Graph<'_>, id: Option<&ValueId>) -> Option<Vec<i64>> {
     }
 }
 
-/// How a convolution is grouped, and the sizes of its weights.
+/// Returns the groups of a convolution and the sizes of its weights.
 fn grouped<'g>(graph: &'g Graph<'_>, call: &Node) -> Option<(usize, &'g [usize])> {
     let groups = Form::of(call.operator)?.groups;
     let groups = match integers(graph, call.args.get(groups))?[..] {
@@ -78,7 +78,7 @@ fn grouped<'g>(graph: &'g Graph<'_>, call: &Node) -> Option<(usize, &'g [usize])
     Some((groups, &graph.tensor(*call.args.get(1)?)?.sizes))
 }
 
-/// Whether a convolution takes all channels at each place alone.
+/// Whether a convolution is pointwise: a 1×1 kernel over all channels.
 fn is_pointwise(graph: &Graph<'_>, call: &Node) -> bool {
     let all = |place: usize, wanted: i64| {
         let items = integers(graph, call.args.get(place));
@@ -88,8 +88,8 @@ fn is_pointwise(graph: &Graph<'_>, call: &Node) -> bool {
     kernel.iter().all(|size| *size == 1) && all(3, 1) && all(4, 0) && all(5, 1)
 }
 
-/// Where the calls are that make a value which only one call takes: a convolution of each channel
-/// by itself, and views of its result.
+/// Returns the indices of the calls that produce a value with a single reader: a depthwise
+/// convolution, and views of its result.
 fn depthwise(
     graph: &Graph<'_>,
     makers: &HashMap<ValueId, usize>,
@@ -102,7 +102,7 @@ fn depthwise(
         let node = graph.nodes.get(place)?;
         places.push(place);
         if node.operator == Operator::ALIAS_COPY {
-            // What an epilogue leaves behind.
+            // A view left by the epilogue pass.
             let from = *node.args.first()?;
             let (from, to) = (floating(graph, from)?, floating(graph, id)?);
             if from.sizes != to.sizes || from.element != to.element {
@@ -114,13 +114,13 @@ fn depthwise(
         let (call, rest) = convolution(graph, node)?;
         let (groups, weights) = grouped(graph, call)?;
         let alone = weights.first() == Some(&groups) && weights.get(1) == Some(&1) && groups > 1;
-        // Nothing is added to it.
+        // A residual is not supported.
         let plain = rest.iter().all(|part| part.operator != Operator::ADD_TENSOR);
         return (alone && plain).then_some(places);
     }
 }
 
-/// The call at `place` and those at `places`, from the last to the first, as one.
+/// Returns the call at `place` and those at `places`, last to first, as one call.
 fn joined(graph: &Graph<'_>, place: usize, places: &[usize]) -> Option<Node> {
     let (second, first) = (graph.nodes.get(place)?, graph.nodes.get(*places.last()?)?);
     let (between, inputs) = first.args.split_last()?;
@@ -128,7 +128,7 @@ fn joined(graph: &Graph<'_>, place: usize, places: &[usize]) -> Option<Node> {
         [] => vec![node.clone()],
         parts => parts.to_vec(),
     };
-    // Views in between are gone.
+    // Views in between are dropped.
     let mut behind = parts(second);
     *behind.first_mut()?.args.first_mut()? = *between;
     let args = inputs.iter().chain(second.args.get(1..)?).copied().collect();

@@ -1,4 +1,4 @@
-//! `x * sigmoid(x)` becomes one call.
+//! Fuses `x * sigmoid(x)` into SiLU.
 
 use super::{by_maker, remove, uses};
 use std::collections::HashSet;
