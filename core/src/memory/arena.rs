@@ -1,17 +1,18 @@
-//! A bump allocator over memory that the caller lends, and the arithmetic that predicts its use.
+//! Bump allocator over caller-provided memory, and a matching size calculation.
 //!
-//! Arenas hold typed values, whose padding is not initialised, so they are never lent or handed on
-//! as `[u8]`: what comes in is [`MaybeUninit`], what goes out as bytes was zeroed first.
+//! Arenas hold typed values, whose padding bytes are uninitialised, so their memory is never
+//! exposed as `[u8]`: input memory is [`MaybeUninit`], and memory handed out as bytes is zeroed
+//! first.
 
 use core::mem::MaybeUninit;
 
-/// The alignment that arenas, planned buffers and scratch memory must have, in bytes.
+/// Required alignment of arenas, planned buffers and scratch memory, in bytes.
 ///
-/// With it, the exact sizes that [`MemoryNeeds`](crate::MemoryNeeds) reports are enough.
+/// With this alignment, the exact sizes in [`MemoryNeeds`](crate::MemoryNeeds) suffice.
 pub const ARENA_ALIGN: usize = 16;
 
-/// Bytes with the alignment that memory lent to methods needs, for use in statics: files in flash,
-/// planned buffers, scratch memory.
+/// Bytes with the alignment that a method's memory needs, for statics: files in flash, planned
+/// buffers, scratch memory.
 ///
 /// ```
 /// use torchlet_core::AlignedBytes;
@@ -23,7 +24,7 @@ pub const ARENA_ALIGN: usize = 16;
 #[repr(C, align(16))]
 pub struct AlignedBytes<B: ?Sized>(pub B);
 
-/// Sixteen aligned bytes of memory for arenas, which need no initial value.
+/// An aligned block of 16 uninitialised bytes, for arenas.
 ///
 /// ```
 /// use torchlet_core::ArenaBlock;
@@ -35,24 +36,23 @@ pub struct AlignedBytes<B: ?Sized>(pub B);
 pub struct ArenaBlock([MaybeUninit<u8>; ARENA_ALIGN]);
 
 impl ArenaBlock {
-    /// A block without a value.
+    /// An uninitialised block.
     pub const UNINIT: Self = ArenaBlock([MaybeUninit::uninit(); ARENA_ALIGN]);
 
-    /// The memory of the blocks, to be lent as an arena, as a whole or in part.
+    /// Memory of the blocks, for use as an arena, in whole or in part.
     pub fn bytes(blocks: &mut [ArenaBlock]) -> &mut [MaybeUninit<u8>] {
         let len = size_of_val(blocks);
-        // SAFETY: the blocks are borrowed exclusively for as long as the result; a block is
-        // ARENA_ALIGN bytes without padding (its size is asserted below), and as `MaybeUninit` they
-        // hold any value.
+        // SAFETY: the result borrows the blocks exclusively. A block is ARENA_ALIGN bytes without
+        // padding (its size is asserted below), and as `MaybeUninit` they hold any value.
         unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), len) }
     }
 
-    /// Memory that was initialised, for use as an arena. It is lost for everything else, as what an
-    /// arena holds is not initialised throughout: hence only memory that is lent for good.
+    /// Converts initialised memory to an arena. The memory cannot be used for anything else
+    /// afterwards, since arenas contain uninitialised bytes; hence the `'static` lifetime.
     pub fn from_static(memory: &'static mut [u8]) -> &'static mut [MaybeUninit<u8>] {
         let (start, len) = (memory.as_mut_ptr(), memory.len());
         // SAFETY: `u8` and `MaybeUninit<u8>` have the same layout. The exclusive borrow is consumed
-        // and lasts for ever, so nobody can read these bytes as `u8` again, whatever is written to
+        // and lasts forever, so nothing can read these bytes as `u8` again, whatever is written to
         // them.
         unsafe { core::slice::from_raw_parts_mut(start.cast(), len) }
     }
@@ -66,15 +66,15 @@ impl core::fmt::Debug for ArenaBlock {
     }
 }
 
-/// The place of the next `count` items of `size` bytes aligned to `align` (a power of two, at most
-/// [`ARENA_ALIGN`]), and the place behind them.
+/// Start and end offset of an allocation of `count` items of `size` bytes after `used` bytes,
+/// aligned to `align` (a power of two, at most [`ARENA_ALIGN`]).
 fn place(used: usize, size: usize, align: usize, count: usize) -> Option<(usize, usize)> {
     let start = used.checked_add(align - 1)? & !(align - 1);
     let end = size.checked_mul(count)?.checked_add(start)?;
     Some((start, end))
 }
 
-/// Adds up the bytes that the same calls on an [`Arena`] would take.
+/// Computes the size that a sequence of [`Arena`] allocations needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Measure {
     used: Option<usize>,
@@ -85,7 +85,7 @@ impl Measure {
         Measure { used: Some(0) }
     }
 
-    /// `count` items of this size and alignment.
+    /// Adds `count` items with this size and alignment.
     pub(crate) fn items(&mut self, (size, align): (usize, usize), count: usize) {
         self.used = self.used.and_then(|used| place(used, size, align, count)).map(|(_, end)| end);
     }
@@ -94,19 +94,20 @@ impl Measure {
         self.items((bytes, align), 1);
     }
 
-    /// Bytes in all; `None` if more than can be addressed.
+    /// Total size in bytes; `None` if it exceeds the address space.
     pub(crate) fn total(&self) -> Option<usize> {
         self.used
     }
 }
 
-/// Not enough is left: the arena would have to hold this many bytes up to the end of the request.
+/// Error: the arena is too small. `needed` is its minimum size, up to the end of the failed
+/// request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exhausted {
     pub(crate) needed: usize,
 }
 
-/// Hands out parts of the caller's memory, in order.
+/// Bump allocator over the caller's memory.
 #[derive(Debug)]
 pub(crate) struct Arena<'m> {
     rest: &'m mut [MaybeUninit<u8>],
@@ -114,7 +115,7 @@ pub(crate) struct Arena<'m> {
 }
 
 impl<'m> Arena<'m> {
-    /// `None` if the memory does not start at a multiple of [`ARENA_ALIGN`].
+    /// Creates an arena; `None` if the memory does not start at a multiple of [`ARENA_ALIGN`].
     pub(crate) fn new(memory: &'m mut [MaybeUninit<u8>]) -> Option<Self> {
         if !memory.is_empty() && !memory.as_ptr().addr().is_multiple_of(ARENA_ALIGN) {
             return None;
@@ -122,7 +123,7 @@ impl<'m> Arena<'m> {
         Some(Arena { rest: memory, used: 0 })
     }
 
-    /// The next `bytes` bytes at a multiple of `align`, a power of two up to [`ARENA_ALIGN`].
+    /// Allocates `bytes` bytes at a multiple of `align`, a power of two up to [`ARENA_ALIGN`].
     pub(crate) fn take(
         &mut self,
         bytes: usize,
@@ -141,17 +142,17 @@ impl<'m> Arena<'m> {
         Ok(head.get_mut(skip..).unwrap_or_default())
     }
 
-    /// The same, zeroed, as bytes that anybody may hold.
+    /// Allocates zeroed bytes.
     pub(crate) fn zeroed(&mut self, bytes: usize, align: usize) -> Result<&'m mut [u8], Exhausted> {
         let memory = self.take(bytes, align)?;
         memory.fill(MaybeUninit::new(0));
         let (start, len) = (memory.as_mut_ptr(), memory.len());
-        // SAFETY: the memory is exclusively borrowed for 'm and was filled just now, so every byte
-        // is initialised; nothing else gets it, since the arena hands out each part once.
+        // SAFETY: the memory is exclusively borrowed for 'm and was just filled, so every byte is
+        // initialised. Nothing else gets it, since the arena hands out each range once.
         Ok(unsafe { core::slice::from_raw_parts_mut(start.cast(), len) })
     }
 
-    /// A slice of `count` items, each made by `make`. Items are never dropped.
+    /// Allocates a slice of `count` items, each created by `make`. Items are never dropped.
     pub(crate) fn slice<T>(
         &mut self,
         count: usize,
@@ -177,14 +178,14 @@ impl<'m> Arena<'m> {
         Ok(unsafe { &mut *(core::ptr::from_mut(items) as *mut [T]) })
     }
 
-    /// Moves `value` into the arena. It is not dropped with the arena; the caller sees to that.
+    /// Moves `value` into the arena. The arena does not drop it; the caller must.
     pub(crate) fn place_value<T>(&mut self, value: T) -> Result<&'m mut T, Exhausted> {
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
         let memory = self.take(size_of::<T>(), align_of::<T>())?;
         let place = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
         // SAFETY: as in `slice`: exclusively borrowed for 'm, large enough, aligned. For a
-        // zero-sized T the pointer may dangle, but it is still non-null and, by `place`, a multiple
-        // of T's alignment relative to an aligned start; an empty arena's dangling pointer is
+        // zero-sized T, the pointer may dangle, but it is non-null and, by `place`, a multiple of
+        // T's alignment relative to an aligned start. The dangling pointer of an empty arena is
         // handled here.
         if size_of::<T>() == 0 && place.addr() % align_of::<T>() != 0 {
             let place = core::ptr::NonNull::<T>::dangling().as_ptr();
@@ -247,7 +248,8 @@ mod tests {
 
     #[test]
     fn bytes_handed_out_are_initialised_whatever_was_there() {
-        // Padding of what an arena held before is no value: under Miri, reading it is an error.
+        // The old contents include padding bytes, which are uninitialised: Miri reports reading
+        // them.
         let mut blocks = [ArenaBlock::UNINIT; 2];
         let mut arena = Arena::new(ArenaBlock::bytes(&mut blocks)).unwrap();
         arena.place_value((1u8, 2u32)).unwrap();

@@ -1,9 +1,8 @@
-//! The tensors of a method, in few bytes each: firmware has hundreds of them, and kilobytes of
-//! memory.
+//! Compact tensor descriptors: firmware has hundreds of tensors and kilobytes of memory.
 //!
-//! What the file says of a tensor stays there, and a slot says where. Where its data is takes two
-//! words, of which one is an address or a number; this module alone knows which, and makes a
-//! [`Region`] of the former again.
+//! Shapes and dim orders stay in the file; a slot stores their offsets. The data location occupies
+//! two words, one of which is either an address or a number. Only this module knows which, and
+//! converts an address back to a [`Region`].
 
 use super::region::Region;
 use crate::dtype::ScalarType;
@@ -11,92 +10,92 @@ use crate::uses::{Uses, has};
 use core::marker::PhantomData;
 use core::ptr::without_provenance_mut;
 
-/// What decides where a tensor's data is.
+/// Kind of storage of a tensor's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Home {
-    /// Part of the program or of external data.
+    /// Constant data of the program or of external data.
     Constant,
-    /// A place in planned memory.
+    /// Planned memory.
     Planned,
-    /// The caller binds memory to it, or an instruction makes it a view.
+    /// Memory that the caller binds, or a view that an instruction creates.
     Caller,
-    /// It is a view of the tensor in this slot, which is none itself: that one's data is its own,
-    /// and it has no other.
+    /// View of the tensor in this slot, which is not a view itself. The view always has that
+    /// tensor's data.
     View(u32),
 }
 
-/// Pseudo buffer index of state that has initial data but no place in the memory plan. When the
-/// method is loaded, its memory comes from the method arena; before, its offset in this buffer
-/// tells it apart from all other tensors.
+/// Pseudo buffer index of unplanned state: tensors with initial data that are written but not
+/// memory-planned. Loading allocates them in the method arena; until then, the offset in this
+/// pseudo buffer makes them distinct.
 pub(crate) const OWN_BUFFER: u16 = u16::MAX;
 
-/// Where a tensor's data is.
+/// Location of a tensor's data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Data<'m> {
-    /// Nowhere yet.
+    /// No data yet.
     None,
-    /// At an offset in a planned buffer, until the buffers are there.
+    /// Offset in a planned buffer, before the buffers are allocated.
     Planned { buffer: u16, offset: usize },
-    /// Where that of the tensor in this slot is ([`Home::View`]).
+    /// The data of the tensor in this slot ([`Home::View`]).
     View(u32),
-    /// Here.
+    /// Data in memory.
     At(Region<'m>),
 }
 
-/// A tensor's home and what its data is, as bits, and with them what `start` is.
+/// Bit flags for a tensor's home and the meaning of `start`.
 mod place {
-    /// At an address, to be read.
+    /// `start` is a readable address.
     pub(super) const READABLE: u8 = 1;
-    /// There, to be written, too.
+    /// The address is also writable.
     pub(super) const WRITABLE: u8 = 2;
-    /// At an offset in a planned buffer.
+    /// `start` is an offset in a planned buffer.
     pub(super) const OFFSET: u8 = 4;
-    /// A view of the slot of this number.
+    /// `start` is the slot number that this tensor views.
     pub(super) const VIEW: u8 = 8;
-    // The home: none of these is the caller. It stays what it is where data comes and goes.
+    // Home: without either flag, the caller. The home stays the same when data is bound or removed.
     pub(super) const PLANNED: u8 = 16;
     pub(super) const CONSTANT: u8 = 32;
 }
 
-/// A tensor of a method: its type, where the file has its shape, and where its data is.
+/// A tensor of a method: dtype, offset of its shape in the file, location of its data.
 #[derive(Debug)]
 pub(crate) struct TensorSlot<'m> {
     start: *mut u8,
-    /// Bytes at the address. Those of a tensor of fixed shape are as many as it has, whether there
-    /// is an address or not.
+    /// Bytes at the address. For a fixed shape, always the size of the tensor, even without an
+    /// address.
     len: usize,
-    /// Where the list of its sizes is in the file; or [`CHANGING`] and where its shape is among
-    /// those that change.
+    /// Offset of the sizes in the file; or [`CHANGING`] plus the index in the table of dynamic
+    /// shapes.
     sizes: u32,
-    /// Where its dim order is in the file.
+    /// Offset of the dim order in the file.
     pub(crate) dim_order: u32,
-    /// The planned buffer that it has an offset in.
+    /// Planned buffer of the offset.
     buffer: u16,
     pub(crate) scalar_type: ScalarType,
-    /// [Home and data](place).
+    /// [Home and data](place) flags.
     place: u8,
     lent: PhantomData<Region<'m>>,
 }
 
-/// Where the shape of a tensor is.
+/// Location of a tensor's shape.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum ShapeAt {
-    /// In the file, as it never changes.
+    /// Offset in the file: the shape is static.
     File(usize),
-    /// Among those that change.
+    /// Index in the table of dynamic shapes.
     Changing(usize),
 }
 
 const CHANGING: u32 = 1 << 31;
 
-// SAFETY: the pointer is a number, or the address of a region, which may move to and be shared with
-// other threads itself; `data` gives that region, and nothing else uses the pointer.
+// SAFETY: the pointer is a number, or the address of a region, which itself is `Send` and `Sync`.
+// Only `data` uses the pointer, to return that region.
 unsafe impl Send for TensorSlot<'_> {}
 // SAFETY: see `Send`.
 unsafe impl Sync for TensorSlot<'_> {}
 
 impl<'m> TensorSlot<'m> {
-    /// What stands for a tensor until it is decoded.
+    /// Placeholder for a tensor before decoding.
     pub(crate) fn empty() -> Self {
         TensorSlot {
             start: core::ptr::null_mut(),
@@ -110,8 +109,8 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// A tensor without data, of as many bytes in its shape in the file; `None` if what the file
-    /// says of it is too far away.
+    /// Creates a tensor without data. `bytes` is the size of its exported shape. `None` if a file
+    /// offset does not fit.
     #[inline(always)]
     pub(crate) fn new(
         scalar_type: ScalarType,
@@ -133,7 +132,7 @@ impl<'m> TensorSlot<'m> {
         })
     }
 
-    /// Where its shape is.
+    /// Location of the shape.
     pub(crate) fn shape_at(&self) -> ShapeAt {
         match self.is_fixed() {
             true => ShapeAt::File(self.sizes as usize),
@@ -141,28 +140,28 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// Whether its shape may change, by what the file says: programs with such may be refused for
-    /// it.
+    /// Whether the file declares the shape as dynamic. An image without [`Uses::VARIABLE`] rejects
+    /// programs with such tensors.
     pub(crate) fn varies(&self) -> bool {
         self.sizes & CHANGING != 0
     }
 
-    /// Whether its shape never changes.
+    /// Whether the shape never changes.
     pub(crate) fn is_fixed(&self) -> bool {
         !has(Uses::VARIABLE) || !self.varies()
     }
 
-    /// Bytes of a tensor of fixed shape.
+    /// Size in bytes of a tensor with a fixed shape.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         self.is_fixed().then_some(self.len)
     }
 
-    /// Where its data is.
+    /// Location of the data.
     #[inline(never)]
     pub(crate) fn data(&self) -> Data<'m> {
         if self.place & place::READABLE == 0 {
             return match self.place {
-                // It was the number of a slot.
+                // Lossless: the value was a slot number.
                 place if place & place::VIEW != 0 && has(Uses::VIEWS) => {
                     Data::View(self.start.addr() as u32)
                 }
@@ -173,14 +172,13 @@ impl<'m> TensorSlot<'m> {
             };
         }
         let writable = self.place & place::WRITABLE != 0;
-        // SAFETY: `put` alone makes a slot readable, with address and length of one region for 'm,
-        // and writable if that region is. Whatever else changes `start` says that there is no
-        // address.
+        // SAFETY: only `put` makes a slot readable, with address and length of one region for 'm,
+        // and writable only if that region is. All other writes to `start` clear the readable flag.
         Data::At(unsafe { Region::join(self.start, self.len, writable) })
     }
 
-    /// Gives it data at this place, or takes it away. A tensor of fixed shape has as many bytes of
-    /// it as it needs, or none.
+    /// Sets or removes the data. A tensor with a fixed shape gets exactly its size, or nothing if
+    /// the region is too small.
     #[inline(never)]
     pub(crate) fn put(&mut self, region: Option<Region<'m>>) {
         let bytes = self.fixed_bytes();
@@ -194,7 +192,7 @@ impl<'m> TensorSlot<'m> {
 
     pub(crate) fn home(&self) -> Home {
         match self.place {
-            // It was the number of a slot.
+            // Lossless: the value was a slot number.
             place if place & place::VIEW != 0 => Home::View(self.start.addr() as u32),
             place if place & place::PLANNED != 0 => Home::Planned,
             place if place & place::CONSTANT != 0 => Home::Constant,
@@ -202,34 +200,34 @@ impl<'m> TensorSlot<'m> {
         }
     }
 
-    /// Makes it a constant, without data yet.
+    /// Makes the tensor a constant, without data yet.
     pub(crate) fn become_constant(&mut self) {
         self.place = place::CONSTANT;
     }
 
-    /// Gives it a place in planned memory.
+    /// Sets the planned buffer and offset.
     pub(crate) fn plan(&mut self, buffer: u16, offset: usize) {
         (self.place, self.start) = (place::PLANNED | place::OFFSET, without_provenance_mut(offset));
         self.buffer = buffer;
     }
 
-    /// Makes it a view, or the caller's again.
+    /// Makes the tensor a view of slot `root`, or caller-bound for `None`.
     pub(crate) fn view(&mut self, root: Option<u32>) {
         let number = |root: u32| (place::VIEW, without_provenance_mut(root as usize));
         (self.place, self.start) = root.map_or((0, core::ptr::null_mut()), number);
     }
 
-    /// What its data must be a multiple of: as views of elements ask for, at most 8.
+    /// Required alignment of the data in bytes, at most 8.
     pub(crate) fn alignment(&self) -> usize {
         self.scalar_type.size().clamp(1, 8)
     }
 
-    /// Whether it has a place in planned memory, wherever its data is.
+    /// Whether the tensor is memory-planned, wherever its data is.
     pub(crate) fn is_planned(&self) -> bool {
         self.place & place::PLANNED != 0
     }
 
-    /// Whether it is the caller's: no view, and not planned.
+    /// Whether the caller binds the memory: neither a view nor planned nor constant.
     pub(crate) fn is_callers(&self) -> bool {
         self.place & (place::VIEW | place::PLANNED | place::CONSTANT) == 0
     }
@@ -266,7 +264,7 @@ mod tests {
         assert_eq!(unsafe { (region.bytes(), region.bytes_mut()) }, (&[4u8, 5][..], None));
         slot.put(Some(Region::writable(&mut bytes)));
         let Data::At(region) = slot.data() else { panic!() };
-        // SAFETY: `bytes` is borrowed by the region, and by nothing else.
+        // SAFETY: `bytes` is borrowed only by the region.
         unsafe { region.bytes_mut() }.unwrap()[1] = 9;
         assert_eq!(bytes, [1, 9, 3]);
     }

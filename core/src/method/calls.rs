@@ -1,5 +1,5 @@
-//! Preparing calls: kernels decide for the shapes in the file, and what arguments share is found
-//! out.
+//! Preparation of calls: kernels choose their plans for the exported shapes, and overlap of
+//! arguments is determined.
 
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
@@ -17,8 +17,8 @@ use crate::value::{Value, list_index};
 use crate::values::{Roles, Values, flag};
 
 impl<'m> Prepared<'m> {
-    /// Checks that state is as much as planned buffers may be: each tensor of it is initialised for
-    /// itself.
+    /// Checks that the total size of state tensors is within the limit for planned buffers: each is
+    /// initialised separately, even if they overlap.
     pub(super) fn state_bytes(&self) -> Result<(), InitError> {
         let values = &self.tables.values;
         let mut bytes = Budget::new(&self.options.limits, Limit::PlannedBytes);
@@ -34,8 +34,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Prepares every call, in order, and finds out which tensors are state: those that are read
-    /// before they are written, if only by the caller.
+    /// Prepares every call, in order, and determines which tensors are state: those that are read
+    /// before they are written, including reads of outputs by the caller.
     pub(super) fn kernels(&mut self) -> Result<(), InitError> {
         let (threads, machine) = (self.options.parallel.threads(), self.options.machine);
         let Prepared { tables, options, arena, scratch, steps, .. } = self;
@@ -80,11 +80,11 @@ impl<'m> Prepared<'m> {
     }
 }
 
-/// How often each value may be looked at, on average, to find out what lies over what was written.
-/// Where that does not suffice, a tensor that may be none counts as state.
+/// Search budget per value, on average, for written tensors that cover another one. If it is
+/// exhausted, a tensor may be treated as state although it is not.
 const LOOKS: usize = 256;
 
-/// Tensors among the arguments of a call, those in lists included.
+/// Number of tensors among the arguments of a call, including those in lists.
 fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     args.iter().fold(0u64, |sum, entry| {
         let index = list_index(*entry);
@@ -95,7 +95,7 @@ fn count_tensors(values: &Values<'_>, args: &[[u8; 4]]) -> u64 {
     })
 }
 
-/// Marks planned tensors that a call reads before anything wrote them as state, and what it writes
+/// Marks the planned tensors that a call reads before anything wrote them as state, and its outputs
 /// as written.
 fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks: &mut usize) {
     for (arg, entry) in args.iter().enumerate().filter(|(arg, _)| !roles.is_scratch(*arg)) {
@@ -103,7 +103,7 @@ fn mark_state(values: &mut Values<'_>, args: &[[u8; 4]], roles: Roles<'_>, looks
     }
 }
 
-/// Marks a value that is read or written, or the tensors in it.
+/// Marks a value, or the tensors in a list, as read or written.
 fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
     match values.tensor_list(index) {
         Some(items) => {
@@ -118,9 +118,9 @@ fn mark_value(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usiz
 fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usize) {
     let known = flag::WRITTEN | flag::FLOATING | flag::STATE;
     let mark = match place(values, index) {
-        // Nobody says what of its arguments a delegate reads, but results are seldom written twice:
-        // what a delegate was the first to be given, and a kernel writes, the delegate reads, and
-        // the kernel replaces for the next run.
+        // Heuristic: which arguments a delegate reads is unknown, but results are rarely written
+        // twice. If a delegate is the first to access a tensor and a kernel writes it later, the
+        // delegate reads it and the kernel updates it for the next run.
         Some(_) if has(Uses::DELEGATES) && out && values.has(index, flag::GIVEN) => {
             flag::WRITTEN | flag::STATE
         }
@@ -136,8 +136,8 @@ fn mark_access(values: &mut Values<'_>, index: usize, out: bool, looks: &mut usi
     values.mark(index, mark);
 }
 
-/// Marks an argument of a delegate as written, or the tensors in it, and those that nothing was
-/// given before it.
+/// Marks an argument of a delegate, or the tensors in it, as written. Records the tensors that no
+/// instruction accessed before.
 fn mark_given(values: &mut Values<'_>, index: usize) {
     for item in values.tensor_list(index).unwrap_or_default() {
         mark_one_given(values, list_index(*item));
@@ -151,16 +151,16 @@ fn mark_one_given(values: &mut Values<'_>, index: usize) {
     values.mark(index, flag::WRITTEN | given);
 }
 
-/// The buffer of a planned tensor, and where it starts and ends there.
+/// Buffer, start and end offset of a planned tensor.
 fn place(values: &Values<'_>, index: usize) -> Option<(usize, usize, usize)> {
     let tensor = values.tensor(values.slot(index)?)?;
     let Data::Planned { buffer, offset } = tensor.data() else { return None };
     Some((buffer.into(), offset, offset.saturating_add(tensor.capacity())))
 }
 
-/// Whether a planned tensor lies where an input does, or something that was written: exporters
-/// leave out views, and plan their results over what they are views of, whose values come a little
-/// before.
+/// Whether a planned tensor lies inside an input or a written tensor. Exporters elide views and
+/// plan the result over the viewed tensor, whose value index is usually slightly lower; the search
+/// therefore runs backwards.
 fn lies_over_written(
     values: &Values<'_>,
     index: usize,
@@ -182,7 +182,7 @@ fn lies_over_written(
     false
 }
 
-/// Whether numbers or shapes of a call's arguments can differ from run to run.
+/// Whether scalars or shapes of a call's arguments can change between runs.
 fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
     let varies = |index: usize| values.has(index, flag::VARIABLE);
     args.iter().any(|entry| {
@@ -200,7 +200,7 @@ fn is_variable(values: &Values<'_>, args: &[[u8; 4]]) -> bool {
     })
 }
 
-/// Prepares one call for the shapes in the file. Returns the scratch memory that it takes.
+/// Prepares a call for the exported shapes. Returns the scratch memory that it needs.
 #[inline(never)]
 fn prepare_call<'m>(
     values: &mut Values<'m>,
@@ -234,7 +234,7 @@ fn prepare_call<'m>(
                 call.packed = Packed::Due(bytes, pack);
             }
         }
-        // With other shapes and numbers it may work; it is prepared again before it runs.
+        // The call may work with other shapes and scalars; it is prepared again before it runs.
         Err(error) if has(Uses::VARIABLE) && call.dynamic && error.depends_on_values() => {
             call.scratch = prepare.scratch_bound();
         }
@@ -243,10 +243,10 @@ fn prepare_call<'m>(
     shared_memory(values, call, steps)
 }
 
-/// Finds out what the arguments of a call share. Returns the scratch memory that it takes, with
-/// copies of inputs in it.
+/// Determines which arguments of a call overlap. Returns the scratch memory that the call needs,
+/// including copies of inputs.
 ///
-/// It is apart from what prepares the call, so that kernels have the stack that this takes.
+/// Separate from `prepare_call`, so that its stack frame is not live while kernels prepare.
 #[inline(never)]
 fn shared_memory<'m>(
     values: &mut Values<'m>,
@@ -260,7 +260,7 @@ fn shared_memory<'m>(
     let roles = Roles::Params(kernel.params);
     let arguments = Arguments::new(values, call.args, kernel.params);
     let copies = if has(Uses::VIEWS) && arguments.may_float() {
-        // What is shared is known when the call runs: there is room for the worst.
+        // Overlap is only known at run time: reserve scratch memory for the worst case.
         arguments.possible_copies(roles)
     } else {
         let overlap: Overlap = arguments.overlap(roles, kernel.in_place())?;

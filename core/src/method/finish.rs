@@ -1,5 +1,4 @@
-//! Finishing a prepared method: it gets its memory, delegates are made, constants copied, weights
-//! packed.
+//! Finishing a prepared method: assigns memory, creates delegates, copies constants, packs weights.
 
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
@@ -22,10 +21,10 @@ use crate::values::flag;
 use core::sync::atomic::AtomicBool;
 
 impl<'m> Prepared<'m> {
-    /// Makes the method, in memory of its own.
+    /// Creates the method with its own memory.
     ///
     /// # Errors
-    /// A memory is too small or misaligned, the storage failed, or a backend refused a delegate.
+    /// A buffer is too small or misaligned, the storage failed, or a backend rejected a delegate.
     pub fn finish(self, memory: MethodMemory<'m, '_>) -> Result<Method<'m>, InitError> {
         let (expected, found) = (self.tables.planned.len(), memory.planned.len());
         if expected != found {
@@ -45,7 +44,7 @@ impl<'m> Prepared<'m> {
         self.build(memory.arena, Region::writable(memory.scratch))
     }
 
-    /// Makes the method, in planned and scratch memory that it uses in turn with other methods: see
+    /// Creates the method in planned and scratch memory that it shares with other methods: see
     /// [`SharedMemory`].
     ///
     /// # Errors
@@ -92,7 +91,7 @@ impl<'m> Prepared<'m> {
         let memory = MemoryKind::Arena;
         let available = arena.len();
         let mut arena = Arena::new(arena).ok_or(InitError::MemoryMisaligned { memory })?;
-        // The method exists from here on, so that an error drops the delegates that were made.
+        // The method exists from here on, so that an error drops the delegates created so far.
         let mut method = Method {
             meta,
             values: tables.values,
@@ -136,7 +135,7 @@ impl<E: Into<InitError>> From<E> for Fault {
 }
 
 impl<'m> Method<'m> {
-    /// The order is that in which the needs were added up.
+    /// Allocates in the same order as the size calculation.
     fn fill(
         &mut self,
         registry: &Registry<'m>,
@@ -184,8 +183,8 @@ impl<'m> Method<'m> {
                     let memory = MemoryKind::Scratch;
                     let too_small = InitError::MemoryTooSmall { memory, needed, available };
                     let region = self.scratch.part(0, needed).ok_or(too_small)?;
-                    // SAFETY: no method that was lent this scratch memory runs now: this one is
-                    // being made, and those that share it run only while they hold the
+                    // SAFETY: no method that uses this scratch memory is running: this one is being
+                    // created, and methods that share the memory run only while they hold the
                     // `SharedMemory` that the caller holds. The reference ends before this function
                     // uses the memory again.
                     let bytes = unsafe { region.bytes_mut() }.unwrap_or_default();
@@ -211,8 +210,8 @@ impl<'m> Method<'m> {
         Ok(())
     }
 
-    /// Gives tensors their places, and state its initial data. With an arena, constants are placed,
-    /// too: at load, not when the method is reset.
+    /// Assigns memory to tensors, and initial data to state. With an arena (at load, not on reset),
+    /// also copies constants that cannot be borrowed.
     fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
@@ -228,7 +227,7 @@ impl<'m> Method<'m> {
                     blob.read(0, copy)?;
                     target.put(Some(Region::read_only(copy)));
                 }
-                // State without a place in the plan.
+                // Unplanned state.
                 (None, Some(blob), Some(arena))
                     if has(Uses::UNPLANNED_STATE) && target.is_planned() =>
                 {
@@ -260,7 +259,7 @@ impl<'m> Method<'m> {
                         }
                     }
                 }
-                // State that the caller bound memory to starts from zero again.
+                // State in caller-bound memory restarts from zero.
                 (None, None, None) if is_state => {
                     if let Data::At(region) = target.data() {
                         // SAFETY: no call is running (`&mut self`), so no reference to tensor data
@@ -287,8 +286,8 @@ impl<'m> Method<'m> {
         let parallel = Uncancelled(self.options.parallel);
         let resources = self.resources(call.scratch, None, &parallel);
         let (args, kernel) = (call.args, call.kernel);
-        // What is shared is looked for again if it is not known: a pack function may read inputs
-        // that are bound by now.
+        // In-place calls check the overlap again: now that memory is bound, a pack function may
+        // read inputs.
         let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
         Invoke::new(&mut self.values, args, kernel, known, resources)
             .and_then(|mut invoke| pack(&mut invoke, packed))
@@ -306,19 +305,20 @@ impl<'m> Method<'m> {
         Resources { scratch: self.scratch, scratch_needed, packed, parallel }
     }
 
-    /// Forgets everything that runs left behind: planned memory is zeroed and state gets its
-    /// initial data again, values and shapes become those of the file, delegates forget their
-    /// state. Inputs must be set again.
+    /// Resets everything that runs changed: planned memory is zeroed, state gets its initial data,
+    /// scalars and shapes return to those of the file, and delegates reset their state. Inputs must
+    /// be set again.
     ///
-    /// If it fails, the method refuses to run until a reset succeeds.
+    /// If the reset fails, the method refuses to run until a reset succeeds.
     ///
     /// # Errors
-    /// The storage cannot be read any more, or a delegate failed.
+    /// The storage failed, or a delegate failed.
     pub fn reset(&mut self) -> Result<(), InitError> {
         self.reset_memory(true)
     }
 
-    /// The same; all planned memory is zeroed only if it is this method's alone.
+    /// Like [`reset`](Self::reset), but zeroes planned memory only if no other method shares it
+    /// (`alone`).
     pub(super) fn reset_memory(&mut self, alone: bool) -> Result<(), InitError> {
         self.is_usable = false;
         self.position = 0;

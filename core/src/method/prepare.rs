@@ -1,10 +1,9 @@
-//! Preparing a method: everything in its tables is resolved and checked, and what memory it needs
-//! is added up.
+//! Preparation of a method: resolves and checks its tables, and computes its memory needs.
 //!
-//! This is the one path from a file to a method: [`resolve`](super::resolve) and
-//! [`calls`](super::calls) are the two longest steps of it. It decides; [finishing](super::finish)
-//! carries out what was decided, with the memory that was asked for here, so that needs cannot
-//! differ from what loading takes.
+//! This is the only path from a file to a method. [`resolve`](super::resolve) and
+//! [`calls`](super::calls) are its two longest steps. Preparing makes all decisions;
+//! [finishing](super::finish) carries them out with the requested memory, so the reported needs
+//! always match what loading uses.
 
 use super::tables::{Counts, TableUse, Tables, cell};
 use super::{Instruction, LoadOptions, Method, MethodMemory};
@@ -25,51 +24,50 @@ use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
 
-/// The exact memory that a method takes, beside its planned buffers.
+/// Exact memory needs of a method, besides its planned buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct MemoryNeeds {
-    /// Bytes of its tables, a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
+    /// Bytes of the tables, a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub tables: usize,
-    /// Bytes of the method arena: delegates, constants that had to be copied, packed weights.
+    /// Bytes of the method arena: delegates, copied constants, packed weights.
     pub arena: usize,
     /// Bytes of scratch memory.
     pub scratch: usize,
 }
 
 impl MemoryNeeds {
-    /// Bytes of one arena for the tables and all else, as
-    /// [`Program::load_method`](crate::Program::load_method) takes it.
+    /// Bytes of a combined arena for tables and everything else, as
+    /// [`Program::load_method`](crate::Program::load_method) needs it.
     pub fn whole_arena(&self) -> usize {
-        // Both fit into memory that was, or is to be, lent; where they do not fit together, nothing
-        // is long enough.
+        // Saturates on overflow: no arena is that large.
         self.tables.saturating_add(self.arena)
     }
 }
 
-/// A piece of a method's memory, for reports on where the bytes go.
+/// Breakdown of a method's memory, for size reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct ArenaUse {
-    /// Places of planned buffers, and values. Their lists stay in the file, and their numbers,
-    /// unless these may change.
+    /// Planned buffer descriptors and values. Lists stay in the file, and so do scalars unless they
+    /// can change.
     pub values: usize,
-    /// Tensors: shape, layout, place.
+    /// Tensor descriptors: shape, layout, data location.
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Delegates, their places and what they allocate; what it takes from the tables to the next
-    /// multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) is among it.
+    /// Delegates: their table entries, the memory they allocate, and padding of the tables to a
+    /// multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub delegates: usize,
-    /// Constants that had to be copied out of the file.
+    /// Constants that were copied out of the file.
     pub constants: usize,
-    /// Weights that kernels packed.
+    /// Weights packed by kernels.
     pub packed: usize,
 }
 
-/// A method that is resolved and checked, and waits for its memory.
+/// A resolved and checked method, before its memory is allocated.
 ///
 /// ```text
 /// let mut tables = ...;                       // meta.table_bytes() bytes
@@ -83,9 +81,9 @@ pub struct Prepared<'m> {
     pub(super) options: LoadOptions<'m>,
     pub(super) registry: Registry<'m>,
     counts: Counts,
-    /// The method arena, with what is known to be in it so far.
+    /// Size calculation of the method arena.
     pub(super) arena: Measure,
-    /// How much of it was taken when all delegates were, and when all constants were.
+    /// Size of the arena after all delegates, and after all constants.
     delegates_end: usize,
     constants_end: usize,
     pub(super) scratch: usize,
@@ -93,7 +91,7 @@ pub struct Prepared<'m> {
 }
 
 impl<'m> MethodMeta<'m> {
-    /// Bytes of memory that [`prepare`](Self::prepare) takes for the method's tables.
+    /// Bytes of memory that [`prepare`](Self::prepare) needs for the method's tables.
     ///
     /// # Errors
     /// The file is malformed, or exceeds the limits.
@@ -101,8 +99,8 @@ impl<'m> MethodMeta<'m> {
         Ok(self.table_use(limits, PointerWidth::HERE)?.total())
     }
 
-    /// What the method's tables take on a machine with pointers of this width, which may be another
-    /// than this.
+    /// Sizes of the method's tables on a machine with this pointer width, which may differ from
+    /// this one.
     ///
     /// # Errors
     /// As [`table_bytes`](Self::table_bytes).
@@ -110,11 +108,10 @@ impl<'m> MethodMeta<'m> {
         self.counts(limits)?.table_use(width).ok_or(InitError::TooLarge)
     }
 
-    /// Decodes the method into tables, resolves and checks all of it, and finds out what memory it
-    /// needs.
+    /// Decodes the method into tables, resolves and checks it, and computes its memory needs.
     ///
-    /// `tables` starts at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes and has
-    /// [`table_bytes`](Self::table_bytes) of them.
+    /// `tables` must start at a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN) bytes and have a
+    /// length of [`table_bytes`](Self::table_bytes).
     ///
     /// # Errors
     /// What is wrong or missing, and where.
@@ -149,7 +146,7 @@ impl<'m> MethodMeta<'m> {
             delegates_end: 0,
             constants_end: 0,
             scratch: 0,
-            // One for each value, to begin with.
+            // One step for each value.
             steps: counts.values as u64,
         };
         prepared.resolve_all()?;
@@ -199,31 +196,30 @@ impl<'m> MethodMeta<'m> {
 }
 
 impl<'m> Prepared<'m> {
-    /// The method's description in its program.
+    /// Description of the method in its program.
     pub fn meta(&self) -> &MethodMeta<'m> {
         &self.meta
     }
 
-    /// The exact memory that the method takes on the [machine](LoadOptions::machine) that it is
-    /// prepared for, beside its planned buffers: [`MethodMeta::planned_buffer_size`]. What
-    /// delegates take is what they take here.
+    /// Exact memory needs on the [machine](LoadOptions::machine) that the method is prepared for,
+    /// besides the planned buffers ([`MethodMeta::planned_buffer_size`]). The needs of delegates
+    /// are always those on this machine.
     pub fn needs(&self) -> MemoryNeeds {
         let (tables, arena) = (self.table_use().total(), self.arena_bytes());
         MemoryNeeds { tables, arena, scratch: self.scratch }
     }
 
-    /// Bytes of the tables. They are there, so there is some number of them.
+    /// Sizes of the tables. Cannot fail, since the tables exist.
     fn table_use(&self) -> TableUse {
         self.counts.table_use(self.options.machine.pointer_width()).unwrap_or_default()
     }
 
-    /// Bytes of the method arena. A prepared method has some number of them: `resolve_all` saw to
-    /// that.
+    /// Bytes of the method arena. Cannot overflow in a prepared method: `resolve_all` checks that.
     fn arena_bytes(&self) -> usize {
         self.arena.total().unwrap_or(usize::MAX)
     }
 
-    /// What tables and arena are used for.
+    /// Breakdown of tables and arena.
     pub fn arena_use(&self) -> ArenaUse {
         let TableUse { values, tensors, instructions, delegates } = self.table_use();
         let (cell, _) = cell(self.options.machine.pointer_width());
@@ -238,7 +234,8 @@ impl<'m> Prepared<'m> {
         }
     }
 
-    /// What the method makes use of: loading it in an [image](Uses) takes all of that.
+    /// Runtime features that the method uses. A firmware [image](Uses) must include all of them to
+    /// load it.
     ///
     /// # Errors
     /// The file is malformed.
@@ -283,8 +280,8 @@ impl<'m> Prepared<'m> {
         Ok(uses)
     }
 
-    /// How much work it was to prepare the method: steps of loops over what the file lists. It
-    /// grows with the size of the file, whatever the file says; a test holds it to that.
+    /// Work done to prepare the method, in loop iterations over items of the file. A test checks
+    /// that it is proportional to the file size, whatever the file contains.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -296,7 +293,7 @@ impl core::fmt::Debug for Prepared<'_> {
     }
 }
 
-/// The way to a prepared method, step by step, each of which adds to what is there.
+/// Steps of preparation; each adds to the results of the previous ones.
 impl<'m> Prepared<'m> {
     fn resolve_all(&mut self) -> Result<(), InitError> {
         self.delegates()?;
@@ -319,7 +316,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Asks backends what memory their delegates take.
+    /// Asks backends for the memory needs of their delegates.
     fn delegates(&mut self) -> Result<(), InitError> {
         if !has(Uses::DELEGATES) {
             return Ok(());
@@ -340,7 +337,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Finds the data of every tensor.
+    /// Locates the data of every tensor.
     fn places(&mut self) -> Result<(), InitError> {
         let limits = &self.options.limits;
         let names = self.options.data.iter();
@@ -356,7 +353,7 @@ impl<'m> Prepared<'m> {
             let index = value.index;
             let name = tensor_name(&value.tensor)?;
             if has(Uses::EXTERNAL_DATA) && value.tensor.extra_tensor_info()?.is_some() {
-                // Comparing long names takes longer.
+                // Comparing long names costs more.
                 let weight = 1 + name.map_or(0, str::len) as u64 / 64;
                 lookups.take(names.saturating_mul(weight))?;
             }
@@ -400,7 +397,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Checks the indices of inputs and outputs, and marks numbers that the caller can set.
+    /// Checks the indices of inputs and outputs, and marks scalars that the caller can set.
     fn interface(&mut self) -> Result<(), InitError> {
         let inputs = self.meta.plan.inputs()?;
         let outputs = self.meta.plan.outputs()?;

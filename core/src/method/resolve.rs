@@ -1,5 +1,5 @@
-//! Resolving instructions: operators become kernels, indices are checked, and what instructions
-//! change is marked.
+//! Resolution of instructions: looks up kernels, checks indices, and marks the values that
+//! instructions change.
 
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
@@ -18,17 +18,17 @@ use crate::value::{Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
 
-/// Stands in for the invoke function of a call that could not be prepared yet.
+/// Placeholder invoke function of a call that could not be prepared yet.
 fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
     Err(KernelError::unsupported("the kernel was not prepared"))
 }
 
 impl<'m> Prepared<'m> {
-    /// Resolves every instruction's operator, delegate and indices, and marks the values that
+    /// Resolves operator, delegate and indices of every instruction, and marks the values that
     /// instructions change.
     pub(super) fn resolve(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
-        // An argument takes four bytes of the file.
+        // An argument occupies four bytes of the file.
         let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
         let mut items = 0u64;
         self.count_items(elements(self.meta.plan.outputs()?.bytes()), &mut items)?;
@@ -52,8 +52,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Adds the [items](Value::items) of all lists and texts among these values to those that were
-    /// counted. They may be used several times, within reason.
+    /// Adds the [items](Value::items) of all lists and strings among these values to `items`. Lists
+    /// may be used several times, up to a total that is proportional to the file size.
     #[inline(never)]
     fn count_items(&self, args: &[[u8; 4]], items: &mut u64) -> Result<(), InitError> {
         if !has(Uses::NUMBER_LISTS) && !has(Uses::TENSOR_LISTS) && !has(Uses::TEXTS) {
@@ -95,8 +95,8 @@ impl<'m> Prepared<'m> {
                 let kernel = self
                     .find_kernel(&operator, args)
                     .ok_or(fail("no kernel for these types and layouts"))?;
-                // Behind the declared arguments, files repeat the outputs as return values: no
-                // kernel sees those.
+                // After the declared arguments, files repeat the outputs as return values, which
+                // kernels ignore.
                 let (expected, found) = (kernel.params.len(), args.len());
                 let args = args.get(..expected).ok_or(InitError::Kernel {
                     instruction: index,
@@ -154,8 +154,7 @@ impl<'m> Prepared<'m> {
                     .ok_or(fail("the jump's destination is out of range"))?;
                 Instruction::JumpFalse { condition: value_index(condition)?, destination }
             }
-            // Memory that is not planned is the caller's, or another tensor's: there is nothing to
-            // give up.
+            // Nothing to release: unplanned memory belongs to the caller or to another tensor.
             InstructionArgs::Free { value } => {
                 value_index(value)?;
                 Instruction::Nothing
@@ -168,8 +167,8 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// Marks a written tensor as state if the file has data but no planned place for it: it is not
-    /// a constant. An image without such state refuses the call when it runs.
+    /// Marks a written tensor as state if it has data in the file but is not memory-planned: it is
+    /// not a constant. An image without unplanned state rejects the call when it runs.
     fn mark_written(&mut self, index: usize) -> Result<(), InitError> {
         if !has(Uses::UNPLANNED_STATE) {
             return Ok(());
@@ -184,7 +183,7 @@ impl<'m> Prepared<'m> {
         Ok(())
     }
 
-    /// The kernel of an operator for arguments of these types and layouts.
+    /// Finds the operator's kernel for the dtypes and layouts of these arguments.
     fn find_kernel(
         &mut self,
         operator: &OperatorName<'m>,
@@ -197,9 +196,10 @@ impl<'m> Prepared<'m> {
         self.registry.find(operator, tensor)
     }
 
-    /// Notes which tensors are views of others, where that holds whatever is run: then their memory
-    /// is known from now on. If one of them is a view of this here and of that there, all are found
-    /// when their calls run, and calls that take them look for themselves what they share.
+    /// Records which tensors are views of which others, if that is the same in every run: their
+    /// memory is then known ahead of time. If any tensor is a view of different tensors at
+    /// different times, all views are placed at run time, and calls with views check for overlap
+    /// each time.
     pub(super) fn views(&mut self) {
         if !has(Uses::VIEWS) {
             return;
@@ -224,11 +224,11 @@ impl<'m> Prepared<'m> {
     }
 }
 
-/// Notes that the tensor of value `out` is a view of that of `input`; false if that does not hold
-/// throughout.
+/// Records that the tensor of value `out` is a view of that of `input`. Returns false if that does
+/// not always hold.
 fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
-        // Preparing the call fails, as it has arguments of other kinds.
+        // Preparing the call reports the wrong argument kinds.
         return true;
     };
     let root = match values.tensor(input_slot).map(|tensor| tensor.home()) {
@@ -251,11 +251,11 @@ fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     true
 }
 
-/// Whether a value can be moved onto another: a number, or a tensor, whose contents are copied to
-/// the place of the other.
+/// Whether a value can be moved to another: a scalar, or a tensor, whose contents are copied.
 ///
-/// ExecuTorch makes the other a name of the same memory. But exporters plan what is within one
-/// `torch.cond` over what is within the next, which then runs over the results of the first.
+/// ExecuTorch makes the target an alias of the source's memory instead. But exporters plan the
+/// branches of one `torch.cond` over those of the next, which would then overwrite the results of
+/// the first.
 fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
     match (values.value(from), values.value(to)) {
         (Some(Value::Tensor(from)), Some(Value::Tensor(to))) => {
@@ -266,7 +266,7 @@ fn can_move(values: &Values<'_>, from: usize, to: usize) -> bool {
                 && from.dim_order().len() == to.dim_order().len()
                 && from.has_order(to.dim_order())
         }
-        // A list could become longer than those that were counted.
+        // A moved list could be longer than the one that was counted.
         (Some(from), Some(to)) => !to.is_list() && discriminant(&from) == discriminant(&to),
         _ => false,
     }

@@ -1,5 +1,5 @@
-//! A method's tables: its values, tensors and instructions, decoded once from the file into memory
-//! of the caller.
+//! A method's tables: values, tensors and instructions, decoded once from the file into caller
+//! memory.
 
 use super::Instruction;
 use crate::backend::DelegateBox;
@@ -20,7 +20,7 @@ use crate::value::Value;
 use crate::values::{Entry, Values, flag};
 use core::mem::MaybeUninit;
 
-/// Size and alignment of everything that tables are made of.
+/// Size and alignment of each table's entries.
 struct Entries {
     region: (usize, usize),
     entry: (usize, usize),
@@ -70,8 +70,8 @@ impl Entries {
     }
 }
 
-/// What is said of other machines is true on them: an image of such a machine does not compile
-/// otherwise.
+/// Checks the table sizes of the compilation target, so the sizes for other pointer widths are
+/// verified whenever such a target is compiled.
 const _: () = {
     let (here, said) = (Entries::HERE, Entries::of(PointerWidth::HERE));
     assert!(here.region.0 == said.region.0 && here.region.1 == said.region.1);
@@ -82,50 +82,49 @@ const _: () = {
     assert!(here.delegate.0 == said.delegate.0 && here.delegate.1 == said.delegate.1);
 };
 
-/// Size and alignment of a value that may change.
+/// Size and alignment of the cell of a mutable value.
 pub(super) const fn cell(width: PointerWidth) -> (usize, usize) {
     Entries::of(width).cell
 }
 
-/// How many of each a method has.
+/// Number of entries in each table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Counts {
     planned: usize,
     pub(super) values: usize,
     tensors: usize,
-    /// What keeps the shapes of tensors whose shape may change.
+    /// Entries for the dynamic shapes.
     shapes: usize,
     instructions: usize,
     delegates: usize,
 }
 
-/// Bytes of a method's tables, by what they hold.
+/// Sizes of a method's tables in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub struct TableUse {
-    /// Places of planned buffers, and values. Their lists stay in the file.
+    /// Planned buffer descriptors and values. Lists stay in the file.
     pub values: usize,
-    /// Tensors: shape, layout, place.
+    /// Tensor descriptors: shape, layout, data location.
     pub tensors: usize,
     /// Instructions.
     pub instructions: usize,
-    /// Places of delegates, and what it takes to the next multiple of
-    /// [`ARENA_ALIGN`](crate::ARENA_ALIGN).
+    /// Delegate entries, and padding to a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN).
     pub delegates: usize,
 }
 
 impl TableUse {
-    /// All of it: a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN), so that an arena can follow.
+    /// Total size: a multiple of [`ARENA_ALIGN`](crate::ARENA_ALIGN), so that an arena can follow.
     pub fn total(&self) -> usize {
         self.values + self.tensors + self.instructions + self.delegates
     }
 }
 
 impl Counts {
-    /// Bytes of the tables on a machine; `None` if more than can be addressed.
+    /// Sizes of the tables for a pointer width; `None` if they exceed the address space.
     pub(crate) fn table_use(&self, width: PointerWidth) -> Option<TableUse> {
-        // The order is that of `Tables::decode`.
+        // Same order as `Tables::decode_into`.
         let entries = Entries::of(width);
         let mut measure = Measure::new();
         measure.items(entries.region, self.planned);
@@ -157,9 +156,10 @@ pub(crate) struct Tables<'m> {
 }
 
 impl<'m> MethodMeta<'m> {
-    /// Counts what tables hold, and checks that it is within the limits and that tables that the
-    /// file lists from several places and texts do not unfold to more than it could list once: then
-    /// decoding takes time and memory in proportion to the file.
+    /// Counts table entries and checks them against the limits.
+    ///
+    /// Also checks that shared tables and strings do not expand to more than the file could contain
+    /// without sharing. Decoding then needs time and memory proportional to the file size.
     pub(crate) fn counts(&self, limits: &Limits) -> Result<Counts, InitError> {
         let values = self.plan.values()?;
         let delegates = if has(Uses::DELEGATES) { self.delegate_count() } else { 0 };
@@ -170,7 +170,7 @@ impl<'m> MethodMeta<'m> {
         limits.check(Limit::Instructions, instructions as u64)?;
         limits.check(Limit::Operators, self.plan.operators()?.len() as u64)?;
         limits.check(Limit::Delegates, delegates as u64)?;
-        // A text takes as many bytes as it has, and is read as often as something has it.
+        // A string counts with its length each time it is referenced.
         let mut left = self.program.flatbuffer_size();
         let mut text = |len| -> Result<(), Malformed> {
             left = left.checked_sub(len).ok_or(Part::Shared.at(0))?;
@@ -183,7 +183,7 @@ impl<'m> MethodMeta<'m> {
         for index in 0..delegates {
             text(self.delegate_backend(index).map_or(0, str::len))?;
         }
-        // Every instruction, size and planned buffer takes four bytes at least.
+        // Every instruction, size and planned buffer needs at least four bytes.
         let room = self.program.flatbuffer_size() / 4;
         let (mut tensors, mut sizes, mut shapes) = (0usize, 0usize, 0usize);
         for value in values.iter() {
@@ -192,7 +192,7 @@ impl<'m> MethodMeta<'m> {
                     tensors += 1;
                     let rank = tensor.sizes()?.len();
                     sizes = sizes.saturating_add(rank);
-                    // Without these, tensors that have such are found later.
+                    // Without the feature, dynamic tensors are rejected later.
                     if has(Uses::VARIABLE)
                         && tensor.shape_dynamism()? != ShapeDynamism::Static as i8
                     {
@@ -229,7 +229,7 @@ impl<'m> Tables<'m> {
         let mut arena = Arena::new(memory).ok_or(InitError::MemoryMisaligned { memory: tables })?;
         Self::decode_into(meta, counts, &mut arena).map_err(|error| match error {
             Fault::Exhausted => {
-                // Name the whole need, not that of the step that failed.
+                // Report the total size instead of the end of the failed allocation.
                 match counts.table_use(PointerWidth::HERE) {
                     Some(whole) => {
                         let needed = whole.total();
@@ -261,9 +261,8 @@ impl<'m> Tables<'m> {
 }
 
 impl<'m> Tables<'m> {
-    /// Makes views of tensors that name the same state. Where state has no place in the plan,
-    /// exporters elide its views: these are tensors with the name and the data of the state, of
-    /// which no instruction says where they come from.
+    /// Turns aliases of unplanned state into views. Exporters elide views of such state: the result
+    /// is a tensor with the name and data of the state that no instruction creates.
     pub(super) fn state_views(
         &mut self,
         meta: &MethodMeta<'m>,
@@ -320,7 +319,7 @@ impl From<Malformed> for Fault {
     }
 }
 
-/// Type, bound shape and layout of a tensor as the file has it; `None` if they are not valid.
+/// Dtype, bound shape and layout of a tensor in the file; `None` if invalid.
 pub(crate) fn tensor_info(tensor: &TensorTable<'_>) -> Option<TensorInfo> {
     let sizes = tensor.sizes().ok()?;
     TensorInfo::checked(
