@@ -1,8 +1,9 @@
-//! `x[indices]` and `x[indices] = values`: any mix of index tensors, masks and nothing.
+//! Advanced indexing, `x[indices]` and `x[indices] = values`, with any mix of index tensors, masks
+//! and unindexed dims.
 //!
-//! The indexed dimensions of the input are replaced by the shape that the index tensors broadcast
-//! to: in their place if they are neighbours, else in front. For each index of that shape, where it
-//! leads in the input is summed up in scratch memory, masks included, before anything is moved.
+//! The indexed dims of the input are replaced by the broadcast shape of the index tensors: in place
+//! if they are adjacent, else in front. The input offset of each index is computed in scratch
+//! memory, masks included, before any element is moved.
 
 use super::reading::copy_indexed;
 use super::writing::Reduce;
@@ -30,7 +31,7 @@ kernels! { ADVANCED:
             same_type(ctx, 0, 2)?;
             match pattern {
                 Ok(pattern) if !pattern.masked => ctx.resize(2, &pattern.sizes(&info)?)?,
-                // How many elements a mask selects shows when it runs.
+                // The number of elements that a mask selects is only known at run time.
                 Err(error) if !has_mask(ctx)? => return Err(error),
                 _ => {}
             }
@@ -55,18 +56,18 @@ fn is_mask(info: &TensorInfo) -> bool {
     matches!(info.scalar_type, ScalarType::Bool | ScalarType::Byte)
 }
 
-/// What the list of indices, argument 1, does to a tensor.
+/// Effect of the list of indices, argument 1, on a tensor.
 struct Pattern {
-    /// The dimensions that are indexed.
+    /// The indexed dims.
     indexed: [bool; MAX_RANK],
-    /// What the index tensors broadcast to; masks count as in `masks`.
+    /// Broadcast shape of the index tensors, where a mask has one dim of its selected elements.
     shape: Sizes,
-    /// Whether there are masks, so that the shape depends on their data.
+    /// Whether masks occur, whose data the shape depends on.
     masked: bool,
 }
 
 impl Pattern {
-    /// `count` says how many elements a mask selects.
+    /// `count` returns the number of elements that a mask selects.
     fn new(
         ctx: &Arguments,
         info: &TensorInfo,
@@ -109,7 +110,7 @@ impl Pattern {
         Ok(pattern)
     }
 
-    /// How many of the result's dimensions are before those of the indices.
+    /// Number of the result's dims before those of the indices.
     fn place(&self) -> usize {
         let first = self.indexed.iter().position(|&indexed| indexed).unwrap_or(0);
         let count = self.indexed.iter().filter(|&&indexed| indexed).count();
@@ -117,7 +118,7 @@ impl Pattern {
         if together { first } else { 0 }
     }
 
-    /// The shape of the result.
+    /// Shape of the result.
     fn sizes(&self, info: &TensorInfo) -> Result<Sizes, KernelError> {
         let kept = info.sizes.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
         let mut kept = kept.map(|(&size, _)| size);
@@ -130,7 +131,7 @@ impl Pattern {
         Ok(sizes)
     }
 
-    /// Steps by the result's dimensions: over the tensor, and over the offsets.
+    /// Strides by the result's dims: over the tensor, and over the offsets.
     fn steps(&self, info: &TensorInfo) -> [Steps; 2] {
         let (place, depth) = (self.place(), self.shape.len());
         let strides = info.strides();
@@ -152,7 +153,7 @@ impl Pattern {
     }
 }
 
-/// The most offsets that the indices can lead to: bytes of scratch memory.
+/// Maximum scratch memory for the offsets, in bytes.
 fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
     let (mut most, mut masks) = (0usize, 1usize);
     let mut shape = Sizes::new();
@@ -173,13 +174,13 @@ fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelErro
     widened.max(most).checked_mul(8).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(large)
 }
 
-/// How many elements of a mask are true.
+/// Number of true elements of a mask.
 fn count_true(ctx: &Invoke, position: usize) -> Result<usize, KernelError> {
     let mask = ctx.list_tensor(1, position)?.ok_or(bad(1, "lacks a mask"))?;
     Ok(mask.bytes().iter().filter(|&&byte| byte != 0).count())
 }
 
-/// Sums up where the indices lead in a tensor.
+/// Computes the tensor offset of each index.
 fn fill_offsets(
     ctx: &Invoke,
     info: &TensorInfo,
@@ -218,8 +219,7 @@ fn fill_offsets(
     Ok(())
 }
 
-/// Adds where the true elements of a mask lead. They are the last dimension of the offsets, or
-/// repeated along it.
+/// Adds the offsets of the true elements of a mask, over the last dim or broadcast over it.
 fn add_mask(mask: &torchlet_core::TensorRef, strides: &[usize], offsets: &mut [i64]) {
     let bytes = mask.bytes();
     let count = bytes.iter().filter(|&&byte| byte != 0).count();
@@ -267,7 +267,7 @@ fn index(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Where the indices lead, in scratch memory.
+/// Computes the offsets in scratch memory.
 fn offsets<'c>(
     ctx: &mut Invoke<'c, '_>,
     info: &TensorInfo,
@@ -282,7 +282,7 @@ fn offsets<'c>(
     Ok(offsets)
 }
 
-/// The scratch memory that writing needs.
+/// Prepares `index_put` and returns its scratch size.
 fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
     let (info, values) = (ctx.info(0)?, ctx.info(2)?);
     if values.scalar_type != info.scalar_type {
@@ -307,12 +307,12 @@ fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, Kernel
     info.ok_or(bad(2, "cannot be broadcast to the shape that is written"))
 }
 
-/// Writes to output `out`, which is a copy of argument 0, or that argument itself.
+/// Writes to output `out`, either a copy of argument 0 or argument 0 itself.
 fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
     let info = ctx.info(out)?;
     let pattern = Pattern::new(ctx, &info, |position, _| count_true(ctx, position))?;
     let (values, accumulates) = (ctx.tensor(2)?, ctx.bool(3)?);
-    // The shape that is written, walked over in row-major order.
+    // The written shape, in row-major order.
     let part = check_values(&pattern.sizes(&info)?, values.info())?;
     let offsets = offsets(ctx, &info, &pattern)?;
     let out = if out == 0 { ctx.out(0)? } else { updated(ctx, out)? };
@@ -338,7 +338,7 @@ fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], o
     for_each_run(walk, offset, &mut |[place, value], len| {
         let (out, values) = (run_mut(out, place, len), run(values, value, len));
         match (out, values) {
-            // Without a call for each.
+            // Avoids a call per element.
             (Some([out]), Some([value])) => *out = *value,
             (Some(out), Some(values)) => out.copy_from_slice(values),
             _ => {}
@@ -368,8 +368,8 @@ fn run_mut<E>(elements: &mut [E], from: usize, len: usize) -> Option<&mut [E]> {
     elements.get_mut(from..from.checked_add(len)?)
 }
 
-/// Calls `visit` with the place in the output and that in the values of elements that follow each
-/// other in both, and how many they are.
+/// Calls `visit` with output position, value position and length of runs that are contiguous in
+/// both.
 fn for_each_run(
     walk: &Walk<3>,
     offset: &dyn Fn(isize) -> isize,

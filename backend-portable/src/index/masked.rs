@@ -1,4 +1,4 @@
-//! Writing where a mask says.
+//! Masked writes: `masked_scatter`.
 
 use crate::number::unsupported;
 use crate::shape::moves::{Item, by_size, items, items_mut};
@@ -10,8 +10,8 @@ use torchlet_core::rules::broadcast;
 use torchlet_core::{Kernel, KernelError, Plan, ScalarType, TensorInfo};
 
 kernels! { MASKED:
-    /// `aten::masked_scatter.out(self, mask, source, out)`: where the mask holds, the source's
-    /// elements, one after the other.
+    /// `aten::masked_scatter.out(self, mask, source, out)`: replaces the elements where the mask is
+    /// true by consecutive elements of `source`.
     MASKED_SCATTER_OUT =
         Kernel::new("aten::masked_scatter.out", &[Tensor, Tensor, Tensor, Out], |ctx| {
             let (info, mask, source) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
@@ -29,7 +29,7 @@ kernels! { MASKED:
                 let (input, mask, source) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
                 let out = ctx.out(3)?;
                 let info = out.info().clone();
-                // Row-major order decides which element of the source goes where.
+                // Row-major order determines the destination of each source element.
                 let order = TensorInfo::contiguous(info.scalar_type, &info.sizes);
                 let order = order.ok_or(bad(0, "is too large"))?;
                 let steps = |info: &TensorInfo| {

@@ -1,4 +1,4 @@
-//! Reading along a dimension: `index_select`, `gather`, `embedding`.
+//! Gather operators over a dim: `index_select`, `gather`, `embedding`.
 
 use super::{Indices, index_type, steps, stride};
 use crate::compute::split::{chunk_len, for_each_chunk_mut};
@@ -85,7 +85,7 @@ kernels! { READING:
         }))
     });
     /// `aten::embedding.out(weight, indices, padding_idx, scale_grad_by_freq, sparse, out)`: rows
-    /// of a table. The options matter for training only.
+    /// of a table. The options only affect training.
     EMBEDDING_OUT =
         Kernel::new("aten::embedding.out", &[Tensor, Tensor, Int, Bool, Bool, Out], |ctx| {
             let (weight, index) = (ctx.info(0)?, ctx.info(1)?);
@@ -116,8 +116,8 @@ kernels! { READING:
         });
 }
 
-/// Fills an output: each element comes from where the first steps lead, moved by what `offset`
-/// gives for the position that the second lead to.
+/// Fills an output. Each element is read at the position of the first walk plus `offset` of the
+/// position of the second.
 pub(crate) fn copy_indexed<E: Item>(
     parallel: &dyn Parallel,
     walk: &Walk<2>,

@@ -1,4 +1,4 @@
-//! Convolutions: channels last, with weights packed beforehand and limits in the same pass.
+//! Convolutions, channels-last, with weights packed ahead of time and a fused clamp.
 
 use super::moves::{channels_last, channels_last_order, copy};
 use super::phases::{Phase, Taps};
@@ -54,7 +54,7 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
         let plain = WeightForm::contiguous(second, p.kernel);
         let (weights, form) = match conv.packed_weights_len(tier) {
             None => return Err("weights that are too large".into()),
-            // The convolution takes them as they are.
+            // The convolution uses unpacked weights.
             Some(0) => (builder.constant(weights)?.unwrap_or(Constant::Lent(&[])), plain),
             Some(len) => {
                 let WeightForm::Strided(strides) = plain else {
@@ -76,14 +76,14 @@ pub(super) fn convolution(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Re
     builder.define(output(args)?, out)
 }
 
-/// The sizes of batches of rows or pictures that a convolution makes.
+/// Output shape of a 1D or 2D convolution.
 fn shape(p: &ConvParams, rank: usize, [height, width]: [usize; 2]) -> Vec<usize> {
     let pixels = if rank == 3 { &[width][..] } else { &[height, width] };
     [p.batch, p.out_channels].iter().chain(pixels).copied().collect()
 }
 
-/// The plain convolutions of a transposed one, along height and width, where these do less: those
-/// of stride one are one anyway.
+/// Decomposes a transposed convolution into plain ones per output phase, along height and width.
+/// `None` if that saves no work; with stride one it is a plain convolution anyway.
 fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     let p = conv.params();
     let [_, tall, wide] = p.stride;
@@ -100,8 +100,8 @@ fn phases(conv: &Conv) -> Option<[Vec<Phase>; 2]> {
     Some([along(1, height)?, along(2, width)?])
 }
 
-/// A transposed convolution as a plain one for each phase, whose results lie between those of the
-/// others.
+/// Lowers a transposed convolution to one plain convolution per phase, whose results are
+/// interleaved.
 fn in_phases<'p>(
     builder: &mut Builder<'_, 'p>,
     args: &[ValueId],
@@ -143,7 +143,7 @@ fn in_phases<'p>(
             let step = Prepared { conv, from, weights, form, bias, beta: 0.0, min, max };
             builder.push(step, &[&input], &made);
             let (mut made, mut place) = (Some(made), Some(out.clone()));
-            // Rows have no height.
+            // 1D convolutions have no height.
             let dims = if rank == 3 {
                 &[(2, wide, width)][..]
             } else {
@@ -161,7 +161,7 @@ fn in_phases<'p>(
     builder.define(output(args)?, out)
 }
 
-/// The weights of a phase, of those of the whole `[in, out of a group, height, width]`.
+/// The weights of a phase, taken from the whole weights `[in, out per group, height, width]`.
 fn phase_weights<'p>(
     builder: &mut Builder<'_, 'p>,
     id: ValueId,
@@ -202,17 +202,17 @@ fn phase_weights<'p>(
     Ok((made, if packed_len == 0 { plain } else { WeightForm::Packed }))
 }
 
-/// The order that a plain convolution of so many inputs and outputs computes in.
+/// Memory layout in which a plain convolution of these channels computes.
 fn layout(groups: usize, [inputs, outputs]: [usize; 2], tier: Tier) -> Layout {
     let group = [inputs, outputs].map(|channels| channels / groups.max(1));
-    // Groups of few channels fill no vector when channels are innermost, unless there is one each,
-    // or several share one.
+    // With channels innermost, groups of few channels do not fill a vector, unless the convolution
+    // is depthwise or several groups share a vector.
     let is_depthwise = groups == inputs && groups == outputs;
     let few = groups > 1 && !is_depthwise && group[1] < 8 && !share_vectors(groups, group, tier);
     if few { Layout::ChannelsFirst } else { Layout::ChannelsLast }
 }
 
-/// The numbers of a call, of which the weights have these sizes.
+/// Decodes the geometry of a call with weights of these sizes.
 fn geometry(
     builder: &Builder<'_, '_>,
     args: &[ValueId],
@@ -246,7 +246,7 @@ fn geometry(
         return Err("input and weights have different channels".into());
     }
     let layout = match layout(groups, [in_channels, out_channels], builder.machine.tier) {
-        // A transposed convolution has no loops for single channels.
+        // Transposed convolutions have no depthwise loops.
         Layout::ChannelsLast if transposed && groups > 1 && out_channels / groups.max(1) < 8 => {
             Layout::ChannelsFirst
         }
@@ -272,7 +272,7 @@ fn geometry(
 /// A convolution with its weights.
 struct Prepared<'p> {
     conv: Conv,
-    /// Where the input begins.
+    /// Offset of the input.
     from: usize,
     weights: Constant<'p>,
     form: WeightForm,

@@ -1,4 +1,4 @@
-//! What rearranges elements: mostly nothing at all, else a copy.
+//! Operators that rearrange elements: usually a view, otherwise a copy.
 
 use super::elementwise::{as_stored, rounded};
 use super::{argument, dimension, output};
@@ -14,14 +14,14 @@ use std::vec::Vec;
 use torchlet_core::rules::view_sizes;
 use torchlet_graph::graph::ValueId;
 
-/// Side of the blocks in which a matrix is transposed.
+/// Block size for transposing matrices.
 const BLOCK: usize = 8;
-/// The same of bytes, which are turned in vectors.
+/// Block size for matrices of bytes, which are transposed in vector registers.
 const VECTOR: usize = 16;
-/// Elements that a thread should at least copy.
+/// Minimum number of elements that a thread copies.
 const GRAIN: usize = 1 << 14;
 
-/// The same elements in the same order, in another shape.
+/// Reshapes a tensor.
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
@@ -31,8 +31,8 @@ pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(output(args)?, view)
 }
 
-/// The same, or the nearest numbers of another type. Those of 16 bits are rounded first: from here
-/// on, nothing tells that they were halves.
+/// Copies, or converts to another float dtype. 16-bit values are rounded to the input's dtype
+/// first, because afterwards nothing records that they were 16-bit.
 pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let (id, out) = (argument(args, 0)?, output(args)?);
     let same = match (builder.precision(id), builder.precision(out)) {
@@ -45,7 +45,7 @@ pub(super) fn same(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<()
     builder.define(out, same)
 }
 
-/// Without these dimensions, as far as they have one element.
+/// Removes the given dims if their size is one.
 pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let rank = input.sizes.len();
@@ -61,7 +61,7 @@ pub(super) fn squeeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     builder.define(output(args)?, view)
 }
 
-/// With one dimension more, of one element.
+/// Inserts a dim of size one.
 pub(super) fn unsqueeze(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len() + 1)?;
@@ -95,7 +95,7 @@ pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
 pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let sizes = builder.integers(argument(args, 1)?)?;
-    // A size of -1 is the one that the dimension has; dimensions are added in front.
+    // A size of -1 keeps the dim's size; new dims are prepended.
     let lead = sizes.len().checked_sub(input.sizes.len()).ok_or("fewer dimensions than it has")?;
     let own = core::iter::repeat_n(None, lead).chain(input.sizes.iter().map(Some));
     let sizes: Option<Vec<usize>> = own
@@ -110,7 +110,7 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let input = builder.any(argument(args, 0)?)?;
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
-    // As in Python: from the end if negative, and within the dimension.
+    // As in Python: negative indices count from the end, and indices are clamped to the dim.
     let within = |index: i64| {
         let size = i64::try_from(size).unwrap_or(i64::MAX);
         let index = if index < 0 { index.saturating_add(size) } else { index };
@@ -149,7 +149,7 @@ pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     parts(builder, args, std::vec![size; count])
 }
 
-/// Parts of a dimension, one after the other; the last is what is left.
+/// Splits a dim into consecutive parts; the last has the remainder.
 fn parts(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -184,7 +184,7 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     if let Some(size) = sizes.get_mut(dim) {
         *size = along.ok_or("parts that are too long")?;
     }
-    // In the order that most of it has already.
+    // In the memory order of the largest input.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
     let order = largest.max_by_key(|view| view.numel()).map(View::order);
     let order = order.unwrap_or_else(|| (0..sizes.len()).collect());
@@ -208,7 +208,7 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     builder.define(*out, joined)
 }
 
-/// Adds a copy of elements to another place.
+/// Appends a copy of a view to another.
 pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &View) {
     let step = Copy::new(from, to);
     match builder.element_of(from) {
@@ -217,7 +217,7 @@ pub(in crate::engine) fn copy(builder: &mut Builder<'_, '_>, from: &View, to: &V
     }
 }
 
-/// The same of codes.
+/// A copy of int8 elements.
 struct CopyCodes(Copy);
 
 impl Step for CopyCodes {
@@ -228,13 +228,13 @@ impl Step for CopyCodes {
     }
 }
 
-/// Copies elements from strides to strides.
+/// Strided copy.
 #[derive(Clone)]
 pub(in crate::engine) struct Copy {
     from: usize,
     to: usize,
-    /// Size, stride to read and stride to write of each loop, the innermost last; neighbours that
-    /// are one loop are joined.
+    /// Size, read stride and write stride of each loop, the innermost last. Adjacent loops that
+    /// form a single one are merged.
     loops: Vec<[usize; 3]>,
 }
 
@@ -261,7 +261,7 @@ impl Copy {
         Copy { from: from.offset, to: to.offset, loops }
     }
 
-    /// Copies what is in one buffer to another; `None` if one of them is too short.
+    /// Copies between buffers; `None` if either is too short.
     pub(in crate::engine) fn copy<T: Pod>(
         &self,
         tier: Tier,
@@ -272,12 +272,12 @@ impl Copy {
         run(tier, &self.loops, size, source.get(self.from..)?, target.get_mut(self.to..)?)
     }
 
-    /// How many elements are copied.
+    /// Number of elements.
     pub(in crate::engine) fn numel(&self) -> usize {
         self.loops.iter().map(|[size, ..]| size).product()
     }
 
-    /// The same by several threads, where it is worth it: each takes some of the outermost loop.
+    /// Parallel copy, if the size warrants it: threads divide the outermost loop.
     pub(super) fn copy_together<T: Pod + Send + Sync>(
         &self,
         Context { tier, parallel }: Context<'_>,
@@ -288,7 +288,7 @@ impl Copy {
         let [[size, from, to], inner @ ..] = &self.loops[..] else {
             return self.copy(tier, source, target);
         };
-        // From the first to the last place that a turn of the outermost loop writes.
+        // Extent that one iteration of the outermost loop writes.
         let span =
             inner.iter().map(|[size, _, to]| (size - 1).saturating_mul(*to)).sum::<usize>() + 1;
         let share =
@@ -310,7 +310,7 @@ impl Copy {
     }
 }
 
-/// Copies so many turns of the outermost of some loops.
+/// Runs `turns` iterations of the outermost loop.
 fn run<T: Pod>(
     tier: Tier,
     loops: &[[usize; 3]],
@@ -343,7 +343,7 @@ fn run<T: Pod>(
     Some(())
 }
 
-/// Copies lines of so many elements, for which a call would take longer than they do.
+/// Copies lines of `N` elements, which are shorter than the overhead of a `memcpy` call.
 fn lines<T: core::marker::Copy, const N: usize>(
     turns: usize,
     [from, to]: [usize; 2],
@@ -357,8 +357,8 @@ fn lines<T: core::marker::Copy, const N: usize>(
     Some(())
 }
 
-/// Writes C columns, which lie `from_col` apart, as rows: the colours of a picture, or channels of
-/// groups by turns.
+/// Interleaves `C` columns, `from_col` apart, into rows: for instance the colour channels of an
+/// image, or the channels of groups.
 fn interleaved<T: Pod, const C: usize>(
     rows: usize,
     from_col: usize,
@@ -370,7 +370,7 @@ fn interleaved<T: Pod, const C: usize>(
         *column = source.get(c * from_col..)?.get(..rows)?;
     }
     let (target, _) = target.get_mut(..rows * C)?.as_chunks_mut::<C>();
-    // Counted: what maps arrays is a call where there is no link-time optimization.
+    // An index loop: array maps compile to a call without link-time optimization.
     for (i, row) in target.iter_mut().enumerate().take(rows) {
         for c in 0..C {
             row[c] = columns[c][i];
@@ -398,12 +398,11 @@ fn strided<T: core::marker::Copy>(
     Some(())
 }
 
-/// Writes rows of what is read in columns, in blocks that stay in the nearest cache.
+/// Blocked matrix transposition; blocks stay in the L1 cache.
 struct Transpose<'a, T> {
     /// Rows and columns.
     shape: [usize; 2],
-    /// From one column to the next where it is read, and from one row to the next where it is
-    /// written.
+    /// Stride between the source's columns, and between the target's rows.
     strides: [usize; 2],
     source: &'a [T],
     target: &'a mut [T],
@@ -412,7 +411,7 @@ struct Transpose<'a, T> {
 impl<T: Pod> Vectorized for Transpose<'_, T> {
     type Output = Option<()>;
 
-    /// What the compiler makes of blocks has more registers where the instructions have.
+    /// Compiled per instruction set, where the auto-vectorizer has more registers.
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Option<()> {
         let Transpose { shape, strides: [from_col, to_row], source, target } = self;
@@ -424,8 +423,8 @@ impl<T: Pod> Vectorized for Transpose<'_, T> {
     }
 }
 
-/// The same of words: a few columns at a time, of each as much as a line of the cache has, so that
-/// lines are read once and vectors stay in registers.
+/// Transposes 32-bit elements in strips of a few columns and one cache line of rows, so that each
+/// line is read once and vectors stay in registers.
 #[inline(always)]
 fn in_strips<T: Pod>(
     [rows, cols]: [usize; 2],
@@ -456,7 +455,7 @@ fn in_strips<T: Pod>(
             }
         }
     }
-    // What is left beside and below.
+    // The remaining columns and rows.
     if wide < cols {
         let (source, target) = (source.get(wide * from_col..)?, target.get_mut(wide..)?);
         in_blocks::<T, BLOCK>([rows, cols - wide], from_col, to_row, source, target)?;
@@ -468,7 +467,7 @@ fn in_strips<T: Pod>(
     Some(())
 }
 
-/// The same in blocks of N rows and columns.
+/// Transposes in blocks of `N` rows and columns.
 #[inline(always)]
 fn in_blocks<T: Pod, const N: usize>(
     [rows, cols]: [usize; 2],
@@ -513,14 +512,14 @@ impl Step for Copy {
     }
 }
 
-/// The same view with channels innermost, copied where they are not: `[batch, …, channel]`, if it
-/// has a batch, channels and pixels.
+/// The view in channels-last order, `[batch, …, channel]`, copied if necessary. Views without a
+/// batch, channels and pixels keep their order.
 pub(super) fn channels_last(builder: &mut Builder<'_, '_>, view: &View) -> Result<View, Refusal> {
     let strides = dense_strides(&view.sizes, &channels_last_order(view.sizes.len()));
     builder.in_strides(view, &strides)
 }
 
-/// Batch, pixels, then channels: outermost first.
+/// Channels-last dim order: batch, pixels, then channels, outermost first.
 pub(super) fn channels_last_order(rank: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..rank).collect();
     if rank > 2 {
@@ -540,7 +539,7 @@ mod tests {
     use crate::compute::threads::ThreadPool;
     use torchlet_core::Parallel;
 
-    /// Element by element.
+    /// Reference copy, element by element.
     fn copied(loops: &[[usize; 3]], source: &[f32], from: usize, target: &mut [f32], to: usize) {
         match loops {
             [] => target[to] = source[from],
@@ -566,12 +565,12 @@ mod tests {
             &[[301, 1, 301], [301, 301, 1]],
             &[[64, 4_096, 4_096], [64, 1, 64], [64, 64, 1]],
             &[[40, 1_000, 1_200], [1_000, 1, 1]],
-            // Channels of groups by turns: of more than are written together, of fewer, and no
-            // whole number of them.
+            // Interleaved groups of channels: more than are written together, fewer, and not a
+            // multiple.
             &[[30, 116, 116], [58, 1, 2], [2, 58, 1]],
             &[[30, 10, 12], [5, 1, 2], [2, 5, 1]],
             &[[900, 51, 51], [17, 1, 3], [3, 17, 1]],
-            // A turn of the outermost loop ends behind where the next begins.
+            // An iteration of the outermost loop ends after the next one begins.
             &[[33_000, 1, 2], [2, 33_000, 66_001]],
         ];
         for loops in cases {

@@ -1,4 +1,4 @@
-//! Poolings of pictures, channels last.
+//! Channels-last pooling of images.
 
 use super::moves::{channels_last, channels_last_order};
 use super::{argument, codes, output};
@@ -12,7 +12,7 @@ use torchlet_core::ScalarType;
 use torchlet_core::rules::window::{adaptive_pooling, pooling, windows};
 use torchlet_graph::graph::ValueId;
 
-/// Dimensions that windows move along.
+/// Number of spatial dims.
 const SPATIAL: usize = 2;
 
 /// `max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)`
@@ -57,7 +57,7 @@ pub(super) fn adaptive_average(
     push(builder, input, axes, kind, &sizes, output(args)?)
 }
 
-/// A pooling of windows: kernel, stride and padding are the arguments from 1 on.
+/// Pooling with a sliding window; kernel, stride and padding are the arguments from 1 on.
 fn sliding(
     builder: &mut Builder<'_, '_>,
     args: &[ValueId],
@@ -80,7 +80,7 @@ fn sliding(
     push(builder, input, axes, kind, &sizes, out)
 }
 
-/// Sizes as the rules take them.
+/// Sizes as `i32`, as the shape rules expect them.
 fn narrowed(view: &View) -> Result<std::vec::Vec<i32>, Refusal> {
     if view.sizes.len() != SPATIAL + 2 {
         return Err("the engine pools batches of pictures".into());
@@ -107,7 +107,7 @@ fn push(
     builder.define(out, result)
 }
 
-/// A batch of pictures.
+/// Converts a view to a batch of images.
 fn picture(view: &View) -> Result<Picture, Refusal> {
     let (&[n, c, h, w], &[dn, dc, dh, dw]) = (&view.sizes[..], &view.strides[..]) else {
         return Err("the engine pools batches of pictures".into());
@@ -116,7 +116,7 @@ fn picture(view: &View) -> Result<Picture, Refusal> {
 }
 
 struct Pool {
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
     from: Picture,
     to: Picture,

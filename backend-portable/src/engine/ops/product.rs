@@ -1,4 +1,4 @@
-//! Products of matrices, with constant right operands packed beforehand.
+//! Matrix multiplication, with constant right operands packed ahead of time.
 
 use super::moves::copy;
 use super::{argument, output};
@@ -53,7 +53,7 @@ pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     builder.define(output(args)?, c)
 }
 
-/// Products of matrices, or of as many as there are in a batch.
+/// Matrix multiplication (`mm`, `bmm`).
 pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let a = builder.view(argument(args, 0)?)?;
     let id = argument(args, 1)?;
@@ -85,18 +85,18 @@ fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, R
     Ok(out)
 }
 
-/// A right operand.
+/// The right operand of a matrix multiplication.
 enum Right<'p> {
-    /// Packed for the machine's tier.
+    /// Packed for the machine's instruction set.
     Packed { data: Constant<'p>, precision: Precision, k: usize, n: usize },
-    /// Where it is, `[k, n]`.
+    /// A view `[k, n]`.
     Plain(View),
-    /// Constant, but not to be packed yet.
+    /// Constant, but only support is queried.
     Later { k: usize, n: usize },
 }
 
 impl<'p> Right<'p> {
-    /// A matrix `[k, n]`, or the transposed one of what a value is.
+    /// The matrix `[k, n]` of a value, which may be stored transposed.
     fn new(
         builder: &mut Builder<'_, 'p>,
         id: ValueId,
@@ -105,7 +105,7 @@ impl<'p> Right<'p> {
     ) -> Result<Self, Refusal> {
         let tier = builder.machine.tier;
         let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that is too large")?;
-        // Narrow ones would become much larger.
+        // Packing pads narrow matrices, which would grow too much.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
         if pays && builder.is_constant(id) {
             if builder.is_question() {
@@ -138,7 +138,7 @@ impl<'p> Right<'p> {
     }
 }
 
-/// `alpha · a · b + beta · addend`, in the order of its dimensions.
+/// `alpha · a · b + beta · addend`, contiguous in dim order.
 fn multiply<'p>(
     builder: &mut Builder<'_, 'p>,
     a: View,
@@ -154,7 +154,7 @@ fn multiply<'p>(
     }
     let out = builder.make(&[m, n])?;
     let addend = addend.filter(|_| beta != 0.0);
-    // A row that all rows have in common is a bias; anything else is there before.
+    // An addend row shared by all rows is a bias; any other addend is copied to the output first.
     let is_row = |view: &View| m == 1 || view.strides.first() == Some(&0);
     let bias = addend
         .clone()
@@ -188,8 +188,7 @@ fn multiply<'p>(
     Ok(out)
 }
 
-/// A right operand that is to be packed as it is: its shape, and the strides of its rows and
-/// columns.
+/// A right operand to be packed without conversion: shape, and strides of rows and columns.
 struct Pack<'a> {
     context: Context<'a>,
     shape: [usize; 2],
@@ -202,7 +201,7 @@ impl Pack<'_> {
         let ([k, n], [row, col]) = (self.shape, self.strides);
         let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
         let packed = match E::as_f32(data) {
-            // Blocks of these are turned in registers.
+            // Packing transposes blocks of this type in registers.
             Some(_) => PackedRhs::pack(self.context, matrix, self.packed).map(drop),
             None => {
                 let packed = bytemuck::cast_slice_mut(self.packed);
@@ -213,7 +212,7 @@ impl Pack<'_> {
     }
 }
 
-/// A product whose right operand, of this shape, was packed.
+/// A matrix multiplication with a packed right operand of this shape.
 struct Packed<'a> {
     context: Context<'a>,
     a: Matrix<'a, f32>,
@@ -231,8 +230,7 @@ impl Packed<'_> {
     }
 }
 
-/// How to walk over a matrix, or a batch of them: where it begins, then strides of batch, rows and
-/// columns.
+/// Offset of a matrix or a batch of matrices, and strides of batch, rows and columns.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Walk {
     at: usize,
@@ -242,7 +240,7 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// The last two dimensions are rows and columns, the one before is the batch.
+    /// The last two dims are rows and columns, the one before is the batch.
     pub(super) fn of(view: &View) -> Self {
         let mut strides = view.strides.iter().rev().copied();
         let mut next = || strides.next().unwrap_or(0);
@@ -250,22 +248,22 @@ impl Walk {
         Walk { at: view.offset, batch: next(), row, col }
     }
 
-    /// Rows of so many columns, one after the other.
+    /// Contiguous rows of `cols` columns.
     pub(super) fn row_major(cols: usize) -> Self {
         Walk { at: 0, batch: 0, row: cols, col: 1 }
     }
 
-    /// The same matrices without their first rows.
+    /// The matrices without their first rows.
     pub(super) fn rows_from(self, first: usize) -> Self {
         Walk { at: self.at.saturating_add(first.saturating_mul(self.row)), ..self }
     }
 
-    /// Rows as columns.
+    /// The transposed matrices.
     pub(super) fn transposed(self) -> Self {
         Walk { row: self.col, col: self.row, ..self }
     }
 
-    /// Adds the elements of a matrix of the batch to rows of so many columns.
+    /// Adds matrix `index` of the batch to contiguous rows of `cols` columns.
     pub(super) fn add(
         &self,
         data: &[f32],
@@ -291,7 +289,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A matrix of the batch.
+    /// Matrix `index` of the batch.
     pub(super) fn matrix<'a>(
         &self,
         data: &'a [f32],
@@ -310,12 +308,12 @@ enum Operand<'p> {
     Nothing,
 }
 
-/// One product.
+/// One matrix multiplication.
 struct Product<'p> {
     shape: [usize; 3],
     a: Walk,
     b: Operand<'p>,
-    /// Which of the buffers that are read has it, and where.
+    /// Index of the input buffer, and offset in it.
     bias: Option<(usize, usize)>,
     alpha: f32,
     beta: f32,
@@ -378,7 +376,7 @@ impl Step for Product<'_> {
     }
 }
 
-/// Products of a batch.
+/// Batched matrix multiplication.
 struct Batch {
     count: usize,
     shape: [usize; 3],
@@ -387,7 +385,7 @@ struct Batch {
 }
 
 impl Batch {
-    /// How many products one thread computes together, where threads share the batch.
+    /// Number of matrices per task, if threads divide the batch.
     fn together(&self, threads: usize) -> Option<usize> {
         (threads > 1 && self.count >= threads).then(|| self.count.div_ceil(threads * 4))
     }

@@ -1,4 +1,4 @@
-//! What makes pictures larger: borders of one number, repeated pixels, and those between others.
+//! Padding and upsampling: constant borders, nearest and bilinear interpolation.
 
 use super::moves::{channels_last_order, copy};
 use super::{argument, output};
@@ -12,11 +12,11 @@ use crate::spatial::resample::{LinearTap, linear_taps};
 use std::vec::Vec;
 use torchlet_graph::graph::{Value, ValueId};
 
-/// Elements of an interpolated picture that a thread should at least make.
+/// Minimum number of interpolated elements per thread.
 const GRAIN: usize = 1 << 13;
 
-/// `constant_pad_nd(self, pad, value)`: the elements before and behind each dimension, from the
-/// last one on.
+/// `constant_pad_nd(self, pad, value)`: `pad` has pairs of widths before and after each dim,
+/// starting with the last dim.
 pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let pads = builder.integers(argument(args, 1)?)?;
@@ -25,7 +25,7 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     if pads.len() > input.sizes.len() {
         return Err("more dimensions than it has".into());
     }
-    // What is left of the input, the shape of the result, and where it goes there.
+    // The part of the input that remains, the output shape, and the position of the part in it.
     let (mut kept, mut sizes) = (input.clone(), input.sizes.clone());
     let mut places = Vec::new();
     for (dim, [before, behind]) in (0..input.sizes.len()).rev().zip(pads) {
@@ -55,7 +55,7 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     builder.define(output(args)?, result)
 }
 
-/// The same number everywhere.
+/// Fills a buffer with a value.
 struct Fill {
     value: f32,
 }
@@ -67,8 +67,8 @@ impl Step for Fill {
     }
 }
 
-/// `upsample_nearest2d(input, output_size, scale_factors)`, where each pixel comes as often as the
-/// others.
+/// `upsample_nearest2d(input, output_size, scale_factors)`, if all pixels are repeated equally
+/// often.
 pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
@@ -87,7 +87,7 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
             (None, None) => return Err("neither sizes nor factors".into()),
         };
         *slot = all / size.max(1);
-        // As the kernel finds the pixel that each takes.
+        // The same index computation as the kernel.
         let is_even = (0..all).all(|at| (at as f32 * scale) as usize == at / (*slot).max(1));
         if *slot == 0 || *slot * size != all || !is_even {
             return Err("pixels that come more often than others".into());
@@ -118,7 +118,7 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let mut sizes = [0usize; 2];
     if let Value::None = builder.value(argument(args, 1)?) {
         for (slot, (size, factor)) in sizes.iter_mut().zip([height, width].iter().zip(factors)) {
-            // As the kernel: the product in double precision, cut.
+            // As in the kernel: multiplied in double precision, then truncated.
             *slot = (*size as f64 * factor) as usize;
         }
     } else {
@@ -160,13 +160,13 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     builder.define(output(args)?, result)
 }
 
-/// Pictures of pixels between those of others.
+/// Bilinear interpolation.
 struct Bilinear {
-    /// Where the input begins.
+    /// Offset of the input.
     at: usize,
-    /// Rows of a picture, and elements of one.
+    /// Rows per image, and elements per row.
     picture: [usize; 2],
-    /// Elements of a pixel.
+    /// Elements per pixel.
     inner: usize,
     rows: Vec<LinearTap>,
     columns: Vec<LinearTap>,
@@ -193,7 +193,7 @@ impl Step for Bilinear {
 }
 
 impl Bilinear {
-    /// The two rows that a row of the result lies between, and their weights.
+    /// The two input rows around an output row, and their weights.
     fn row<'a>(&self, at: usize, input: &'a [f32]) -> Option<([&'a [f32]; 2], [f32; 2])> {
         let [rows, length] = self.picture;
         let tap = self.rows.get(at % self.rows.len())?;
@@ -205,7 +205,7 @@ impl Bilinear {
     }
 }
 
-/// A row of a result.
+/// An output row.
 struct Row<'a> {
     between: ([&'a [f32]; 2], [f32; 2]),
     columns: &'a [LinearTap],

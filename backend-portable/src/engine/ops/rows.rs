@@ -1,4 +1,4 @@
-//! What works on rows: softmax and norms.
+//! Row-wise operators: softmax and layer norm.
 
 use super::{argument, dimension, output};
 use crate::compute::gemm::ShapeMismatch;
@@ -65,7 +65,7 @@ pub(super) fn layer_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Res
     builder.define(*out, result)
 }
 
-/// A function of rows of so many elements.
+/// A row-wise function on rows of `len` elements.
 struct Rows {
     from: usize,
     len: usize,
@@ -75,7 +75,7 @@ struct Rows {
 enum Function {
     Softmax,
     LogSoftmax,
-    /// Of the parameters: which of the buffers that are read has them, and where.
+    /// Each parameter: index of the input buffer, and offset in it.
     LayerNorm {
         gamma: Option<(usize, usize)>,
         beta: Option<(usize, usize)>,
