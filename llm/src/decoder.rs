@@ -1,17 +1,17 @@
-//! The forms in which programs come, and how tokens are fed to each.
+//! Supported program interfaces, and how tokens are fed to each.
 //!
-//! | methods | | |
+//! | methods | signature | use |
 //! |---|---|---|
-//! | `forward` | tokens, position → logits | for all |
-//! | `forward` | tokens → logits | without a cache: all tokens, each time |
-//! | `prefill`, `decode` | as `forward` | for prompts, and for one token after the other |
-//! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | for all; also `token_embeddings`, `decoder` |
-//! | `text_decoder` | tokens, position, embeddings → logits | for all: Gemma 4, whose embeddings count where a token stands for a picture or a sound |
+//! | `forward` | tokens, position → logits | prefill and decode |
+//! | `forward` | tokens → logits | no cache: the whole context on each call |
+//! | `prefill`, `decode` | as `forward` | separate methods for prefill and decode |
+//! | `token_embedding`, `text_decoder` | tokens → embeddings; embeddings, position → logits | prefill and decode; also named `token_embeddings`, `decoder` |
+//! | `text_decoder` | tokens, position, embeddings → logits | prefill and decode; Gemma 4, which uses the embeddings at image and sound positions |
 //!
-//! Tokens are 64- or 32-bit integers, `[1, n]` or `[n]`, where n is fixed or has a bound. A
-//! position is that of the first token, or one for each. Logits are those of the last token, or of
-//! each. Beside `text_decoder` there may be encoders, which make embeddings of pictures and sounds
-//! (`encoder.rs`).
+//! Tokens are 64- or 32-bit integers of shape `[1, n]` or `[n]`, where n is static or has a bound.
+//! The position input holds the position of the first token, or of every token. Logits are returned
+//! for the last token, or for every token. Programs with a `text_decoder` may have encoders for
+//! images and sounds (`encoder.rs`).
 
 mod inputs;
 mod logits;
@@ -29,54 +29,53 @@ use torchlet_core::{
     Scalar, ScalarType, ShapeDynamism, TensorInfo, TensorRef, ValueMeta, ValueRef,
 };
 
-/// Names of the method that makes embeddings of tokens, and of the one that takes these.
+/// Names of the embedding method and of the decoder that accepts embeddings.
 const EMBEDDINGS: [(&str, &str); 2] =
     [("token_embedding", "text_decoder"), ("token_embeddings", "decoder")];
 
-/// How a program is fed.
+/// Detected interface of a program.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     embedding: Option<Stage>,
-    /// Encoders of what is no text, if the decoder takes embeddings.
+    /// Encoders for images and sounds, if the decoder accepts embeddings.
     pub(crate) encoders: Encoders,
     prefill: Stage,
     decode: Stage,
 }
 
-/// What can be done with what a program keeps from call to call.
+/// Properties of the state that a program keeps between calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
-    /// Whether tokens that are in the caches can be taken back, by setting the position: whether
-    /// all that is kept has a place for each position. What keeps something else (of a recurrence,
-    /// or of a window that moves on) has shapes without such a dimension.
+    /// Whether tokens can be rolled back by setting the position. That requires a slot per position
+    /// in every state tensor. Recurrent states and sliding windows have no such dim.
     pub(crate) takes_back: bool,
-    /// The most tokens at once. A cache that is written round and round has twice the places of its
-    /// window: more tokens than the window would overwrite what the first of them look at. How many
-    /// of its places are not of the window is not known, so that it is half of that.
+    /// Maximum number of tokens per call. A ring-buffer cache has twice as many slots as its
+    /// window. More tokens per call than the window would overwrite entries that the first tokens
+    /// attend to. An unknown number of slots are attention sinks, so the limit is half of the
+    /// window.
     pub(crate) most: usize,
 }
 
-/// What is wanted of some of the tokens that are fed.
+/// Requested result for some of the tokens that are fed.
 pub(crate) enum Wanted<'w> {
-    /// Their logits, those of one token behind those of the other.
+    /// Logits, concatenated over the tokens.
     Logits(&'w mut Vec<f32>),
-    /// The likeliest token behind each, if there is one: what the program runs on may know it
-    /// without giving the logits.
+    /// Argmax of the logits of each token, `None` if no logit is greater than minus infinity. The
+    /// device may compute it without transferring the logits.
     Likeliest(&'w mut Vec<Option<u32>>),
 }
 
-/// A method that takes tokens, or embeddings of them.
+/// A method that accepts tokens or embeddings.
 #[derive(Debug, Clone, PartialEq)]
 struct Stage {
     method: String,
     tokens: Sequence,
     position: Position,
-    /// Embeddings beside the tokens, which count for none of those that are fed here: their type,
-    /// and elements of each.
+    /// Dtype and width of an additional embeddings input. It is ignored for text tokens.
     beside: Option<(ScalarType, usize)>,
-    /// Whether the first output has something for each token, not for the last alone.
+    /// Whether the first output has a row for each token, instead of the last one only.
     gives_each: bool,
-    /// Elements of the last dimension of that output.
+    /// Size of the last dim of that output.
     gives: usize,
 }
 
@@ -154,8 +153,8 @@ impl Stage {
         Ok(Stage { method: method.into(), tokens, position, beside, gives_each, gives })
     }
 
-    /// The most tokens that it takes at once: none, if it takes a certain number of them and there
-    /// are fewer.
+    /// Number of tokens for the next call, given `available` tokens. 0 if the method has a static
+    /// shape and fewer tokens are available.
     fn takes(&self, available: usize) -> usize {
         match self.tokens.is_dynamic {
             true => available.min(self.tokens.bound),
@@ -164,8 +163,7 @@ impl Stage {
         }
     }
 
-    /// Runs the method, as `run` does. `first` is what `width` elements for each of `count` tokens
-    /// lie in.
+    /// Runs the method through `run`, on `count` tokens whose elements are in `first`.
     fn run<T>(
         &self,
         first: &Elements<'_>,
@@ -219,7 +217,7 @@ impl Stage {
         run(&self.method, &inputs).map_err(Error::model(action))
     }
 
-    /// Runs the method, and reads what is wanted of some of its tokens.
+    /// Runs the method, and reads the requested results for some of its tokens.
     fn give(
         &self,
         model: &mut dyn Model,
@@ -275,9 +273,9 @@ impl Stage {
     }
 }
 
-/// Whether a tensor of this shape can have keys, values, or what scales these, for each position:
-/// `[batch, positions, heads, width]`, the second and third perhaps the other way round; or a
-/// number for each.
+/// Whether a state tensor of this shape has a slot per position: a KV cache or its scales,
+/// `[batch, positions, heads, width]`, possibly with the second and third dim swapped, or a vector
+/// of positions.
 fn has_place_for_each(sizes: &[i32], positions: usize) -> bool {
     let is_enough = |size: &i32| usize::try_from(*size).is_ok_and(|size| size >= positions);
     match sizes {
@@ -292,7 +290,7 @@ fn describe(info: &TensorInfo) -> String {
 }
 
 impl Decoder {
-    /// Finds out how the program is fed.
+    /// Detects the interface of a program.
     pub(crate) fn of(model: &dyn Model) -> Result<Self, Error> {
         let names = model.method_names().map_err(Error::model("list the program's methods"))?;
         let has = |name: &str| names.iter().any(|other| other == name);
@@ -331,7 +329,7 @@ impl Decoder {
         }
     }
 
-    /// What can be done with what the methods keep from call to call, in a context of this length.
+    /// Determines how the state behaves for this context length.
     pub(crate) fn memory(&self, model: &mut dyn Model, context: usize) -> Result<Memory, Error> {
         let mut memory = Memory { takes_back: self.has_position(), most: usize::MAX };
         if !self.has_position() {
@@ -342,7 +340,7 @@ impl Decoder {
             let state = model.state(&stage.method).map_err(Error::model(action))?;
             for info in state {
                 memory.takes_back &= has_place_for_each(&info.sizes, context);
-                // Which position is where in a cache that is written round and round.
+                // Vector that maps the slots of a ring-buffer cache to positions.
                 if let ([size], ScalarType::Long) = (&info.sizes[..], info.scalar_type)
                     && let Ok(size) = usize::try_from(*size)
                     && size < context
@@ -354,7 +352,7 @@ impl Decoder {
         Ok(memory)
     }
 
-    /// Whether tokens have places in a cache.
+    /// Whether tokens have positions in a cache.
     pub(crate) fn has_position(&self) -> bool {
         self.decode.position != Position::Absent
     }
@@ -380,7 +378,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// How many of these tokens go in at once, at most `limit`.
+    /// Number of tokens for the next call, at most `limit`.
     pub(crate) fn chunk(&self, available: usize, limit: usize) -> usize {
         let most = self.embedding.as_ref().map_or(available, |stage| stage.takes(available));
         let most = most.min(limit.max(1));
@@ -390,12 +388,12 @@ impl Decoder {
         }
     }
 
-    /// How many rows of embeddings go in at once.
+    /// Number of embedding rows for the next call.
     pub(crate) fn rows(&self, available: usize, limit: usize) -> usize {
         self.decode.takes(available.min(limit.max(1))).max(1)
     }
 
-    /// Feeds tokens from a position on. What is wanted is of the last.
+    /// Feeds tokens from a position on. `wanted` is the result for the last token.
     pub(crate) fn step(
         &self,
         model: &mut dyn Model,
@@ -409,7 +407,7 @@ impl Decoder {
         self.feed(stage, model, tokens, position, wanted)
     }
 
-    /// How many tokens a method takes whose logits it gives for each.
+    /// Maximum number of tokens per call with logits for each token, or 0.
     pub(crate) fn lookahead(&self) -> usize {
         let Stage { tokens, gives_each, .. } = &self.prefill;
         let embedded = self.embedding.as_ref().map_or(usize::MAX, |stage| {
@@ -418,7 +416,7 @@ impl Decoder {
         if *gives_each && self.has_position() { tokens.bound.min(embedded) } else { 0 }
     }
 
-    /// Feeds tokens from a position on. What is wanted is of each, one after the other.
+    /// Feeds tokens from a position on. `wanted` is the result for each token, in order.
     pub(crate) fn step_each(
         &self,
         model: &mut dyn Model,
@@ -429,12 +427,12 @@ impl Decoder {
         self.feed(&self.prefill, model, tokens, position, Some((0..tokens.len(), wanted)))
     }
 
-    /// How many tokens there are logits of.
+    /// Number of logits per token.
     pub(crate) fn vocabulary(&self) -> usize {
         self.decode.gives
     }
 
-    /// Runs a stage on tokens, or on what stands for them.
+    /// Runs a stage on tokens, or on their embeddings.
     fn feed(
         &self,
         stage: &Stage,
@@ -470,7 +468,8 @@ impl Decoder {
         stage.give(model, &elements, tokens.len(), position, wanted)
     }
 
-    /// Feeds some of what an encoder made, from a position on. What is wanted is of the last.
+    /// Feeds rows of an encoder's output from a position on. `wanted` is the result for the last
+    /// row.
     pub(crate) fn step_encoded(
         &self,
         model: &mut dyn Model,
@@ -494,7 +493,8 @@ impl Decoder {
         stage.give(model, &Elements::Bytes { scalar_type, bytes }, count, position, wanted)
     }
 
-    /// Feeds all tokens to a method that keeps none of them. What is wanted is of the last.
+    /// Feeds the whole context to a method without a cache. `wanted` is the result for the last
+    /// token.
     pub(crate) fn whole(
         &self,
         model: &mut dyn Model,
@@ -506,7 +506,7 @@ impl Decoder {
         let last = tokens.len().saturating_sub(1);
         let mut padded = tokens.to_vec();
         if !is_dynamic && padded.len() < bound {
-            // What comes behind a token changes nothing about it.
+            // Attention is causal: padding does not affect earlier tokens.
             padded.resize(bound, 0);
         }
         self.feed(stage, model, &padded, 0, wanted.map(|it| (last..last + 1, it)))

@@ -1,133 +1,134 @@
-//! What can go wrong.
+//! Error type.
 
 use crate::model::Failure;
 use std::fmt;
 use std::path::PathBuf;
 
-/// Why a language model could not be opened or run.
+/// Error of opening or running a language model.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// A file could not be read.
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: std::io::Error,
     },
-    /// A tokenizer's data is damaged or of a kind that is not supported.
+    /// The tokenizer file is malformed or not supported.
     Tokenizer {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A chat template is damaged, or refuses the messages.
+    /// A chat template is malformed, or rejects the messages.
     Template {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A grammar is damaged or too large, or asks for what is not supported.
+    /// A grammar is malformed, too large or not supported.
     Grammar {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// Too much else is at work: the same may succeed later.
+    /// The system is overloaded; a retry may succeed.
     Overloaded {
-        /// What could not be done.
+        /// What failed.
         message: String,
     },
-    /// A defect of this crate, or of one that it uses, which was contained.
+    /// A bug in this crate or in a dependency, which was caught.
     Defect {
         /// What failed.
         message: String,
     },
-    /// A sound is damaged or of a kind that is not supported.
+    /// A sound is malformed or not supported.
     Sound {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A function that a model may call, or a call of one, is malformed.
+    /// A function definition or a function call is malformed.
     Tool {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
-    /// A picture is of a size that it cannot have.
+    /// An image has an invalid size.
     Picture {
-        /// What is wrong.
+        /// Cause.
         message: String,
     },
     /// The program failed.
     Model {
-        /// What it was to do.
+        /// The failed action.
         action: String,
-        /// Why it could not.
+        /// Cause.
         source: Failure,
     },
-    /// The program's methods, inputs or outputs are not those of a language model.
+    /// The program's methods, inputs or outputs do not match any supported interface.
     Interface {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// What was expected and found.
+        /// The mismatch.
         message: String,
     },
-    /// A method that tells of the program gives what cannot be.
+    /// A metadata method returns an invalid value.
     Metadata {
-        /// The method.
+        /// Name of the method.
         method: String,
-        /// What was expected and found.
+        /// The mismatch.
         message: String,
     },
-    /// The context has no room for these tokens.
+    /// The context is too small for more tokens.
     ContextFull {
-        /// Tokens that are in it.
+        /// Tokens in the context.
         position: usize,
-        /// Tokens that should be added.
+        /// Tokens to be added.
         tokens: usize,
-        /// The most tokens that it takes.
+        /// Maximum number of tokens in the context.
         limit: usize,
     },
-    /// There is nothing to continue: no prompt was given, now or before.
+    /// The context is empty, and no prompt was given.
     NoPrompt,
-    /// A setting is out of its range.
+    /// A setting is out of range.
     Setting {
-        /// Which.
+        /// Name of the setting.
         name: &'static str,
-        /// What it was.
+        /// The invalid value.
         value: String,
-        /// What it may be.
+        /// Accepted values.
         expected: &'static str,
     },
-    /// A setting is about a token that the program does not know.
+    /// A setting refers to a token outside the vocabulary.
     UnknownToken {
-        /// Which setting.
+        /// Name of the setting.
         name: &'static str,
         /// The token.
         token: u32,
-        /// How many tokens the program has logits of, from 0 on.
+        /// Size of the program's vocabulary.
         vocabulary: usize,
     },
-    /// What is to be fed has a token that the program does not know: its tokenizer is that of
-    /// another model, most likely.
+    /// The prompt contains a token outside the vocabulary. The tokenizer probably belongs to
+    /// another model.
     ForeignToken {
         /// The token.
         token: u32,
-        /// How many tokens the program knows, from 0 on.
+        /// Size of the program's vocabulary.
         vocabulary: usize,
     },
-    /// No token can be chosen: the model gave no number that is larger than minus infinity.
+    /// No token can be sampled: no logit is greater than minus infinity.
     NoToken {
-        /// How many logits there were.
+        /// Number of logits.
         logits: usize,
     },
 }
 
 impl Error {
-    /// Whether a program knows tokens: as many as it says, or has logits of.
+    /// Checks that tokens are in the vocabulary, whose size is the maximum of the program's
+    /// metadata and its number of logits.
     pub(crate) fn check_known(
         tokens: &[u32],
         vocabulary: Option<usize>,
         logits: usize,
     ) -> Result<(), Error> {
-        // What neither says is not known.
+        // If neither is known, every token is accepted.
         let vocabulary = vocabulary.unwrap_or(0).max(logits);
         let is_foreign =
             |token: &&u32| usize::try_from(**token).map_or(true, |at| at >= vocabulary);
@@ -142,8 +143,7 @@ impl Error {
         move |source| Error::Model { action, source }
     }
 
-    /// Of a run with so many tokens: says that they are more than the program says that it takes,
-    /// where they are.
+    /// Extends an error with a hint, if the context had more tokens than the program declares.
     pub(crate) fn beyond(self, tokens: usize, said: Option<usize>) -> Error {
         match (self, said) {
             (Error::Model { action, source }, Some(said)) if tokens > said => {

@@ -1,16 +1,17 @@
-//! A language model that was cut into several programs.
+//! A language model split into several programs.
 
 use crate::model::{Failure, Model};
 use std::fmt;
 use torchlet_core::{MethodMeta, ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
-/// Programs in a row, which together are a language model: each method of the first is run in all
-/// of them that have it. The first output of one is the first input of the next, and what else the
-/// method was given, such as the position, is given to all that take it. Methods without inputs,
-/// which tell of the model, may be in any of them.
+/// A pipeline of programs that together are a language model.
+///
+/// Each method of the first program runs in all programs that have it. The first output of one
+/// program is the first input of the next. The other inputs, such as the position, are passed to
+/// every program that accepts them. Metadata methods may be in any program.
 pub struct Shards(Vec<Box<dyn Model>>);
 
-/// The first output of a program, on its way into the next.
+/// First output of a program, to be passed to the next one.
 struct Passed {
     scalar_type: ScalarType,
     sizes: Vec<i32>,
@@ -18,12 +19,12 @@ struct Passed {
 }
 
 impl Shards {
-    /// The programs, in their order.
+    /// Creates a pipeline of programs, in order.
     pub fn new(programs: Vec<Box<dyn Model>>) -> Self {
         Shards(programs)
     }
 
-    /// Which programs have a method.
+    /// Indices of the programs with a method.
     fn having(&self, method: &str) -> Result<Vec<usize>, Failure> {
         let mut found = Vec::new();
         for (at, program) in self.0.iter().enumerate() {
@@ -37,7 +38,7 @@ impl Shards {
         }
     }
 
-    /// Runs a method of all programs that have it, that of the last one by `run`.
+    /// Runs a method in all programs that have it; `run` runs the last one.
     fn run_to_last<T>(
         &mut self,
         method: &str,
@@ -46,7 +47,7 @@ impl Shards {
     ) -> Result<T, Failure> {
         let mut having = self.having(method)?;
         if self.method_meta(method)?.input_count() == 0 {
-            // What tells of the model may be in each.
+            // Several programs may have the same metadata method.
             having.truncate(1);
         }
         let (last, before) = having.split_last().ok_or("there are no programs")?;
@@ -69,12 +70,12 @@ impl Shards {
     }
 }
 
-/// The numbers of a tensor in the order of its dimensions.
+/// Copies a contiguous tensor.
 fn pass(value: ValueRef<'_>) -> Option<Passed> {
     let ValueRef::Tensor(tensor) = value else { return None };
     let info = tensor.info();
     let sizes: Vec<i32> = info.sizes.iter().copied().collect();
-    // What lies in another order would be read as something else.
+    // Another dim order would be misread.
     let contiguous = TensorInfo::contiguous(info.scalar_type, &sizes)?;
     (contiguous == *info).then(|| Passed {
         scalar_type: info.scalar_type,
@@ -151,8 +152,8 @@ impl Model for Shards {
     }
 }
 
-/// What a program is given: what the one before it passed, in place of the first input, and as many
-/// of the others as it takes.
+/// Inputs of a program: the output of the previous one in place of the first input, and as many of
+/// the other inputs as it accepts.
 fn given<'a>(
     program: &dyn Model,
     method: &str,

@@ -1,12 +1,12 @@
-//! Logits of some of the tokens that were fed, from what a method gives.
+//! Reads the logits of some tokens from the output of a method.
 
 use super::describe;
 use crate::sampler::argmax;
 use std::ops::Range;
 use torchlet_core::{Element, ScalarType, TensorRef};
 
-/// Which of these rows are those of some of `count` tokens: there is one for each, or for the last
-/// of all.
+/// Output rows of the wanted tokens. The output has a row for each of `count` tokens, or for the
+/// last one only.
 pub(super) fn wanted_rows(
     rows: usize,
     count: usize,
@@ -19,8 +19,8 @@ pub(super) fn wanted_rows(
     }
 }
 
-/// The likeliest token behind each of some of `count` tokens, from a tensor that has logits of each
-/// or of the last of all.
+/// Argmax for some of `count` tokens, from an output with logits for each token or for the last one
+/// only.
 pub(super) fn likeliest_of(
     tensor: &TensorRef<'_>,
     count: usize,
@@ -46,8 +46,8 @@ pub(super) fn likeliest_of(
     Ok(())
 }
 
-/// The logits of some of `count` tokens, from a tensor that has them for each or for the last of
-/// all.
+/// Logits of some of `count` tokens, from an output with logits for each token or for the last one
+/// only.
 pub(crate) fn rows(
     tensor: &TensorRef<'_>,
     count: usize,
@@ -81,7 +81,7 @@ pub(crate) fn rows(
     Ok(())
 }
 
-/// Adds some elements of a tensor, if it has such elements there.
+/// Appends a range of elements. `None` if the dtype or the range does not match.
 fn extend_with<T: Element + Into<f32>>(
     logits: &mut Vec<f32>,
     tensor: &TensorRef<'_>,

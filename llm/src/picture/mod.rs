@@ -1,5 +1,4 @@
-//! Pictures for encoders that take more of one than its points: cut into tiles of the size that an
-//! encoder takes.
+//! Images for vision encoders, split into tiles of the encoder's input size.
 
 mod resize;
 mod tiles;
@@ -9,11 +8,11 @@ pub use tiles::{Piece, Tiling};
 
 use crate::error::Error;
 
-/// The most points a side, and bytes, of a picture here: files say what they like.
+/// Limits on the side length in pixels and on the bytes of an image: sizes in files are untrusted.
 const MAX_SIDE: usize = 1 << 15;
 const MAX_BYTES: usize = 1 << 28;
 
-/// Points in rows, each of red, green and blue from 0 to 255.
+/// An RGB image with 8 bits per channel, in row-major order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picture {
     width: usize,
@@ -22,10 +21,10 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// A picture of these points, row by row.
+    /// Creates an image from interleaved RGB bytes in row-major order.
     ///
     /// # Errors
-    /// There are none, too many, or others than three bytes for each point.
+    /// The size is 0 or too large, or does not match the number of bytes.
     pub fn from_rgb(width: usize, height: usize, points: Vec<u8>) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
         if points.len() != bytes {
@@ -36,29 +35,29 @@ impl Picture {
         Ok(Picture { width, height, points })
     }
 
-    /// Black.
+    /// A black image.
     fn black(width: usize, height: usize) -> Result<Self, Error> {
         let bytes = bytes_of(width, height)?;
         Ok(Picture { width, height, points: vec![0; bytes] })
     }
 
-    /// Points from left to right.
+    /// Width in pixels.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// Points from top to bottom.
+    /// Height in pixels.
     pub fn height(&self) -> usize {
         self.height
     }
 
-    /// The points, row by row.
+    /// Interleaved RGB bytes in row-major order.
     pub fn as_rgb(&self) -> &[u8] {
         &self.points
     }
 
-    /// The points as most encoders take them: all reds, all greens, all blues, each from 0 to 1,
-    /// then `(value - mean) / std`.
+    /// Converts to planar floats (CHW), as most encoders expect: values are scaled to 0..1 and
+    /// normalized as `(value - mean) / std`.
     pub fn planes(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
         let points = self.points.as_chunks::<3>().0;
         let mut planes = Vec::with_capacity(self.points.len());
@@ -69,7 +68,7 @@ impl Picture {
         planes
     }
 
-    /// A part that lies within the picture.
+    /// Crops a rectangle, which must be inside the image.
     fn part(&self, [left, top]: [usize; 2], [width, height]: [usize; 2]) -> Result<Self, Error> {
         let mut part = Picture::black(width, height)?;
         let rows = self.points.chunks_exact(3 * self.width).skip(top);
@@ -81,7 +80,7 @@ impl Picture {
         Ok(part)
     }
 
-    /// The picture in the top left corner of a black one that is at least as large.
+    /// Pads with black on the right and at the bottom.
     fn on_black(&self, [width, height]: [usize; 2]) -> Result<Self, Error> {
         let mut canvas = Picture::black(width, height)?;
         let rows = self.points.chunks_exact(3 * self.width);

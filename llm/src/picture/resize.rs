@@ -1,33 +1,33 @@
-//! Pictures in other sizes, as Pillow makes them, to the bit: models were trained on such. (From
-//! version 13 on, it takes columns before rows where that is quicker, which moves points by one;
-//! models are older.)
+//! Image resizing, bit-exact with Pillow, which models were trained with. (Since version 13, Pillow
+//! processes columns before rows if that is faster, which can change values by one. Models are
+//! older.)
 //!
-//! Each point of the result is a sum over those of the source that a filter's curve covers, which
-//! is as wide as a point of the result where that is the wider one. Rows first, then columns, with
-//! weights in whole 2⁻²²s and points rounded to bytes between the two.
+//! Each output pixel is a weighted sum over the support of a filter kernel. For downscaling, the
+//! kernel is widened by the scale factor. Rows are processed before columns, with fixed-point
+//! weights in units of 2⁻²² and rounding to bytes in between.
 
 use super::{MAX_BYTES, Picture};
 use crate::error::Error;
 use std::f64::consts::PI;
 use std::ops::Range;
 
-/// How a point follows from those of a picture of another size.
+/// Interpolation filter for resizing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Filter {
-    /// By distance: Pillow's `BILINEAR`, `torchvision`'s with `antialias`.
+    /// Bilinear: Pillow's `BILINEAR`, `torchvision`'s with `antialias`.
     Bilinear,
-    /// By cubic curves: Pillow's `BICUBIC`.
+    /// Bicubic: Pillow's `BICUBIC`.
     Bicubic,
-    /// By a windowed sinc function: Pillow's `LANCZOS`.
+    /// Windowed sinc: Pillow's `LANCZOS`.
     Lanczos,
 }
 
-/// Bits of a weight behind the point.
+/// Fractional bits of a weight.
 const BITS: u32 = 22;
 
 impl Filter {
-    /// How far from its middle the curve reaches.
+    /// Radius of the kernel.
     fn reach(self) -> f64 {
         match self {
             Filter::Bilinear => 1.0,
@@ -52,14 +52,14 @@ impl Filter {
         }
     }
 
-    /// What of `from` points each of `to` is a sum of, and their weights.
+    /// Range of input pixels, and their weights, for each output pixel along one axis.
     fn windows(self, from: usize, to: usize) -> Vec<(Range<usize>, Vec<i64>)> {
         let scale = from as f64 / to as f64;
         let width = scale.max(1.0);
         let reach = self.reach() * width;
         let window = |at: usize| {
             let middle = (at as f64 + 0.5) * scale;
-            // Numbers below zero become zero.
+            // The cast saturates negative values to 0.
             let first = (middle - reach + 0.5) as usize;
             let end = ((middle + reach + 0.5) as usize).min(from);
             let weights = (first..end)
@@ -77,22 +77,22 @@ impl Filter {
     }
 }
 
-/// The parameter of Pillow's cubic curves.
+/// Parameter of Pillow's bicubic kernel.
 const A: f64 = -0.5;
 
-/// A sum of bytes times weights as a byte.
+/// Rounds a fixed-point sum to a byte.
 fn rounded(sum: i64) -> u8 {
     ((sum + (1 << (BITS - 1))) >> BITS).clamp(0, 255) as u8
 }
 
 impl Picture {
-    /// The picture in another size.
+    /// Resizes the image.
     ///
     /// # Errors
-    /// It would have no points, or too many.
+    /// The new size is 0 or too large.
     pub fn resized(&self, width: usize, height: usize, filter: Filter) -> Result<Picture, Error> {
         let mut resized = Picture::black(width, height)?;
-        // On the way, it has as many columns as it will, and as many rows as it had.
+        // Size of the intermediate image: new width, old height.
         let between = 3 * width.saturating_mul(self.height);
         if between > MAX_BYTES {
             let Picture { width: from, height: rows, .. } = self;

@@ -1,4 +1,4 @@
-//! Tokens, pictures and sounds into a program's caches.
+//! Feeds tokens, images and sounds into the KV cache of a program.
 
 use super::Runner;
 use crate::decoder::Wanted;
@@ -9,39 +9,39 @@ use crate::stats::timed;
 use std::time::Duration;
 use torchlet_core::TensorRef;
 
-/// What is in the context in place of a token where something else than text is.
+/// Stands for positions of images and sounds in the context.
 const NO_TOKEN: u32 = u32::MAX;
 
-/// What the next token follows from.
+/// Source of the next token.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Next {
     /// Nothing was fed yet.
     #[default]
     Nothing,
-    /// The logits of the last token that was fed.
+    /// Logits after the last token that was fed.
     Logits(Vec<f32>),
-    /// The likeliest token behind the last one that was fed, if there is one, which is all that is
-    /// known of its logits.
+    /// Argmax of the logits after the last token that was fed, if the logits themselves are not
+    /// needed. `None` if no logit is greater than minus infinity.
     Likeliest(Option<u32>),
-    /// This token, which was chosen, and has not been fed.
+    /// A sampled token that was not fed yet.
     Token(u32),
 }
 
-/// What feeding tokens takes, and what is wanted of it.
+/// Requested result of feeding, and execution time.
 pub(super) struct Feeding {
-    /// Whether nothing but the likeliest token is wanted: then the logits can stay where they are.
+    /// Whether the argmax suffices. The logits can then stay on the device.
     pub(super) likeliest: bool,
     pub(super) execution: Duration,
 }
 
 impl Feeding {
-    /// Logits are wanted.
+    /// Requests logits.
     pub(super) fn for_logits() -> Self {
         Feeding { likeliest: false, execution: Duration::ZERO }
     }
 
-    /// Feeds tokens by `feed`, and says what follows from the last; `spare` has memory for logits,
-    /// which are wanted of the end of a prompt.
+    /// Feeds a chunk with `feed`, and returns the requested result of its last token. `is_end`
+    /// marks the last chunk of a prompt. `spare` is reused for logits.
     fn step(
         &mut self,
         is_end: bool,
@@ -49,8 +49,8 @@ impl Feeding {
         feed: impl FnOnce(Option<Wanted<'_>>) -> Result<(), Error>,
     ) -> Result<Next, Error> {
         if self.likeliest {
-            // One number comes back, also of what is not the end: that is less than logits that
-            // nobody looks at.
+            // The argmax is a single value, so it is also requested for chunks before the last:
+            // skipping the result would transfer unused logits.
             let mut found = Vec::new();
             timed(&mut self.execution, || feed(Some(Wanted::Likeliest(&mut found))))?;
             return Ok(Next::Likeliest(found.first().copied().flatten()));
@@ -69,8 +69,7 @@ impl Feeding {
 }
 
 impl Runner {
-    /// Feeds what is pending, and tokens behind it. What is wanted of the last is kept. Whether all
-    /// were fed: it may be stopped.
+    /// Feeds the pending token and then `tokens`. Returns false if stopped before the end.
     pub(super) fn feed(&mut self, tokens: &[u32], feeding: &mut Feeding) -> Result<bool, Error> {
         let pending = match self.next {
             Next::Token(token) => Some(token),
@@ -91,7 +90,7 @@ impl Runner {
         let mut next = std::mem::take(&mut self.next);
         if !self.decoder.has_position() || !self.keeps_tokens() {
             if self.keeps_tokens() && !self.context.is_empty() {
-                // All tokens are fed once more, and none may be in the cache already.
+                // The program has no position input: all tokens are fed again, into an empty cache.
                 self.decoder.reset(self.model.as_mut())?;
             }
             self.context.extend(all);
@@ -106,7 +105,7 @@ impl Runner {
         while !rest.is_empty() {
             if self.is_stopped() {
                 if rest.len() == all.len() {
-                    // What was chosen or known before still is.
+                    // Nothing was fed, so the previous state is still valid.
                     self.next = next;
                 }
                 return Ok(false);
@@ -125,7 +124,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// Feeds the parts of a prompt, one after the other. Whether all were fed: it may be stopped.
+    /// Feeds the parts of a prompt in order. Returns false if stopped before the end.
     pub(super) fn feed_all(
         &mut self,
         parts: &[Input<'_>],
@@ -157,7 +156,7 @@ impl Runner {
         }
     }
 
-    /// Feeds what an encoder makes of a picture or a sound.
+    /// Encodes an image or a sound, and feeds the embeddings.
     fn feed_encoded(
         &mut self,
         kind: Kind,
@@ -204,7 +203,7 @@ impl Runner {
         Ok(true)
     }
 
-    /// Feeds the token that was chosen, and what may follow it; nothing if it was stopped.
+    /// Feeds the sampled token together with a draft of the following tokens. `None` if stopped.
     pub(super) fn feed_ahead(
         &mut self,
         token: u32,
@@ -214,7 +213,7 @@ impl Runner {
         let room = self.metadata.max_context_len.saturating_sub(self.context.len());
         let room = room.min(self.decoder.lookahead()).min(self.metadata.max_seq_len);
         let mut draft = draft(&self.context, token, most.min(room.saturating_sub(1)));
-        // A picture is not foreseen.
+        // Positions of images cannot be drafted.
         let tokens = draft.iter().take_while(|token| **token != NO_TOKEN).count();
         draft.truncate(tokens);
         if draft.is_empty() {

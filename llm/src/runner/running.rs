@@ -1,4 +1,4 @@
-//! Token after token, until a text ends.
+//! The decode loop.
 
 use super::Runner;
 use super::feeding::{Feeding, Next};
@@ -16,8 +16,8 @@ use crate::stats::{Stats, timed};
 use std::time::{Instant, SystemTime};
 
 impl Runner {
-    /// The most tokens to generate now, and why no more. The last one takes no room, since it is
-    /// not fed.
+    /// Maximum number of tokens to generate, and the finish reason when it is reached. The last
+    /// token needs no room in the context, because it is not fed.
     fn room(&self, config: &GenerationConfig) -> (usize, Finish) {
         let used = self.context.len();
         let room = self.metadata.max_context_len.saturating_sub(used).saturating_add(1);
@@ -29,7 +29,7 @@ impl Runner {
         }
     }
 
-    /// What the text has to be; nothing if the generation was stopped meanwhile.
+    /// Creates the grammar constraint. `None` if the generation was stopped in the meantime.
     #[cfg(feature = "grammar")]
     fn form(&self, config: &GenerationConfig) -> Result<Option<Form>, Error> {
         let Some(grammar) = &config.grammar else { return Ok(Some(Form::default())) };
@@ -73,7 +73,7 @@ impl Runner {
     ) -> Result<Generation, Error> {
         let mut sampler = Sampler::new(config.sampling.clone())?;
         if self.decoder.vocabulary() > 0 {
-            // Before the prompt is fed, where the program says how many logits it gives.
+            // Checked before the prefill, if the program declares its number of logits.
             config.sampling.check_tokens(self.decoder.vocabulary())?;
         }
         if config.stop.iter().any(String::is_empty) {
@@ -97,7 +97,8 @@ impl Runner {
         }
         let likeliest =
             sampler.needs_likeliest_alone() && form.is_free() && config.logprobs.is_none();
-        // Where no token may be chosen, the next generation may choose it in another way.
+        // If no token is to be sampled, the next generation may use other sampling settings and
+        // need logits.
         let chooses = config.max_new_tokens != Some(0) && config.seq_len.is_none();
         let mut feeding = Feeding { likeliest: likeliest && chooses, ..Feeding::for_logits() };
         let is_fed = has_form && self.feed_all(prompt, &mut feeding)?;
@@ -110,7 +111,7 @@ impl Runner {
         let (most, reason) = self.room(config);
         let mut is_cut = false;
         loop {
-            // A token that is chosen already is given yet.
+            // A token that is already determined is still emitted.
             let is_chosen = matches!(self.next, Next::Likeliest(Some(_)));
             if !is_fed || (!is_chosen && self.is_stopped()) {
                 break;
