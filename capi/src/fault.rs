@@ -1,4 +1,4 @@
-//! Why a call of the interface failed.
+//! Errors of the C interface.
 
 use crate::status::{
     TORCHLET_END_OF_METHOD, TORCHLET_INTERNAL, TORCHLET_INVALID_ARGUMENT, TORCHLET_INVALID_STATE,
@@ -16,25 +16,25 @@ pub(crate) enum Fault {
     Null(&'static str),
     /// A pointer is not aligned for what it points to.
     Misaligned(&'static str),
-    /// A size is larger than any object can be.
+    /// A size exceeds that of any object.
     Huge(&'static str),
-    /// A handle is not open, or was closed.
+    /// A handle was never opened, or is closed.
     Handle(&'static str),
-    /// Another task uses a handle.
+    /// A handle is in use by another task.
     InUse(&'static str),
-    /// A handle is open, and in another state than the call needs.
+    /// A handle is open, but in the wrong state for the call.
     State(&'static str),
     /// A string is not UTF-8.
     Utf8(&'static str),
-    /// An argument is wrong otherwise.
+    /// Another error of an argument.
     Argument(&'static str),
-    /// A memory is too small.
+    /// A buffer is too small.
     TooSmall {
         what: &'static str,
         needed: usize,
         available: usize,
     },
-    /// The data of a tensor has another size than its shape.
+    /// The size of a tensor's data does not match its shape.
     TensorSize {
         needed: usize,
         available: usize,
@@ -45,7 +45,7 @@ pub(crate) enum Fault {
         index: usize,
         count: usize,
     },
-    /// Nothing was left to execute.
+    /// No instruction is left to execute.
     End,
     #[cfg(feature = "std")]
     Panic,
@@ -91,12 +91,12 @@ impl Fault {
             #[cfg(feature = "std")]
             Fault::Module(error) => error.code(),
         }
-        // An error is never taken for success.
+        // Errors must never have the status of success.
         .max(TORCHLET_INTERNAL)
     }
 }
 
-/// Writes the fault as a sentence.
+/// Formats the error message.
 #[cfg(feature = "messages")]
 pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     match fault {
@@ -142,7 +142,7 @@ pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     }
 }
 
-/// Writes the name of the fault's code: without the feature `messages`, nothing is formatted.
+/// Writes only the status name: without the feature `messages`, no formatting code is linked.
 #[cfg(not(feature = "messages"))]
 pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     f.write_str(crate::status::name(fault.code()).to_str().unwrap_or(""))
