@@ -1,9 +1,11 @@
-//! Gradients of layer and group normalisation, for programs that train.
+//! Gradients of layer and group norm, for training.
 //!
-//! Both normalise rows of neighbouring elements and weigh their elements: layer norm each by a
-//! weight of its own, group norm all of a channel by one. With `x' = (x - mean) * rstd` and
-//! `g = grad * weight`, the gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`, that
-//! of a weight the sum of `grad * x'` over what it weighs, and that of a bias the sum of `grad`.
+//! Both normalize rows of adjacent elements. Layer norm has a weight per element of a row, group
+//! norm one per channel. With `x' = (x - mean) * rstd` and `g = grad * weight`:
+//!
+//! - The input gradient of a row is `rstd * (g - mean(g) - x' * mean(g * x'))`.
+//! - The gradient of a weight is the sum of `grad * x'` over the elements that share it.
+//! - The gradient of a bias is the sum of `grad` over these elements.
 
 use super::{expect_shape, fill, is_double};
 use crate::number::{load, store};
@@ -34,28 +36,28 @@ kernels! {
     );
 }
 
-/// Elements that are looked at together.
+/// Elements per block.
 const BLOCK: usize = 64;
 
-/// A normalisation: how its rows lie, and which arguments it has.
+/// Row layout and arguments of a norm.
 struct Rows {
     count: usize,
     len: usize,
-    /// Neighbours that share a weight.
+    /// Number of adjacent elements that share a weight.
     alike: usize,
-    /// Rows that follow each other with weights of their own.
+    /// Number of consecutive rows with different weights.
     period: usize,
-    /// Number of weights, which there are even where rows are empty.
+    /// Number of weights, nonzero even if rows are empty.
     channels: usize,
-    /// Where the dimensions of the weights are among those of the input.
+    /// Dims of the input that the weights extend over.
     weights: core::ops::Range<usize>,
-    /// The means; their inverse deviations come next.
+    /// Argument of the means; the inverse standard deviations follow.
     mean: usize,
     weight: usize,
     mask: usize,
-    /// The first of three outputs.
+    /// First of the three outputs.
     out: usize,
-    /// Whether it is layer norm, for the choice of what is run.
+    /// Whether this is layer norm; selects the function to run.
     is_layer: bool,
 }
 
@@ -69,7 +71,7 @@ fn not_last() -> KernelError {
     KernelError::argument(2, "is not the shape of the input's last dimensions")
 }
 
-/// Checks that the normalized shape is that of the input's rows.
+/// Checks that the normalized shape matches the input's last dims.
 fn layer_fits(args: &Arguments) -> Result<(), KernelError> {
     let (input, normalized) = (args.info(1)?, args.ints(2)?);
     let first = input.rank().checked_sub(normalized.len()).ok_or(not_last())?;
@@ -100,7 +102,7 @@ fn layer(args: &Arguments) -> Result<Rows, KernelError> {
     })
 }
 
-/// Checks that the numbers are those of the input's shape.
+/// Checks that `N`, `C` and `HxW` match the input's shape.
 fn group_fits(args: &Arguments) -> Result<(), KernelError> {
     let input = args.info(1)?;
     let plane = checked_numel(input.sizes.get(2..).unwrap_or(&[])).unwrap_or(0);
@@ -220,8 +222,8 @@ fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
     let each = rows.len / rows.alike.max(1);
     for (row, (mean, deviation)) in means.iter().zip(&*deviations).enumerate() {
         let first = row % rows.period * each;
-        // Calls a function with each block: where it begins in the row, and its gradients and
-        // normalised elements.
+        // Calls a function with each block: its start in the row, gradients and normalized
+        // elements.
         let blocks = |f: &mut dyn FnMut(usize, &[C], &[C])| {
             let (mut g, mut x) = ([C::default(); BLOCK], [C::default(); BLOCK]);
             for at in (0..rows.len).step_by(BLOCK) {

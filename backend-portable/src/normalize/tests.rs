@@ -29,7 +29,7 @@ fn planes_have_their_scale() {
     }
 }
 
-/// Numbers that are near one another and far from zero keep the digits that they differ in.
+/// Values close to each other and far from zero keep the digits in which they differ.
 #[test]
 fn means_far_from_zero_cost_no_digits() {
     let mut noise = Noise::new(9);
@@ -53,7 +53,7 @@ fn means_far_from_zero_cost_no_digits() {
     }
 }
 
-/// Every element of every line is visited once, whatever the layouts.
+/// Every element of every line is visited once, in any layout.
 #[test]
 fn lines_of_any_layout() {
     let pool = ThreadPool::new(2);

@@ -1,5 +1,5 @@
-//! How many points lie in boxes: `histogramdd`, whose points are the rows of a matrix, with edges
-//! along each of its columns.
+//! Multidimensional histograms (`histogramdd`): counts the rows of a matrix of points by box, with
+//! edges for each column.
 
 use super::edges::{checked_ends, place, spaced};
 use crate::number::{load, round_through, rounded, store, unsupported};
@@ -13,8 +13,8 @@ use torchlet_core::{
 };
 
 kernels! { BINS:
-    /// `aten::_histogramdd_bin_edges.out(self, bins, range, weight, density, out)`: the edges of so
-    /// many parts, alike long, of each column's range.
+    /// `aten::_histogramdd_bin_edges.out(self, bins, range, weight, density, out)`: equally spaced
+    /// bin edges for each column.
     HISTOGRAMDD_BIN_EDGES_OUT = Kernel::new(
         "aten::_histogramdd_bin_edges.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, OutList],
@@ -37,8 +37,8 @@ kernels! { BINS:
             Ok(Plan::new(edges_alone).with_scratch(bytes))
         },
     );
-    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: how many
-    /// points lie in each box between such edges, or their weights, or these as a density.
+    /// `aten::_histogramdd_from_bin_cts.out(self, bins, range, weight, density, out)`: number of
+    /// points per box between such edges, or the sum of their weights, or its density.
     HISTOGRAMDD_FROM_BIN_CTS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_cts.out",
         &[Tensor, IntList, OptionalFloatList, OptionalTensor, Bool, Out],
@@ -48,7 +48,7 @@ kernels! { BINS:
         },
     );
     /// `aten::_histogramdd_from_bin_tensors.out(self, bins, weight, density, out)`: the same
-    /// between edges that are given, from the least on.
+    /// between given, ascending edges.
     HISTOGRAMDD_FROM_BIN_TENSORS_OUT = Kernel::new(
         "aten::_histogramdd_from_bin_tensors.out",
         &[Tensor, TensorList, OptionalTensor, Bool, Out],
@@ -75,7 +75,7 @@ fn many() -> KernelError {
     KernelError::argument(1, "are too many")
 }
 
-/// The columns of the matrix of points, which is checked.
+/// Checks the matrix of points and returns its number of columns.
 fn columns(args: &Arguments) -> Result<usize, KernelError> {
     let input = args.info(0)?;
     if !matches!(input.scalar_type, ScalarType::Float | ScalarType::Double) {
@@ -91,7 +91,7 @@ fn columns(args: &Arguments) -> Result<usize, KernelError> {
     if columns == 0 { Err(KernelError::argument(0, "has no columns")) } else { Ok(columns) }
 }
 
-/// The parts of each column, that argument 1 says; checks the range, argument 2.
+/// Number of bins per column, from argument 1; also checks the range, argument 2.
 fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     if args.list_len(1)? != columns {
         return Err(KernelError::argument(1, "is not a number for each column"));
@@ -108,7 +108,7 @@ fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     Ok(counts)
 }
 
-/// Numbers of memory: all edges, and the sums of all boxes.
+/// Number of edges and of boxes, which are kept in scratch memory.
 fn room(counts: &[i32]) -> Option<[usize; 2]> {
     let sizes = || counts.iter().map(|count| *count as usize);
     let edges = sizes().try_fold(0usize, |sum, size| sum.checked_add(size)?.checked_add(1))?;
@@ -116,7 +116,7 @@ fn room(counts: &[i32]) -> Option<[usize; 2]> {
     Some([edges, boxes])
 }
 
-/// Gives the output the shape of the boxes, and checks that the weights fit.
+/// Resizes the output to the shape of the boxes and checks the weights.
 fn prepare(
     ctx: &mut Prepare,
     counts: &[i32],
@@ -147,8 +147,8 @@ fn prepare(
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f64>())?))
 }
 
-/// The edges of a column: argument 1 says how many parts, argument 2 the ends, if they are not
-/// those of the values.
+/// Edges of a column, from the bin count in argument 1 and the range in argument 2, by default that
+/// of the values.
 fn column_edges(
     ctx: &Invoke,
     input: &TensorRef,
@@ -233,7 +233,7 @@ fn count(
         rest = behind;
     }
     let edges = &*edges;
-    // The edges of each column, and its parts.
+    // The edges of each column, one more than its bins.
     let each = || {
         counts.iter().scan(edges, |rest, count| {
             let (own, behind) = rest.split_at_checked(*count as usize + 1)?;

@@ -1,4 +1,4 @@
-//! How often each number comes: `bincount`.
+//! Counts of integer values: `bincount`.
 
 use super::expect_type;
 use crate::number::{elements, elements_mut, load, unsupported, with_number};
@@ -7,8 +7,8 @@ use torchlet_core::Param::{Int, OptionalTensor, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::bincount.out(self, weights, minlength, out)`: for each number from 0 to the largest,
-    /// or to below `minlength`, how often it comes, or the sum of the weights where it does.
+    /// `aten::bincount.out(self, weights, minlength, out)`: number of occurrences of each integer
+    /// from 0 to the maximum, at least `minlength` counts; or the sums of their weights.
     BINCOUNT_OUT =
         Kernel::new("aten::bincount.out", &[Tensor, OptionalTensor, Int, Out], |ctx| {
             let input = ctx.info(0)?;
@@ -41,7 +41,7 @@ kernels! {
         });
 }
 
-/// Calls `visit` with each number and its place.
+/// Calls `visit` with the position and value of each element.
 fn for_each(tensor: &TensorRef, visit: &mut dyn FnMut(usize, i64)) {
     with_number!(tensor.scalar_type, |T| {
         let step = tensor.strides().first().copied().unwrap_or(1).max(1);

@@ -1,7 +1,7 @@
-//! How many values lie between edges.
+//! Histograms: counts of values between edges.
 //!
-//! Steps are computed in `f64` and rounded to the tensors' type one by one, which gives the numbers
-//! that PyTorch computes in that type.
+//! Each step is computed in `f64` and rounded to the tensors' dtype, which yields the values that
+//! PyTorch computes in that dtype.
 
 use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
@@ -10,9 +10,9 @@ use torchlet_core::Param::{Bool, Int, OptionalFloatList, OptionalTensor, Out, Te
 use torchlet_core::{Invoke, Kernel, KernelError, Plan, Prepare, ScalarType, TensorRef};
 
 kernels! {
-    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: how many
-    /// values lie in each of so many parts, alike long, of a range, or of that of all values; or
-    /// their weights; or these as a density.
+    /// `aten::histogram.bin_ct_out(self, bins, range, weight, density, hist, bin_edges)`: number of
+    /// values in each of `bins` equal bins, over a given range or that of the values; or the sums
+    /// of their weights, or their density.
     HISTOGRAM_BIN_CT_OUT = Kernel::new(
         "aten::histogram.bin_ct_out",
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
@@ -28,7 +28,7 @@ kernels! {
         },
     );
     /// `aten::histogram.bins_tensor_out(self, bins, weight, density, hist, bin_edges)`: the same
-    /// between edges that are given, from the least on.
+    /// between given, ascending edges.
     HISTOGRAM_BINS_TENSOR_OUT = Kernel::new(
         "aten::histogram.bins_tensor_out",
         &[Tensor, Tensor, OptionalTensor, Bool, Out, Out],
@@ -45,15 +45,14 @@ kernels! {
     );
 }
 
-/// Values taken at a time.
+/// Values per block.
 const BLOCK: usize = 64;
 
 fn scratch_for(edges: usize) -> Result<usize, KernelError> {
     scratch::bytes_for(edges.saturating_mul(2), size_of::<f64>())
 }
 
-/// Gives outputs their shapes, and checks that all tensors from the weights on, which are argument
-/// `weight`, fit.
+/// Resizes the outputs, and checks all tensors from the weights, argument `weight`, on.
 fn prepare(
     ctx: &mut Prepare,
     bins: usize,
@@ -98,7 +97,7 @@ fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, edges, sums, 3)
 }
 
-/// Edges that are alike far from each other, as `linspace`: from the nearer end.
+/// Equally spaced edges like `linspace`, computed from the nearer end.
 pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
     let rounded = |value| rounded(scalar_type, value);
     let bins = edges.len().saturating_sub(1);
@@ -112,7 +111,7 @@ pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut
     }
 }
 
-/// The least and the largest edge.
+/// The first and the last edge.
 fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
     let rounded = |value| rounded(input.scalar_type, value);
     let (mut low, mut high) = (0.0, 1.0);
@@ -132,7 +131,7 @@ fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
     checked_ends(input.scalar_type, [low, high])
 }
 
-/// Ends that are numbers, and apart.
+/// Checks that the ends are finite and ordered; widens an empty range.
 pub(super) fn checked_ends(
     scalar_type: ScalarType,
     [low, high]: [f64; 2],
@@ -144,14 +143,14 @@ pub(super) fn checked_ends(
     Ok([low - apart, high + apart].map(|end| rounded(scalar_type, end)))
 }
 
-/// Between which edges a value lies, if it does: the last edge belongs to what is before it.
+/// The bin of a value, or `None` if it is outside. The last edge belongs to the last bin.
 pub(super) fn place(edges: &[f64], value: f64) -> Option<usize> {
     let (low, high) = (edges.first()?, edges.last()?);
     let behind = edges.partition_point(|edge| *edge <= value);
     (value >= *low && value <= *high).then(|| behind.saturating_sub(1).min(edges.len() - 2))
 }
 
-/// Values by blocks, in the order of memory, with the number of the first.
+/// Visits values in memory order by blocks, with the position of the first.
 fn each_block(tensor: &TensorRef, visit: &mut dyn FnMut(usize, &[f64])) {
     for start in (0..tensor.numel()).step_by(BLOCK) {
         let mut block = [0.0; BLOCK];
@@ -169,8 +168,8 @@ fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, edges, sums, 2)
 }
 
-/// Counts values between edges, and writes outputs; `weight` is the argument that weights are, if
-/// there are any.
+/// Counts values between edges and writes the outputs; `weight` is the argument of the optional
+/// weights.
 fn count(
     ctx: &mut Invoke,
     edges: &[f64],

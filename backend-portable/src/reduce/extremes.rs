@@ -1,4 +1,4 @@
-//! Largest and smallest values and where they are; whether any or all values are true.
+//! Maxima and minima, argmax and argmin, `any` and `all`.
 
 use super::engine::Order::{Index, Memory};
 use super::reducers::{Largest, Ordered, Place, Smallest, Truth};
@@ -28,11 +28,11 @@ kernels! {
     MIN_OUT = Kernel::new("aten::min.unary_out", &[Tensor, Out], |ctx| {
         extreme(ctx, Form::ALL, 1, by_compute!(min))
     });
-    /// `aten::max.dim_max(self, dim, keepdim, max, max_values)`: the values and where they are.
+    /// `aten::max.dim_max(self, dim, keepdim, max, max_values)`: the maxima and their indices.
     MAX_DIM_OUT = Kernel::new("aten::max.dim_max", &[Tensor, Int, Bool, Out, Out], |ctx| {
         extreme_and_place(ctx, by_compute!(max_dim))
     });
-    /// `aten::min.dim_min(self, dim, keepdim, min, min_indices)`: the values and where they are.
+    /// `aten::min.dim_min(self, dim, keepdim, min, min_indices)`: the minima and their indices.
     MIN_DIM_OUT = Kernel::new("aten::min.dim_min", &[Tensor, Int, Bool, Out, Out], |ctx| {
         extreme_and_place(ctx, by_compute!(min_dim))
     });
@@ -75,14 +75,14 @@ kernels! {
 }
 
 const DIMS: Form = Form { dims: Dims::List(1), keep: Some(2) };
-/// A list of one may stand as an integer.
+/// A list of one may be given as an integer.
 const EXACT_DIMS: Form = Form { dims: Dims::ExactList(1), keep: Some(2) };
 const ONE: Form = Form { dims: Dims::One(1), keep: Some(2) };
 
 fn choose(args: &Prepare, functions: ByCompute) -> Result<Plan, KernelError> {
     let found = args.info(0)?.scalar_type;
     let compute = ComputeType::of(found).ok_or(unsupported(0, found))?;
-    // Values from 2^63 on would count as negative.
+    // As `i64`, values from 2^63 on would be negative.
     if found == ScalarType::UInt64 {
         return Err(unsupported(0, found));
     }

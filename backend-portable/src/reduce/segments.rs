@@ -1,6 +1,6 @@
-//! Reductions of parts of a dimension, one behind the other.
+//! Reductions of consecutive segments of a dim.
 //!
-//! Steps are computed in `f64` and rounded to the tensors' type one by one, as PyTorch's are.
+//! Each step is computed in `f64` and rounded to the tensors' dtype, as in PyTorch.
 
 use crate::number::{load, rounded, store, unsupported};
 use crate::table::kernels;
@@ -13,9 +13,8 @@ use torchlet_core::{
 
 kernels! {
     /// `aten::segment_reduce.out(data, reduce, lengths, indices, offsets,
-    /// axis, unsafe, initial, out)`: the sum, mean, product, least or largest element of each
-    /// segment of a dimension, which lengths or offsets say, the latter with the end of the last
-    /// one.
+    /// axis, unsafe, initial, out)`: the sum, mean, product, minimum or maximum of each segment of
+    /// a dim, given by lengths or by offsets. Offsets include the end of the last segment.
     SEGMENT_REDUCE_OUT = Kernel::new(
         "aten::segment_reduce.out",
         &[
@@ -25,10 +24,10 @@ kernels! {
     );
 }
 
-/// Elements taken at a time.
+/// Elements per block.
 const BLOCK: usize = 64;
 
-/// How a segment becomes one number.
+/// Reduction of a segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Reduction {
     Sum,
@@ -50,7 +49,7 @@ impl Reduction {
         })
     }
 
-    /// What segments begin with, if nothing is said.
+    /// Default initial value of a segment.
     fn start(self) -> f64 {
         match self {
             Reduction::Sum | Reduction::Mean => 0.0,
@@ -64,7 +63,7 @@ impl Reduction {
         match self {
             Reduction::Sum | Reduction::Mean => known + value,
             Reduction::Product => known * value,
-            // What is not a number stays.
+            // NaN propagates.
             _ if value.is_nan() || known.is_nan() => f64::NAN,
             Reduction::Least => known.min(value),
             Reduction::Largest => known.max(value),
@@ -72,7 +71,7 @@ impl Reduction {
     }
 }
 
-/// The argument that says where segments are, and how many elements more than segments it has.
+/// The argument that defines the segments, and how many more elements than segments it has.
 fn said(args: &Arguments) -> Result<(usize, usize), KernelError> {
     if !args.is_none(3) {
         return Err(KernelError::unsupported("segments by indices"));
@@ -122,12 +121,12 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Ok(Plan::new(invoke))
 }
 
-/// How many places these dimensions have.
+/// Number of index combinations of these dims.
 fn places(info: &TensorInfo, dims: Range<usize>) -> usize {
     dims.map(|dim| info.size(dim)).product()
 }
 
-/// Where a place of these dimensions lies.
+/// Memory offset of an index combination of these dims.
 fn place(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
     let (mut rest, mut at) = (index, 0);
     for dim in dims.rev() {

@@ -10,7 +10,7 @@ use torchlet_core::layout::{DimOrder, Sizes};
 use torchlet_core::rules::{DimSet, reduced_shape};
 use torchlet_core::{Parallel, ScalarType, Serial, TensorInfo, TensorRef};
 
-/// A random shape and memory order; about every tenth shape is empty.
+/// A random shape and memory order; about a tenth of the shapes are empty.
 fn random_info(noise: &mut Noise, scalar_type: ScalarType) -> TensorInfo {
     let rank = noise.below(5);
     let sizes: Sizes = (0..rank)
@@ -27,7 +27,7 @@ fn random_info(noise: &mut Noise, scalar_type: ScalarType) -> TensorInfo {
     TensorInfo { scalar_type, sizes, dim_order }
 }
 
-/// The index of each element in the order of indices.
+/// The indices of all elements in row-major order.
 fn indices(sizes: &[i32]) -> Vec<Vec<usize>> {
     let mut all = vec![vec![]];
     for &size in sizes {
@@ -43,7 +43,7 @@ fn place(info: &TensorInfo, index: &[usize]) -> usize {
     index.iter().zip(&info.strides()).map(|(i, stride)| i * stride).sum()
 }
 
-/// The values that make each result, by the memory order of the output.
+/// The values that contribute to each result, in the output's memory order.
 fn groups<T: Copy>(
     data: &[T],
     input: &TensorInfo,
@@ -118,7 +118,7 @@ fn any_dimensions_of_any_layout() {
 
         let sums: Vec<f32> = self::sums(parallel, &tensor, dims, &out);
         assert!(sums.iter().zip(&groups).all(|(sum, of)| *sum == of.iter().sum()), "{what}");
-        // The same in integers, converted.
+        // The same sums in integers, converted.
         let sums: Vec<i64> = self::sums(parallel, &tensor, dims, &out);
         let integers = groups.iter().map(|of| of.iter().sum::<f32>() as i64);
         assert!(sums.into_iter().eq(integers), "{what}");
@@ -150,7 +150,7 @@ fn any_dimensions_of_any_layout() {
     }
 }
 
-/// Sums of many values keep their precision, and do not depend on the number of threads.
+/// Sums of many values keep their precision and do not depend on the number of threads.
 #[test]
 fn long_sums_are_precise() {
     let pool = ThreadPool::new(3);
@@ -163,7 +163,7 @@ fn long_sums_are_precise() {
     let sum = |parallel: &dyn Parallel| sums::<f32>(parallel, &tensor, dims, &out)[0];
     assert_eq!(sum(&Serial), sum(&pool));
     assert!((f64::from(sum(&Serial)) / exact - 1.0).abs() < 2e-7, "{} {exact}", sum(&Serial));
-    // Columns, side by side.
+    // Columns, computed together.
     let columns = 3;
     let tensor = TensorRef::from_slice(&[1_000_000, columns], &data).unwrap();
     let out = TensorInfo::contiguous(ScalarType::Float, &[columns]).unwrap();
