@@ -1,4 +1,4 @@
-//! How much memory of a device is in use.
+//! Accounting of device memory.
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Counts up to a limit.
+    /// Creates a meter with a limit.
     pub(crate) fn new(limit: Option<u64>) -> Self {
         Meter { used: AtomicU64::new(0), peak: AtomicU64::new(0), limit: limit.unwrap_or(u64::MAX) }
     }
@@ -32,7 +32,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Bytes that were counted are free again.
+    /// Subtracts bytes that were freed.
     pub(crate) fn remove(&self, bytes: u64) {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }

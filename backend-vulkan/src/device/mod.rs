@@ -1,5 +1,4 @@
-//! Vulkan objects: the device that work runs on, its memory, its pipelines. All calls into Vulkan
-//! are below this module.
+//! Vulkan objects: device, memory, pipelines, recordings. All calls into Vulkan are in this module.
 
 mod buffer;
 mod cache_file;

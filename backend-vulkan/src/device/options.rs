@@ -1,91 +1,90 @@
-//! How a device is opened: what the caller says, else what the environment says.
+//! Options for opening a device, set by the caller or else by environment variables.
 
 use super::features::DeviceFeature;
 use crate::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The environment variable that chooses a device: its index, or a part of its name.
+/// Environment variable that selects a device by index or by part of its name.
 pub const DEVICE_VARIABLE: &str = "TORCHLET_VULKAN_DEVICE";
-/// The environment variable that names the folder in which pipelines are remembered, or is `off`.
+/// Environment variable for the folder of the pipeline cache; `off` disables the cache.
 pub const PIPELINE_CACHE_VARIABLE: &str = "TORCHLET_VULKAN_PIPELINE_CACHE";
 
-/// The environment variable that names features to do without, separated by commas, or is `all`.
+/// Environment variable that lists the features to disable, separated by commas, or `all`.
 pub const DISABLE_VARIABLE: &str = "TORCHLET_VULKAN_DISABLE";
-/// The environment variable that limits the memory on the device, in bytes.
+/// Environment variable that limits device memory, in bytes.
 pub const MEMORY_LIMIT_VARIABLE: &str = "TORCHLET_VULKAN_MEMORY_LIMIT";
-/// The environment variable that limits the time of one run, in seconds; 0 for no limit.
+/// Environment variable that limits the duration of one run, in seconds; 0 for no limit.
 pub const TIMEOUT_VARIABLE: &str = "TORCHLET_VULKAN_TIMEOUT";
 
-/// The environment variable that says how long programs may be measured when they are loaded, in
-/// seconds; 0 for not at all.
+/// Environment variable for the autotuning time per program load, in seconds; 0 disables
+/// autotuning.
 pub const TUNE_VARIABLE: &str = "TORCHLET_VULKAN_TUNE";
 
-/// The environment variable that says whether matrix units are compared with what there is without:
-/// `on` or `off`.
+/// Environment variable that sets whether matrix units are benchmarked before they are used: `on`
+/// or `off`.
 pub const MATRICES_VARIABLE: &str = "TORCHLET_VULKAN_PROBE_MATRICES";
 
-/// The environment variable that says whether weights are read into the device's cache before they
-/// are needed: `on` or `off`.
+/// Environment variable that sets whether weights are prefetched into the device's cache: `on` or
+/// `off`.
 pub const PREFETCH_VARIABLE: &str = "TORCHLET_VULKAN_PREFETCH";
-/// The environment variable that says how weights go to the device: `host`, `copy` or `transfer`.
+/// Environment variable that sets how weights are uploaded: `host`, `copy` or `transfer`.
 pub const UPLOAD_VARIABLE: &str = "TORCHLET_VULKAN_UPLOAD";
 
-/// How weights go to the device when a program is loaded.
+/// How weights are uploaded when a program is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Upload {
-    /// The host writes them where they stay, if it sees all of the device's memory; else as
+    /// The host writes them directly to device memory, if it can map all of it; otherwise as
     /// [`Transfer`](Self::Transfer).
     #[default]
     Host,
-    /// By way of memory of the host's own, from which the queue that computes copies them.
+    /// The compute queue copies them from host memory.
     Copy,
-    /// The same by a queue for transfers alone, beside what computes, where the device has one;
-    /// else as [`Copy`](Self::Copy).
+    /// A dedicated transfer queue copies them from host memory, concurrently with the compute
+    /// queue. Without such a queue, as [`Copy`](Self::Copy).
     Transfer,
 }
 
-/// How a device is opened.
+/// Options for opening a device.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Options {
-    /// The device: its index, or a part of its name. Without one, the most capable.
+    /// The index of the device, or a part of its name; `None` for the most capable one.
     pub(crate) device: Option<String>,
-    /// The folder in which pipelines are remembered between runs, if they are.
+    /// The folder of the pipeline cache, if any.
     pub(crate) pipeline_cache: Option<PathBuf>,
     /// Features not to use.
     pub(crate) disabled: Vec<DeviceFeature>,
-    /// The most bytes of device memory.
+    /// The limit on device memory, in bytes.
     pub(crate) memory_limit: Option<u64>,
-    /// The longest that a run may take; zero for no limit.
+    /// The timeout of a run; zero for no limit.
     pub(crate) timeout: Option<Duration>,
-    /// How long a program may be measured when it is loaded; zero for not at all.
+    /// The autotuning time per program load; zero disables autotuning.
     pub(crate) tune: Option<Duration>,
-    /// Whether matrix units are compared with what there is without; so it is unless it is said.
+    /// Whether matrix units are benchmarked before they are used; `true` by default.
     pub(crate) probe_matrices: Option<bool>,
-    /// Whether weights are read into the device's cache before they are needed; where it is known
-    /// to help unless it is said.
+    /// Whether weights are prefetched into the device's cache; by default where this is known to
+    /// help.
     pub(crate) prefetch: Option<bool>,
-    /// How weights go to the device.
+    /// How weights are uploaded.
     pub(crate) upload: Option<Upload>,
-    /// Whether the queue that computes stands in for one for transfers alone, where there is none.
+    /// Whether the compute queue replaces a missing transfer queue.
     pub(crate) stand_in: bool,
-    /// The way that calls go wherever they have so many.
+    /// The kernel variant index that all calls use if they have it.
     pub(crate) way: Option<u8>,
-    /// The workgroups along a dimension from which on work goes on in the next, or in another
-    /// dispatch.
+    /// Workgroups per dimension beyond which work is folded or split.
     pub(crate) fold_at: Option<u32>,
-    /// The storage buffers that a shader binds at most.
+    /// The maximum number of storage buffers per shader.
     pub(crate) buffers: Option<u32>,
-    /// The invocations that keep the device busy.
+    /// The number of invocations that saturate the device.
     pub(crate) busy: Option<usize>,
-    /// The most bytes to allocate in one piece.
+    /// The maximum size of one memory allocation, in bytes.
     pub(crate) largest_allocation: Option<u64>,
 }
 
 impl Options {
-    /// With what the environment says where the caller said nothing. Features that either disables
-    /// are not used.
+    /// Fills options that the caller did not set from the environment. Disabled features are those
+    /// of both.
     pub(crate) fn or_environment(
         self,
         variable: impl Fn(&str) -> Option<String>,
@@ -157,7 +156,7 @@ impl Options {
     }
 }
 
-/// What the variable says.
+/// Parses the variable.
 fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
     Ok(match text.trim() {
         "" => None,
@@ -172,9 +171,9 @@ fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
     })
 }
 
-/// Where programs of this user keep what they can make again: the folder `torchlet` in
-/// `$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows.
-/// `None` where the environment does not say.
+/// Returns the folder for regenerable data of this user: `torchlet` in `$XDG_CACHE_HOME` or
+/// `~/.cache`, `~/Library/Caches` on macOS, `%LOCALAPPDATA%` on Windows. Returns `None` if the
+/// environment does not define it.
 pub fn user_cache_folder() -> Option<PathBuf> {
     cache_folder(|name| std::env::var_os(name).map(PathBuf::from))
 }

@@ -1,5 +1,5 @@
-//! What drivers that translate to another API, as MoltenVK does, ask of those who use them: which
-//! extensions and flags instances and devices are made with.
+//! Instance and device extensions for portability drivers, which translate Vulkan to another API
+//! (MoltenVK).
 
 use super::features::{self, DeviceFeature, DeviceFeatures};
 use ash::{khr, vk};
@@ -9,8 +9,8 @@ fn lists(known: &[vk::ExtensionProperties], name: &CStr) -> bool {
     known.iter().any(|extension| extension.extension_name_as_c_str() == Ok(name))
 }
 
-/// The extensions and flags of an instance whose loader knows these: without them, loaders hide
-/// drivers that translate.
+/// Returns the extensions and flags of an instance, given the extensions that the loader lists.
+/// Without them, loaders hide portability drivers.
 pub(super) fn of_instance(
     known: &[vk::ExtensionProperties],
 ) -> (Vec<&'static CStr>, vk::InstanceCreateFlags) {
@@ -21,13 +21,13 @@ pub(super) fn of_instance(
     }
 }
 
-/// The extensions of a device that lists these, to be used with these features, each once. A driver
-/// that translates asks that one knows it.
+/// Returns the extensions to enable on a device, each once, given those that it lists and the
+/// features to use. Portability drivers require `VK_KHR_portability_subset`.
 pub(super) fn of_device(
     known: &[vk::ExtensionProperties],
     features: &DeviceFeatures,
 ) -> Vec<&'static CStr> {
-    // Of `VK_NV_cooperative_matrix2`, it is only told that it is there.
+    // `VK_NV_cooperative_matrix2` is only reported, not used.
     let used = features.iter().filter(|feature| *feature != DeviceFeature::CooperativeMatrix2);
     let mut names: Vec<&CStr> = used.flat_map(features::extensions).copied().collect();
     let subset = khr::portability_subset::NAME;
@@ -59,7 +59,7 @@ mod tests {
         let nothing = (Vec::new(), vk::InstanceCreateFlags::empty());
         assert_eq!(of_instance(&listed(&[c"VK_KHR_surface"])), nothing);
         assert_eq!(of_instance(&[]), nothing);
-        // Devices list this one.
+        // This is a device extension, not an instance extension.
         assert_eq!(of_instance(&listed(&[SUBSET])), nothing);
     }
 
