@@ -1,21 +1,21 @@
-//! What a template is given beside the messages and the functions.
+//! Additional variables of chat templates.
 
 use super::template_value;
 use crate::error::Error;
 use minijinja::Value;
 use std::collections::BTreeMap;
 
-/// Bytes of all values together: documents that a model answers from are the most that templates
-/// are given.
+/// Maximum total size in bytes. Documents for retrieval are the largest values in practice.
 const MAX_BYTES: usize = 1 << 20;
-/// What is given otherwise.
+/// Reserved names.
 const TAKEN: [&str; 3] = ["messages", "tools", "add_generation_prompt"];
 
-/// Variables of a chat template besides the messages and the functions: `enable_thinking`,
-/// `documents`, `custom_tools`, whatever it asks for. What it does not ask for changes nothing.
+/// Additional variables of a chat template, such as `enable_thinking`, `documents` or
+/// `custom_tools`. Unused variables have no effect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateArguments {
-    /// As text: values take tens of times as much, and many of these may wait.
+    /// JSON texts. Parsed values would need tens of times the memory, and many requests may be
+    /// queued.
     values: BTreeMap<String, String>,
 }
 
@@ -24,11 +24,11 @@ fn fail<T>(message: impl Into<String>) -> Result<T, Error> {
 }
 
 impl TemplateArguments {
-    /// Those of a JSON object: `{"enable_thinking": false}`.
+    /// Parses a JSON object: `{"enable_thinking": false}`.
     ///
     /// # Errors
-    /// It is none, has too much in it, or has what is given otherwise: messages, functions, and
-    /// whether the assistant's next message is begun.
+    /// The text is not a JSON object, is too large, or contains a reserved name (`messages`,
+    /// `tools`, `add_generation_prompt`).
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let fields = match serde_json::from_str(text) {
             Ok(serde_json::Value::Object(fields)) => fields,
@@ -42,10 +42,10 @@ impl TemplateArguments {
         Ok(arguments)
     }
 
-    /// Adds an argument, by its name and its JSON, in place of the one of this name.
+    /// Sets a variable to a JSON value.
     ///
     /// # Errors
-    /// It is not JSON, or as [`from_json`](Self::from_json).
+    /// The value is not JSON, or as [`from_json`](Self::from_json).
     pub fn set(&mut self, name: &str, json: &str) -> Result<(), Error> {
         match serde_json::from_str::<serde_json::Value>(json) {
             Ok(value) => self.insert(name.into(), value.to_string()),
@@ -70,7 +70,7 @@ impl TemplateArguments {
         Ok(())
     }
 
-    /// These, and of others those that are not among them.
+    /// Adds those variables of `others` that are missing here.
     #[must_use]
     pub fn or(mut self, others: &TemplateArguments) -> Self {
         for (name, json) in &others.values {
@@ -79,15 +79,15 @@ impl TemplateArguments {
         self
     }
 
-    /// Whether there are none.
+    /// Whether no variable is set.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// As templates have them.
+    /// Converts to a template value.
     pub(super) fn to_value(&self) -> Value {
         Value::from_pairs(self.values.iter().map(|(name, json)| {
-            // They were read before.
+            // Validated by `set`.
             let value: serde_json::Value = serde_json::from_str(json).unwrap_or_default();
             (name.as_str(), template_value(&value))
         }))
@@ -150,7 +150,7 @@ mod tests {
         assert!(!both.is_empty() && of("{}").is_empty());
     }
 
-    /// What is nested or long takes fuel where it is looked at.
+    /// Nested or long values consume fuel when they are accessed.
     #[test]
     fn arguments_cannot_keep_a_template_busy() {
         let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));

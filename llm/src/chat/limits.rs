@@ -1,4 +1,4 @@
-//! What templates may take: instructions, bytes and stack.
+//! Resource limits of templates: instructions, bytes and stack.
 
 use crate::error::Error;
 use minijinja::value::ValueKind;
@@ -9,55 +9,56 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Instructions that a template may take, whatever it is given. Those of models have one to two
-/// thousand for a few messages and functions; each may compare all of the text that there is, so
-/// that what may be taken must not grow with the text: with two millions it was hours.
+/// Base number of instructions of a rendering. Templates of real models need one to two thousand
+/// for a few messages and functions. A single instruction may compare all of the text, so the limit
+/// must not grow with the text: two million instructions took hours.
 const FUEL: u64 = 50_000;
-/// Instructions for each value that it is given: those of models have a few hundred for each
-/// message, which is four values or more.
+/// Additional instructions per input value. Real templates need a few hundred per message, which
+/// has four or more values.
 const FUEL_OF_VALUE: u64 = 200;
-/// Bytes of text that it is given for one instruction more: minijinja takes one for 64 bytes that a
-/// filter or a method reads or makes, and templates of models pass a message through seven at most.
+/// Bytes of input text per additional instruction. minijinja charges one instruction per 64 bytes
+/// that a filter or method reads or writes, and real templates pass a message through at most
+/// seven.
 const BYTES_OF_INSTRUCTION: u64 = 8;
-/// The most of these, for two million bytes.
+/// Maximum number of additional instructions for input text, reached at about two million bytes.
 const MOST_FUEL_OF_TEXT: u64 = 200_000;
-/// The most, however much it is given.
+/// Maximum number of instructions for any input.
 const MOST_FUEL: u64 = 2_000_000;
-/// Bytes that are written for one instruction's fuel, as in what templates have of their own. They
-/// are paid for from a purse of their own, which has one for each byte of text more, so that long
-/// texts can be written as JSON.
+/// Bytes written per unit of fuel by this crate's filters and functions. A separate budget, with
+/// one unit per byte of input text, pays for these bytes, so that long texts can be written as
+/// JSON.
 const BYTES_OF_FUEL: usize = 4;
-/// Bytes of text in a list for one instruction's fuel, as minijinja takes it for what it reads.
+/// Bytes of text in a list per unit of fuel. minijinja charges the same for text that it reads.
 const BYTES_OF_PART: u64 = 64;
-/// Templates of models are shorter. Longer ones could be read for minutes: constants of an
-/// expression are looked for once for each of its operators.
+/// Maximum source length in bytes. Real templates are shorter. Longer ones could take minutes to
+/// parse: constant folding visits the operands once per operator.
 pub(super) const MAX_TEMPLATE: usize = 64 << 10;
-/// An operator in front of an operator, or a list in a list, takes a part of the stack, and nothing
-/// counts these. So there is as much as the largest template, or as all of the fuel, can use; what
-/// is not used takes no memory.
+/// Stack size of the rendering thread. Nested operators and lists recurse without a depth limit;
+/// this suffices for the largest template, and for a whole budget of fuel. Unused stack occupies no
+/// memory.
 const STACK: usize = if cfg!(target_pointer_width = "64") { 1 << 30 } else { 64 << 20 };
 
 thread_local! {
-    /// What is left for bytes. A rendering has a [thread of its own](with_stack).
+    /// Remaining byte budget. Each rendering has [its own thread](with_stack).
     static PURSE: Cell<u64> = const { Cell::new(0) };
 }
 
-/// What a template may take.
+/// Resource budget of a rendering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fuel {
-    /// Instructions, and bytes of minijinja's.
+    /// Instructions, including minijinja's charges for bytes.
     pub(super) instructions: u64,
-    /// Bytes that are written here.
+    /// Units for bytes written by this crate.
     bytes: u64,
 }
 
 impl Fuel {
-    /// What a template may take that is given these values: more for each, and for the text in
-    /// them.
+    /// Budget for a template with these input values. It grows with the number of values and the
+    /// length of their texts.
     pub(super) fn new<'v>(given: impl IntoIterator<Item = &'v Value>) -> Self {
         let (mut values, mut text) = (0u64, 0u64);
         for value in given {
-            // Lists and maps that cannot be looked at are those of templates, and these are none.
+            // Only values created by templates can fail to iterate; input values cannot.
             let _ = each_part(value, &mut |part| {
                 values = values.saturating_add(1);
                 text = text.saturating_add(part.as_str().map_or(0, str::len) as u64);
@@ -72,23 +73,23 @@ impl Fuel {
         }
     }
 
-    /// Fills the purse of this thread.
+    /// Sets the byte budget of this thread.
     pub(super) fn fill_purse(self) {
         PURSE.set(self.bytes);
     }
 }
 
-/// Fuel for bytes that are written.
+/// Charges for bytes to be written.
 pub(super) fn pay_for_bytes(bytes: usize) -> Result<(), minijinja::Error> {
     let price = bytes.div_ceil(BYTES_OF_FUEL) as u64;
     let left = PURSE.get().checked_sub(price);
-    // What is empty stays so.
+    // An empty budget stays empty.
     PURSE.set(left.unwrap_or(0));
     left.map(|_| ()).ok_or_else(|| minijinja::Error::from(ErrorKind::OutOfFuel))
 }
 
-/// Takes fuel for all that a list or map holds, and for its texts: it may hold another one twice,
-/// and that as well.
+/// Charges fuel for everything that a list or map contains, including text: it may contain another
+/// one several times, nested.
 pub(super) fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), minijinja::Error> {
     each_part(value, &mut |part| {
         let bytes = part.as_str().map_or(0, str::len) as u64;
@@ -96,12 +97,12 @@ pub(super) fn pay_for_parts(state: &State<'_, '_>, value: &Value) -> Result<(), 
     })
 }
 
-/// The same, and for the texts in it, which are written next.
+/// As [`pay_for_parts`], from the byte budget, before the contents are written.
 pub(super) fn pay_for_text(value: &Value) -> Result<(), minijinja::Error> {
     each_part(value, &mut |part| pay_for_bytes(part.as_str().map_or(1, |text| text.len().max(1))))
 }
 
-/// Shows all that a list or map holds, and what that holds.
+/// Visits everything that a list or map contains, recursively.
 fn each_part(
     value: &Value,
     show: &mut impl FnMut(&Value) -> Result<(), minijinja::Error>,
@@ -137,13 +138,13 @@ pub(super) fn with_stack<T: Send>(
     })
 }
 
-/// The most renderings of a template that go on until their fuel is used up while nobody waits for
-/// them any more: clients that come and go must not leave more and more threads at work.
+/// Maximum number of abandoned renderings that run until their fuel is used up. Clients that
+/// disconnect must not accumulate running threads.
 const MAX_LEFT: usize = 8;
-/// How often to look whether the result is still wanted.
+/// Interval for checking whether the result is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Counts a rendering that nobody waits for, until its thread drops this.
+/// Counts an abandoned rendering until its thread drops this.
 struct Running {
     /// `None` while running, `Some(true)` once abandoned, `Some(false)` once finished.
     state: Arc<Mutex<Option<bool>>>,
@@ -151,7 +152,7 @@ struct Running {
 }
 
 impl Running {
-    /// Marks the rendering as left, unless it has ended.
+    /// Marks the rendering as abandoned, unless it has ended.
     fn leave(state: &Mutex<Option<bool>>, left: &AtomicUsize) {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_none() {
@@ -171,7 +172,7 @@ impl Drop for Running {
 }
 
 /// Runs `work` on a thread with a large stack. Stops waiting once `is_left` returns true; the work
-/// itself ends when its fuel is used up. `left` counts the abandoned ones.
+/// itself ends when its fuel is used up. `left` counts abandoned renderings.
 pub(super) fn with_stack_until<T: Send + 'static>(
     left: &Arc<AtomicUsize>,
     is_left: &dyn Fn() -> bool,
@@ -189,7 +190,7 @@ pub(super) fn with_stack_until<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
     let spawned = thread.spawn(move || {
         let _running = running;
-        // Whoever waited may have left.
+        // The receiver may be gone.
         let _ = tell.send(work());
     });
     spawned.map_err(|error| {
@@ -251,8 +252,8 @@ mod tests {
         assert!(ChatTemplate::new(loops, None, None).unwrap().render(&[], true).is_err());
     }
 
-    /// A few instructions look at long texts: there are no more of them than people wait for,
-    /// however long the text.
+    /// Instructions on long texts: the number of instructions is bounded regardless of the text
+    /// length.
     #[test]
     fn templates_that_compare_long_texts_end_soon() {
         let long = "{% set x = 'a' * 700000 ~ 'x' %}{% set y = 'a' * 700000 ~ 'y' %}";
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(many, Fuel { instructions: values + MOST_FUEL_OF_TEXT, bytes: MOST_FUEL });
     }
 
-    /// A message of two million bytes passes through what templates of models do with one.
+    /// Common idioms of real templates succeed for a message of two million bytes.
     #[test]
     fn long_messages_are_rendered() {
         let idioms = "{% for message in messages %}{% set content = message.content %}\
@@ -303,7 +304,7 @@ mod tests {
         }
     }
 
-    /// A long conversation has what it takes.
+    /// Budgets suffice for a long conversation.
     #[test]
     fn long_conversations_are_rendered() {
         let tool = crate::Tool::from_json(
@@ -324,7 +325,7 @@ mod tests {
         }
     }
 
-    /// Texts that double take fuel by their length.
+    /// Doubling a text consumes fuel for its length.
     #[test]
     fn templates_have_no_memory_without_limit() {
         let double = "{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
@@ -340,26 +341,26 @@ mod tests {
             let template = ChatTemplate::new(source, None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{source}");
         }
-        // What the formatter of an integer would panic at.
+        // The formatter of an integer would panic.
         for source in ["{{ '{:.70000f}'.format(1) }}", "{{ '%.70000f'|format(1) }}"] {
             let error = ChatTemplate::new(source, None, None).unwrap().render(&[], true);
             let error = error.unwrap_err().to_string();
             assert!(error.contains("is wider than 65535"), "{source}: {error}");
         }
-        // Each has 309 digits.
+        // Each is written with 309 digits.
         let long = "{{ ('{0:f}' * 100000).format(1e308) }}";
         let long = ChatTemplate::new(long, None, None).unwrap();
         assert!(long.render(&[], true).unwrap_err().to_string().contains("fuel"));
         let narrow = "{{ '{:>4} of {}, {:.2f}'.format(1, 'a', 0.5) }}";
         let narrow = ChatTemplate::new(narrow, None, None).unwrap();
         assert_eq!(narrow.render(&[], true).unwrap(), "   1 of a, 0.50");
-        // Numbers that are none of a field's ask for nothing.
+        // Digits outside of fields cost nothing.
         let dated = "{{ 'Today: 20260101. 1:99999999 {}'.format('a') }}";
         let dated = ChatTemplate::new(dated, None, None).unwrap();
         assert_eq!(dated.render(&[], true).unwrap(), "Today: 20260101. 1:99999999 a");
     }
 
-    /// What holds itself twice, many times over, is written without end.
+    /// Values that contain themselves twice, repeatedly, would be written exponentially long.
     #[test]
     fn values_that_double_are_refused() {
         let double = "{% set ns = namespace(x=[]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
@@ -381,8 +382,8 @@ mod tests {
                 ChatTemplate::new(&format!("{double}{{{{ {show} }}}}"), None, None).unwrap();
             assert!(template.render(&[], true).is_err(), "{show}");
         }
-        // Where anything like it is made, it is paid for: what compares values, say, looks at all
-        // of it.
+        // Such values are charged when created, because comparisons, for example, visit all of
+        // them.
         for make in [
             "[ns.x, ns.x]",
             "(ns.x, ns.x)",
@@ -410,7 +411,7 @@ mod tests {
         assert!(ChatTemplate::new(often, None, None).unwrap().render(&[], true).is_err());
     }
 
-    /// What is nested deeply is worked on or refused, and overflows no stack.
+    /// Deeply nested templates succeed or fail, but never overflow the stack.
     #[test]
     fn deep_templates_end() {
         let room = MAX_TEMPLATE - 64;

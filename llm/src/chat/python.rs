@@ -1,11 +1,11 @@
-//! Values as Python writes them, for which Hugging Face's templates are made.
+//! Python semantics of values, which Hugging Face's templates expect.
 
 use super::fields::{Fields, Style};
 use super::limits::{pay_for_bytes, pay_for_parts, pay_for_text};
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
-/// `str(value)`. Fuel is taken before there is a text.
+/// `str(value)`. Fuel is charged before the text is created.
 pub(super) fn text(value: &Value) -> Result<Value, Error> {
     if value.kind() == ValueKind::String {
         return Ok(value.clone());
@@ -56,7 +56,7 @@ fn represent(value: &Value, text: &mut String) -> Result<(), Error> {
     Ok(())
 }
 
-/// A number as `str` and `json.dumps` write it, but for those that are none.
+/// Formats a number like `str` and `json.dumps`, except for NaN and infinities.
 pub(super) fn number(value: &Value) -> String {
     match value.is_integer() {
         true => value.to_string(),
@@ -64,7 +64,7 @@ pub(super) fn number(value: &Value) -> String {
     }
 }
 
-/// The shortest digits that tell it from others, with an exponent where Python has one.
+/// The shortest representation that round-trips, with an exponent if Python writes one.
 fn float(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() { "nan".into() } else { format!("{number}") };
@@ -81,7 +81,7 @@ fn float(number: f64) -> String {
     }
 }
 
-/// A text in quotes: single ones, unless it has such and no double ones.
+/// Quotes a string with single quotes, unless it contains those and no double quotes.
 fn quote(value: &str, text: &mut String) {
     let quote = if value.contains('\'') && !value.contains('"') { '"' } else { '\'' };
     text.push(quote);
@@ -101,7 +101,7 @@ fn quote(value: &str, text: &mut String) {
     text.push(quote);
 }
 
-/// The filter `join`: the parts, or one of the fields of each, as `str` has them.
+/// The filter `join`: joins items, or an attribute of each, converted with `str`.
 pub(super) fn join(
     value: &Value,
     joiner: Option<&str>,
@@ -133,7 +133,7 @@ fn join_by(value: &Value, joiner: &str, attribute: Option<&Value>) -> Result<Val
     Ok(joined.into())
 }
 
-/// A field by its number, or by names with dots between them.
+/// An item by key, or a dotted path of attributes.
 fn field(value: Value, path: &Value) -> Result<Value, Error> {
     let Some(path) = path.as_str() else { return value.get_item(path) };
     path.split('.').try_fold(value, |value, name| match name.parse::<usize>() {
@@ -142,8 +142,8 @@ fn field(value: Value, path: &Value) -> Result<Value, Error> {
     })
 }
 
-/// Methods of texts whose result is at most a few times as long as the text, or a list of
-/// its parts. minijinja takes fuel for both.
+/// Methods of strings whose result is at most a few times as long as the string, or a list of its
+/// parts. minijinja charges fuel for them.
 const OF_TEXTS: [&str; 21] = [
     "capitalize",
     "count",
@@ -167,12 +167,12 @@ const OF_TEXTS: [&str; 21] = [
     "strip",
     "title",
 ];
-/// Methods of maps and lists, which copy nothing.
+/// Methods of maps and lists that copy nothing.
 const OF_MAPS: [&str; 4] = ["get", "items", "keys", "values"];
 const OF_LISTS: [&str; 1] = ["count"];
 
-/// Methods of Python's values: `join` as above, others as minijinja has them. Those that are not
-/// named here are refused, so that none of a newer minijinja grows without being paid for.
+/// Methods of Python's types: `join` as above, others from minijinja. Methods that are not listed
+/// here are rejected, so that no method of a newer minijinja allocates without charging fuel.
 pub(super) fn method(
     state: &mut State<'_, '_>,
     value: &Value,
@@ -229,14 +229,14 @@ fn pay_for_replacements(
     pay_for_bytes(found.saturating_mul(growth))
 }
 
-/// Takes fuel for what filling in fields may write, before it does: an argument as often as there
-/// are fields, as wide as they say.
+/// Charges fuel for the maximum output of a format string before it is written: the longest
+/// argument for each field, plus all widths and precisions.
 fn pay_for_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error> {
-    /// The most that a number takes: 1.8e308 with all of its digits, and separators.
+    /// Maximum length of a number: 1.8e308 with all digits and separators.
     const NUMBER: usize = 420;
-    /// What fills a field up may be any character.
+    /// Maximum bytes of a fill character.
     const FILLING: usize = 4;
-    /// The widest that a field can be: precisions beyond this have no meaning in Rust.
+    /// Maximum width of a field: Rust's formatter accepts no larger precision.
     const WIDEST: usize = 65_535;
     let fields = Fields::of(text, style);
     if fields.largest > WIDEST {
@@ -256,7 +256,7 @@ fn pay_for_format(text: &str, style: Style, args: &[Value]) -> Result<(), Error>
     pay_for_bytes(fields.count.saturating_mul(longest).saturating_add(filling))
 }
 
-/// The filter `batch`, which fills the last of its lists up with copies of a value.
+/// The filter `batch`, which pads the last list with copies of a value.
 pub(super) fn batch(
     state: &State<'_, '_>,
     value: Value,
@@ -266,7 +266,7 @@ pub(super) fn batch(
     paid(state, minijinja::filters::batch(state, value, count, fill_with)?)
 }
 
-/// The filter `slice`, likewise.
+/// The filter `slice`, which pads like `batch`.
 pub(super) fn slice(
     state: &State<'_, '_>,
     value: Value,
@@ -276,7 +276,7 @@ pub(super) fn slice(
     paid(state, minijinja::filters::slice(state, value, count, fill_with)?)
 }
 
-/// The filter `map`, which may put the same value in the place of many.
+/// The filter `map`, which may repeat one value for every item.
 pub(super) fn map(
     state: &mut State<'_, '_>,
     value: Value,
@@ -286,7 +286,8 @@ pub(super) fn map(
     paid(state, mapped.into())
 }
 
-/// The filter `sum`. It would join texts and lists, too, which Python refuses, or copies each time.
+/// The filter `sum`, restricted to numbers. minijinja would also add strings, which Python rejects,
+/// and lists, with a copy for each item.
 pub(super) fn sum(
     state: &State<'_, '_>,
     values: Value,
@@ -303,7 +304,7 @@ pub(super) fn sum(
     minijinja::filters::sum(state, values, attribute, start, options)
 }
 
-/// `raise_exception`, by which templates refuse messages.
+/// `raise_exception`, with which templates reject messages.
 pub(super) fn raise_exception(message: &Value) -> Result<Value, Error> {
     let message = text(message)?;
     let message = message.as_str().unwrap_or_default().to_owned();
@@ -330,17 +331,17 @@ pub(super) fn namespace(
     minijinja::functions::namespace(fields)
 }
 
-/// A value whose parts are paid for.
+/// Charges fuel for everything that a value contains, and returns it.
 pub(super) fn paid(state: &State<'_, '_>, value: Value) -> Result<Value, Error> {
     pay_for_parts(state, &value).map(|()| value)
 }
 
-/// The test `sequence`, which holds for what has a length.
+/// The test `sequence`: values with a length.
 pub(super) fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
-/// The filter `format`, which writes its arguments.
+/// The filter `format`.
 pub(super) fn format(
     state: &mut State<'_, '_>,
     value: &Value,
