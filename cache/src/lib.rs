@@ -2,9 +2,9 @@
 //!
 //! The contents of a cached file determine what a program computes, or are passed to a driver that
 //! trusts them. On Unix, a file is therefore read only if it belongs to the current user or the
-//! superuser, and is not writable by its group or others. The folder may be world-writable:
-//! creating a file that passes these checks requires more than renaming or linking files there. On
-//! other systems, only the permissions of the folder protect the files.
+//! superuser, and is not writable by its group or others. The folder may be world-writable: a user
+//! who can only create, rename or link files there cannot supply contents of their own, since their
+//! files fail these checks. On other systems, only the permissions of the folder protect the files.
 //!
 //! Opening never blocks: if the path is a FIFO, device, socket or directory, opening fails
 //! immediately.

@@ -1,5 +1,5 @@
-//! Bounded work: whatever a file says, loading takes steps in proportion to its size, and what it
-//! asks for is limited.
+//! Bounded work: loading takes time proportional to the file size, and requests of a file are
+//! limited.
 
 mod common;
 
@@ -28,7 +28,7 @@ static KERNELS: &[Kernel] = &[
     Kernel::new("t::to", &[Param::Tensor, Param::Out], prepare),
 ];
 
-/// Prepares the first method of a file; gives what it needs and how many steps it took.
+/// Prepares the first method of a file. Returns its memory needs and the number of steps.
 fn prepare_file(file: &[u8], limits: Limits) -> Result<(MemoryNeeds, u64), InitError> {
     let file = Aligned::from(file);
     let backend = Demo::default();
@@ -41,7 +41,7 @@ fn prepare_file(file: &[u8], limits: Limits) -> Result<(MemoryNeeds, u64), InitE
     Ok((prepared.needs(), prepared.steps()))
 }
 
-/// One instruction with as many outputs, laid out backwards.
+/// One instruction with `outputs` outputs, in descending memory order.
 fn split(outputs: usize) -> Vec<u8> {
     let mut method = Method::new("forward", &[16 * (outputs as i64 + 1)]);
     let x = method.input(tensor(&[4]).at(0, 0));
@@ -62,12 +62,12 @@ fn many_outputs_are_compared_in_proportion() {
         assert!(steps < file.len() as u64, "{steps} steps for {} bytes", file.len());
         steps
     };
-    // 4,000 outputs took eight million comparisons.
+    // Comparing all pairs of 4,000 outputs took eight million steps.
     let (few, many) = if cfg!(miri) { (10, 20) } else { (500, 4000) };
     assert!(steps(many) < steps(few) * (many / few) as u64 * 9, "{} {}", steps(few), steps(many));
 }
 
-/// A list is an argument of many calls: its items count for each.
+/// The items of a list that is an argument of many calls count for each call.
 #[test]
 fn shared_lists_do_not_multiply() {
     let (items, calls) = if cfg!(miri) { (120, 60) } else { (2000, 2000) };
@@ -101,8 +101,7 @@ fn shared_lists_do_not_multiply() {
     assert!(error.to_string().contains("shared more often"), "{error}");
 }
 
-/// Each instruction reads what nothing wrote: whether another lies there is not looked for in all
-/// that came before.
+/// Each instruction reads a tensor that nothing wrote: the search for a covering tensor is bounded.
 #[test]
 #[cfg_attr(
     miri,
@@ -123,8 +122,8 @@ fn state_is_found_in_proportion() {
     assert!(steps(many) <= (ratio + 1) * steps(few), "{} and {}", steps(few), steps(many));
 }
 
-/// What a delegate is the first to be given, and a kernel replaces behind it, is state: here two
-/// tensors, for which there is not the room.
+/// A tensor that a delegate accesses first and a kernel writes later is state: here, two of them
+/// exceed the limit.
 #[test]
 fn what_delegates_read_and_kernels_replace_is_state() {
     let is_state = |before: bool, behind: bool| {
@@ -151,8 +150,8 @@ fn what_delegates_read_and_kernels_replace_is_state() {
     assert!(!is_state(false, false) && !is_state(true, true) && !is_state(true, false));
 }
 
-/// A delegate with many arguments behind many instructions that have none: what is no argument is
-/// looked at, too.
+/// A delegate with many arguments after many instructions without any: values that are no arguments
+/// are examined, too.
 #[test]
 #[cfg_attr(miri, ignore = "only thousands tell, which take Miri too long")]
 fn state_of_delegates_is_found_in_proportion() {
@@ -169,7 +168,7 @@ fn state_of_delegates_is_found_in_proportion() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
-/// A long text of many values, once in the file: whoever reads it reads it for each.
+/// A long string, stored once and shared by many values, counts for each reader.
 #[test]
 fn shared_texts_do_not_multiply() {
     static LETTERS: [u8; 4000] = [b'x'; 4000];
@@ -190,14 +189,14 @@ fn shared_texts_do_not_multiply() {
     }
     assert!(error(method).to_string().contains("shared more often"));
 
-    // What is missing is looked for after this was found.
+    // Checked before the lookup of missing backends.
     let mut method = Method::new("forward", &[64]);
     method.delegates = vec![(name, Vec::new()); times];
     assert!(error(method).to_string().contains("shared more often"));
 }
 
-/// A text is an argument of calls many times: it is not read to tell what it is, and counts where
-/// calls may read it.
+/// A string that is an argument of many calls is not read to determine its kind, and counts for
+/// each call that may read it.
 #[test]
 fn texts_that_are_arguments_do_not_multiply() {
     let prepare = |letters: usize, times: usize, delegate: bool| {
@@ -217,16 +216,15 @@ fn texts_that_are_arguments_do_not_multiply() {
         let start = Instant::now();
         let error = prepare(letters, times, delegate).0.unwrap_err();
         assert!(error.to_string().contains("shared more often"), "{error}");
-        // To read them is 256 GiB of work, to look at what they are none.
+        // Reading the strings would be 256 GiB of work; determining their kind is almost none.
         assert!(start.elapsed() < Duration::from_secs(10) || cfg!(miri), "{:?}", start.elapsed());
     }
-    // As short as they are in programs, they may be shared by all calls.
+    // Short strings, as in real programs, may be shared by all calls.
     let (prepared, bytes) = prepare(8, if cfg!(miri) { 10 } else { 1000 }, false);
     assert!(prepared.unwrap().1 < bytes);
 }
 
-/// State is initialised one tensor after the other: many that lie in one place are as much work as
-/// if each had its own.
+/// State tensors are initialised one by one: many at the same offset cost as much as separate ones.
 #[test]
 fn state_does_not_multiply() {
     let times = if cfg!(miri) { 10 } else { 100 };
@@ -245,7 +243,7 @@ fn state_does_not_multiply() {
     assert_eq!((limit, found), (Limit::PlannedBytes, times << 20));
 }
 
-/// A program with some of everything.
+/// A program with every kind of item.
 fn everything() -> Vec<u8> {
     let mut program = Program::default();
     let data = program.constant(&[1.0; 4]);
@@ -262,7 +260,7 @@ fn everything() -> Vec<u8> {
     program.file()
 }
 
-/// Each limit, passed by one, is an error that names it; the exact number is enough.
+/// Exceeding a limit by one is an error that names the limit; the exact value is accepted.
 #[test]
 fn every_limit_is_named() {
     let file = everything();
@@ -323,7 +321,7 @@ fn delegates_and_lookups_are_limited() {
     assert!(matches!(error, InitError::Limit { limit: Limit::NameLookups, .. }), "{error}");
 }
 
-/// A loop without end fails at the limit, and not before.
+/// A non-terminating loop fails exactly at the limit.
 #[test]
 fn backward_jumps_are_limited() {
     let mut method = Method::new("forward", &[64]);
@@ -368,7 +366,7 @@ fn runs_can_be_cancelled() {
     method.execute().unwrap();
 }
 
-/// Sizes, places and counts that no machine has.
+/// Sizes, offsets and counts that no machine has.
 #[test]
 fn absurd_sizes_are_refused() {
     let one = |planned: &[i64], place: u64, sizes: &[i32]| {
@@ -396,14 +394,14 @@ fn absurd_sizes_are_refused() {
     ] {
         assert!(one(&planned, place, &sizes).is_err(), "{planned:?} {place} {sizes:?}");
     }
-    // Nothing at all, in as many dimensions as can be.
+    // An empty tensor of maximum rank.
     let (needs, _) = one(&[0], 0, &[0; 16]).unwrap();
     assert_eq!((needs.arena, needs.scratch), (0, 0));
     let (needs, _) = prepare_file(&Program::of(Method::new("forward", &[])), Limits::HOST).unwrap();
     assert_eq!(needs.whole_arena(), 0);
 }
 
-/// What tables take on a microcontroller is known on other machines.
+/// The table sizes of a microcontroller can be computed on other machines.
 #[test]
 fn tables_are_smaller_on_small_machines() {
     let file = Aligned::from(&everything()[..]);
@@ -411,8 +409,7 @@ fn tables_are_smaller_on_small_machines() {
     let meta = program.method_meta("forward").unwrap();
     let bytes = |width| meta.table_use(&Limits::HOST, width).unwrap().total();
     assert_eq!(bytes(PointerWidth::HERE), meta.table_bytes(&Limits::HOST).unwrap());
-    // By hand: 2 regions, 5 values, none of which changes, 4 tensors of fixed shapes, 2
-    // instructions.
+    // Computed by hand: 2 regions, 5 immutable values, 4 tensors with fixed shapes, 2 instructions.
     assert_eq!(
         bytes(PointerWidth::Bits32),
         (24 + 5 * 4 + 4 * 20 + 2 * 36usize).next_multiple_of(16)

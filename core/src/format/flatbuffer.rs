@@ -342,15 +342,15 @@ impl<'a, T: Item<'a>> Vector<'a, T> {
         self.extent.buf
     }
 
-    /// Whether there are none.
+    /// Whether the vector is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The element of this index; `None` beyond the last.
+    /// Element at an index; `None` if out of range.
     ///
     /// # Errors
-    /// The element is not well-formed.
+    /// The element is malformed.
     pub fn get(&self, index: usize) -> Result<Option<T>, Malformed> {
         if index >= self.len() {
             return Ok(None);
