@@ -212,8 +212,8 @@ impl<'a> Results<'a> {
         self.tier
     }
 
-    /// Requantizes the sums, without bias, of the channels starting at `first`. `added` is added to
-    /// all sums; the magnitude of the result is less than `limit`.
+    /// Requantizes the sums of the channels starting at `first`. `added` and the bias are added to
+    /// the sums, whose magnitude is less than `limit`.
     #[inline(always)]
     pub(super) fn finish(
         &self,
