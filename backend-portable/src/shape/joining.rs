@@ -1,4 +1,4 @@
-//! Joining tensors, and writing one tensor into a part of another.
+//! Concatenation, and writes of one tensor into a part of another.
 
 use super::moves::{by_size, copy_items, copy_range, items, items_mut, write_run};
 use super::{bad, same_type, steps_of, updated, walk_of};
@@ -81,7 +81,7 @@ fn stack_rule(ctx: &Arguments) -> Result<(Sizes, usize), KernelError> {
     Ok((sizes, dim))
 }
 
-/// The output has the common type, or one that it converts to.
+/// Checks that the common dtype of the inputs converts to the output's.
 fn check_types(ctx: &Arguments) -> Result<(), KernelError> {
     let found = ctx.info(2)?.scalar_type;
     let mut common = item(ctx, 0)?.scalar_type;
@@ -101,7 +101,8 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     let out = ctx.out(2)?;
     let info = out.info().clone();
     let out = out.into_bytes();
-    // In the output's memory: rows of all that is joined, of which each tensor fills a part.
+    // In memory, the output consists of rows of all joined tensors; each tensor fills a part of
+    // each row.
     let place = info.dim_order.iter().position(|&at| usize::from(at) == dim);
     let inner = info.dim_order.iter().skip(place.map_or(0, |place| place + 1));
     let unit: usize = inner.map(|&dim| info.size(usize::from(dim))).product();
@@ -129,7 +130,7 @@ fn join(ctx: &mut Invoke, dim: usize, stack: bool) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Fills the range `part` of each row of the output from a walk over all of them.
+/// Fills the range `part` of each output row from a walk over all of them.
 fn fill_rows(
     ctx: &Invoke,
     walk: &Walk<1>,
@@ -171,7 +172,7 @@ fn fill_rows(
     });
 }
 
-/// Fills positions of an output of another type from `from` on.
+/// Fills positions of an output of another dtype, from `from` on.
 pub(crate) fn convert_range(
     walk: &Walk<1>,
     from: usize,
@@ -209,7 +210,7 @@ fn convert_as<C: Compute>(
     });
 }
 
-/// The part of argument 0, as laid out in a tensor, that argument 1 is written to.
+/// The part of argument 0, laid out like a tensor, to which argument 1 is written.
 type Target = fn(&Arguments, View) -> Result<View, KernelError>;
 
 fn prepare_scatter(
@@ -242,7 +243,7 @@ fn invoke_scatter(ctx: &mut Invoke, out: usize, target: Target) -> Result<(), Ke
     if *view.sizes() != source.sizes {
         return Err(bad(1, "has another shape than the part that it replaces"));
     }
-    // The source is dense; the walk tells where in the output its elements go.
+    // The source is dense; the walk yields the output positions of its elements.
     let walk = Walk::new(source.info(), &[steps_of(&view)]);
     let [step] = walk.inner_steps();
     if source.scalar_type == info.scalar_type {

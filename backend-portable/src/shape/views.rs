@@ -1,4 +1,4 @@
-//! Operators that rearrange one tensor: each is a [`View`] of its input, copied.
+//! Operators that rearrange one tensor: each copies a [`View`] of its input.
 
 use super::{bad, same_type, walk_of};
 use crate::shape::moves;
@@ -25,13 +25,13 @@ kernels! { VIEWS:
     PERMUTE_COPY_OUT = view_copy!("aten::permute_copy.out", [Tensor, IntList, Out], 2, permute);
     /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
     TRANSPOSE_COPY_INT_OUT = view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
-    /// `aten::t_copy.out(self, out)`: at most two dimensions.
+    /// `aten::t_copy.out(self, out)`: transposes at most two dims.
     T_COPY_OUT = view_copy!("aten::t_copy.out", [Tensor, Out], 1, t);
     /// `aten::squeeze_copy.dim_out(self, dim, out)`.
     SQUEEZE_COPY_DIM_OUT = view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
     /// `aten::squeeze_copy.dims_out(self, dims, out)`.
     SQUEEZE_COPY_DIMS_OUT = view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
-    /// `aten::squeeze_copy.out(self, out)`: without all dimensions of size 1.
+    /// `aten::squeeze_copy.out(self, out)`: removes all dims of size 1.
     SQUEEZE_COPY_OUT = view_copy!("aten::squeeze_copy.out", [Tensor, Out], 1, squeeze);
     /// `aten::unsqueeze_copy.out(self, dim, out)`.
     UNSQUEEZE_COPY_OUT = view_copy!("aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze);
@@ -51,7 +51,7 @@ kernels! { VIEWS:
     AS_STRIDED_COPY_OUT = view_copy!("aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided);
     /// `aten::flip.out(self, dims, out)`.
     FLIP_OUT = view_copy!("aten::flip.out", [Tensor, IntList, Out], 2, flip);
-    /// `aten::view_as_real_copy.out(self, out)`: the parts of complex numbers as last dimension.
+    /// `aten::view_as_real_copy.out(self, out)`: the parts of complex values as the last dim.
     VIEW_AS_REAL_COPY_OUT = Kernel::new("aten::view_as_real_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let view = view_as_real(ctx)?;
@@ -73,8 +73,8 @@ kernels! { VIEWS:
             Ok(())
         }))
     });
-    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: the same as `view_copy`; the
-    /// strides are those that `out` has.
+    /// `aten::_reshape_alias_copy.out(self, size, stride, out)`: like `view_copy`; `out` already
+    /// has the strides.
     RESHAPE_ALIAS_COPY_OUT =
         Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
             let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
@@ -87,8 +87,7 @@ kernels! { VIEWS:
                 reshape(ctx, input.info(), input.bytes(), &to, out.into_bytes())
             }))
         });
-    /// `aten::view_as_complex_copy.out(self, out)`: complex numbers whose parts are the last
-    /// dimension.
+    /// `aten::view_as_complex_copy.out(self, out)`: complex values whose parts are the last dim.
     VIEW_AS_COMPLEX_COPY_OUT = Kernel::new("aten::view_as_complex_copy.out", &[Tensor, Out], |ctx| {
         use torchlet_core::ScalarType as S;
         let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
@@ -105,7 +104,7 @@ kernels! { VIEWS:
         }
         Ok(Plan::new(|ctx| {
             let (input, out) = (ctx.tensor(0)?, ctx.out(1)?);
-            // The output seen as what its numbers are made of, which follow each other.
+            // The output viewed as its adjacent real and imaginary parts.
             let mut pairs = out.info().clone();
             pairs.scalar_type = input.scalar_type;
             let deep = KernelError::rank(0, input.rank());
@@ -119,7 +118,7 @@ kernels! { VIEWS:
             Ok(())
         }))
     });
-    /// `aten::view_copy.out(self, size, out)`: the elements in row-major order, in another shape.
+    /// `aten::view_copy.out(self, size, out)`: the elements in row-major order in another shape.
     VIEW_COPY_OUT = Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
             .ok_or(bad(1, "the input does not have this many elements"))?;
@@ -132,12 +131,12 @@ kernels! { VIEWS:
         }))
     })
     .with_elements(Elements::Moved);
-    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size, the last may
+    /// `aten::split_copy.Tensor_out(self, split_size, dim, out)`: parts of equal size; the last may
     /// be smaller.
     SPLIT_COPY_TENSOR_OUT =
         Kernel::new("aten::split_copy.Tensor_out", &[Tensor, Int, Int, OutList], |ctx| {
             let (part, size) = (ctx.int(1)?, dim_size(ctx, ctx.int(2)?, 2)?);
-            // PyTorch gives one part for a size of 0, which only an empty dimension may have.
+            // PyTorch returns one part for a size of 0, which is only valid for an empty dim.
             let parts = match part {
                 0 if size == 0 => 1,
                 1.. => (size / part + i64::from(size % part != 0)).max(1),
@@ -146,7 +145,8 @@ kernels! { VIEWS:
             let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
             prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
         });
-    /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: the same.
+    /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: alias of
+    /// [`SPLIT_COPY_TENSOR_OUT`].
     UNSAFE_SPLIT_TENSOR_OUT = renamed(SPLIT_COPY_TENSOR_OUT, "aten::unsafe_split.Tensor_out");
     /// `aten::split_with_sizes_copy.out(self, split_sizes, dim, out)`.
     SPLIT_WITH_SIZES_COPY_OUT =
@@ -169,7 +169,7 @@ kernels! { VIEWS:
     });
 }
 
-/// How an operator sees its input.
+/// The view of the input that an operator copies.
 type Rule = fn(&Arguments) -> Result<View, KernelError>;
 
 pub(crate) fn prepare(
@@ -193,7 +193,7 @@ pub(crate) fn invoke(ctx: &mut Invoke, out: usize, rule: Rule) -> Result<(), Ker
     Ok(())
 }
 
-/// The input as it is.
+/// The unchanged input.
 pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
     View::of(&ctx.info(0)?).ok_or(bad(0, "it is too large"))
 }
@@ -294,7 +294,7 @@ fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
     view.pairs().ok_or(rank)
 }
 
-/// Copies elements in row-major order from one shape to another of as many.
+/// Copies elements in row-major order between shapes of equal numel.
 pub(crate) fn reshape(
     ctx: &Invoke,
     from: &TensorInfo,
@@ -307,8 +307,7 @@ pub(crate) fn reshape(
         return Err(wrong);
     }
     let size = from.scalar_type.size();
-    // Row-major memory can be seen in any shape: so the copy is done in the shape of the side that
-    // is not.
+    // Contiguous memory can be viewed in any shape, so the walk uses the shape of the other side.
     let contiguous = |info: &TensorInfo| {
         TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "is too large"))
     };
@@ -338,7 +337,7 @@ fn reshape_slow<E: moves::Item>(from: &TensorInfo, input: &[E], to: &TensorInfo,
     }
 }
 
-/// Where the element with this number in row-major order lies.
+/// Memory position of the element with this row-major index.
 pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
     let (mut rest, mut at) = (index, 0usize);
     for (&size, &stride) in info.sizes.iter().zip(&info.strides()).rev() {
@@ -349,9 +348,9 @@ pub(crate) fn position(info: &TensorInfo, index: usize) -> usize {
     at
 }
 
-/// A part of the input that becomes one of a list of outputs.
+/// The view of the input for one of a list of outputs.
 ///
-/// Gets its number, and a place to keep where the next one starts.
+/// Receives the index of the output, and state for the start of the next part.
 type PartRule = fn(&Arguments, usize, &mut i64) -> Result<View, KernelError>;
 
 fn prepare_parts(

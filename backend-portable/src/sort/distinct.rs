@@ -1,4 +1,4 @@
-//! Values without repetition, in order.
+//! Sorted distinct values: `_unique2`.
 
 use super::keys::{Entry, fill, is_wide};
 use super::order::{copy_element, put_index};
@@ -11,8 +11,8 @@ use torchlet_core::{Invoke, InvokeFn, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::_unique2.out(self, sorted, return_inverse, return_counts, out0, out1, out2)`: the
-    /// values that there are, sorted whether asked for or not; for each element which of them it
-    /// is; how many there are of each. No NaN equals another.
+    /// distinct values, always sorted; for each element the index of its value; and the number of
+    /// occurrences. No NaN equals another.
     UNIQUE2_OUT = Kernel::new(
         "aten::_unique2.out",
         &[Tensor, Bool, Bool, Bool, Out, Out, Out],
@@ -30,7 +30,7 @@ kernels! {
                     return Err(KernelError::rank(arg, found));
                 }
             }
-            // Elements are counted as they lie in memory.
+            // Elements are indexed in memory order.
             if ctx.bool(2)? && inverse.dim_order != input.dim_order {
                 return Err(KernelError::layout(5));
             }

@@ -1,4 +1,4 @@
-//! Selections whose size depends on the data: the places of true values, and the values there.
+//! Selections whose size depends on the data: `nonzero`, `masked_select`.
 
 use super::order::{copy_element, put_index};
 use crate::elementwise::by_compute;
@@ -13,10 +13,10 @@ use torchlet_core::{
 };
 
 kernels! {
-    /// `aten::nonzero.out(self, out)`: a row of indices for each value that is not zero.
+    /// `aten::nonzero.out(self, out)`: a row of indices for each nonzero value.
     NONZERO_OUT = Kernel::new("aten::nonzero.out", &[Tensor, Out], prepare_nonzero);
-    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same for so many values; rows
-    /// for which there are none are filled.
+    /// `aten::nonzero_static.out(self, size, fill_value, out)`: the same with `size` rows; missing
+    /// rows are filled with `fill_value`.
     NONZERO_STATIC_OUT = Kernel::new("aten::nonzero_static.out", &[Tensor, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
@@ -34,11 +34,11 @@ kernels! {
     );
 }
 
-/// Values looked at together.
+/// Values per block.
 const BLOCK: usize = 64;
 
-/// Calls `found(number, position)` for the values that are not zero, in the order of their indices:
-/// `number` counts all values in that order. The tensor is input `which` of the walk.
+/// Calls `found(number, position)` for the nonzero values in row-major order, where `number` is the
+/// row-major index. The tensor is input `which` of the walk.
 fn each_true<C: Compute, const N: usize>(
     walk: &Walk<N>,
     mask: &TensorRef,
@@ -62,13 +62,13 @@ fn each_true<C: Compute, const N: usize>(
     });
 }
 
-/// A tensor of this shape whose memory order is the order of its indices.
+/// A contiguous tensor of this shape.
 fn in_order(sizes: &[i32]) -> Result<TensorInfo, KernelError> {
     TensorInfo::contiguous(ScalarType::Byte, sizes)
         .ok_or(KernelError::argument(0, "its shape is too large"))
 }
 
-/// The size of an output along a dimension.
+/// A count as the size of an output dim.
 fn size_of_count(count: usize) -> Result<i32, KernelError> {
     i32::try_from(count).map_err(|_| KernelError::unsupported("more results than fit"))
 }
@@ -91,7 +91,7 @@ fn nonzero<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut count = 0;
     each_true::<C, 1>(&walk, &input, 0, &mut |_, _| count += 1);
     let rank = input.rank();
-    // A rank is 16 at most.
+    // The rank is at most 16, so it fits.
     ctx.resize(1, &[size_of_count(count)?, rank as i32])?;
     let mut out = ctx.out(1)?;
     write_places::<C>(&walk, &input, &mut out);
@@ -109,7 +109,7 @@ fn nonzero_static<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Writes the indices of values that are not zero, as far as there are rows for them.
+/// Writes the indices of nonzero values, up to the number of output rows.
 fn write_places<C: Compute>(walk: &Walk<1>, input: &TensorRef, out: &mut TensorMut) {
     let (rank, rows) = (input.rank(), out.size(0));
     let strides = out.strides();

@@ -1,4 +1,4 @@
-//! Gradients of convolutions, in plain loops: for programs that train.
+//! Gradients of convolutions in plain loops, for training.
 
 use super::convolution::Call;
 use super::convolve_plain::Job;
@@ -63,7 +63,7 @@ pub(super) fn picture(
     Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
 }
 
-/// Which gradients are wanted: those of the input, the weights and the bias.
+/// Requested gradients: input, weights and bias.
 fn mask(ctx: &Arguments) -> Result<[bool; 3], KernelError> {
     Ok([ctx.list_bool(10, 0)?, ctx.list_bool(10, 1)?, ctx.list_bool(10, 2)?])
 }
@@ -118,8 +118,8 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let input_picture = picture(&input, spatial, 1)?;
     let (scalar_type, size) = (grad.scalar_type, grad.scalar_type.size());
     if of_input {
-        // The gradient goes the way back: through the transposed convolution, or through a plain
-        // one.
+        // The input gradient is the opposite convolution of the output gradient: transposed for a
+        // plain convolution, plain for a transposed one.
         let out = ctx.out(GRAD_INPUT)?;
         let to = picture(&out, spatial, GRAD_INPUT)?;
         let back =
@@ -141,7 +141,7 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     if of_weight {
         let mut out = ctx.out(GRAD_WEIGHT)?;
         let to = picture(&out, spatial, GRAD_WEIGHT)?;
-        // Element (a, b, tap) of the weights joined place o of `coarse`'s channel a and place
+        // Weight (a, b, tap) connects position o of `coarse`'s channel a with position
         // `o * stride - padding + tap * dilation` of `fine`'s channel b.
         let (coarse, fine) = if transposed {
             (&input_picture, &grad_picture)

@@ -1,4 +1,4 @@
-//! Columns of windows back to pictures.
+//! Accumulation of window columns into images: `col2im`.
 
 use super::backward::{for_each, misfit, picture};
 use super::picture::SPACE;
@@ -13,7 +13,7 @@ use torchlet_core::{Arguments, Invoke, Kernel, KernelError, Plan, Prepare};
 
 kernels! { COLUMNS:
     /// `aten::col2im.out(self, output_size, kernel_size, dilation, padding, stride, out)`: each
-    /// element of a picture is the sum of what windows have at its place. The columns
+    /// pixel is the sum of the window elements at its position. The columns
     /// `[batch, channels * taps, windows]` are contiguous.
     COL2IM_OUT = Kernel::new(
         "aten::col2im.out",
@@ -59,8 +59,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }))
 }
 
-/// The taps that are at a place, and of which windows: looks through taps or windows, whichever are
-/// fewer.
+/// The taps at a position, with their windows. Iterates over taps or windows, whichever are fewer.
 fn taps_at(
     window: Window,
     place: usize,
@@ -134,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Where there are few windows, however many taps they have, this ends at once.
+    /// With few windows, this terminates quickly however large the kernel is.
     #[test]
     fn giant_windows_are_few() {
         let giant = Window::new(i32::MAX.into(), 1, 0, 1).unwrap();

@@ -1,5 +1,4 @@
-//! The largest elements of windows whose places are drawn by chance, so that their distances are
-//! fractions.
+//! Fractional max pooling, with pseudorandom window positions.
 
 use crate::number::{Compute, load, store, unsupported};
 use crate::real::{Real, by_type};
@@ -15,19 +14,19 @@ const PARAMS: &[Param] = &[Tensor, IntList, IntList, Tensor, Out, Out];
 
 kernels! { FRACTIONAL:
     /// `aten::fractional_max_pool2d.output(self, kernel_size, output_size,
-    /// random_samples, output, indices)`: `random_samples` has for each channel a number from 0 to
-    /// 1 for the width and one for the height.
+    /// random_samples, output, indices)`: `random_samples` holds per channel a value in 0..1 for
+    /// the width and one for the height.
     FRACTIONAL_MAX_POOL2D_OUT = Kernel::new("aten::fractional_max_pool2d.output", PARAMS, |ctx| {
         prepare::<2>(ctx, [pool::<f32, 2>, pool::<f64, 2>])
     });
     /// `aten::fractional_max_pool3d.output(self, kernel_size, output_size,
-    /// random_samples, output, indices)`: the numbers are for depth, height and width.
+    /// random_samples, output, indices)`: the samples are for depth, height and width.
     FRACTIONAL_MAX_POOL3D_OUT = Kernel::new("aten::fractional_max_pool3d.output", PARAMS, |ctx| {
         prepare::<3>(ctx, [pool::<f32, 3>, pool::<f64, 3>])
     });
 }
 
-/// Windows along each of the last `D` dimensions, and planes.
+/// Windows over the last `D` dims, and the planes.
 struct Windows<const D: usize> {
     input: [usize; D],
     kernel: [usize; D],
@@ -67,7 +66,7 @@ impl<const D: usize> Windows<D> {
         Ok(Windows { input: spatial, kernel, output, planes })
     }
 
-    /// Where a window begins along a dimension, for a number from 0 to 1.
+    /// Start of a window over a dim, for a sample in 0..1.
     fn start<C: Real>(&self, dim: usize, at: usize, sample: C) -> usize {
         let last = self.input[dim] - self.kernel[dim];
         if at + 1 == self.output[dim] {
@@ -116,7 +115,7 @@ fn prepare<const D: usize>(
     by_type(ctx, 0, functions)
 }
 
-/// Where the first element of a plane lies, and the steps along its dimensions.
+/// Position of the first element of a plane, and the strides of its dims.
 fn plane<const D: usize>(info: &TensorInfo, [batch, channel]: [usize; 2]) -> (usize, [usize; D]) {
     let strides = info.strides();
     let stride = |dim: usize| strides.get(dim).copied().unwrap_or(0);
@@ -135,7 +134,7 @@ fn pool<C: Real + PartialOrd, const D: usize>(ctx: &mut Invoke) -> Result<(), Ke
     let count: usize = windows.output.iter().product();
     for at in 0..batch * channels {
         let at = [at / channels, at % channels];
-        // Of pictures, the width has the first number.
+        // In 2D, the first sample is for the width.
         let number = |dim: usize| {
             let strides = samples.info().strides();
             let place = if D == 2 { D - 1 - dim } else { dim };
@@ -170,7 +169,7 @@ fn pool<C: Real + PartialOrd, const D: usize>(ctx: &mut Invoke) -> Result<(), Ke
     Ok(())
 }
 
-/// The index along each dimension of a number's place.
+/// Converts a row-major index to an index per dim.
 fn split<const D: usize>(mut rest: usize, sizes: [usize; D]) -> [usize; D] {
     let mut index = [0; D];
     for (index, size) in index.iter_mut().zip(sizes).rev() {

@@ -1,4 +1,4 @@
-//! Sampling a picture or a volume at the places that a grid names.
+//! Sampling of images and volumes at the coordinates in a grid: `grid_sampler`.
 
 use super::picture::{CHANNELS, Picture, for_each_row};
 use super::sample::{Taps, cubic, cubic_slopes, weighted};
@@ -22,7 +22,7 @@ kernels! { GRID:
         Kernel::new("aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 3));
 }
 
-/// The shape of what is sampled from argument `arg` at the places that the next argument has.
+/// Shape of the output of sampling argument `arg` at the coordinates in the next argument.
 pub(super) fn sampled_sizes(
     ctx: &Prepare,
     arg: usize,
@@ -45,7 +45,7 @@ pub(super) fn sampled_sizes(
     Ok(sizes)
 }
 
-/// How argument `arg` says that pixels are sampled, and the next one what is outside.
+/// Interpolation mode in argument `arg` and padding mode in the next.
 pub(super) fn read_modes(ctx: &Arguments, arg: usize) -> Result<(Mode, Padding), KernelError> {
     let mode = match ctx.int(arg)? {
         0 => Mode::Bilinear,
@@ -100,20 +100,19 @@ pub(super) enum Padding {
     Reflection,
 }
 
-/// One dimension of the input.
+/// One dim of the input.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axis {
     pub(super) size: usize,
     pub(super) mode: Mode,
     pub(super) padding: Padding,
     pub(super) align_corners: bool,
-    /// Whether places that are no numbers become the last pixel: in volumes they do, in pictures
-    /// the first.
+    /// Whether NaN coordinates map to the last pixel (volumes) instead of the first (images).
     pub(super) ends_last: bool,
 }
 
 impl Axis {
-    /// The pixels that take part at coordinate `at`, which goes from -1 to 1.
+    /// The pixels and weights for coordinate `at` in -1..1.
     pub(super) fn taps<C: Real>(&self, at: C) -> Taps<C> {
         let one = C::real(1.0);
         let place = self.place(at);
@@ -140,7 +139,7 @@ impl Axis {
         taps
     }
 
-    /// The same pixels, and how their weights change with the coordinate.
+    /// The same pixels, with the derivatives of their weights by the coordinate.
     pub(super) fn slopes<C: Real>(&self, at: C) -> Taps<C> {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
         let place = self.place(at);
@@ -153,7 +152,7 @@ impl Axis {
                 self.push(&mut slopes, first, C::default() - pace);
                 self.push(&mut slopes, first + one, pace);
             }
-            // The same pixel everywhere around.
+            // Piecewise constant, so the derivative is zero.
             Mode::Nearest => {}
             Mode::Bicubic => {
                 let first = place.floor();
@@ -166,7 +165,7 @@ impl Axis {
         slopes
     }
 
-    /// Where coordinate `at` is among pixels.
+    /// Coordinate `at` in pixels.
     fn place<C: Real>(&self, at: C) -> C {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
         match self.align_corners {
@@ -175,8 +174,7 @@ impl Axis {
         }
     }
 
-    /// How [`bring_inside`](Self::bring_inside) moves when the place does: with it, against it, or
-    /// not at all.
+    /// Derivative of [`bring_inside`](Self::bring_inside): 1, -1 or 0.
     fn turn<C: Real>(&self, place: C) -> C {
         let (one, none) = (C::real(1.0), C::default());
         let last = C::count(self.size) - one;
@@ -202,14 +200,14 @@ impl Axis {
         }
     }
 
-    /// Adds a pixel, if it is one.
+    /// Adds a pixel if it is inside the image.
     fn push<C: Real>(&self, taps: &mut Taps<C>, position: C, weight: C) {
         if position >= C::default() && position < C::count(self.size) {
             taps.push(usize::try_from(position.to_i64()).unwrap_or(0), weight);
         }
     }
 
-    /// What the padding makes of a place outside the picture.
+    /// Applies the padding mode to a position outside the image.
     fn bring_inside<C: Real>(&self, place: C) -> C {
         let place = match self.padding {
             Padding::Zeros => return place,
@@ -228,7 +226,7 @@ impl Axis {
     }
 }
 
-/// Reflects a place until it is within `low` and `low + span`.
+/// Reflects a position into the range from `low` to `low + span`.
 fn reflect<C: Real>(place: C, low: C, span: C) -> C {
     if span == C::default() {
         return C::default();
@@ -261,7 +259,7 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let step = |dim: usize| steps.get(dim).copied().unwrap_or(0);
     let (data, places) = (elements::<T>(input.bytes()), elements::<T>(grid.bytes()));
     let taps = |at: [usize; 5]| {
-        // The grid has a place for each pixel of the result, and names its width first.
+        // The grid has coordinates for each output pixel, x first.
         let mut start = at[0] * step(0);
         for dim in 0..spatial {
             start += at[5 - spatial + dim] * step(1 + dim);

@@ -1,5 +1,5 @@
-//! Gradients of paddings with what is inside, in plain loops: each element of the result's gradient
-//! goes back to the element that it shows.
+//! Gradients of reflection and replication padding in plain loops: each output gradient is added to
+//! the input element that the output copied.
 
 use super::backward::{for_each, misfit, picture};
 use super::picture::{DIMS, SPACE};
@@ -12,7 +12,7 @@ use crate::table::kernels;
 use torchlet_core::Param::{IntList, Out, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError};
 
-/// An operator `(grad_output, self, padding, grad_input)` for the last `$dims` dimensions.
+/// An operator `(grad_output, self, padding, grad_input)` for the last `$dims` dims.
 macro_rules! pad_edges_backward {
     ($operator:literal, $dims:literal, $map:ident) => {{
         fn invoke<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {

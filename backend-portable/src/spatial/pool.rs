@@ -1,9 +1,9 @@
-//! Poolings: the average or the largest element of windows, in one loop for all of them.
+//! Average and max pooling in one loop.
 //!
-//! Outputs are computed in blocks of neighbours along the output's innermost dimension, whichever
-//! that is: channels for channels last, width for channels first. For each tap of the window, the
-//! inputs of the whole block are a strided run, which is converted to the computing type and taken
-//! in at once. So every element type, layout and kind of pooling shares the loop.
+//! Outputs are computed in blocks over the dim that is innermost in memory: channels for
+//! channels-last, width for channels-first. For each tap of the window, the inputs of the whole
+//! block form a strided run, which is converted to the compute type and accumulated at once. Every
+//! element type, layout and kind of pooling shares this loop.
 
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use crate::compute::pool::{Fold, PoolWindow};
@@ -15,26 +15,25 @@ use crate::paths::{self, Paths};
 use torchlet_core::rules::window::{Window, adaptive_range};
 use torchlet_core::{Parallel, ScalarType};
 
-/// Outputs that are computed together.
+/// Outputs per block.
 const BLOCK: usize = 64;
-/// Elements looked at that are worth a thread of their own.
+/// Minimum number of visited elements per thread.
 const GRAIN: usize = 1 << 15;
 
-/// Which part of one dimension each output sees.
+/// The input range of each output over one dim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Axis {
     /// A sliding window.
     Sliding(Window),
-    /// As many windows as there are outputs, evenly spread.
+    /// Adaptive pooling: as many windows as outputs, evenly distributed.
     Adaptive { output: usize },
 }
 
 impl Axis {
-    /// The dimension of a picture that does not have it.
+    /// The axis of a dim that the image lacks.
     pub(crate) const NONE: Axis = Axis::Sliding(Window::ONE);
 
-    /// Whether places of an input of this size and its padding can be counted in words of this
-    /// machine.
+    /// Whether positions in an input of this size and its padding fit in machine words.
     pub(crate) fn is_countable(&self, input: usize) -> bool {
         let Axis::Sliding(window) = self else { return true };
         let reach = (window.kernel() - 1).checked_mul(window.dilation());
@@ -44,7 +43,7 @@ impl Axis {
         all.is_some_and(|all| isize::try_from(all).is_ok())
     }
 
-    /// What output `at` sees of an input of this size.
+    /// The input elements of output `at`, for an input of this size.
     pub(super) fn seen(&self, at: usize, input: usize) -> Seen {
         match self {
             Axis::Sliding(window) => {
@@ -59,7 +58,7 @@ impl Axis {
         }
     }
 
-    /// How many elements output `at` sees, and by how many an average is divided.
+    /// Number of input elements of output `at`, and the divisor of its average.
     pub(super) fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
         let inside = self.seen(at, input).count as i64;
         match self {
@@ -69,8 +68,7 @@ impl Axis {
     }
 }
 
-/// By how many the average of a window in all dimensions is divided: of what no word can count, by
-/// the most that one can.
+/// Divisor of an average over all dims; saturates at the maximum.
 pub(super) fn counted(
     axes: &[Axis; 3],
     places: [usize; 3],
@@ -83,26 +81,26 @@ pub(super) fn counted(
     })
 }
 
-/// What becomes of the elements of a window.
+/// Kind of pooling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Their sum, divided by how many they are.
+    /// Average pooling.
     Average {
-        /// Places in the padding count.
+        /// Whether padding counts in the divisor.
         count_padding: bool,
-        /// Divides by this instead.
+        /// Overrides the divisor.
         divisor: Option<i64>,
     },
-    /// The largest, and where in the input's depth, height and width it is. NaN counts as larger
-    /// than all.
+    /// Max pooling, with the index of the maximum within depth, height and width. NaN is greater
+    /// than all values.
     Largest,
 }
 
-/// A computing type that poolings need.
+/// A compute type of pooling.
 pub(crate) trait Pooled: Ring {
-    /// Less than, or equal to, all values.
+    /// Lower bound of all values.
     const LEAST: Self;
-    /// Integers are cut towards zero.
+    /// Division; truncates integers towards zero.
     fn divided(self, by: i64) -> Self;
 }
 
@@ -139,21 +137,21 @@ pub(crate) struct Pooling<'a> {
     pub(crate) from: Picture,
 }
 
-/// A block of outputs: their sums or largest elements, and where these are.
+/// A block of outputs: sums or maxima, and the indices of the maxima.
 struct Block<C> {
     values: [C; BLOCK],
     places: [i64; BLOCK],
 }
 
 impl Pooling<'_> {
-    /// Whether it is the largest elements that are wanted.
+    /// Whether this is max pooling.
     #[inline(always)]
     fn is_largest(&self) -> bool {
         paths::has(Paths::LARGEST) && (!paths::has(Paths::AVERAGES) || self.kind == Kind::Largest)
     }
 
-    /// The most outputs along `dim` in a block, so that the taps of a block are about as many as
-    /// the input's positions.
+    /// Maximum number of outputs over `dim` in a block, chosen so that a block has about as many
+    /// taps as the input has positions.
     fn block_len(&self, dim: usize) -> usize {
         match dim.checked_sub(SPACE).and_then(|dim| self.axes.get(dim)) {
             None => BLOCK,
@@ -162,7 +160,7 @@ impl Pooling<'_> {
         }
     }
 
-    /// The outputs from `at` on, `len` along the dimension `inner`.
+    /// Computes `len` outputs over the dim `inner`, from index `at` on.
     fn block<C: Pooled>(&self, at: [usize; DIMS], inner: usize, len: usize, block: &mut Block<C>) {
         let from = &self.from;
         let [_, _, _, height, width] = from.sizes.map(|size| size as isize);
@@ -171,7 +169,7 @@ impl Pooling<'_> {
         let values = &mut block.values[..len];
         let places = &mut block.places[..len];
         values.fill(if largest { C::LEAST } else { C::default() });
-        // What a tap of the inner dimension, if that is spatial, sees.
+        // If the inner dim is spatial, its taps are shared by the whole block.
         let sliding = match inner.checked_sub(SPACE).map(|dim| self.axes[dim]) {
             Some(Axis::Sliding(window)) if len > 1 => Some(window),
             _ => None,
@@ -186,7 +184,7 @@ impl Pooling<'_> {
             };
         }
         if largest {
-            // Where nothing is larger than minus infinity, the first place of the window.
+            // If no value exceeds minus infinity, the index is the first of the window.
             for (i, place) in places.iter_mut().enumerate() {
                 let mut starts = seen.map(|seen| seen.start);
                 if let Some(window) = sliding {
@@ -205,8 +203,8 @@ impl Pooling<'_> {
                     let mut tap = [d, h, w];
                     let (mut lo, mut hi, mut place_step) = (0, len, 0);
                     if let Some(window) = sliding {
-                        // The tap is that of the block's first output and may be before the input's
-                        // begin.
+                        // The tap position is that of the block's first output and may be before
+                        // the start of the input.
                         let dim = inner - SPACE;
                         let stride = window.stride() as isize;
                         let input = from.sizes[inner] as isize;
@@ -250,7 +248,7 @@ impl Pooling<'_> {
         }
     }
 
-    /// Makes sums of a block averages.
+    /// Converts the sums of a block to averages.
     fn divide<C: Pooled>(
         &self,
         values: &mut [C],
@@ -278,13 +276,14 @@ impl Pooling<'_> {
         }
     }
 
-    /// Computes single precision with channels inside, all channels of a pixel at once; false where
-    /// it is something else.
+    /// Channels-last `f32` pooling, over all channels of a pixel at once. Returns false if it does
+    /// not apply.
     fn run_channels(&self, parallel: &dyn Parallel, to: &Picture, values: &mut [u8]) -> bool {
         let channels = to.sizes[CHANNELS];
         let last = self.from.is_channels_last() && to.is_channels_last() && channels > 1;
         let tier = Tier::detect();
-        // A processor that has no vectors gains nothing, and links nothing of this.
+        // Processors without vector instructions would not benefit, so their images do not link
+        // this code.
         if tier == Tier::SCALAR || !last || self.scalar_type != ScalarType::Float {
             return false;
         }
@@ -340,8 +339,8 @@ impl Pooling<'_> {
         true
     }
 
-    /// Computes outputs in the order of their memory. Values and indices (of type `places`), where
-    /// both are wanted, lie alike in `to`.
+    /// Computes outputs in memory order. Values and indices (of type `places`) have the same
+    /// layout, `to`.
     pub(crate) fn run<C: Pooled>(
         &self,
         parallel: &dyn Parallel,
@@ -375,12 +374,13 @@ impl Pooling<'_> {
         for_each_job::<()>(parallel, rows.div_ceil(share), &mut [], 0, &|job, _| {
             let mut block = Block { values: [C::default(); BLOCK], places: [0; BLOCK] };
             for index in job * share..((job + 1) * share).min(rows) {
-                // Known when an image is linked that has one of the two alone: so it is asked here,
-                // where that counts.
+                // Checked here, so that an image with only one of the two index types can remove
+                // the other's code.
                 let is_short = crate::types::has(ScalarType::Int) && is_short;
                 let places = if is_short { ScalarType::Int } else { ScalarType::Long };
                 let width = places.size();
-                // SAFETY: each job comes once, and each row, of `row` elements, is in one job only.
+                // SAFETY: each job runs once, and each row of `row` elements belongs to one job
+                // only.
                 let (values, indices) = unsafe {
                     (
                         values.part(index * row * size, row * size),
@@ -413,7 +413,7 @@ impl Pooling<'_> {
     }
 }
 
-/// The taps along one dimension that are looked at: position of the first, number, distance.
+/// The visited taps over one dim: position of the first, count and step.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Seen {
     pub(super) start: isize,
@@ -422,8 +422,8 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The taps that some output of a block sees, by their positions for the first output of the
-    /// block: these may be before the input's begin.
+    /// The taps that any output of a block uses, by their positions for the first output of the
+    /// block, which may be before the start of the input.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
         let dilation = window.dilation() as isize;
         let origin = |at: usize| (at * window.stride()) as isize - window.padding() as isize;

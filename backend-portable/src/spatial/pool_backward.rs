@@ -1,5 +1,5 @@
-//! Gradients of poolings, in plain loops: each element of the result's gradient goes back to what
-//! its window saw, all of it to the largest element, or an equal share to each.
+//! Gradients of pooling in plain loops. Max pooling passes each output gradient to the maximum of
+//! its window, average pooling an equal share to each element.
 
 use super::backward::{by_type, for_each, misfit, picture};
 use super::picture::{DIMS, Picture, SPACE};
@@ -79,7 +79,7 @@ kernels! { POOLING_BACKWARD:
     );
 }
 
-/// The instances of a generic invoke function for a number of dimensions.
+/// The instances of a generic invoke function for a number of spatial dims.
 macro_rules! instances {
     ($function:ident, $rank:tt) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
@@ -87,7 +87,7 @@ macro_rules! instances {
 }
 pub(super) use instances;
 
-/// Gives the gradient the input's shape, and chooses the function for the type of all of them.
+/// Resizes the gradient to the input's shape and selects the function for the common dtype.
 pub(super) fn prepare(
     ctx: &mut Prepare,
     out: usize,
@@ -102,7 +102,7 @@ pub(super) fn prepare(
     by_type(found, functions)
 }
 
-/// Checks that the indices belong to the gradient.
+/// Checks that the indices match the output gradient.
 fn expect_indices(ctx: &Prepare, arg: usize) -> Result<(), KernelError> {
     let indices = ctx.info(arg)?;
     if !matches!(indices.scalar_type, ScalarType::Long | ScalarType::Int) {
@@ -148,8 +148,7 @@ fn run_adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Resul
     to_largest::<C>(ctx, RANK, 2, 3)
 }
 
-/// Indices say which elements were the largest: the windows, arguments 2 and 3, are not asked for
-/// again.
+/// Indices identify the maxima, so the windows in arguments 2 and 3 are not needed.
 fn prepare_fractional<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     expect_alike(ctx, RANK)?;
     expect_indices(ctx, 4)?;
@@ -185,12 +184,13 @@ fn prepare_adaptive_average<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan
 }
 
 fn run_adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    // The windows of the pooling follow from the size of its result, whose gradient this is.
+    // The windows of an adaptive pooling follow from its output size, which is that of the
+    // gradient.
     let axes = adaptive(&ctx.info(0)?, RANK);
     to_all::<C>(ctx, RANK, (axes, false, None), 2)
 }
 
-/// Where an element of a picture lies.
+/// Memory position of an element of an image.
 pub(super) fn position(picture: &Picture, index: [usize; DIMS]) -> usize {
     index.iter().zip(picture.strides).map(|(i, stride)| i * stride).sum()
 }
@@ -204,7 +204,7 @@ pub(super) fn add<C: Pooled>(scalar_type: ScalarType, out: &mut [u8], at: usize,
     }
 }
 
-/// All of each gradient to the element that an index names.
+/// Adds each gradient to the element that its index names.
 fn to_largest<C: Pooled>(
     ctx: &mut Invoke,
     rank: usize,
@@ -242,7 +242,7 @@ fn to_largest<C: Pooled>(
     Ok(())
 }
 
-/// An equal share of each gradient to each element of its window.
+/// Adds an equal share of each gradient to each element of its window.
 fn to_all<C: Pooled>(
     ctx: &mut Invoke,
     rank: usize,

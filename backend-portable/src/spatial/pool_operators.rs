@@ -1,4 +1,4 @@
-//! The pooling operators: their arguments and checks.
+//! Arguments and checks of the pooling operators.
 
 use super::picture::Picture;
 use super::pool::{Axis, Kind, Pooled, Pooling};
@@ -74,7 +74,8 @@ fn refused() -> KernelError {
     KernelError::argument(0, "its shape does not fit the windows, or leaves no output")
 }
 
-/// The windows of a pooling, from three arguments from `first` on and perhaps a list of dilations.
+/// The windows of a pooling, from three arguments starting at `first` and an optional list of
+/// dilations.
 pub(super) fn read_windows(
     ctx: &Arguments,
     rank: usize,
@@ -92,7 +93,7 @@ pub(super) fn read_windows(
     .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is wrong"))
 }
 
-/// The last of three axes are these windows.
+/// Assigns windows to the last of the three axes.
 pub(super) fn sliding(windows: &Windows) -> [Axis; 3] {
     let mut axes = [Axis::NONE; 3];
     for (axis, window) in axes.iter_mut().rev().zip(windows.iter().rev()) {
@@ -101,7 +102,7 @@ pub(super) fn sliding(windows: &Windows) -> [Axis; 3] {
     axes
 }
 
-/// Checks types, gives outputs their shape, and chooses the computing type's function.
+/// Checks dtypes, resizes the outputs and selects the function of the compute type.
 fn prepare(
     ctx: &mut Prepare,
     sizes: Option<Sizes>,
@@ -117,7 +118,7 @@ fn prepare(
     if let Some(arg) = indices {
         ctx.resize(arg, &sizes)?;
         let found = ctx.info(arg)?.scalar_type;
-        // Programs for GPUs have the shorter ones.
+        // Programs for GPUs have `int32` indices.
         let is_short = crate::types::has(ScalarType::Int) && found == ScalarType::Int;
         if found != ScalarType::Long && !is_short {
             return Err(unsupported(arg, found));
@@ -131,7 +132,7 @@ fn prepare(
     }))
 }
 
-/// The instances of a generic invoke function for a number of dimensions.
+/// The instances of a generic invoke function for a number of spatial dims.
 macro_rules! instances {
     ($function:ident, $rank:ident) => {
         [$function::<f32, $rank>, $function::<f64, $rank>, $function::<i64, $rank>]
@@ -194,7 +195,7 @@ fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<P
 fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, None)?;
-    // The operator of one dimension has no divisor.
+    // The 1D operator has no divisor.
     let (out, divisor) = if RANK == 1 { (6, None) } else { (7, ctx.optional_int(6)?) };
     let kind = Kind::Average { count_padding: ctx.bool(5)?, divisor };
     run::<C>(ctx, RANK, kind, sliding(&windows), (out, None))
