@@ -1,4 +1,4 @@
-//! Operators that put tensors into larger ones: concatenation, padding, writing into slices.
+//! Operators that write tensors into larger ones: concatenation, padding, writing into slices.
 
 use super::create::apply_fill;
 use super::{Entry, operator};
@@ -81,8 +81,7 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a tensor a part of a new one, along one dimension: without a copy where the part is in one
-/// piece.
+/// Places a tensor in a new one over one dimension, without a copy if the part is contiguous.
 fn place(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -98,7 +97,7 @@ fn place(
     insert(e, input, out, dim, start, 1)
 }
 
-/// Writes a tensor into a part of another, along one dimension.
+/// Writes a tensor into a part of another over one dimension.
 pub(super) fn insert(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -113,8 +112,8 @@ pub(super) fn insert(
     let inner: usize = out.sizes.iter().skip(dim + 1).product();
     let outer: usize = out.sizes.iter().take(dim).product();
     let (length, pitch) = (input.size(dim) * inner, out.size(dim) * inner);
-    // Fours of the output are written by one invocation each: rows are apart so far that none has
-    // elements of two.
+    // One invocation writes four output elements. Rows must be so far apart that no group of four
+    // contains elements of two rows.
     let fits = start.checked_add(input.size(dim)).is_some_and(|end| end <= out.size(dim));
     let apart = step == 1 && fits && (outer == 1 || pitch - length >= 3);
     let quads = if apart { length.div_ceil(4) + 1 } else { 0 };
@@ -146,7 +145,7 @@ fn slice_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
     insert(e, &source, &out, dim, start, step)
 }
 
-/// The same for one number of a dimension, which the source lacks.
+/// The same for a single index of a dimension, which the source lacks.
 fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, mut source) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let dim = input.dim(e.int(e.arg(args, 2)?)?)?;
@@ -175,7 +174,7 @@ fn constant_pad(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> 
     pad(e, &input, &out, &before, value)
 }
 
-/// What surrounds the last dimensions is of the tensor itself.
+/// Pads the last dimensions with elements of the tensor itself.
 fn extend(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -189,7 +188,7 @@ fn extend(
         return Err(Error::Invalid(format!("{count} pads for {dims} of {rank} dimensions")));
     }
     for (dim, pair) in input.sizes.iter().rev().zip(pads.chunks_exact(2)) {
-        // Of what is reflected, the edge is there once.
+        // Reflection does not repeat the edge element.
         let most = match around {
             functions::REFLECTED => *dim as i64 - 1,
             _ if *dim == 0 => 0,
@@ -205,7 +204,7 @@ fn extend(
     surround(e, &input, &out, &before, (around, 0.0))
 }
 
-/// The sizes of a tensor with so many elements more, and those before it.
+/// Returns the padded sizes, and the padding before each dimension.
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
         return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
@@ -225,8 +224,7 @@ fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Erro
     Ok((sizes, before))
 }
 
-/// Surrounds a tensor with a number: `before` is how many elements come before it in each
-/// dimension.
+/// Pads a tensor with a constant; `before` is the number of elements before it in each dimension.
 pub(super) fn pad(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -250,7 +248,7 @@ fn surround(
     if input.numel() == 0 {
         return apply_fill(e, out, value, 0.0);
     }
-    // Dimensions beside each other that nothing surrounds are one.
+    // Adjacent dimensions without padding are merged.
     let mut dims: Vec<([usize; 2], i32)> = Vec::new();
     let is_whole = |([out, input], margin): &([usize; 2], i32)| out == input && *margin == 0;
     for dim in 0..input.rank() {

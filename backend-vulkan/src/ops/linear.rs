@@ -1,4 +1,4 @@
-//! Operators that multiply matrices.
+//! Matrix multiplication operators.
 
 use super::layer_norms::LayerNorm;
 use super::matmul::Product;
@@ -39,20 +39,20 @@ pub(super) const OPERATORS: &[Entry] = &[
     product(Operator::LINEAR, None, linear),
 ];
 
-/// What is added to a product: `alpha * product + beta * tensor`.
+/// The bias of a GEMM: `alpha * (a · b) + beta * tensor`.
 struct Bias {
     tensor: Operand,
     alpha: f64,
     beta: f64,
 }
 
-/// A factor that is 1 where it is left out.
+/// Returns a scalar argument; 1 if absent.
 fn factor(e: &Encoder<'_, '_>, args: &[ValueId], position: usize) -> Result<f64, Error> {
     let given = if args.len() > position + 1 { e.optional_float(args[position])? } else { None };
     Ok(given.unwrap_or(1.0))
 }
 
-/// Matrices `[batch, m, k]` times `[batch, k, n]`, or without batches.
+/// Multiplies `[batch, m, k]` by `[batch, k, n]`, or the same without batches.
 fn multiply(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -81,7 +81,7 @@ fn multiply(
         [batches, m, n] => Some([batches, m, n]),
         _ => None,
     };
-    // What is multiplied with zero does not count, whatever it is.
+    // A bias with a factor of zero is ignored, even if it contains NaN.
     if let Some(bias) = bias.as_ref().filter(|bias| bias.beta == 0.0) {
         matmul.alpha = bias.alpha;
     } else if let Some(bias) = bias {
@@ -107,7 +107,7 @@ fn multiply(
     matmul.encode(e)
 }
 
-/// The product with a matrix of weights, of which each row makes a column of the result.
+/// Parses a linear layer, whose weight has one row per output column.
 pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weighted, Error> {
     let (input, weight) = (e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?);
     let bias = if args.len() > 3 { e.optional_tensor(args[2])? } else { None };

@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use torchlet_core::ScalarType;
 use torchlet_graph::graph::{Graph, Node, Tensor, Value};
 
-/// A chunk of 24 tokens of a prompt that see all before them, whose position is an input.
+/// A chunk of 24 prompt tokens that attend to all previous ones; the position is an input.
 fn chunk(element: ScalarType, depth: usize) -> Graph<'static> {
     let tensor = |sizes: [usize; 4]| {
         Value::Tensor(Tensor {
@@ -105,7 +105,7 @@ fn all_invocations_bring_as_much_and_all_take_part() {
                             found += 1;
                             let (lanes, alone) =
                                 (units.lanes(), units.key_parts * units.value_parts == 1);
-                            // The shader's groups of eight elements of the rows of keys and values.
+                            // The shader loads keys and values in groups of eight elements.
                             let brought = depths.map(|depth| 32 * units.key_parts * depth / 8);
                             assert!(brought.iter().all(|it| it % lanes == 0 && it / lanes <= 16));
                             assert_eq!(lanes % subgroup, 0);
@@ -171,7 +171,7 @@ fn tiles_have_as_many_rows_as_there_is_memory_for() {
     assert_eq!(tile_bytes([64; 2], 16), 15_936);
 }
 
-/// One row of these heads, which share one of 128 keys.
+/// One row of `heads` heads that share a single head of 128 keys.
 fn row(batches: usize, heads: usize, depth: usize) -> Graph<'static> {
     let tensor = |sizes: [usize; 4]| {
         Value::Tensor(Tensor {
@@ -219,7 +219,7 @@ fn keys_are_shared_by_as_many_heads_as_there_is_memory_for() {
 fn shares_of_fewer_batches_take_no_more_memory() {
     let graph = row(9, 4, 8);
     let mut state = State::new(&graph, HashSet::new()).unwrap();
-    // A workgroup for each of the nine batches; of eight, one would have to have two.
+    // One workgroup for each of nine batches; with eight, one batch would need two.
     state.busy = 9 * 128;
     let bytes = |state: &State, steps: &[Step]| {
         assert_eq!(steps.len(), 1);
@@ -227,7 +227,7 @@ fn shares_of_fewer_batches_take_no_more_memory() {
     };
     let (steps, _) = encode(&graph, &mut state, true).unwrap();
     let planned = bytes(&state, &steps);
-    // One dimension is larger than its bound, another one smaller.
+    // One dimension exceeds its bound, another one is smaller.
     for input in 0..3 {
         state.tensors[input].as_mut().unwrap().sizes[0] = 10;
     }
