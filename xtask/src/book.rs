@@ -1,5 +1,5 @@
-//! The book as pages: built by mdBook, with links that lead somewhere from there, too; and the
-//! spelling of all that is text.
+//! Builds the book with mdBook, rewrites and checks its links, and checks the spelling of all
+//! texts.
 
 use crate::process::{self, command, output, root, succeeds, target_dir};
 use crate::tools;
@@ -7,20 +7,20 @@ use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// What is installed where there is none; others will do.
+/// The version to install; an installed one is used as it is.
 const MDBOOK: &str = "^0.5";
 
-/// What follows the repository's address for a file.
+/// Path of files in the repository's web interface.
 const FILES: &str = "/blob/main/";
 
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Writes pictures of the pages to this folder: light, dark, and as wide as a phone
+    /// Write screenshots of the pages to this folder: light, dark, and phone width
     #[arg(long, value_name = "FOLDER")]
     pictures: Option<PathBuf>,
 }
 
-/// Builds the pages. Installs mdBook to the folder of what is built if there is none.
+/// Builds the pages. Installs mdBook under the target folder if it is missing.
 pub(crate) fn run(options: &Options) -> Result<()> {
     spelling()?;
     let mdbook = installed().map_or_else(install, Ok)?;
@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What is checked with every change: the spelling, and the pages where there is mdBook.
+/// The check for every change: spelling, and the pages if mdBook is installed.
 pub(crate) fn check() -> Result<()> {
     spelling()?;
     match installed() {
@@ -46,8 +46,7 @@ pub(crate) fn check() -> Result<()> {
     }
 }
 
-/// Looks for words that are known to be misspelled, in all that is text. `.codespellrc` names what
-/// is none of them.
+/// Checks all texts for known misspellings. `.codespellrc` lists exceptions.
 fn spelling() -> Result<()> {
     tools::codespell()?;
     let endings = ["md", "rs", "toml", "py", "ts", "js", "mjs", "html", "h", "hpp", "c", "cpp"];
@@ -70,7 +69,7 @@ fn pages_folder() -> PathBuf {
     target_dir().join("book")
 }
 
-/// mdBook, the machine's or our own.
+/// Finds mdBook on the machine or under the target folder.
 fn installed() -> Option<String> {
     let own = tools_folder().join("bin/mdbook").to_string_lossy().into_owned();
     ["mdbook".to_owned(), own].into_iter().find(|name| succeeds(name, &["--version"]))
@@ -83,7 +82,7 @@ fn install() -> Result<String> {
     installed().context("mdBook was installed, and does not start")
 }
 
-/// Builds the pages without a warning, and mends and follows their links.
+/// Builds the pages, refuses warnings, and rewrites and checks links.
 fn build(mdbook: &str) -> Result<()> {
     let folder = pages_folder();
     let mut build = command(mdbook, &["build", "docs", "--dest-dir"]);
@@ -113,7 +112,7 @@ fn build(mdbook: &str) -> Result<()> {
     Ok(())
 }
 
-/// The repository's address, as the manifest has it.
+/// The repository's address from the manifest.
 fn repository() -> Result<String> {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""));
@@ -121,8 +120,8 @@ fn repository() -> Result<String> {
     Ok(address.context("Cargo.toml names no repository")?.to_owned())
 }
 
-/// A page whose links to files outside the book lead to the repository: there is nothing beside
-/// pages. mdBook makes pages of all names that end as chapters do.
+/// Redirects links to files outside the book to the repository, because pages are published alone.
+/// mdBook rewrites all `.md` links to `.html`.
 fn outside(page: &str, root: &Path, repository: &str) -> Result<String> {
     const LINK: &str = "href=\"../";
     let mut mended = String::with_capacity(page.len());
@@ -152,10 +151,10 @@ fn values<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
     found.filter_map(|rest| rest.split_once('"')).map(|(value, _)| value).collect()
 }
 
-/// Links of a page to files and headings that are not there.
+/// Links of a page to missing files and headings.
 fn dead_links(path: &Path, page: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
-    // The page for addresses that are not there has its own idea of where it lies; that of all
-    // chapters has the headings of all.
+    // The 404 page has links relative to the site root; the print page has the headings of all
+    // chapters.
     if path.file_name().is_some_and(|name| name == "404.html" || name == "print.html") {
         return Vec::new();
     }
@@ -178,7 +177,7 @@ fn dead_links(path: &Path, page: &str, pages: &BTreeMap<PathBuf, String>) -> Vec
     dead.map(|link| format!("{}: {link} leads nowhere", path.display())).collect()
 }
 
-/// Takes pictures of some pages in a browser.
+/// Takes screenshots of some pages in a browser.
 fn pictures(folder: &Path) -> Result<()> {
     let browser = tools::chromium()?;
     std::fs::create_dir_all(folder)?;

@@ -1,6 +1,5 @@
-//! The board that newcomers start with: one model, and a main function of its own. What it logs is
-//! compared with a snapshot (`expected.txt`) and with the host; with another program, nothing in it
-//! changes.
+//! The demo board for newcomers: one model, and its own main function. Its log is compared with a
+//! snapshot (`expected.txt`) and with the host. It also runs another program without any change.
 
 use super::compare::Host;
 use super::image::Image;
@@ -23,17 +22,16 @@ pub(super) const DEMO: Board = Board {
     }),
 };
 
-/// What it logs, in its folder.
+/// Snapshot of its log, in its folder.
 const EXPECTED: &str = "expected.txt";
 
-/// Another program for it, which takes the same picture.
+/// Another program with the same input.
 const OTHER: &str = "tests/fixtures/tinyml/digits.pte";
 
-/// How far a number may be from the host's, and the snapshot's: `absolute + relative * |expected|`.
+/// Tolerance of values against host and snapshot: `absolute + relative * |expected|`.
 const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 
-/// Runs the demo, and compares what it logs with what it logged when it was last compared with the
-/// host.
+/// Runs the demo and compares its log with the snapshot.
 pub(super) fn show() -> Result<()> {
     let lines = shown()?;
     compare_lines(&lines, &std::fs::read_to_string(snapshot())?)?;
@@ -57,7 +55,7 @@ pub(super) fn check(host: &mut Host, overwrite: bool) -> Result<()> {
     Ok(())
 }
 
-/// What the demo logs.
+/// Runs the demo and prints its log.
 fn shown() -> Result<Vec<String>> {
     let lines = run(&[])?;
     for line in &lines {
@@ -87,14 +85,14 @@ fn compare_host(lines: &[String], host: &mut Host, program: &str) -> Result<()> 
     Ok(())
 }
 
-/// The number at the end of a line that names one with a fraction.
+/// Parses a line with a logit.
 fn number(line: &str) -> Option<(&str, f32)> {
     let (label, number) = line.rsplit_once(": ")?;
     label.starts_with("logit").then_some(())?;
     Some((label, number.parse().ok()?))
 }
 
-/// The line with its number rounded, for the snapshot.
+/// Rounds the value of a line, for the snapshot.
 fn rounded(line: &str) -> String {
     match number(line) {
         Some((label, number)) => format!("{label}: {number:.4}"),

@@ -1,11 +1,10 @@
-//! What boards say of faults: each kind was tried, each was noticed, and the text of each error
-//! says something.
+//! Checks the fault injection log of a board: each kind of fault was tried and detected, with a
+//! meaningful error message.
 
 use anyhow::{Result, bail, ensure};
 use std::collections::BTreeMap;
 
-/// The kinds of faults that every board tries, by the start of the line, and how many of each there
-/// are at least.
+/// Kinds of faults by the start of the line, with their minimum number.
 const KINDS: &[(&str, usize)] = &[
     ("damaged", 4),
     ("truncated to", 6),
@@ -25,7 +24,7 @@ pub(super) fn check(lines: &[String]) -> Result<()> {
         *counts.entry(kind).or_default() += 1;
         match fault.split_once(": ") {
             Some((_, error)) => ensure!(error.len() > 8, "an error that says nothing: {fault}"),
-            // Damage that nobody can notice: other weights.
+            // Undetectable damage: other weights.
             None if fault.ends_with(" runs") => harmless += 1,
             None => bail!("no error: {fault}"),
         }

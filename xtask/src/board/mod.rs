@@ -1,5 +1,5 @@
-//! Firmware images of `boards/`, run in QEMU: what they compute is compared with what the host
-//! computes in the same run.
+//! Runs the firmware images of `boards/` in QEMU, and compares their outputs with those of the host
+//! in the same run.
 
 mod compare;
 mod demo;
@@ -26,27 +26,26 @@ use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Options {
-    /// The boards, which are folders below boards/; all if none is named. qemu-cortex-m4 alone is
-    /// the demo: it is shown, and compared with what it logged before, not with what this machine
-    /// computes
+    /// The boards (folders below boards/) [default: all]. qemu-cortex-m4 alone is the demo: its log
+    /// is shown and compared with its snapshot, not with this machine
     boards: Vec<String>,
-    /// Shows each line that a board logs
+    /// Show all log lines
     #[arg(long)]
     log: bool,
-    /// Takes what the demo logs, and what images and models take, as the new expectation
+    /// Record the demo's log, and sizes and instruction counts, as the new expectation
     #[arg(long)]
     overwrite: bool,
-    /// Shows what each operator takes
+    /// Show the instructions of each operator
     #[arg(long)]
     operators: bool,
-    /// Runs boards with this program in the place of their own, and shows what they log:
-    /// qemu-cortex-m4, if none is named, with a `.pte` file that takes its picture; others with any
-    /// `.bpte` file with one tensor as input
+    /// Run boards with this program instead of their own, and show their logs: qemu-cortex-m4 (the
+    /// default) with a `.pte` file for the same image, other boards with any `.bpte` file with one
+    /// input tensor
     #[arg(long, value_name = "FILE", conflicts_with = "overwrite")]
     model: Option<PathBuf>,
 }
 
-/// The folders below `boards/` that are workspaces of their own, and that folder itself.
+/// Workspaces below `boards/`, including that folder itself.
 pub(crate) fn workspaces() -> Result<Vec<PathBuf>> {
     let boards = root().join("boards");
     let mut found = vec![boards.clone()];
@@ -66,7 +65,8 @@ pub(crate) fn models(board: &str) -> &'static [&'static str] {
     BOARDS.iter().find(|known| known.name == board).map_or(&[], |board| board.models)
 }
 
-/// Runs boards and shows what each operator takes; writes it into their page, too.
+/// Runs boards and shows the instructions of each operator; with `overwrite`, writes them into the
+/// boards' page.
 pub(crate) fn bench(boards: &[String], overwrite: bool) -> Result<()> {
     crate::tools::qemu()?;
     let is_chosen = |name: &str| boards.is_empty() || boards.iter().any(|it| it == name);
@@ -90,7 +90,7 @@ pub(crate) fn bench(boards: &[String], overwrite: bool) -> Result<()> {
     if overwrite { operators.write() } else { Ok(()) }
 }
 
-/// The files of the host that a board reads its models from.
+/// Arguments for the host files that a board reads its models from.
 fn files(board: &Board, machine: &Machine) -> Vec<String> {
     let files = board.models.iter().filter(|_| machine.takes_files);
     files.map(|model| compare::argument(model)).collect()
@@ -116,7 +116,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = || all().filter(|board| is_chosen(board.name));
     crate::tools::targets(&chosen().map(|board| board.target).collect::<Vec<_>>())?;
     if options.boards == [DEMO.name] && !options.overwrite {
-        // Nothing is built for the host then, so that newcomers wait no longer than they must.
+        // Nothing is built for the host then, so that newcomers wait as little as possible.
         return demo::show();
     }
     let (mut host, mut figures) = (Host::default(), Figures::default());
@@ -142,7 +142,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     figures.check(options.overwrite)
 }
 
-/// Builds a board; where QEMU has the machine, runs it and compares.
+/// Builds a board's image; if QEMU emulates the machine, runs it and compares the results.
 fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Options) -> Result<()> {
     let image = Image::build(board, &[])?;
     let sizes = Sizes::of(&image.elf)?;
@@ -201,14 +201,13 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     faults::check(&lines)
 }
 
-/// The boards whose kernels of 8-bit numbers are made of instructions of their own: they compare
-/// them with plain loops.
+/// Boards with 8-bit kernels in special instructions, which they compare with plain loops.
 const DSP_BOARDS: [&str; 3] = ["qemu-cortex-m33", "qemu-cortex-m4f", "qemu-cortex-m55"];
 
-/// The smallest board, which is built with another program, too.
+/// The smallest board, also built with another program.
 const SWAPPED_BOARD: &str = "qemu-cortex-m0";
 
-/// Builds a board with another program, and nothing else changed, and compares what that computes.
+/// Builds a board with another program, without any other change, and compares the outputs.
 fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
     let Some(machine) = &board.machine else { return Ok(()) };
     let file = root().join("tests/fixtures").join(compare::OWN_FILE);
@@ -224,7 +223,7 @@ fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
     faults::check(&lines)
 }
 
-/// Builds a board with a program of the caller's, runs it, and shows what it logs.
+/// Builds a board with a user's program, runs it, and shows the log.
 fn try_out(board: &Board, model: &Path) -> Result<()> {
     let variable = if board.name == DEMO.name { "MODEL" } else { "TORCHLET_MODEL" };
     let machine = board.machine.as_ref().filter(|machine| !machine.takes_files);
@@ -243,22 +242,21 @@ fn try_out(board: &Board, model: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The board that takes images as UF2 files.
+/// The board that is flashed with UF2 files.
 const UF2_BOARD: &str = "rp2350";
 
-/// What an image allocates with. Without it, the linker has found no call of one.
+/// Finds an allocator in an image. Without one, the linker found no allocation.
 fn allocator(elf: &[u8]) -> Result<Option<String>> {
     let file = object::File::parse(elf)?;
     let mut names = file.symbols().filter_map(|symbol| symbol.name().ok());
-    // The entry points of allocators, and what grows vectors: which of them are left depends on
-    // what was inlined.
+    // Allocator entry points and vector growth; inlining determines which of them are left.
     let found = names.find(|name| {
         name.contains("__rust_alloc") || name.contains("__rust_realloc") || name.contains("raw_vec")
     });
     Ok(found.map(str::to_owned))
 }
 
-/// Prints what a model gave and took.
+/// Prints the results of a model.
 fn show(ran: &log::Ran, machine: &Machine) {
     let [program, arena, planned, scratch] = ran.sizes;
     let class = ran.class.map_or(String::new(), |class| format!("class {class}, "));

@@ -1,8 +1,8 @@
-//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`: what
-//! `cargo xtask shaders` runs.
+//! Compiles the GLSL sources in `shaders/glsl` to the SPIR-V modules in `shaders/spv`, for
+//! `cargo xtask shaders`.
 //!
-//! A program of its own, behind the feature `shaders`, since the compiler that it links is C++ that
-//! takes minutes to build.
+//! A separate program behind the feature `shaders`, because it links a C++ compiler for GLSL that
+//! needs minutes to build.
 
 mod compile;
 #[path = "../../../../shaders/src/instructions.rs"]
@@ -21,13 +21,13 @@ use std::process::ExitCode;
 /// Compiles the compute shaders.
 #[derive(Parser)]
 struct Options {
-    /// Compare with the modules that are there instead of writing them
+    /// Compare with the existing modules instead of writing them
     #[arg(long)]
     check: bool,
     /// The folder with `glsl` and `spv`
     #[arg(long, default_value = "shaders")]
     folder: PathBuf,
-    /// Sources or modules to compile, without extension; all if none is named
+    /// Sources or modules to compile, without extension [default: all]
     names: Vec<String>,
 }
 
@@ -80,7 +80,7 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The modules that a person named, by their own names or those of their sources.
+/// Selects modules by their names or those of their sources.
 fn choose<'a>(all: &'a [Module], names: &[String]) -> Result<Vec<&'a Module>> {
     let is = |module: &Module, name: &String| module.name == *name || module.source_name() == name;
     for name in names {
@@ -92,7 +92,7 @@ fn choose<'a>(all: &'a [Module], names: &[String]) -> Result<Vec<&'a Module>> {
     Ok(all.iter().filter(named).collect())
 }
 
-/// Files beside the modules that no source makes.
+/// Files in the output folder without a source.
 fn orphans(all: &[Module], built: &Path) -> Result<Vec<PathBuf>> {
     let known: BTreeSet<String> = all.iter().map(|module| format!("{}.spv", module.name)).collect();
     let mut orphans = Vec::new();
