@@ -1,4 +1,4 @@
-//! `custom_sdpa` and its relatives.
+//! `custom_sdpa` and related operators.
 
 use super::cache::{check as check_cache, first_position, write};
 use super::flash::{Attention, Codes, Order, Vectors, slot_len};
@@ -16,9 +16,9 @@ use torchlet_core::{
 
 kernels! { ATTENTION:
     /// `llama::custom_sdpa.out(query, key, value, start_pos, attn_mask,
-    /// drpout_p, is_causal, scale, out)`: attention of queries from position `start_pos` on over
-    /// caches of keys and values, all `[batch, position, head, depth]`. Without a mask, keys behind
-    /// the last query do not count.
+    /// drpout_p, is_causal, scale, out)`: attention of queries, starting at position `start_pos`,
+    /// over KV caches; all are `[batch, position, head, depth]`. Without a mask, keys after the
+    /// last query are ignored.
     CUSTOM_SDPA_OUT = Kernel::new(
         "llama::custom_sdpa.out",
         &[Tensor, Tensor, Tensor, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
@@ -33,7 +33,7 @@ kernels! { ATTENTION:
     );
     /// `llama::sdpa_with_kv_cache.out(query, key, value, key_cache,
     /// value_cache, start_pos, seq_len, attn_mask, drpout_p, is_causal, scale, out)`: writes keys
-    /// and values to their caches, from position `start_pos` on, and attends over these.
+    /// and values to their caches, starting at position `start_pos`, and attends over the caches.
     SDPA_WITH_KV_CACHE_OUT = Kernel::new(
         "llama::sdpa_with_kv_cache.out",
         &[Tensor, Tensor, Tensor, Out, Out, Int, Int, OptionalTensor, Float, Bool, OptionalFloat, Out],
@@ -46,7 +46,7 @@ kernels! { ATTENTION:
     /// `llama::custom_quantized_sdpa.out(query, key, value, start_pos,
     /// attn_mask, drpout_p, is_causal, scale, q_zero_points, q_scales,
     /// k_zero_points, k_scales, v_zero_points, v_scales, is_seq_at_dim_2, out)`: attention over
-    /// vectors of 8-bit codes, each with a zero point and a scale; also
+    /// int8 vectors, each with a zero point and a scale. Also supports the layout
     /// `[batch, head, position, depth]`.
     CUSTOM_QUANTIZED_SDPA_OUT = Kernel::new(
         "llama::custom_quantized_sdpa.out",
@@ -81,7 +81,7 @@ kernels! { ATTENTION:
     );
 }
 
-/// Where the arguments are. The mask, dropout, causality and scale follow each other.
+/// Argument indices. Mask, dropout, causality and scale are consecutive.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     q: usize,
@@ -93,17 +93,17 @@ struct Places {
 
 const WITH_CACHE: Places = Places { q: 0, k: 3, v: 4, start: 5, out: 11 };
 const QUANTIZED: Places = Places { q: 0, k: 1, v: 2, start: 3, out: 15 };
-/// The zero points of the queries; behind them are their scales, then the others.
+/// Zero points of the queries; their scales follow, then those of keys and values.
 const QUANTIZED_FROM: usize = 8;
 
 impl Places {
-    /// The mask, behind which dropout, causality and scale are.
+    /// The mask; dropout, causality and scale follow.
     fn mask(self) -> usize {
-        // With caches, the number of positions is between.
+        // With caches, the number of positions precedes the mask.
         self.start + if self.out == WITH_CACHE.out { 2 } else { 1 }
     }
 
-    /// Whether heads come before positions.
+    /// Whether heads precede positions.
     fn heads_first(self, args: &Arguments) -> Result<bool, KernelError> {
         if self.out == QUANTIZED.out { args.bool(14) } else { Ok(false) }
     }
@@ -197,7 +197,8 @@ fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
     attend(ctx, WITH_CACHE, [k, v], false)
 }
 
-/// The vectors of an argument; `at` is where their zero points are, if they are codes.
+/// The vectors of an argument; `at` is the argument index of their zero points, for quantized
+/// vectors.
 fn vectors<'a>(
     ctx: &Invoke<'a, '_>,
     tensor: &TensorRef<'a>,
@@ -259,7 +260,7 @@ fn attend<'c>(
     let bytes = ctx.scratch();
     let workspace = bytemuck::try_cast_slice_mut(bytes);
     let workspace: &mut [f32] = workspace.unwrap_or_default();
-    // No more threads take part than prepare counted.
+    // At most as many threads as `prepare` counted.
     let len = slot.saturating_mul(threads).min(workspace.len());
     let workspace = workspace.get_mut(..len).unwrap_or_default();
     let out = ctx.out(places.out)?;

@@ -1,4 +1,4 @@
-//! Products of matrices of complex numbers: a loop that needs no memory.
+//! Complex matrix multiplication: a loop without workspace.
 
 use super::Products;
 use crate::elementwise::Real;
@@ -7,10 +7,10 @@ use crate::number::unsupported;
 use crate::types;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, ScalarType};
 
-/// Elements that are read at a time.
+/// Elements that are read at once.
 const BLOCK: usize = 32;
 
-/// A plan, if the first of these tensors is of complex numbers; all must be of one type.
+/// Returns a plan if the first of these tensors is complex. All tensors must have the same type.
 pub(super) fn plan(
     ctx: &Prepare,
     tensors: &[usize],
@@ -30,7 +30,7 @@ pub(super) fn plan(
     Ok(Some(Plan::new(if is_double { double } else { single })))
 }
 
-/// Computes the products, without addend.
+/// Computes the matrix multiplications, without addend.
 pub(super) fn run<C: Real>(ctx: &mut Invoke, products: &Products) -> Result<(), KernelError> {
     types::expect::<C>()?;
     let [left, right, out] = products.args;

@@ -1,4 +1,4 @@
-//! Convolutions of 8-bit pictures.
+//! int8 convolution.
 
 use super::arranged::{Arranged, copies_len};
 use super::{Order, int};
@@ -70,7 +70,7 @@ const TRANSPOSED_PARAMS: &[Param] = &[
     Out,
 ];
 
-/// The kernel of convolutions with groups.
+/// Kernel of grouped convolution.
 macro_rules! plain {
     ($name:literal, $order:expr) => {
         Kernel::new($name, PLAIN_PARAMS, |ctx| {
@@ -94,7 +94,7 @@ macro_rules! plain {
     };
 }
 
-/// The kernel of depthwise convolutions.
+/// Kernel of depthwise convolution.
 macro_rules! depthwise {
     ($name:literal, $order:expr) => {
         Kernel::new($name, DEPTHWISE_PARAMS, |ctx| {
@@ -119,7 +119,7 @@ macro_rules! depthwise {
     };
 }
 
-/// The kernel of transposed convolutions.
+/// Kernel of transposed convolution.
 macro_rules! transposed {
     ($name:literal, $order:expr) => {
         Kernel::new($name, TRANSPOSED_PARAMS, |ctx| {
@@ -145,37 +145,37 @@ macro_rules! transposed {
 kernels! { CONVOLUTION:
     /// `cortex_m::quantized_conv2d.out(input, weight, bias, stride,
     /// padding, dilation, input_offset, output_offset, requantize_multipliers,
-    /// requantize_shifts, activation_min, activation_max, scratch, out)`: a weight of output
-    /// channels, rows, columns and input channels of a group.
+    /// requantize_shifts, activation_min, activation_max, scratch, out)`: the weight is
+    /// `[output channel, row, column, input channel of the group]`.
     QUANTIZED_CONV2D_OUT = plain!("cortex_m::quantized_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_conv2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_CONV2D_NHWC_OUT = plain!("cortex_m::quantized_conv2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_depthwise_conv2d.out(input, weight, bias,
     /// stride, padding, dilation, depth_multiplier, input_offset, output_offset,
-    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`: a
-    /// weight of 1, rows, columns and output channels.
+    /// requantize_multipliers, requantize_shifts, activation_min, activation_max, scratch, out)`:
+    /// the weight is `[1, row, column, output channel]`.
     QUANTIZED_DEPTHWISE_CONV2D_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_depthwise_conv2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_DEPTHWISE_CONV2D_NHWC_OUT = depthwise!("cortex_m::quantized_depthwise_conv2d_nhwc.out", Order::Memory);
     /// `cortex_m::quantized_transpose_conv2d.out(input, weight, bias,
     /// stride, padding, output_padding, dilation, input_offset, output_offset,
     /// requantize_multipliers, requantize_shifts, activation_min, activation_max,
-    /// scratch, output_scratch, out)`: a weight of output channels, rows, columns and input
-    /// channels.
+    /// scratch, output_scratch, out)`: the weight is
+    /// `[output channel, row, column, input channel]`.
     QUANTIZED_TRANSPOSE_CONV2D_OUT = transposed!("cortex_m::quantized_transpose_conv2d.out", Order::Logical);
-    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, of sizes in the order of memory.
+    /// `cortex_m::quantized_transpose_conv2d_nhwc.out`: the same, with NHWC sizes.
     QUANTIZED_TRANSPOSE_CONV2D_NHWC_OUT = transposed!("cortex_m::quantized_transpose_conv2d_nhwc.out", Order::Memory);
 }
 
-/// Where the arguments are that not all these operators have at the same place.
+/// Argument indices that differ between the operators.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     dilation: usize,
-    /// The input's offset, followed by the output's offset, multipliers, shifts, lowest and highest
+    /// The input offset, followed by output offset, multipliers, shifts, minimum and maximum of the
     /// result.
     offset: usize,
     out: usize,
-    /// The order of the sizes of input and output.
+    /// Order of the sizes of input and output.
     order: Order,
 }
 
@@ -197,7 +197,7 @@ impl Places {
     }
 }
 
-/// The windows of a kernel of this many rows and columns.
+/// The windows of a kernel with this weight.
 fn windows_of(
     ctx: &Arguments,
     weight: &TensorInfo,
@@ -212,7 +212,8 @@ fn windows_of(
         .ok_or(bad(3, "stride, padding or dilation is out of range"))
 }
 
-/// Checks what the operators have in common; returns the output's rows and columns, by `size`.
+/// Checks the arguments that the operators share, and resizes the output. `size` computes its rows
+/// and columns.
 fn prepare(
     ctx: &mut Prepare,
     places: Places,
@@ -252,7 +253,7 @@ fn prepare(
     Ok(Plan::new(invoke).with_scratch(copies_len(ctx, &[0, places.out], places.order)?))
 }
 
-/// The plan with scratch memory for patches of the input, too.
+/// Adds scratch memory for im2col patches to a plan.
 fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, KernelError> {
     let (weight, tier) = (ctx.info(1)?, machine::tier(ctx));
     let taps = weight.size(1).saturating_mul(weight.size(2));
@@ -265,7 +266,7 @@ fn with_patches(ctx: &Prepare, places: Places, plan: Plan) -> Result<Plan, Kerne
     Ok(plan.with_scratch(bytes_for(bytes.saturating_add(copies), 1)?))
 }
 
-/// What becomes of sums. `bias` is argument 2.
+/// Requantization parameters. `bias` is argument 2.
 fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, KernelError> {
     let at = places.offset;
     let (multipliers, shifts) = (ctx.tensor(at + 2)?, ctx.tensor(at + 3)?);
@@ -277,7 +278,8 @@ fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, Kern
         .ok_or(bad(at + 3, "has a shift, or the multipliers have a number, that is out of range"))
 }
 
-/// Convolutions by weights of output channels, rows, columns and input channels of a group.
+/// Runs a plain or transposed convolution; the weight is
+/// `[output channel, row, column, input channel of the group]`.
 fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), places)?;
