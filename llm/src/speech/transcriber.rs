@@ -1,4 +1,4 @@
-//! From a sound to what is said in it.
+//! [`Transcriber`]: speech to text.
 
 use super::mel::LogMel;
 use super::sound::Sound;
@@ -17,42 +17,42 @@ use std::time::{Duration, Instant, SystemTime};
 use torchlet_core::{ScalarType, TensorInfo, TensorRef, ValueMeta, ValueRef};
 
 const ENCODER: &str = "encoder";
-/// Names of the decoder: that of Optimum today, and of its first versions.
+/// Names of the decoder method in current and in early versions of Optimum.
 const DECODERS: [&str; 2] = ["text_decoder", "decoder"];
 
-/// What is written down.
+/// Output of a transcription.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Task {
-    /// What is said.
+    /// Text in the spoken language.
     #[default]
     Transcribe,
-    /// What is said, in English.
+    /// Text translated to English.
     Translate,
 }
 
-/// How a sound is written down.
+/// Settings of a transcription.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TranscriptionConfig {
-    /// The tokens that the decoder is fed first. Without them, Whisper's ([`SpeechTokens`]), by
-    /// language, task, and whether there are timestamps.
+    /// Initial decoder tokens. Default: those of Whisper ([`SpeechTokens`]) for the language, task
+    /// and timestamps.
     pub start: Option<Vec<u32>>,
-    /// The language that is spoken, as Whisper calls it (`en`). Without it, the likeliest, where
-    /// the vocabulary has languages.
+    /// Spoken language as Whisper names it (`en`). Default: detected, if the vocabulary has
+    /// languages.
     pub language: Option<String>,
-    /// What is written down.
+    /// Transcribe or translate.
     pub task: Task,
-    /// Whether the text is in [segments](Segment) with times. A sound that is heard piece by piece
-    /// goes on where the last segment ended, then, and no word is cut.
+    /// Whether to predict timestamps, which divide the text into [segments](Segment). Each chunk of
+    /// a long sound then starts at the end of the last segment, so that no word is cut.
     pub timestamps: bool,
-    /// The most tokens for each piece of the sound. Without this, as many as there is room for.
+    /// Maximum number of tokens per chunk. Default: limited by the context only.
     pub max_new_tokens: Option<usize>,
-    /// How tokens are chosen.
+    /// Sampling settings.
     pub sampling: Sampling,
 }
 
 impl Default for TranscriptionConfig {
-    /// What is said, without timestamps, always the likeliest token.
+    /// Transcribe without timestamps, with greedy decoding.
     fn default() -> Self {
         TranscriptionConfig {
             start: None,
@@ -65,41 +65,40 @@ impl Default for TranscriptionConfig {
     }
 }
 
-/// Text, and when it was said.
+/// A piece of text with its time span.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Segment {
-    /// When it begins, in seconds.
+    /// Start time in seconds.
     pub from: f32,
-    /// When it ends.
+    /// End time in seconds.
     pub to: f32,
     /// What was said.
     pub text: String,
 }
 
-/// What was said in a sound.
+/// Result of a transcription.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Transcription {
-    /// The text and its tokens, without those in front, and statistics. Timestamps are among the
-    /// tokens, and with them what was begun at the end of a piece and heard again, which the text
-    /// has once.
+    /// Text, tokens and statistics, without the initial tokens. The tokens include timestamps, and
+    /// segments cut off at the end of a chunk, which the next chunk repeats; the text does not.
     pub generation: Generation,
-    /// The text in segments, if there were to be timestamps.
+    /// Segments of the text, if timestamps were requested.
     pub segments: Vec<Segment>,
-    /// The language that was found or given.
+    /// Given or detected language.
     pub language: Option<String>,
 }
 
-/// A program that hears and writes: with the methods `encoder` (log-mel features to what was heard)
-/// and `text_decoder`, or `decoder` (a token, what was heard, and the token's position, to logits),
-/// as Optimum exports Whisper.
+/// A speech-to-text program with the methods `encoder` (log-mel features → encoder output) and
+/// `text_decoder` or `decoder` (token, encoder output, position → logits), as Optimum exports
+/// Whisper.
 ///
-/// A sound longer than the encoder takes is heard in pieces, each for itself: without timestamps, a
-/// word may be cut.
+/// A sound longer than the encoder's input is processed in independent chunks. Without timestamps,
+/// a word may be cut at a chunk boundary.
 pub struct Transcriber {
     model: Box<dyn Model>,
-    /// The decoder's method.
+    /// Name of the decoder method.
     decoder: &'static str,
     tokenizer: Arc<Tokenizer>,
     metadata: Metadata,
@@ -113,10 +112,10 @@ pub struct Transcriber {
 }
 
 impl Transcriber {
-    /// A transcriber of a program, which is loaded now.
+    /// Loads a program.
     ///
     /// # Errors
-    /// The program's methods are others, or it cannot be loaded.
+    /// The program's methods do not match, or it cannot be loaded.
     pub fn new(
         model: impl Model + 'static,
         tokenizer: impl Into<Arc<Tokenizer>>,
@@ -167,8 +166,7 @@ impl Transcriber {
         })
     }
 
-    /// The special tokens, as the tokenizer's names, the program, and what was
-    /// [set](Self::set_tokens) tell.
+    /// Special tokens, from the tokenizer, the program and [`set_tokens`](Self::set_tokens).
     pub fn tokens(&self) -> &SpeechTokens {
         &self.tokens
     }
@@ -178,20 +176,20 @@ impl Transcriber {
         self.tokens = tokens;
     }
 
-    /// What the program says of itself.
+    /// Metadata of the program.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// A handle that ends transcriptions, with what was written down until then.
+    /// Returns a handle that stops transcriptions; they return the text so far.
     pub fn stop_handle(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Writes down what is said. Text is given piece by piece, each of whole characters.
+    /// Transcribes a sound. `on_text` receives the text in pieces of whole characters.
     ///
     /// # Errors
-    /// A setting is out of its range, there is no token to start with, or the program failed.
+    /// A setting is out of range, no start token is known, or the program failed.
     pub fn transcribe(
         &mut self,
         sound: &Sound,
@@ -252,8 +250,8 @@ impl Transcriber {
                     to: at + piece.to,
                     text: tokenizer.decode(piece.tokens),
                 }));
-                // Two timestamps at its end say that it was not heard to its end, be it the last
-                // piece or not.
+                // Two timestamps at the end mean that the model did not process the rest of the
+                // chunk, even in the last one.
                 if finish != Finish::Stopped {
                     heard_to = ((next * rate) as usize).clamp(1, piece.len());
                 }
@@ -273,7 +271,7 @@ impl Transcriber {
         Ok(Transcription { generation, segments, language })
     }
 
-    /// What the encoder makes of a piece.
+    /// Runs the encoder on a chunk.
     fn hear(&mut self, samples: &[f32], stats: &mut Stats) -> Result<Encoded, Error> {
         let features = self.mel.features(samples, self.frames);
         let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
@@ -288,7 +286,7 @@ impl Transcriber {
         Ok(heard)
     }
 
-    /// The token of the first timestamp, if there are to be any.
+    /// First timestamp token, if timestamps are requested.
     fn first_timestamp(&self, config: &TranscriptionConfig) -> Result<Option<u32>, Error> {
         if !config.timestamps {
             return Ok(None);
@@ -301,7 +299,7 @@ impl Transcriber {
         self.tokens.first_timestamp().map(Some).ok_or_else(missing)
     }
 
-    /// The tokens that the decoder is fed first. A language that is not known yet is found out.
+    /// Initial decoder tokens. Detects the language if it is unknown.
     fn start(
         &mut self,
         config: &TranscriptionConfig,
@@ -328,7 +326,7 @@ impl Transcriber {
             )
         };
         let first = self.tokens.start.ok_or_else(missing)?;
-        // It may be fed at once.
+        // Checked here because language detection feeds it.
         Error::check_known(&[first], self.metadata.vocab_size, 0)?;
         if language.is_none() && !self.tokens.languages.is_empty() {
             *language = self.detect(first, heard, stats)?;
@@ -353,7 +351,7 @@ impl Transcriber {
         Ok(start)
     }
 
-    /// The likeliest language: what would come first.
+    /// Most likely language token after the start token.
     fn detect(
         &mut self,
         first: u32,
@@ -369,13 +367,13 @@ impl Transcriber {
         Ok(likeliest.map(|(name, _)| name.clone()))
     }
 
-    /// Gives the decoder's caches their first values again.
+    /// Resets the decoder's KV cache.
     fn forget(&mut self) -> Result<(), Error> {
         let reset = Error::model(format!("reset the method '{}'", self.decoder));
         self.model.reset(self.decoder).map_err(reset)
     }
 
-    /// Writes down one piece.
+    /// Decodes a chunk.
     fn write(
         &mut self,
         heard: &Encoded,
@@ -425,10 +423,10 @@ impl Transcriber {
     }
 }
 
-/// What may be chosen.
+/// Constraints on sampled tokens.
 struct Rules<'c> {
     config: &'c TranscriptionConfig,
-    /// The first timestamp's token, if there are to be any.
+    /// First timestamp token, if timestamps are requested.
     timestamps: Option<u32>,
 }
 
@@ -442,7 +440,7 @@ impl std::fmt::Debug for Transcriber {
     }
 }
 
-/// What the encoder takes.
+/// Input tensor of the encoder.
 fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
     let meta = model
         .method_meta(ENCODER)
@@ -455,7 +453,7 @@ fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
     }
 }
 
-/// Whether the decoder takes a token, what was heard, and a position.
+/// Checks that the decoder accepts a token, the encoder output and a position.
 fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     let meta = model
         .method_meta(decoder)
@@ -479,7 +477,7 @@ fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     }
 }
 
-/// Feeds a token.
+/// Feeds a token to the decoder.
 fn step(
     model: &mut dyn Model,
     decoder: &str,
@@ -507,7 +505,7 @@ fn step(
     found.map_err(|message| Error::interface(decoder, message))
 }
 
-/// Numbers as elements of a type.
+/// Converts floats to the bytes of a floating-point dtype.
 fn elements(scalar_type: ScalarType, numbers: &[f32]) -> Option<Vec<u8>> {
     let numbers = numbers.iter();
     Some(match scalar_type {

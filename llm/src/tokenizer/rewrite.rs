@@ -1,41 +1,42 @@
-//! A `tokenizer.json` in the words of `kitoken` 0.11, which knows some parts of it by other names,
-//! takes others for something else, and does not have all: what would give other tokens is refused
-//! here.
+//! Rewrites a `tokenizer.json` for `kitoken` 0.11, which names some components differently,
+//! interprets others differently, and lacks some. Files that would tokenize differently are
+//! rejected.
 
 use super::scripts;
 use kitoken::Definition;
 use kitoken::convert::convert_tokenizers;
 use serde_json::{Map, Value, json};
 
-/// How `ByteLevel` cuts texts.
+/// Pre-tokenization pattern of `ByteLevel`.
 const BYTE_LEVEL: &str =
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
-/// What words are made of in the expressions of `tokenizers`, and what else is outside of classes
-/// of characters.
+/// Definition of `\w` in `tokenizers`' regular expressions, and additional characters outside of
+/// character classes.
 const WORDS: &str = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}";
 const MORE_WORDS: &str = "²³¹¼½¾";
-/// What `Nmt` leaves out, and what becomes a space.
+/// Characters that `Nmt` removes, and those that it replaces with a space.
 const NMT_REMOVED: &str = r"[\x{1}-\x{8}\x{b}\x{e}-\x{1f}\x{7f}\x{8f}\x{9f}]";
 const NMT_SPACES: &str =
     r"[\t\n\x{c}\r\x{1680}\x{200b}-\x{200f}\x{2028}\x{2029}\x{2581}\x{feff}\x{fffd}]";
-/// What `BertNormalizer` leaves out of a text that it cleans.
+/// Characters that `BertNormalizer` removes with `clean_text`.
 const BERT_REMOVED: &str = r"[\p{Cc}\p{Cf}\p{Co}\x{fffd}]";
-/// No token begins with it, as it would have to if words of a vocabulary of words were put
-/// together.
+/// Continuation prefix that no token has, so that words of a word-level vocabulary are never
+/// combined.
 const NOTHING: &str = "\u{10ffff}\u{10fffe}";
 
-/// Steps of each part: those of models have ten at most, and each goes through the whole of a text.
+/// Maximum number of steps per component. Real files have ten at most, and each step processes the
+/// whole text.
 const MAX_STEPS: usize = 100;
-/// Characters of the parts that `FixedLength` cuts: an expression takes memory for each.
+/// Maximum length of `FixedLength`: the regular expression needs memory for each character.
 const MAX_LENGTH: u64 = 1000;
-/// Special tokens of a template, which are put into order.
+/// Maximum number of special tokens in a template, which are sorted.
 const MAX_TEMPLATE: usize = 4096;
 
-/// Tokens, and pairs that are joined: the largest vocabularies have 300,000 and 500,000.
+/// Maximum numbers of tokens and merges; the largest vocabularies have 300,000 and 500,000.
 pub(super) const MAX_TOKENS: usize = 1 << 20;
 const MAX_MERGES: usize = 1 << 21;
 
-/// Refuses what would keep who reads the file, or a text, busy for long.
+/// Rejects files that would make loading or encoding slow.
 fn check_counts(file: &Value) -> Result<(), String> {
     let within = |what: &str, count: usize, most: usize| match count > most {
         true => Err(format!("its {what} has {count} parts, more than {most}")),
@@ -68,27 +69,27 @@ fn check_counts(file: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What is done with bytes outside of that definition.
+/// Byte-level steps outside of the definition.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
-    /// In front of which steps of the normaliser they take their names.
+    /// Normalization steps before which bytes are mapped to the byte-level alphabet.
     pub(super) steps: Vec<usize>,
-    /// Whether tokens become text by these names.
+    /// Whether tokens decode through the byte-level alphabet.
     pub(super) are_names: bool,
 }
 
-/// A file in those words.
+/// A rewritten file.
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) text: String,
-    /// How many steps of the definition that it makes are of its normaliser.
+    /// Number of normalization steps of the definition that come from the normalizer.
     pub(super) normalization: usize,
     pub(super) bytes: Bytes,
-    /// The scores of unigrams, which the text has the ranks of.
+    /// Unigram scores; the text contains their ranks instead.
     pub(super) scores: Vec<f32>,
 }
 
-/// The file in those words. The lists of added tokens and of scores stay what they are.
+/// Rewrites a file. Its lists of added tokens and of scores are left unchanged.
 pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     check_counts(file)?;
     let mut normalizer = Vec::new();
@@ -110,14 +111,14 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     }
     let mut decoders: Vec<Value> =
         flat(&file["decoder"], "decoders").into_iter().cloned().collect();
-    // In the place of texts, a content is what it is.
+    // With a text pattern, `kitoken` takes the content literally.
     let is_expression = |step: &&mut Value| step["pattern"]["Regex"].is_string();
     decoders.iter_mut().filter(is_expression).for_each(take_as_it_is);
     let mut processors: Vec<Value> =
         flat(&file["post_processor"], "processors").into_iter().cloned().collect();
     if !names_bytes(&splits) {
-        // `kitoken` knows these names from that step alone. Behind a text, the step moves offsets,
-        // and no token.
+        // `kitoken` supports the byte-level alphabet only with the `ByteLevel` pre-tokenizer. As a
+        // post-processor, the step changes offsets, but no tokens.
         if decoders.iter().any(is_byte_level) && decoders.len() > 1 {
             return Err("its decoder has more steps than that of bytes".into());
         }
@@ -145,9 +146,11 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
     Ok(Rewritten { text, normalization, bytes, scores })
 }
 
-/// Puts the ranks of unigrams in the place of their scores, which it gives: none where they are no
-/// such list. Where some crate of a program asks `serde_json` for numbers of any precision,
-/// `kitoken` cannot read others than whole ones in a model.
+/// Replaces unigram scores with their ranks, and returns the scores. Returns an empty list if the
+/// model is not a valid unigram model.
+///
+/// If any crate in the build enables `serde_json`'s arbitrary precision, `kitoken` can only read
+/// integers in a model.
 fn rank(model: &mut Value) -> Vec<f32> {
     let is_unigram = model["type"] == "Unigram";
     let pieces = model.get_mut("vocab").and_then(Value::as_array_mut).filter(|_| is_unigram);
@@ -166,22 +169,21 @@ fn rank(model: &mut Value) -> Vec<f32> {
     scores
 }
 
-/// Replaces the score of a piece of a vocabulary, if it has one.
+/// Replaces the score of a piece, if it has one.
 fn set_score(piece: &mut Value, score: Value) {
     if let Some(place) = piece.get_mut(1) {
         *place = score;
     }
 }
 
-/// Sets a field, if there is an object to have it. `value[field] = …` panics if `value` is not an
-/// object.
+/// Sets a field of an object. `value[field] = …` would panic if `value` is not an object.
 fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
     if let Some(fields) = value.as_object_mut() {
         fields.insert(field.into(), to.into());
     }
 }
 
-/// The definition of a tokenizer of one token with that normaliser.
+/// Definition of a single-token tokenizer with this normalizer.
 pub(super) fn small(normalizer: &Value) -> Result<Definition, String> {
     let model = json!({"type": "BPE", "vocab": {"a": 0}, "merges": []});
     let file = json!({"added_tokens": [], "normalizer": normalizer, "model": model});
@@ -195,7 +197,7 @@ fn sequence(list: &str, steps: Vec<Value>) -> Value {
     }
 }
 
-/// The steps of a sequence, and of those in it, in their order.
+/// Flattens nested sequences of steps.
 fn flat<'f>(step: &'f Value, list: &str) -> Vec<&'f Value> {
     let (mut steps, mut waiting) = (Vec::new(), vec![step]);
     while let Some(step) = waiting.pop() {
@@ -212,7 +214,7 @@ fn is_byte_level(step: &Value) -> bool {
     step["type"] == "ByteLevel"
 }
 
-/// Whether one of the steps that cut texts puts names of bytes in the place of these.
+/// Whether a pre-tokenization step maps bytes to the byte-level alphabet.
 fn names_bytes(splits: &[Value]) -> bool {
     splits.iter().any(is_byte_level)
 }
@@ -225,15 +227,14 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
         return;
     }
     if step["type"] == "BertNormalizer" && step["clean_text"] == true {
-        // Not what has no meaning yet.
+        // Unlike `kitoken`, keep unassigned characters.
         set(&mut step, "clean_text", false);
         steps.extend([replace(r"[\t\n\r]", " "), replace(BERT_REMOVED, ""), replace(r"\s", " ")]);
     }
     let lowers = step["type"] == "Lowercase"
         || step["type"] == "BertNormalizer" && step["lowercase"] == true;
     if lowers {
-        // Character by character, this is what becomes of it; in a text, the last of a word would
-        // become another.
+        // Character by character, sigma becomes σ. Lowercasing a text would map a final sigma to ς.
         steps.push(json!({"type": "Replace", "pattern": {"String": "Σ"}, "content": "σ"}));
     }
     if step["type"] == "Strip" {
@@ -243,7 +244,7 @@ fn normalize(step: &Value, steps: &mut Vec<Value>) {
     steps.push(step);
 }
 
-/// Has the content of a replacement stand for itself, not for what was found.
+/// Makes the replacement literal, instead of referring to capture groups.
 fn take_as_it_is(step: &mut Value) {
     if step["type"] == "Replace" {
         let content = step["content"].as_str().unwrap_or_default();
@@ -253,8 +254,8 @@ fn take_as_it_is(step: &mut Value) {
     }
 }
 
-/// Puts what belongs to words for `tokenizers` into an expression: unlike here, what joins
-/// characters does not.
+/// Replaces `\w` and `\W` in a pattern with their definition in `tokenizers`, which does not
+/// include join controls.
 fn spell(step: &mut Value) {
     let Some(pattern) = step["pattern"]["Regex"].as_str() else { return };
     let (mut spelled, mut depth, mut rest) = (String::new(), 0usize, pattern.chars());
@@ -272,7 +273,7 @@ fn spell(step: &mut Value) {
         match rest.next() {
             Some('w') => spelled += &format!("[{WORDS}{more}]"),
             Some('W') => spelled += &format!("[^{WORDS}{more}]"),
-            // Ends of words here, characters there.
+            // Word boundaries in `kitoken`, but literal characters in `tokenizers`.
             Some(escaped @ ('<' | '>')) => spelled.push(escaped),
             escaped => spelled.extend([Some('\\'), escaped].into_iter().flatten()),
         }
@@ -295,7 +296,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
     match step["type"].as_str().unwrap_or_default() {
         "ByteLevel" if step["use_regex"] != false => {
             refuse_prefix(prefixes(&step) && !is_first)?;
-            // The space in front comes before the text is cut.
+            // The prefix space is added before the text is split.
             set(&mut step, "use_regex", false);
             steps.push(step);
             steps.push(pattern(BYTE_LEVEL, "Isolated"));
@@ -312,20 +313,20 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             })?;
             step = pattern(&format!("(?s:.){{1,{length}}}"), "Isolated");
         }
-        // Parts of one script stay what they are.
+        // Splitting a text of a single script again changes nothing.
         "UnicodeScripts"
             if steps.iter().any(|step| step["pattern"]["Regex"] == scripts::expression()) =>
         {
             return Ok(());
         }
         "UnicodeScripts" => {
-            // What is found stays.
+            // Inverted, so that matches are kept.
             step = pattern(&scripts::expression(), "Removed");
             set(&mut step, "invert", true);
         }
         "WhitespaceSplit" => step = pattern(r"\s+", "Removed"),
         "Metaspace" if !is_first && prefixes(&step) => {
-            // Words with one space in front of each.
+            // Words with one space before each.
             let is_spaces = |step: &Value| *step == pattern(r"\s+", "Removed");
             let words = std::mem::take(steps);
             refuse_prefix(!words.iter().all(is_spaces) || step["prepend_scheme"] == "first")?;
@@ -359,19 +360,19 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
     if model["type"] == "BPE" && !prefix.is_empty() {
         return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
     }
-    // `tokenizers` passes over the first line of what was a file of merges, wherever it is.
+    // `tokenizers` skips the version line of merge files at any position.
     if let Some(merges) = model.get_mut("merges").and_then(Value::as_array_mut) {
         merges.retain(|pair| !pair.as_str().is_some_and(|line| line.starts_with("#version")));
     }
-    // Words alone are parts of words of which none continues one.
+    // A word-level model is WordPiece without continuation pieces.
     let is_words = model["type"] == "WordLevel";
     if let (true, Some(model)) = (is_words, model.as_object_mut()) {
         model.insert("type".into(), "WordPiece".into());
         model.insert("continuing_subword_prefix".into(), NOTHING.into());
         model.insert("max_input_chars_per_word".into(), u32::MAX.into());
     }
-    // What stands for what is unknown has to be among the added tokens, though it is not looked for
-    // in texts.
+    // `kitoken` requires the unknown token among the added tokens, although it is not matched in
+    // texts.
     let is_unigram = model["type"] == "Unigram";
     let (unknown, id) = match (model["unk_token"].as_str(), model["unk_id"].as_u64()) {
         (Some(name), _) => (name.to_owned(), model["vocab"][name].as_u64()),
@@ -403,7 +404,7 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// What is no object where one should be is refused, by an error and not by a panic.
+    /// Wrong JSON types are errors, not panics.
     #[test]
     fn parts_of_any_kind_are_read() {
         let parts =
