@@ -1,5 +1,5 @@
-//! Takes the models of the image from the repository's fixtures: programs for `torchlet::program!`,
-//! and the inputs of their first test cases.
+//! Adds models from the repository's fixtures to the image: programs for `torchlet::program!`, and
+//! the inputs of their first test cases.
 
 use std::env::var;
 use std::error::Error;
@@ -9,9 +9,8 @@ use std::{env, fs};
 use torchlet_build::{Image, Program};
 use torchlet_core::{BundledProgram, ValueRef};
 
-/// The models that there are: the feature that has it in the image, the file below
-/// `tests/fixtures`, and how many runs its output is looked at after (more than one where it keeps
-/// state).
+/// Available models: Cargo feature, file below `tests/fixtures`, and number of runs before the
+/// output is checked (more than one for models with state).
 const MODELS: &[(&str, &str, usize)] = &[
     ("digits", "digits/digits.bpte", 1),
     ("digits_int8", "tinyml/digits.bpte", 1),
@@ -24,18 +23,18 @@ const MODELS: &[(&str, &str, usize)] = &[
     ("mlp", "tinyml/mlp.bpte", 1),
 ];
 
-/// Names one of the models, or the path of another `.bpte` file, for an image that has no other.
+/// Selects a single model for the image, by name or by the path of a `.bpte` file.
 const ALONE: &str = "TORCHLET_MODEL";
-/// Where shells say what folder they are in.
+/// Environment variable in which shells export the current directory.
 const CALLER: &str = "PWD";
-/// What a model is called that is no other than a file.
+/// Module name of a model given by path.
 const OWN: &str = "own";
 
-/// How many damaged copies of the smallest program are in the image.
+/// Number of damaged copies of the smallest program in the image.
 const DAMAGED: u64 = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // There, models are loaded at run time; or the image has programs of its own.
+    // AArch64 images load models at run time; images without `start` have their own programs.
     if var("CARGO_CFG_TARGET_ARCH")? == "aarch64" || env::var_os("CARGO_FEATURE_START").is_none() {
         return Ok(());
     }
@@ -51,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let bundle = BundledProgram::from_bytes(&bytes)?;
         fs::write(&input, first_input(&bundle)?)?;
         let program = Program::new(&file).name(name);
-        // As exported, it copies its weights each time.
+        // Without lowering, this model copies its weights in every run.
         image = image.program(if name == "mlp" { program.lowered() } else { program });
         write!(names, "{name},")?;
         programs.push((name, runs, input, bundle.program()?.len()));
@@ -73,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(image.write()?)
 }
 
-/// The models of the image. A path stands for itself when it is joined to that of the fixtures.
+/// The models of the image. Joining an absolute path to the fixtures directory yields that path.
 fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
     let known = MODELS.iter().map(|(name, file, runs)| (*name, PathBuf::from(file), *runs));
     let Ok(alone) = var(ALONE) else {
@@ -98,8 +97,8 @@ fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
     }
 }
 
-/// Where a file may be: from the folder of who started the build, which a shell says, and from that
-/// of this package, in which Cargo runs this.
+/// Candidate locations of a file: relative to the directory in which the build was started, as
+/// exported by the shell, and to this package's directory, in which Cargo runs build scripts.
 fn places(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let here = std::path::absolute(path)?;
     if path.is_absolute() {
@@ -110,7 +109,7 @@ fn places(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     Ok(from_caller.into_iter().chain([here]).collect())
 }
 
-/// The bytes of the input in the first test case.
+/// The input bytes of the first test case.
 fn first_input(bundle: &BundledProgram<'_>) -> Result<Vec<u8>, Box<dyn Error>> {
     let suite = bundle.suites()?.next().ok_or("no test suite")??;
     let case = suite.cases()?.next().ok_or("no test case")??;

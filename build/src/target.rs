@@ -1,8 +1,8 @@
-//! The machine that is built for.
+//! The machine for which the image is built.
 
 use torchlet_core::{Machine, PointerWidth};
 
-/// A machine, by the name of its target.
+/// A target machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     name: String,
@@ -11,11 +11,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// The machine of a target triple, such as `thumbv7em-none-eabihf`, or of `32` or `64`, by the
-    /// bits of its pointers.
+    /// Parses a target triple, such as `thumbv7em-none-eabihf`, or a pointer width, `32` or `64`.
     ///
     /// # Errors
-    /// How wide its pointers are is not known.
+    /// If the pointer width of the target is unknown.
     pub fn parse(name: &str) -> Result<Self, String> {
         let starts = |with: &[&str]| with.iter().any(|start| name.starts_with(start));
         let is_32 = [
@@ -34,7 +33,7 @@ impl Target {
             "wasm64",
         ];
         let width = match name {
-            // First, as arm64 starts like the others.
+            // Checked first, because `arm64` also starts with `arm`.
             _ if starts(&is_64) => PointerWidth::Bits64,
             _ if starts(&is_32) => PointerWidth::Bits32,
             _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
@@ -44,8 +43,7 @@ impl Target {
         Ok(Target { name: name.into(), width, has_vectors })
     }
 
-    /// The machine that a build script builds for, as Cargo describes it, whatever the name of its
-    /// target is.
+    /// The target of a build script, from Cargo's variables, whatever its name.
     pub(crate) fn described(name: &str, width: &str, arch: &str) -> Result<Self, String> {
         let width = match width {
             "32" => PointerWidth::Bits32,
@@ -56,22 +54,22 @@ impl Target {
         Ok(Target { name: name.into(), width, has_vectors })
     }
 
-    /// As it was written.
+    /// The name from which it was created.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What methods are prepared for.
+    /// The machine for which methods are prepared.
     pub fn machine(&self) -> Machine {
         Machine::Scalar(self.width)
     }
 
-    /// How wide its pointers are.
+    /// Pointer width of the machine.
     pub fn pointer_width(&self) -> PointerWidth {
         self.width
     }
 
-    /// Whether its kernels use vector instructions, so that what they take depends on the
+    /// Whether its kernels use vector instructions, so that their requirements depend on the
     /// processor.
     pub fn has_vectors(&self) -> bool {
         self.has_vectors

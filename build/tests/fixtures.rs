@@ -1,4 +1,4 @@
-//! What is written for programs of the fixtures, against what loading them says.
+//! Compares the code generated for fixture programs with the properties of the loaded programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
 }
 
-/// A folder for what is written, which is gone when the test has passed.
+/// A folder for generated files, deleted when the test has passed.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -59,8 +59,7 @@ fn loads(bytes: &[u8], method: &str, kernels: &[Kernel]) -> bool {
     meta.prepare(ArenaBlock::bytes(&mut tables), &registry, LoadOptions::default()).is_ok()
 }
 
-/// Programs of several families: the kernels that are named are enough, and none of them is too
-/// many.
+/// For programs of several operator families: the listed kernels are sufficient and necessary.
 #[test]
 fn kernel_tables_are_exact() {
     let folder = Folder::new("exact");
@@ -75,7 +74,7 @@ fn kernel_tables_are_exact() {
     let mut count = 0;
     for path in families.map(fixture).into_iter().chain(ops) {
         let written = match write(&folder, Program::new(&path).name("it")) {
-            // Some fixtures are of operators that portable kernels lack.
+            // Some fixtures use operators without portable kernels.
             Err(Error::Missing { .. }) => continue,
             written => written.unwrap(),
         };
@@ -135,7 +134,7 @@ fn data_outside_is_embedded_too() {
     assert_eq!(written.sources.len(), 2);
     let text = folder.text("digits.rs");
     assert!(text.contains("DataMap::from_bytes(FILES[0])?"), "{text}");
-    // What was lowered has the data in it.
+    // A lowered program contains the data.
     write(&folder, model().data(&data).lowered()).unwrap();
     assert!(!folder.text("digits.rs").contains("FILES"));
 }
@@ -159,8 +158,7 @@ fn shapes_that_change_are_tensors() {
     assert!(text.contains(run), "{text}");
 }
 
-/// Arrays are in the order of the memory, which is that of the shape unless channels really lie
-/// innermost.
+/// Arrays are in memory order, which is that of the shape unless channels are really innermost.
 #[test]
 fn arrays_are_in_the_order_of_the_memory() {
     let folder = Folder::new("order");
@@ -191,7 +189,7 @@ fn programs_share_their_activations() {
     assert!(error.contains("'digits' is that of another module"), "{error}");
 }
 
-/// What their exporter reserves for operators to compute in is no state.
+/// Scratch tensors that the exporter reserves for operators are not state.
 #[test]
 fn networks_of_8_bits_share_their_activations() {
     let folder = Folder::new("shared_int8");
@@ -240,7 +238,7 @@ fn what_nobody_has_fails_by_name() {
     let vulkan = fixture("vulkan/model/vision.bpte");
     let error = write(&folder, Program::new(&vulkan)).unwrap_err();
     assert!(error.to_string().contains("no backend VulkanBackend"), "{error}");
-    // Cargo shows what `main` of a build script returns by `Debug`.
+    // Cargo shows the error that `main` of a build script returns with `Debug`.
     assert_eq!(format!("{error:?}"), error.to_string());
     write(&folder, Program::new(&vulkan).lowered()).unwrap();
 
@@ -255,12 +253,12 @@ fn what_nobody_has_fails_by_name() {
     assert!(error.contains("depends on the processor"), "{error}");
 }
 
-/// An operator that nobody has fails the build by its name, until it gets a kernel.
+/// An operator without a kernel fails the build with its name, until a kernel is added.
 #[test]
 fn kernels_of_ones_own_go_before_others() {
     let folder = Folder::new("own");
-    // The same program, but for the name of an operator: of the same length, so that all else stays
-    // where it is.
+    // The same program with another operator name of equal length, so that all offsets stay the
+    // same.
     let mut bytes = program_bytes(&fixture("digits/digits.bpte"));
     let name = b"aten::relu";
     let places: Vec<usize> =

@@ -1,6 +1,6 @@
-//! Kernels of 8-bit numbers over random layers: in this processor's instructions, and once more in
-//! plain loops, which must give the same codes. Networks have few shapes; what is left over behind
-//! fours and eights is here.
+//! Compares int8 kernels on random layers: this processor's instructions must yield the same
+//! results as plain loops. Real networks have few shapes; these tests cover the remainders of loops
+//! unrolled by four and eight.
 
 mod plain;
 
@@ -15,10 +15,10 @@ use torchlet::portable::compute::q8::product::{self, Rows, Target, Weights};
 use torchlet::portable::compute::q8::{Results, Scale};
 use torchlet::portable::compute::simd::Tier;
 
-/// How many layers of each kind.
+/// Number of layers of each kind.
 const LAYERS: u32 = 100;
 
-/// The most channels that a layer gives.
+/// Maximum number of output channels.
 const CHANNELS: usize = 48;
 
 #[repr(C, align(16))]
@@ -26,7 +26,7 @@ struct Buffers {
     workspace: [i16; 2048],
     input: [i8; 4096],
     weights: [i8; 16 * 1024],
-    /// The same weights, as a plain convolution has them.
+    /// The same weights in the order of a plain convolution.
     turned: [i8; 1024],
     outs: [[i8; 4096]; 2],
     multipliers: [i32; CHANNELS],
@@ -58,13 +58,13 @@ impl Numbers {
         first + (self.next() % (last - first + 1) as u32) as i32
     }
 
-    /// A number from one on.
+    /// A number in `1..=most`.
     fn count(&mut self, most: usize) -> usize {
         1 + self.next() as usize % most
     }
 
     fn codes(&mut self, codes: &mut [i8]) {
-        // Extreme ones more often than others.
+        // Extreme values more often than others.
         codes.fill_with(|| match self.next() % 8 {
             0 => i8::MIN,
             1 => i8::MAX,
@@ -72,7 +72,7 @@ impl Numbers {
         });
     }
 
-    /// A size of the input, a window over it, and how many places that has.
+    /// An input size, a window, and its number of positions.
     fn window(&mut self) -> (usize, Window, usize) {
         let (size, kernel) = (self.count(7), self.count(3));
         let (stride, padding) = (self.count(2), self.next() as usize % kernel);
@@ -86,7 +86,7 @@ impl Numbers {
     }
 }
 
-/// Computes random layers twice, and compares.
+/// Computes random layers with both variants and compares the results.
 pub(crate) fn all() -> Result<(), Failed> {
     let buffers = checked(BUFFERS.take())?;
     let mut numbers = Numbers(1);
@@ -111,7 +111,7 @@ pub(crate) fn all() -> Result<(), Failed> {
     Ok(())
 }
 
-/// Computes a layer into both outputs, and gives its length.
+/// Computes a layer into both outputs and returns its length.
 type Run = fn(&mut Numbers, &mut Buffers) -> Result<usize, Error>;
 
 const KINDS: [(&str, Run); 7] = [
@@ -124,11 +124,11 @@ const KINDS: [(&str, Run); 7] = [
     ("product of codes", plain::product),
 ];
 
-/// What becomes of the sums of so many channels.
+/// Random requantization parameters for a number of channels.
 macro_rules! results {
     ($numbers:ident, $buffers:ident, $channels:expr) => {{
         let (channels, numbers) = ($channels, &mut *$numbers);
-        // Mostly as networks have them, which have loops of their own.
+        // Mostly right shifts as in real networks, which have their own loops.
         let greatest = if numbers.count(4) == 1 { 2 } else { -1 };
         $buffers.multipliers.fill_with(|| 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32);
         $buffers.shifts.fill_with(|| numbers.from(-14, greatest));
@@ -190,7 +190,7 @@ fn convolution(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Er
     Ok(len)
 }
 
-/// Once as what it is, and once as a convolution with a group for each channel.
+/// Computed as depthwise convolution, and as grouped convolution with one group per channel.
 fn depthwise(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
     let multiplier = match numbers.count(2) {
         1 => [2, 3, 4, 8, 16, 32, 48][numbers.count(7) - 1],

@@ -1,18 +1,18 @@
-//! What an inference takes: ticks of the machine's clock, as a whole and by operator.
+//! Measures inference time in clock ticks, in total and per operator.
 
 use crate::machine;
 use torchlet::core::{Event, EventKind, EventTracer};
 
-/// Ticks that something takes.
+/// Ticks that a function lasts.
 pub(crate) fn ticks<R>(run: impl FnOnce() -> R) -> (R, u64) {
     let start = machine::ticks();
     let result = run();
     (result, machine::ticks().saturating_sub(start))
 }
 
-/// Logs what each operator takes.
+/// Logs the ticks of each operator.
 pub(crate) struct Costs {
-    /// The model.
+    /// Name of the model.
     pub(crate) name: &'static str,
 }
 

@@ -1,10 +1,9 @@
-//! Counts the instructions of the integer kernels on emulated Cortex-M, layer by layer: those of
-//! MLPerf Tiny's networks. Products and convolutions are computed a second time in plain loops,
-//! without instructions of the processor's own, and must give the same codes; so must another
-//! library's kernels, where one is linked (`peer`).
+//! Counts the instructions of the integer kernels on an emulated Cortex-M, for each layer of the
+//! MLPerf Tiny networks. Matrix multiplications and convolutions are also computed in plain loops
+//! without special instructions, and must yield the same values. So must another library's kernels
+//! if one is linked (`peer`).
 //!
-//! `cargo xtask bench layers` runs it, and shows how many instructions the ticks are that are
-//! printed here.
+//! `cargo xtask bench layers` runs this and converts the printed ticks to instructions.
 
 #![no_std]
 #![no_main]
@@ -19,7 +18,7 @@ use cortex_m::peripheral::syst::SystClkSource;
 use semihosting::println;
 use semihosting::process::ExitCode;
 
-/// Counts ticks of the processor's clock.
+/// Counts processor clock ticks.
 struct Counter(cortex_m::peripheral::SYST);
 
 impl Counter {

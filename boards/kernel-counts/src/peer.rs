@@ -1,5 +1,5 @@
-//! The same layers by another library's kernels, which
-//! `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR` links.
+//! The same layers with another library's kernels, linked by
+//! `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR`.
 
 use crate::layers::{Kind, Layer};
 use crate::memory::Memory;
@@ -30,11 +30,11 @@ unsafe extern "C" {
     fn peer_run(call: *const Call) -> i32;
 }
 
-/// A layer that is ready to run.
+/// A prepared layer.
 pub struct Peer<'a>(Call, core::marker::PhantomData<&'a mut Memory>);
 
 impl<'a> Peer<'a> {
-    /// Does what is done once, when a network is loaded. `None` if there is too little memory.
+    /// Performs the one-time preparation of loading a network. `None` if memory is insufficient.
     pub fn prepare(layer: &Layer, memory: &'a mut Memory) -> Option<Self> {
         const NONE: [[usize; 2]; 3] = [[1, 1], [1, 1], [0, 0]];
         let (kind, sides, outputs_of_each) = match layer.kind {
@@ -66,15 +66,15 @@ impl<'a> Peer<'a> {
             workspace: memory.workspace.as_mut_ptr(),
             workspace_bytes: size_of_val(&memory.workspace) as i32,
         };
-        // SAFETY: the memory is larger than the layers, as our own kernels check, and lent for as
-        // long as this lives.
+        // SAFETY: the memory is larger than the layers, as our own kernels check, and is borrowed
+        // for as long as this lives.
         let fits = unsafe { peer_prepare(&call) } != 0;
         fits.then_some(Peer(call, core::marker::PhantomData))
     }
 
-    /// Computes the layer. Gives whether that worked.
+    /// Computes the layer. Returns whether that succeeded.
     pub fn run(&mut self) -> bool {
-        // SAFETY: as above; the workspace has as many bytes as were asked for.
+        // SAFETY: as above; the workspace has the size that `prepare` requested.
         unsafe { peer_run(&self.0) != 0 }
     }
 }

@@ -1,8 +1,9 @@
-//! A machine with megabytes of memory and no operating system: it has a heap, reads programs from
-//! files of the host, compiles them here, and runs them as they are and as they were compiled.
+//! A machine with megabytes of memory and no operating system. It has a heap, reads programs from
+//! files of the host, compiles them on the target, and runs both the original and the compiled
+//! programs.
 //!
-//! The files come in as arguments, `NAME=RUNS=FILE.bpte`: what it is called in the log, and after
-//! how many runs its output is looked at. Start reading at [`models`].
+//! Files are arguments `NAME=RUNS=FILE.bpte`: name in the log, and number of runs before the output
+//! is checked. Start reading at [`models`].
 
 #![no_std]
 #![no_main]
@@ -30,7 +31,7 @@ use torchlet_graph::{Processors, cpu};
 #[global_allocator]
 static HEAP: LlffHeap = LlffHeap::empty();
 
-/// How often the smallest program is damaged.
+/// Number of damaged copies of the smallest program.
 const DAMAGED: u64 = 4;
 
 entry!(main);
@@ -51,13 +52,13 @@ fn main(_: u64, _: u64, _: u64, _: u64) -> ! {
     firmware::exit(succeeded)
 }
 
-/// Each program that is named, as it is in its file and as the compiler makes it.
+/// Each program in the arguments, original and compiled.
 fn models() -> Result<Vec<Model>, String> {
     let arguments = args::<4096>().map_err(|error| format!("no arguments: {error}"))?;
     let mut models = Vec::new();
     for argument in &arguments {
         let argument = argument.map_err(|error| format!("an argument: {error}"))?;
-        // The first one is the name of the image.
+        // The first argument is the name of the image.
         let mut parts = argument.splitn(3, '=');
         let (Some(name), Some(runs), Some(path)) = (parts.next(), parts.next(), parts.next())
         else {
@@ -82,7 +83,7 @@ fn models() -> Result<Vec<Model>, String> {
     Ok(models)
 }
 
-/// Reads a file of the host, piece by piece.
+/// Reads a file of the host in chunks.
 fn read(path: &str) -> Result<Vec<u8>, String> {
     let error = |error| format!("cannot be read: {error}");
     let name = CString::new(path).map_err(|_| String::from("its name has a zero"))?;
@@ -97,21 +98,21 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
     }
 }
 
-/// Zeros that are never freed, and start at a multiple of what arenas and programs are aligned to.
+/// Leaked zeroed memory with the alignment of arenas and programs.
 fn zeros(len: usize) -> &'static mut [u8] {
     let memory = vec![0; len + ARENA_ALIGN].leak();
     let start = memory.as_ptr().align_offset(ARENA_ALIGN);
     &mut memory[start..start + len]
 }
 
-/// A copy that is never freed, aligned for weights.
+/// A leaked copy, aligned for weights.
 fn kept(bytes: &[u8]) -> &'static [u8] {
     let memory = zeros(bytes.len());
     memory.copy_from_slice(bytes);
     memory
 }
 
-/// The bytes of the input in the first test case.
+/// The input bytes of the first test case.
 fn first_input(bundle: &BundledProgram<'_>) -> Option<&'static [u8]> {
     let suite = bundle.suites().ok()?.next()?.ok()?;
     let case = suite.cases().ok()?.next()?.ok()?;
@@ -125,7 +126,7 @@ fn registry() -> Result<Registry<'static>, String> {
     Registry::new().with_kernels(&KERNELS).map_err(|error| format!("{error}"))
 }
 
-/// What the compiler makes of a program.
+/// Compiles a program.
 fn compile(program: &'static [u8]) -> Result<&'static [u8], String> {
     let opened = Program::from_bytes(program).map_err(|error| format!("{error}"))?;
     let compiled = cpu::compile(&opened, &[], Processors::KERNELS, &registry()?);
@@ -133,7 +134,7 @@ fn compile(program: &'static [u8]) -> Result<&'static [u8], String> {
     Ok(kept(&package.map_err(|error| format!("{error}"))?.to_bytes()))
 }
 
-/// A program with what it says that it takes.
+/// A program with its memory requirements.
 fn model(
     name: &'static str,
     program: &'static [u8],
@@ -167,7 +168,7 @@ fn model(
     })
 }
 
-/// The program with some bytes flipped.
+/// The program with some flipped bits.
 fn damaged(program: &[u8], seed: u64) -> &'static [u8] {
     let bytes = zeros(program.len());
     bytes.copy_from_slice(program);
@@ -175,7 +176,7 @@ fn damaged(program: &[u8], seed: u64) -> &'static [u8] {
     bytes
 }
 
-/// Memory for the most that one of the models takes, and room for a program behind it.
+/// Memory for the largest of the models, with room for a program after it.
 fn memory(models: &[Model]) -> Memory<'static> {
     let most = |of: fn(&Model) -> usize| models.iter().map(of).max().unwrap_or(0);
     let program = most(|model| model.program.len());

@@ -94,7 +94,7 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     let parameters = parameters(found);
     let (names, results) = (names(found), results(found, life));
     line(text, "\n/// The method, loaded.");
-    // A shared method has no text of its own.
+    // Shared methods do not implement `Debug`.
     if !is_shared {
         line(text, "#[derive(Debug)]");
     }

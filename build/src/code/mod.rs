@@ -1,4 +1,4 @@
-//! What is written for a program: the text of a module.
+//! Code generation: the source text of a program's module.
 
 mod method;
 
@@ -11,7 +11,7 @@ use torchlet_portable::{Paths, Types};
 /// The name of the module that the programs of an image share.
 pub(crate) const IMAGE: &str = "torchlet_image";
 
-/// What a module is made of.
+/// Inputs of the code generation of a module.
 pub(crate) struct Source<'a> {
     pub(crate) program: &'a Program,
     /// The file to embed.
@@ -21,14 +21,14 @@ pub(crate) struct Source<'a> {
     pub(crate) shares_activations: bool,
 }
 
-/// A name as Rust takes it.
+/// Converts a name to a Rust identifier.
 pub(crate) fn identifier(name: &str) -> String {
     let is_part = |char: char| char.is_ascii_alphanumeric() || char == '_';
     let mut text: String = name.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
     if !text.starts_with(|first: char| first.is_ascii_alphabetic()) {
         text.insert_str(0, "p_");
     }
-    // Those that a module or function could be named like, and cannot.
+    // Keywords that cannot be names of modules or functions.
     const KEYWORDS: &str = "Self abstract as async await become box break const continue crate do dyn else enum extern \
         false final fn for gen if impl in let loop macro match mod move mut override priv pub ref return self static \
         struct super trait true try type typeof unsafe unsized use virtual where while yield";
@@ -38,7 +38,8 @@ pub(crate) fn identifier(name: &str) -> String {
     text
 }
 
-/// The name of a method's module and function, beside what its program's module has of its own.
+/// Identifier of a method's module and function, distinct from the other items in the program's
+/// module.
 pub(crate) fn method_identifier(name: &str) -> String {
     const OWN: [&str; 9] =
         ["Error", "Model", "Once", "core", "data", "firmware", "load", "load_with", "registry"];
@@ -49,8 +50,7 @@ pub(crate) fn method_identifier(name: &str) -> String {
     text
 }
 
-/// A name of a file as comments have it: it may hold anything, the ends of lines and what would
-/// follow them among it.
+/// Escapes a name from a file for comments: it may contain line breaks followed by anything.
 fn shown(name: &str) -> String {
     name.escape_debug().collect()
 }
@@ -72,14 +72,14 @@ pub(crate) fn program(source: &Source<'_>) -> String {
     text
 }
 
-/// A set that the optimiser knows by its symbol.
+/// A set in a symbol that the optimiser can evaluate.
 fn chosen(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) {
     line(text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
     line(text, &format!("static {symbol}: {of} ="));
     line(text, &format!("    {of}::from_bits({bits:#x});"));
 }
 
-/// What the programs of an image have in common.
+/// The items that the programs of an image share.
 pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String {
     let mut text = String::new();
     text.push_str(HEAD);
@@ -154,7 +154,7 @@ fn kernels(text: &mut String, source: &Source<'_>) {
     line(text, "];");
 }
 
-/// A path of the firmware, as a module in it takes it.
+/// A path of the firmware, as written inside a module.
 fn path_from_module(path: &str) -> String {
     match path.starts_with("crate::") || path.starts_with("::") {
         true => path.to_owned(),
@@ -215,13 +215,13 @@ fn statics(text: &mut String, planned: &[usize], scratch: usize) {
     line(text, &format!("    static SCRATCH_MEMORY: {kind} = {value};"));
 }
 
-/// The planned buffers of [`statics`], taken.
+/// Expressions that take the planned buffers of [`statics`].
 fn taken(planned: &[usize]) -> String {
     let take = |index| format!("&mut PLANNED_MEMORY_{index}.take()?.0");
     (0..planned.len()).map(take).collect::<Vec<_>>().join(", ")
 }
 
-/// What the caller lends, and how many bytes.
+/// The values whose memory the caller lends, with their sizes in bytes.
 fn lent(method: &MethodAnalysis) -> Vec<(String, usize)> {
     let of = |kind: &'static str, slots: &[Slot]| {
         let slots = slots.iter().enumerate();
@@ -236,7 +236,7 @@ fn lent(method: &MethodAnalysis) -> Vec<(String, usize)> {
     all
 }
 
-/// The program's methods together.
+/// The struct of all methods of the program.
 fn model(text: &mut String, source: &Source<'_>) {
     let methods = &source.analysis.methods;
     let is_shared = source.shares_activations;
@@ -292,7 +292,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "}");
 }
 
-/// The types of a method's module, from outside of it.
+/// Qualifies the types of a method's module for use outside of it.
 fn qualify(text: &str, module: &str) -> String {
     text.replace("&Input", &format!("&{module}::Input"))
         .replace("&Output", &format!("&{module}::Output"))
@@ -327,7 +327,7 @@ fn names(method: &MethodAnalysis) -> String {
     set.map(|(index, _)| format!("input_{index}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What a method gives: the only output, or all as a tuple.
+/// Return type of a method: the only output, or a tuple of all.
 fn results(method: &MethodAnalysis, life: &str) -> String {
     let of = |(index, slot): (usize, &Slot)| match slot {
         Slot::Scalar(_) => "core::Scalar".to_owned(),
@@ -374,12 +374,12 @@ fn scalar_variant(scalar: &Scalar) -> &'static str {
     }
 }
 
-/// The array that a tensor is: of static shape, with elements that are numbers, in the order of the
-/// memory.
+/// The array type of a tensor, in memory order, if its shape is static and its elements are
+/// numbers.
 fn array(slot: &Slot) -> Option<String> {
     let Slot::Tensor { info, is_dynamic: false, .. } = slot else { return None };
     let mut text = element(info)?.to_owned();
-    // Where dimensions of one element make no difference, the order is that of the shape.
+    // If dims of size one make the order ambiguous, the order of the shape is used.
     let is_plain = info.is_contiguous();
     for (place, &dim) in info.dim_order.iter().enumerate().rev() {
         let size = info.sizes.get(if is_plain { place } else { usize::from(dim) })?;
@@ -410,7 +410,7 @@ fn element(info: &TensorInfo) -> Option<&'static str> {
     })
 }
 
-/// The first lines of a function that sets the inputs of a method, computes, and gives the outputs.
+/// The first lines of a function that sets the inputs of a method, runs it and returns the outputs.
 fn begin_run(text: &mut String, name: &str, [parameters, results]: [&str; 2], is_shared: bool) {
     let (generic, life, shared) = match is_shared {
         true => ("<'a>", "'a ", "shared: &'a mut core::SharedMemory<'static>, "),

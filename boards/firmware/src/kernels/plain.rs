@@ -1,6 +1,5 @@
-//! Layers whose plain loops are here: pooling, sums and products are computed once more element by
-//! element, as the arithmetic is described; softmax is compared by a hash of what CMSIS-NN's C
-//! gives.
+//! Reference implementations: pooling, addition and multiplication are recomputed element by
+//! element. Softmax is compared with the hash of the results of CMSIS-NN's C code.
 
 use super::{Buffers, Numbers};
 use torchlet::core::Serial;
@@ -25,7 +24,7 @@ pub(super) fn largest(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<us
     Ok(pooled(numbers, buffers, Pooling::Largest(bounds.0, bounds.1)))
 }
 
-/// A picture of one pixel in the padding, or nothing.
+/// Input position of a tap, or `None` in the padding.
 fn inside(window: &Window, (at, tap): (usize, usize), size: usize) -> Option<usize> {
     let place = at * window.stride() + tap * window.dilation();
     place.checked_sub(window.padding()).filter(|place| *place < size)
@@ -66,7 +65,7 @@ fn pooled(numbers: &mut Numbers, buffers: &mut Buffers, pooling: Pooling) -> usi
     len
 }
 
-/// A scale as networks have them, or, more rarely, one that shifts to the left.
+/// A random scale as in real networks, or, rarely, with a left shift.
 fn scale(numbers: &mut Numbers) -> Result<Scale, Error> {
     let multiplier = 0x4000_0000 + (numbers.next() % 0x4000_0000) as i32;
     let greatest = if numbers.count(4) == 1 { 2 } else { 0 };
@@ -78,7 +77,7 @@ fn means() -> Means<'static> {
     Means { tier: Tier::detect(), parallel: &Serial }
 }
 
-/// Two rows of codes, one behind the other, and how long they are.
+/// Fills the input with two consecutive rows of random values and returns their length.
 fn pairs(numbers: &mut Numbers, buffers: &mut Buffers) -> usize {
     numbers.codes(&mut buffers.input);
     numbers.count(buffers.input.len() / 4)
@@ -127,12 +126,12 @@ pub(super) fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<us
     Ok(len)
 }
 
-/// Rows of softmax, and the hash (FNV-1a) of what CMSIS-NN's C gives for the same numbers: that of
-/// the tests of the kernels.
+/// Number of softmax rows, and the FNV-1a hash of the results of CMSIS-NN's C code for the same
+/// values; the kernels' unit tests use the same.
 const ROWS: usize = 3_000;
 const HASH: u64 = 0x63d6_1842_fd75_2ec4;
 
-/// Whether softmax gives the codes of CMSIS-NN.
+/// Whether softmax matches CMSIS-NN.
 pub(super) fn softmax_is_right(buffers: &mut Buffers) -> bool {
     let mut numbers = Numbers(2);
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
