@@ -11,10 +11,10 @@ use std::sync::Arc;
 use torchlet::core::layout::same_layout;
 use torchlet::core::{ScalarType, TensorInfo, TensorRef};
 
-/// A tensor in memory of the host.
+/// A tensor in host memory.
 ///
-/// What has the buffer protocol or DLPack's (NumPy, PyTorch, JAX, ...) becomes one without a copy,
-/// unless its elements lie with gaps, and it becomes theirs without a copy:
+/// Objects with the buffer protocol or DLPack (NumPy, PyTorch, JAX, ...) are converted without a
+/// copy, unless their elements have gaps. Conversion to their types needs no copy either:
 /// `torch.from_dlpack(tensor)`, `numpy.asarray(tensor)`.
 #[pyclass(frozen, module = "torchlet", name = "Tensor")]
 pub(crate) struct Tensor {
@@ -22,7 +22,7 @@ pub(crate) struct Tensor {
     memory: Arc<Memory>,
 }
 
-/// The element type of a name, such as `float32` or `torch.float32`.
+/// Parses an element type, such as `float32` or `torch.float32`.
 fn scalar_type_of(name: &str) -> PyResult<ScalarType> {
     let short = name.strip_prefix("torch.").unwrap_or(name);
     (0..)
@@ -32,14 +32,14 @@ fn scalar_type_of(name: &str) -> PyResult<ScalarType> {
 }
 
 impl Tensor {
-    /// A copy of a tensor of the runtime.
+    /// Copies a tensor of the runtime.
     pub(crate) fn copy_of(tensor: &TensorRef<'_>) -> Result<Self, Failure> {
         let bytes = tensor.bytes();
         let memory = Memory::copy_of(bytes).ok_or_else(|| Failure::out_of_memory(bytes.len()))?;
         Ok(Tensor { info: tensor.info().clone(), memory })
     }
 
-    /// A tensor of what has one: another of these, a buffer, or DLPack. `None` if it has none.
+    /// Converts another `Tensor`, a buffer, or a DLPack object; `None` for other objects.
     pub(crate) fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
         let py = object.py();
         if let Ok(tensor) = object.cast::<Tensor>() {
@@ -49,7 +49,7 @@ impl Tensor {
         let give = object.getattr_opt("__dlpack__")?;
         if memory::is_buffer(object) {
             match (memory::import_buffer(object), &give) {
-                // Formats of buffers lack types that DLPack has.
+                // Buffer formats lack types that DLPack has.
                 (Err(_), Some(_)) => {}
                 (buffer, _) => {
                     let (info, memory) = buffer?.adopt()?;
@@ -61,7 +61,7 @@ impl Tensor {
         let keywords = PyDict::new(py);
         keywords.set_item("max_version", (1, 0))?;
         let capsule = match give.call((), Some(&keywords)) {
-            // It is of the time before versions.
+            // Objects before DLPack 1.0 lack the argument.
             Err(error) if error.is_instance_of::<PyTypeError>(py) => give.call0(),
             result => result,
         }?;
@@ -72,8 +72,8 @@ impl Tensor {
         Ok(Some(Tensor { info, memory }))
     }
 
-    /// Copies the elements to memory of the same layout; `false`, and nothing is copied, if it has
-    /// another size.
+    /// Copies the elements to memory of the same layout; returns `false`, and copies nothing, if
+    /// the size differs.
     pub(crate) fn read(&self, target: &mut [u8]) -> bool {
         self.memory.read(target)
     }
@@ -82,8 +82,8 @@ impl Tensor {
         &self.info
     }
 
-    /// Takes over the elements of another tensor of the same layout; `false` if it is another, or
-    /// the memory is not ours.
+    /// Copies the elements of a tensor with the same layout; returns `false` if the layout differs,
+    /// or the memory is foreign.
     pub(crate) fn overwrite(&self, tensor: &TensorRef<'_>) -> bool {
         self.info == *tensor.info() && self.memory.write(tensor.bytes())
     }
@@ -95,8 +95,8 @@ impl Tensor {
 
 #[pymethods]
 impl Tensor {
-    /// A tensor of an object that has the buffer protocol or DLPack's, without a copy if its
-    /// elements lie without gaps.
+    /// A tensor from an object with the buffer protocol or DLPack, without a copy if its elements
+    /// are dense.
     #[new]
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Tensor::from_object(object)?.ok_or_else(|| {
@@ -116,7 +116,7 @@ impl Tensor {
         Ok(Tensor { info, memory: Arc::new(memory) })
     }
 
-    /// The same bits as elements of another type of the same size: `bfloat16` from `uint16`, say.
+    /// Reinterprets the bits as another type of the same size, such as `uint16` as `bfloat16`.
     /// Nothing is copied.
     fn with_dtype(&self, dtype: &str) -> PyResult<Self> {
         let scalar_type = scalar_type_of(dtype)?;
@@ -136,19 +136,19 @@ impl Tensor {
         PyTuple::new(py, self.info.sizes.iter())
     }
 
-    /// The name of the element type, as PyTorch has it.
+    /// PyTorch's name of the element type.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.info.scalar_type.name()
     }
 
-    /// The dimensions from outermost to innermost in memory.
+    /// The dim order: dimensions from outermost to innermost in memory.
     #[getter]
     fn dim_order<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info.dim_order.iter())
     }
 
-    /// The distance of neighbours in each dimension, in elements.
+    /// Strides in elements.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.info.strides().iter())
@@ -166,26 +166,26 @@ impl Tensor {
         self.info.numel()
     }
 
-    /// Bytes of the elements.
+    /// Size of the data in bytes.
     #[getter]
     fn nbytes(&self) -> usize {
         self.info.nbytes()
     }
 
-    /// Whether it may be written to.
+    /// Whether the memory is writable.
     #[getter]
     fn writable(&self) -> bool {
         self.memory.is_writable()
     }
 
-    /// Whether both are one in memory order, so that copies need no rearranging.
+    /// Whether both tensors have the same shape and memory layout, so that copies need no
+    /// rearranging.
     fn has_layout_of(&self, other: &Tensor) -> bool {
         self.info.sizes == other.info.sizes
             && same_layout(&self.info.sizes, &self.info.dim_order, &other.info.dim_order)
     }
 
-    /// How far the elements are from expected ones:
-    /// `(largest distance, elements out of tolerance)`.
+    /// Compares with expected elements: `(largest difference, elements out of tolerance)`.
     #[pyo3(signature = (expected, rtol = 1e-5, atol = 1e-8))]
     fn compare(&self, expected: &Tensor, rtol: f64, atol: f64) -> PyResult<(f64, usize)> {
         let compared = self.facade()?.compare(&expected.facade()?, rtol, atol);
@@ -229,22 +229,22 @@ impl Tensor {
     }
 
     /// # Safety
-    /// Python calls it, with a view to fill.
+    /// Called by Python, with a view to fill.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
         flags: c_int,
     ) -> PyResult<()> {
         let tensor = slf.get();
-        // SAFETY: the view is what Python gave, and the object keeps its memory, which it never
-        // changes.
+        // SAFETY: the view comes from Python, and the object owns its memory, which it never
+        // replaces.
         unsafe {
             memory::export_buffer(slf.clone().into_any(), &tensor.info, &tensor.memory, view, flags)
         }
     }
 
     /// # Safety
-    /// Python calls it, once for each view that was filled.
+    /// Called by Python, once for each filled view.
     unsafe fn __releasebuffer__(&self, view: *mut ffi::Py_buffer) {
         // SAFETY: as above.
         unsafe { memory::release(view) }
@@ -257,13 +257,13 @@ impl Tensor {
         Ok(usize::try_from(*first).unwrap_or(0))
     }
 
-    /// The elements as numbers, in nested lists.
+    /// The elements as nested lists.
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let arrays = PyModule::import(py, "torchlet._arrays")?;
         arrays.call_method1("nested", (self.numbers(py)?, self.shape(py)?))
     }
 
-    /// The only element as a number.
+    /// The only element as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.info.numel() != 1 {
             return Err(invalid(format!("item() of a tensor of {} elements", self.info.numel())));
@@ -286,11 +286,11 @@ impl Tensor {
     }
 }
 
-/// What DLPack calls the CPU.
+/// DLPack's CPU device.
 const CPU: (i32, i32) = (1, 0);
 
 impl Tensor {
-    /// The tensor as the facade has it, a copy.
+    /// Copies to a tensor of the facade crate.
     pub(crate) fn facade(&self) -> Result<torchlet::Tensor, Failure> {
         let mut bytes = Vec::new();
         let len = self.memory.len();
@@ -303,7 +303,7 @@ impl Tensor {
         Ok(torchlet::Tensor::try_from(&tensor)?)
     }
 
-    /// The elements in row-major order as Python's numbers.
+    /// The elements in row-major order as Python numbers.
     fn numbers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let tensor = self.facade()?;
         let fail = |error| PyErr::from(Failure::Runtime(error));

@@ -145,7 +145,7 @@ async function bytesFrom(source: FileSource): Promise<BufferSource> {
   if (typeof source === "string" || source instanceof URL) {
     const url = new URL(source, import.meta.url);
     if (url.protocol === "file:" && "process" in globalThis) {
-      // Node fetches no files. The name is no constant, so that what packs for browsers leaves it alone.
+      // Node cannot fetch files. A variable keeps bundlers for browsers from resolving the import.
       const files = "node:fs/promises";
       const { readFile } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ files)) as { readFile(url: URL): Promise<BufferSource> };
       return readFile(url);
@@ -174,7 +174,7 @@ export function patched(module: Uint8Array, patch: Uint8Array): Uint8Array<Array
     }
   };
   const length = number(), sum = number();
-  // A damaged number asks for no more memory than such a module may have.
+  // Bounds the memory that a damaged length can request.
   if (length > 2 * module.length + patch.length) throw malformed;
   const made = new Uint8Array(length);
   while (to < length) {
@@ -307,14 +307,14 @@ export class Program {
       return call();
     } catch (error) {
       if (error instanceof TorchletError) throw error;
-      // Engines report a stack that is full as a RangeError, or as an InternalError.
+      // Engines report a stack overflow as a RangeError or InternalError.
       const isTrap = error instanceof WebAssembly.RuntimeError || error instanceof RangeError || (error as Error)?.name === "InternalError";
       if (!isTrap) throw new TorchletError(error instanceof Error ? error.message : String(error));
       let why = (error as Error).message;
       try {
         why = this.#engine?.lastPanic() || why;
       } catch {
-        // What the engine says itself is enough.
+        // The engine's own message suffices.
       }
       this.dispose();
       this.#trap = why;
@@ -364,9 +364,9 @@ function readOne(values: EngineOutputs, index: number): Output {
   switch (values.kind(index)) {
     case "tensor": {
       const dtype = values.dtype(index) as DType, bytes = values.bytes(index);
-      // Types that no array of JavaScript has are bytes.
+      // Types without a typed array are returned as bytes.
       const array = arrayOf(dtype) ?? Uint8Array;
-      // The bytes are a copy, in a buffer of their own.
+      // The bytes are a copy in a separate buffer.
       return { dtype, shape: Array.from(values.shape(index)), data: new array(bytes.buffer as ArrayBuffer, bytes.byteOffset, bytes.byteLength / array.BYTES_PER_ELEMENT) };
     }
     case "int": return values.int(index);

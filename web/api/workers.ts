@@ -60,7 +60,8 @@ interface Member {
 export async function loadInWorkers(bytes: BufferSource, options: WorkersOptions = {}): Promise<Workers> {
   const { workers = (globalThis.navigator as Navigator | undefined)?.hardwareConcurrency ?? 2, module: _, relaxed: __, ...rest } = options;
   if (!Number.isInteger(workers) || workers < 1) throw new TorchletError(`there cannot be ${workers} workers`);
-  // A copy: a worker whose program ended in a trap loads it again later, whatever the caller has done with the buffer by then.
+  // A copy: after a trap, a worker loads the program again, even if the caller has changed the
+  // buffer.
   const own = bytesOf(bytes).slice();
   const pool = new Workers({ module: await compile(options), bytes: own, options: rest });
   try {
@@ -153,7 +154,7 @@ export class Workers {
           member.port.post(job.request);
           member.job = job;
         } catch (error) {
-          // What cannot be copied, as a function.
+          // Inputs that cannot be cloned, such as functions.
           job.failed(new TorchletError(error instanceof Error ? error.message : String(error)));
         }
       }

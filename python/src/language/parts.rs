@@ -1,4 +1,4 @@
-//! Parts of a prompt: text, tokens, pictures and sounds.
+//! Parts of a prompt: text, tokens, images and audio.
 
 use crate::error::{Failure, invalid};
 use crate::tensor::Tensor;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use torchlet::core::ScalarType;
 use torchlet::llm::{self, Input, Piece, Tiling};
 
-/// A part of a prompt, which lends nothing of Python's.
+/// A part of a prompt; it borrows nothing from Python.
 pub(super) enum Part {
     Text(String),
     Tokens(Vec<u32>),
@@ -15,7 +15,7 @@ pub(super) enum Part {
     Picture(Picture),
 }
 
-/// A picture that is not yet what the program takes, and how it becomes that.
+/// An image with its preprocessing options.
 pub(super) struct Picture {
     points: llm::Picture,
     tiling: Option<Tiling>,
@@ -23,8 +23,7 @@ pub(super) struct Picture {
     std: [f32; 3],
 }
 
-/// Points, how they are cut and into how many tiles, what is subtracted from values, and what
-/// divides them.
+/// Pixels, tiling, number of tiles, mean, standard deviation.
 type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, Vec<f32>);
 
 impl Picture {
@@ -62,7 +61,7 @@ impl Picture {
         Ok(Picture { points, tiling, mean, std })
     }
 
-    /// What the program takes, and the text between.
+    /// Preprocesses the image for the encoder: tiles, and the text between them.
     fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
         let none = || Failure::invalid("the program takes no pictures".into());
         let info = runner.image_input().ok_or_else(none)?;
@@ -100,7 +99,7 @@ impl Picture {
 }
 
 impl Part {
-    /// A part by what it is called.
+    /// Converts a part by its kind.
     pub(super) fn of((kind, value): &(String, Bound<'_, PyAny>)) -> PyResult<Self> {
         let tensor = || {
             let none = || invalid(format!("{} has neither a buffer nor DLPack", value.get_type()));
@@ -117,8 +116,8 @@ impl Part {
         })
     }
 
-    /// What the program takes: pictures as its encoder does, and these and sounds in its memory
-    /// order.
+    /// Preprocesses an image, and converts images and audio to the dim order of the encoder's
+    /// input.
     pub(super) fn laid_out(self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
         let mut parts = match self {
             Part::Picture(picture) => picture.parts(runner)?,
@@ -148,7 +147,7 @@ impl Part {
             Part::Tokens(tokens) => Input::Tokens(tokens),
             Part::Image(tensor) => Input::Image(tensor.as_tensor_ref()),
             Part::Audio(tensor) => Input::Audio(tensor.as_tensor_ref()),
-            // None is left once parts are laid out.
+            // Images are preprocessed by `laid_out` before.
             Part::Picture(_) => Input::Tokens(&[]),
         }
     }

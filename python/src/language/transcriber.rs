@@ -1,4 +1,4 @@
-//! Speech.
+//! Speech recognition.
 
 use super::hearing::{Listener, Model};
 use super::settings::{Overrides, TranscriptionConfig};
@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use torchlet::core::ScalarType;
 use torchlet::llm::{self, Stop};
 
-/// What a transcription gives: a generation, segments, and the language.
+/// Result of a transcription: generation, segments, language.
 type Transcribed<'py> = (Generated<'py>, Vec<(f32, f32, String)>, Option<String>);
 
-/// A program that hears and writes.
+/// A speech recognition model.
 #[pyclass(frozen, module = "torchlet._torchlet")]
 pub(crate) struct Transcriber {
     model: Model<llm::Transcriber>,
@@ -22,7 +22,7 @@ pub(crate) struct Transcriber {
 
 #[pymethods]
 impl Transcriber {
-    /// A transcriber; `generation_config` is the text of Hugging Face's file of that name.
+    /// Creates a transcriber; `generation_config` is the text of Hugging Face's file of that name.
     #[staticmethod]
     fn open(
         py: Python<'_>,
@@ -51,7 +51,7 @@ impl Transcriber {
         self.stop.stop();
     }
 
-    /// Writes down what is said in a WAV, FLAC or MP3 file, or in samples at a rate.
+    /// Transcribes a WAV, FLAC or MP3 file, or samples at a given rate.
     fn transcribe<'py>(
         &self,
         py: Python<'py>,

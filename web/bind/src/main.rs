@@ -1,9 +1,9 @@
-//! Makes the glue between the modules of torchlet-web and JavaScript:
+//! Generates the JavaScript glue of the torchlet-web modules:
 //! `torchlet-web-bind MODULE RELAXED FOLDER`.
 //!
-//! `wasm-bindgen` makes it for one instance of the module. Here, it becomes a function that makes
-//! an instance each time, so that each program has memory of its own. Of the second module, which
-//! was built with relaxed SIMD, the folder has what makes it of the first (`patch.rs`).
+//! `wasm-bindgen` generates glue for a single module instance. Here it is wrapped in a function
+//! that creates an instance per call, so that each program has memory of its own. The second
+//! module, built with relaxed SIMD, is stored as a patch of the first (`patch.rs`).
 
 mod patch;
 
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let folder = Path::new(&folder);
     let (other_text, relaxed) = bind(Path::new(&relaxed), folder)?;
     let (text, module) = bind(Path::new(&module), folder)?;
-    // The function takes either.
+    // The function must work with either module.
     ensure!(text == other_text, "the modules are not of the same sources");
     std::fs::write(folder.join("torchlet.relaxed"), patch::between(&module, &relaxed))?;
     std::fs::write(folder.join("torchlet.wasm"), module)?;
@@ -30,7 +30,7 @@ fn main() -> Result<()> {
     Ok(std::fs::write(folder.join("engine.js"), engine)?)
 }
 
-/// The glue of a module, and what becomes of the module.
+/// Returns the glue of a module, and the processed module.
 fn bind(module: &Path, folder: &Path) -> Result<(String, Vec<u8>)> {
     Bindgen::new()
         .input_path(module)
