@@ -1,4 +1,4 @@
-//! The tracer that keeps everything.
+//! [`Recorder`]: an event tracer that stores everything.
 
 use crate::recording::{
     AllocationRecord, Event, Kind, Location, Recording, Run, RunKind, ValueKind, ValueRecord,
@@ -12,19 +12,19 @@ use torchlet_core::{
     Scalar, ScalarType, TensorRef,
 };
 
-/// Events that are kept; what comes behind them is counted, so that a program that runs for days
-/// does not fill memory.
+/// Maximum number of stored events. Later ones are only counted, so that a long-running program
+/// does not exhaust memory.
 const MOST_EVENTS: usize = 1 << 20;
-/// Allocations that are kept of one run.
+/// Maximum number of stored allocations per run.
 const MOST_ALLOCATIONS: usize = 1 << 12;
-/// Values that are kept without regard to their size.
+/// Maximum number of stored values.
 const MOST_VALUES: usize = 1 << 20;
 
-/// The part of a call during which the host waits for the device.
+/// Part of a call during which the host waits for the device.
 const WAIT: &str = "submit and wait";
 
-/// An event tracer that records every event in order and, where asked to, the values that
-/// instructions write.
+/// Event tracer that records every event in order and, optionally, the values that instructions
+/// write.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -40,11 +40,11 @@ const WAIT: &str = "submit and wait";
 #[derive(Debug)]
 pub struct Recorder {
     start: Instant,
-    /// How many bytes of values are kept; `None` for no values.
+    /// Maximum total size of recorded values in bytes. `None` disables values.
     room: Option<usize>,
-    /// Whether only loads and runs as a whole are kept.
+    /// Whether only events that span a load or run are recorded.
     only_methods: bool,
-    /// Whether of values, only what programs return is kept.
+    /// Whether only outputs of programs are recorded as values.
     only_outputs: bool,
     state: Mutex<State>,
 }
@@ -57,13 +57,13 @@ struct State {
     threads: HashMap<ThreadId, Thread>,
 }
 
-/// What is known of a thread.
+/// State of a thread.
 #[derive(Debug)]
 struct Thread {
     number: u32,
-    /// The delegate that it is in: whether it is initialised, the instruction, and since when.
+    /// Current delegate: whether it is being initialised, its instruction, and the start time.
     inside: Option<(bool, u32, u64)>,
-    /// When it waited for a device last: until when.
+    /// Start of the last wait for a device.
     waited: Option<u64>,
 }
 
@@ -73,13 +73,13 @@ impl Default for Recorder {
     }
 }
 
-/// The number of an instruction, which fits as files have 32 bits for it.
+/// Saturates an instruction index to the 32 bits of the file format.
 fn number(instruction: usize) -> u32 {
     u32::try_from(instruction).unwrap_or(u32::MAX)
 }
 
 impl Recorder {
-    /// A recorder of events alone.
+    /// Creates a recorder of events without values.
     pub fn new() -> Self {
         Recorder {
             start: Instant::now(),
@@ -90,19 +90,19 @@ impl Recorder {
         }
     }
 
-    /// The same, that also keeps what instructions write, up to so many bytes.
+    /// Also records values that instructions write, up to this total size in bytes.
     #[must_use]
     pub fn with_values(self, bytes: usize) -> Self {
         Recorder { room: Some(bytes), ..self }
     }
 
-    /// The same, that keeps loads and runs as a whole, and nothing of what happens in them.
+    /// Only records loads and runs as a whole, without their details.
     #[must_use]
     pub fn of_methods(self) -> Self {
         Recorder { only_methods: true, ..self }
     }
 
-    /// The same, that keeps what programs return, and not what instructions write on the way.
+    /// Only records outputs of programs as values, without intermediate ones.
     #[must_use]
     pub fn of_outputs(self) -> Self {
         Recorder { only_outputs: true, ..self }
@@ -116,24 +116,24 @@ impl Recorder {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A copy of what was recorded so far.
+    /// Returns a copy of the recording so far.
     pub fn recording(&self) -> Recording {
         self.state().recording.clone()
     }
 
-    /// What was recorded so far; the recorder begins anew.
+    /// Returns the recording so far, and starts a new one.
     pub fn take(&self) -> Recording {
         let mut state = self.state();
         (state.events, state.values) = (0, 0);
         std::mem::take(&mut state.recording)
     }
 
-    /// Begins a block of values that no run of the program made by itself, under a name of its own.
+    /// Starts a named block for values that do not come from a run.
     pub fn begin_block(&self, name: &str) {
         self.state().begin_run(RunKind::Other, name);
     }
 
-    /// Says which test case the last run was.
+    /// Assigns a test case to the last run.
     pub fn set_test_case(&self, index: usize) {
         if let Some(run) = self.state().recording.runs.last_mut() {
             run.test_case = Some(index);
@@ -182,7 +182,7 @@ impl State {
         let Some((kind, scalar_type, sizes, bytes)) = contents(value) else { return };
         let Recording { runs, buffer, dropped_values, .. } = &mut self.recording;
         let Some(run) = runs.last_mut() else { return };
-        // Readers want tensors at multiples of 64.
+        // Tensor data is aligned to 64 bytes for readers.
         let start = buffer.len().next_multiple_of(64);
         let end = start.saturating_add(bytes);
         if end > room || self.values == MOST_VALUES {
@@ -196,7 +196,7 @@ impl State {
             OutputValue::Scalar(scalar) => element(*scalar, buffer),
             _ => {}
         }
-        // What is missing, which nothing should be, is zero.
+        // Missing bytes, which should not occur, are zero.
         buffer.resize(end, 0);
         run.values.push(ValueRecord {
             instruction,
@@ -211,13 +211,13 @@ impl State {
     }
 }
 
-/// The type that values are kept in: readers of ETDumps do not know `bfloat16`, all of whose
-/// numbers are `float32`.
+/// Dtype in which values are stored. Readers of ETDumps do not support `bfloat16`, which `float32`
+/// represents exactly.
 fn kept_type(scalar_type: ScalarType) -> ScalarType {
     if scalar_type == ScalarType::BFloat16 { ScalarType::Float } else { scalar_type }
 }
 
-/// How a value is kept: what it is, its type, its shape, and how many bytes it takes.
+/// Kind, dtype, shape and size of a stored value.
 fn contents(value: &OutputValue<'_>) -> Option<(ValueKind, ScalarType, Vec<i64>, usize)> {
     let (kind, tensor) = match value {
         OutputValue::Tensor(tensor) => (ValueKind::Tensor, tensor),
@@ -238,7 +238,7 @@ fn contents(value: &OutputValue<'_>) -> Option<(ValueKind, ScalarType, Vec<i64>,
     Some((kind, scalar_type, sizes, info.numel().saturating_mul(scalar_type.size())))
 }
 
-/// Appends a number as an element.
+/// Appends a scalar as an element.
 fn element(scalar: Scalar, out: &mut Vec<u8>) {
     match scalar {
         Scalar::Int(value) => out.extend(value.to_le_bytes()),
@@ -247,12 +247,12 @@ fn element(scalar: Scalar, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the elements in the order of the dimensions: readers of ETDumps do not look at strides.
+/// Appends the elements in row-major order: readers of ETDumps ignore strides.
 fn row_major(tensor: &TensorRef<'_>, out: &mut Vec<u8>) {
     let (info, bytes) = (tensor.info(), tensor.bytes());
     let size = info.scalar_type.size();
     let mut append = |element: &[u8]| match (info.scalar_type, element) {
-        // The upper half of a float32.
+        // bfloat16 is the upper half of a float32.
         (ScalarType::BFloat16, element) => {
             out.extend([0, 0]);
             out.extend_from_slice(element);
@@ -345,7 +345,7 @@ impl EventTracer for Recorder {
             u64::try_from(time).unwrap_or(u64::MAX)
         };
         let is_host = is_init || event.clock == DelegateClock::Host;
-        // A device whose clock nobody compared begins when the host begins to wait for it.
+        // If the clocks are unrelated, the device starts when the host begins to wait for it.
         let base = match (event.clock, thread.waited) {
             (DelegateClock::DeviceAlone, Some(waited)) => waited,
             _ => since,
@@ -371,7 +371,7 @@ impl EventTracer for Recorder {
         let time = Some(self.now());
         let mut state = self.state();
         let Some(run) = state.recording.runs.last_mut() else { return };
-        // As many as events: a program that loads methods for days does not fill memory.
+        // Bounded like events, so that repeated loading does not exhaust memory.
         if run.allocations.len() < MOST_ALLOCATIONS {
             let (allocator, bytes) = (allocation.allocator.to_owned(), allocation.bytes);
             run.allocations.push(AllocationRecord { allocator, bytes, time });

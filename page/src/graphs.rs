@@ -1,5 +1,4 @@
-//! Graphs as a page draws them: calls of a method, what is in its delegates, and the same with
-//! several calls as one.
+//! Graphs for display: calls of a method and its delegates, and collapsed versions of them.
 
 use super::layout::{self, Layout};
 use crate::Modules;
@@ -12,50 +11,50 @@ use torchlet::graph::method::{Instruction, Method, MethodValue, TensorData};
 use torchlet::portable::KERNELS;
 use torchlet_devtools::Profile;
 
-/// A node of a drawn graph.
+/// Node of a displayed graph.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Call {
     label: String,
-    /// The calls that make what it reads.
+    /// Indices of the calls whose results it reads.
     reads: Vec<usize>,
     instruction: Option<u32>,
     part: Option<u32>,
     module: Option<String>,
     details: Vec<[String; 2]>,
-    /// Places in the page's list of constants.
+    /// Indices in the page's list of constants.
     constants: Vec<usize>,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     time: Option<f64>,
-    /// How many calls it stands for.
+    /// Number of calls that it represents.
     count: usize,
 }
 
-/// Constants that calls refer to, each once.
+/// Deduplicated constants of calls.
 #[derive(Default)]
 pub(super) struct Constants {
     known: BTreeMap<(usize, usize), usize>,
-    /// The same by a hash of their contents, with random keys: what is compiled maps the file once
-    /// more.
+    /// Index by a keyed hash of the contents: the compiled program maps the file a second time, at
+    /// other addresses.
     contents: HashMap<u64, usize>,
     hasher: RandomState,
-    /// What they are added for.
+    /// Program that constants are added for.
     pub(super) side: &'static str,
     pub(super) list: Vec<Value>,
-    /// Pictures that there is still room for.
+    /// Remaining number of thumbnails.
     left: usize,
 }
 
-/// The program as its file has it, and as it is compiled.
+/// Names of the program as exported and as compiled.
 pub(super) const EXPORTED: &str = "exported";
 pub(super) const COMPILED: &str = "compiled";
 
-/// Constants whose values are shown.
+/// Maximum number of constants with statistics and thumbnails.
 const MOST_PICTURES: usize = 400;
-/// Items of a list that are shown: lists can be read by many calls.
+/// Maximum number of displayed list items: many calls can read the same list.
 const MOST_ITEMS: usize = 64;
 
-/// The items of a list, in words. They are described by what does not look into lists, which can be
-/// their own items.
+/// Formats the items of a list. `described` must not descend into lists, which can contain
+/// themselves.
 fn listed<T>(items: &[T], described: impl Fn(&T) -> String) -> String {
     let mut texts: Vec<String> = items.iter().take(MOST_ITEMS).map(described).collect();
     texts.extend((items.len() > MOST_ITEMS).then(|| format!("… of {}", items.len())));
@@ -96,11 +95,11 @@ impl Constants {
     }
 }
 
-/// What there is to say of calls besides the file.
+/// Information about calls from outside of the file.
 pub(super) struct Known<'k> {
     pub(super) source: Option<&'k dyn Modules>,
     pub(super) profile: Option<&'k Profile>,
-    /// Whether instructions have the numbers of the exported file.
+    /// Whether instructions have the indices of the exported file.
     pub(super) is_as_exported: bool,
 }
 
@@ -125,8 +124,8 @@ impl Known<'_> {
     }
 }
 
-/// The calls of a method, with its inputs and outputs. Of `delegates`, it is known how many inputs
-/// they have.
+/// Calls of a method, with its inputs and outputs. `delegates` are the input counts of delegates,
+/// if known.
 pub(super) fn of_method(
     method: &Method<'_>,
     delegates: &[Option<usize>],
@@ -142,7 +141,7 @@ pub(super) fn of_method(
     for (index, instruction) in method.instructions.iter().enumerate() {
         let number = u32::try_from(index).unwrap_or(u32::MAX);
         let mut call = Call { instruction: Some(number), count: 1, ..Call::default() };
-        // The first argument that is written.
+        // Index of the first argument that is written.
         let (args, first): (Vec<usize>, usize) = match instruction {
             Instruction::Kernel { name, overload, args } => {
                 let full =
@@ -150,7 +149,7 @@ pub(super) fn of_method(
                 let kernel = KERNELS.iter().find(|kernel| kernel.name == full);
                 let first = kernel.and_then(|it| it.params.iter().position(|param| param.is_out()));
                 call.label = full;
-                // What comes behind the arguments of the schema are results once more.
+                // Arguments after those of the schema repeat results.
                 let count = kernel.map_or(args.len(), |kernel| kernel.params.len());
                 let args: Vec<usize> = args.iter().copied().take(count).collect();
                 let first = first.unwrap_or(args.len().saturating_sub(1));
@@ -218,8 +217,8 @@ pub(super) fn of_method(
     calls
 }
 
-/// The calls that wrote values, and what lies where: exporters leave out views, which others see
-/// where something was written.
+/// Writers of values and of memory: exporters omit views, which read memory that another value
+/// wrote.
 #[derive(Default)]
 struct Writers {
     values: BTreeMap<usize, usize>,
@@ -241,7 +240,7 @@ impl Writers {
     }
 }
 
-/// Whether a value is a tensor that a call may make.
+/// Whether a value is a tensor that a call may produce.
 fn is_made(method: &Method<'_>, value: usize) -> bool {
     method.tensor(value).is_some_and(|tensor| matches!(tensor.data, TensorData::None))
 }
@@ -271,7 +270,7 @@ fn contents(method: &Method<'_>, value: usize) -> String {
     }
 }
 
-/// What is no list.
+/// Formats a value that is not a list.
 fn single(method: &Method<'_>, value: usize) -> String {
     match method.values.get(value) {
         Some(MethodValue::Tensor(tensor)) => {
@@ -291,7 +290,7 @@ fn single(method: &Method<'_>, value: usize) -> String {
     }
 }
 
-/// The calls of a delegate's graph.
+/// Calls of a delegate's graph.
 pub(super) fn of_delegate(
     graph: &Graph<'_>,
     instruction: Option<u32>,
@@ -358,7 +357,7 @@ fn of_value(graph: &Graph<'_>, id: usize) -> String {
     }
 }
 
-/// What is no list.
+/// Formats a value that is not a list.
 fn of_single(graph: &Graph<'_>, id: usize) -> String {
     match graph.values.get(id) {
         Some(graph::Value::Tensor(tensor)) => {
@@ -380,8 +379,7 @@ fn of_single(graph: &Graph<'_>, id: usize) -> String {
     }
 }
 
-/// The same calls with several as one: those of which the key is the same, where they come one
-/// after the other.
+/// Collapses consecutive calls of the same module.
 pub(super) fn by_module(calls: &[Call], depth: usize) -> Option<Vec<Call>> {
     let key = |call: &Call| {
         let module = call.module.as_ref()?;
@@ -403,7 +401,7 @@ pub(super) fn by_module(calls: &[Call], depth: usize) -> Option<Vec<Call>> {
     })
 }
 
-/// The same calls with chains as one: what is read once, by a call that reads nothing else.
+/// Collapses chains: calls whose only reader reads nothing else.
 pub(super) fn by_chain(calls: &[Call]) -> Vec<Call> {
     let mut readers = vec![0; calls.len()];
     calls.iter().flat_map(|call| &call.reads).for_each(|read| readers[*read] += 1);
@@ -426,7 +424,7 @@ pub(super) fn by_chain(calls: &[Call]) -> Vec<Call> {
     merged(calls, &groups, |_| None)
 }
 
-/// Calls by the number of their group; what a group reads comes before it.
+/// Merges calls by group. The groups that a group reads precede it.
 fn merged(
     calls: &[Call],
     groups: &[usize],
@@ -471,14 +469,14 @@ fn merged(
     members.iter().enumerate().map(one).collect()
 }
 
-/// A label without its namespace and the form of its operator.
+/// Label without namespace and overload.
 fn short(label: &str) -> &str {
     let name = label.rsplit("::").next().unwrap_or(label);
     let name = name.strip_prefix("aten.").unwrap_or(name);
     name.split('.').next().unwrap_or(name)
 }
 
-/// What kind of call it is, which decides about its colour.
+/// Category of a call, which determines its colour.
 fn kind(call: &Call) -> &'static str {
     let name = short(&call.label);
     let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
@@ -508,7 +506,7 @@ fn kind(call: &Call) -> &'static str {
     }
 }
 
-/// A graph with the places of its nodes.
+/// JSON description of a graph with its layout.
 pub(super) fn object(title: &str, calls: &[Call]) -> Value {
     let nodes: Vec<layout::Node> = calls
         .iter()
@@ -570,7 +568,7 @@ fn shown(call: &Call) -> String {
     }
 }
 
-/// How deep modules lie within one another, at most.
+/// Maximum nesting depth of modules.
 pub(super) fn depth(calls: &[Call]) -> usize {
     let modules = calls.iter().filter_map(|call| call.module.as_ref());
     modules.map(|module| module.split('.').count()).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Reads ETDumps, ours and those of the C++ runtime. Nothing in them is trusted.
+//! Reads ETDumps of torchlet and of the C++ runtime. Files are untrusted.
 
 use super::{kinds, names};
 use crate::recording::{
@@ -20,7 +20,7 @@ torchlet_core::flatbuffer_table! {
     }
 }
 torchlet_core::flatbuffer_table! {
-    /// Has one of its fields.
+    /// Exactly one of the fields is set.
     EventTable {
         0 profile: ProfileTable<'a>,
         1 allocation: AllocationTable<'a>,
@@ -74,22 +74,22 @@ torchlet_core::flatbuffer_table! {
 torchlet_core::flatbuffer_table! { ListTable { 0 tensors: Vector<'a, TensorTable<'a>>, } }
 torchlet_core::flatbuffer_table! { TruthTable { 0 value: bool, } }
 
-/// Why a file cannot be read as an ETDump.
+/// A file cannot be read as an ETDump.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It is none: it has another identifier.
+    /// The file has another identifier.
     NotADump,
-    /// It claims more bytes than it has.
+    /// The file is shorter than its size prefix.
     Truncated {
-        /// The bytes that it claims.
+        /// Size according to the prefix.
         claimed: u64,
-        /// The bytes that it has.
+        /// Actual size.
         found: u64,
     },
-    /// A part of it does not hold up.
+    /// A part of the file is invalid.
     Malformed(Malformed),
-    /// Its parts are shared, so that it describes more than it has bytes for.
+    /// Parts of the file are shared, so that it describes more data than it has bytes.
     TooMuch,
 }
 
@@ -118,17 +118,16 @@ impl From<Malformed> for ReadError {
     }
 }
 
-/// Where the identifier of a flatbuffer is.
+/// Position of the identifier in a flatbuffer.
 const IDENTIFIER: std::ops::Range<usize> = 4..8;
 
-/// Reads an ETDump, with or without its size in front, and the values that it describes from a
-/// debug buffer (which may be empty).
+/// Reads an ETDump, with or without a size prefix, and its values from a debug buffer (which may be
+/// empty).
 ///
-/// Times are taken as nanoseconds, which they are unless the platform's clock counts something
-/// else.
+/// Times are interpreted as nanoseconds, which holds unless the platform's clock has another unit.
 ///
 /// # Errors
-/// The bytes are none, or malformed.
+/// The bytes are not an ETDump, or are malformed.
 pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
     let is_dump = |bytes: &[u8]| bytes.get(IDENTIFIER) == Some(b"ED00");
     let bytes = match bytes.split_first_chunk::<4>() {
@@ -141,7 +140,7 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
         _ => return Err(ReadError::NotADump),
     };
     let root = DumpTable(Table::root(bytes)?);
-    // Each run and event takes bytes of its own in an honest file.
+    // In a valid file, each run and event has its own bytes.
     let (left, buffer_len) = (bytes.len(), buffer.len());
     let mut reader =
         Reader { left, buffer: buffer_len, values: buffer_len, numbers: Vec::new(), last: None };
@@ -156,28 +155,27 @@ pub fn read(bytes: &[u8], buffer: Vec<u8>) -> Result<Recording, ReadError> {
 }
 
 struct Reader {
-    /// Bytes of the file that nothing was read from yet.
+    /// Bytes of the file that are not accounted for yet.
     left: usize,
-    /// Bytes of the debug buffer, and those that no value was said to be yet: each has bytes of its
-    /// own.
+    /// Size of the debug buffer, and the bytes of it not assigned to a value yet. Values do not
+    /// overlap.
     buffer: usize,
     values: usize,
-    /// Numbers, which dumps hold themselves: what comes behind the debug buffer.
+    /// Scalars, which dumps store inline. They are appended to the debug buffer.
     numbers: Vec<u8>,
-    /// What the last value belongs to, and how many came with it.
+    /// Owner of the last value, and its number of values so far.
     last: Option<((bool, Option<u32>), usize)>,
 }
 
 impl Reader {
-    /// Takes note of items and the bytes that each takes at least.
+    /// Accounts for items with a minimum size.
     fn spend(&mut self, items: usize, each: usize) -> Result<(), ReadError> {
         let bytes = items.checked_mul(each).ok_or(ReadError::TooMuch)?;
         self.left = self.left.checked_sub(bytes).ok_or(ReadError::TooMuch)?;
         Ok(())
     }
 
-    /// A text; those of events are often the same, which writers keep once: they are not counted in
-    /// full.
+    /// Reads a text. Short texts are not charged, because writers share equal names of events.
     fn text(&mut self, text: Option<&str>) -> Result<String, ReadError> {
         let text = text.unwrap_or_default();
         if text.len() > LONGEST_SHARED {
@@ -218,14 +216,14 @@ impl Reader {
                 let allocator = number.and_then(|number| allocators.get(number));
                 self.spend(1, 16)?;
                 run.allocations.push(AllocationRecord {
-                    // Each has the name for itself.
+                    // Each record owns a copy of the name.
                     allocator: self.text(allocator.map(String::as_str))?,
                     bytes: allocation.bytes()?,
                     time: None,
                 });
             }
         }
-        // Runs of the C++ runtime are named by whoever calls it.
+        // In the C++ runtime, the caller names runs.
         if kind == RunKind::Other && run.events.iter().any(|event| event.kind == Kind::Execute) {
             run.kind = RunKind::Execute;
         }
@@ -241,7 +239,7 @@ impl Reader {
         let kind = match name.as_str() {
             _ if is_part && instruction.is_some() => Kind::DelegatePart,
             _ if is_part => Kind::DelegateInitPart,
-            // The kernel's own event says the same, and its name.
+            // Duplicates the kernel's own event.
             names::OPERATOR => return Ok(None),
             names::DELEGATE => Kind::Delegate,
             names::INIT | names::LOAD => Kind::Load,
@@ -295,7 +293,7 @@ impl Reader {
             name: if name.is_empty() { text.clone() } else { name.clone() },
             position,
         };
-        // Values of one instruction come one after the other, in the order of its arguments.
+        // Values of an instruction are consecutive, in the order of its arguments.
         let owner = (is_output, place(0).number());
         let position = match self.last {
             Some((last, count)) if last == owner => count,
@@ -330,7 +328,7 @@ impl Reader {
         Ok(())
     }
 
-    /// A number, which goes behind the debug buffer.
+    /// Adds a scalar after the debug buffer.
     fn number(&mut self, scalar_type: ScalarType, bytes: &[u8], place: Place) -> ValueRecord {
         let start = self.buffer + self.numbers.len();
         self.numbers.extend_from_slice(bytes);
@@ -338,7 +336,7 @@ impl Reader {
         place.value(ValueKind::Scalar, scalar_type, Vec::new(), data)
     }
 
-    /// A tensor; `None` if the buffer does not have it, or its type is not known here.
+    /// Reads a tensor. `None` if it exceeds the buffer, or its dtype is unknown.
     fn tensor(
         &mut self,
         table: &TensorTable<'_>,
@@ -364,7 +362,7 @@ impl Reader {
     }
 }
 
-/// The number or truth value of an entry, as an element; `None` if it has none.
+/// The scalar of an entry as an element. `None` if it has none.
 fn number(entry: &EntryTable<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, Malformed> {
     let double = |value: f64| (ScalarType::Double, value.to_le_bytes().to_vec());
     let truth = |value: bool| (ScalarType::Bool, vec![u8::from(value)]);
@@ -381,10 +379,10 @@ fn number(entry: &EntryTable<'_>) -> Result<Option<(ScalarType, Vec<u8>)>, Malfo
     })
 }
 
-/// Texts up to this length may be shared.
+/// Maximum length of texts that may be shared.
 const LONGEST_SHARED: usize = 256;
 
-/// What a value belongs to.
+/// Owner of a value.
 struct Place {
     instruction: Option<usize>,
     part: Option<usize>,
@@ -417,7 +415,7 @@ impl Place {
     }
 }
 
-/// A number that is -1, or not there at all, where there is none.
+/// Index that is -1 or missing if absent.
 fn index(number: Option<i32>) -> Option<usize> {
     usize::try_from(number?).ok()
 }

@@ -1,4 +1,4 @@
-//! What is written is read again; what is damaged is refused, and nothing worse.
+//! Round trips, and rejection of damaged files.
 
 use super::{DelegateIds, ReadError, read, write};
 use crate::recorder::Recorder;
@@ -8,8 +8,7 @@ use torchlet_core::{
     ScalarType, TensorRef,
 };
 
-/// A recording of a load and two runs of a kernel and a delegate with parts on the host and on a
-/// device.
+/// A load and two runs of a kernel and a delegate, with parts on the host and on a device.
 fn recorded() -> Recording {
     recorded_by(Recorder::new().with_values(1 << 12))
 }
@@ -71,7 +70,7 @@ fn recordings_come_back() {
         let bytes = write(&recording, ids);
         assert_eq!(bytes[..4], (bytes.len() as u32 - 4).to_le_bytes());
         let back = read(&bytes, recording.buffer.clone()).unwrap();
-        // A dump needs no size in front.
+        // The size prefix is optional.
         assert_eq!(read(&bytes[4..], recording.buffer.clone()).unwrap(), back);
         assert_eq!(back.runs[0].kind, RunKind::Load);
         assert!(back.runs[0].allocations.is_empty(), "the stock Inspector refuses dumps with them");
@@ -139,7 +138,7 @@ fn numbers_and_lists_come_back() {
     recorder.end(&run, recorder.begin(&run));
     let parts = [[1f32, 2.0], [3.0, 4.0]];
     let parts = parts.each_ref().map(|part| TensorRef::from_slice(&[2], part).unwrap());
-    // Two lists of one call, and numbers of others.
+    // Two lists of one call, and scalars of others.
     for arg in [3, 4] {
         for (position, part) in parts.iter().enumerate() {
             recorder.output(&call, arg, &OutputValue::Item(position, part));
@@ -151,7 +150,7 @@ fn numbers_and_lists_come_back() {
     }
     recorder.output(&run, 0, &OutputValue::Scalar(Scalar::Int(9)));
     let recording = recorder.take();
-    // What a debug buffer has is taken from there, and numbers from the dump.
+    // Tensors come from the debug buffer, scalars from the dump.
     let back = read(&write(&recording, DelegateIds::Names), recording.buffer.clone()).unwrap();
     let kinds: Vec<_> = back.runs[0].values.iter().map(|it| (it.instruction, it.kind)).collect();
     let (list, number) = ([ValueKind::Item(0), ValueKind::Item(1)], ValueKind::Scalar);
@@ -179,7 +178,7 @@ fn values_are_in_the_order_of_their_dimensions() {
     let run = torchlet_core::Event { kind: EventKind::Execute, name: "forward", instruction: 0 };
     recorder.end(&run, recorder.begin(&run));
     recorder.output(&run, 0, &OutputValue::Tensor(&tensor));
-    // Channels are neighbours in memory, and not in what is kept.
+    // Channels-last tensors are recorded in row-major order.
     assert_eq!(recorder.recording().buffer, [1f32, 3.0, 2.0, 4.0].map(f32::to_le_bytes).concat());
 }
 
@@ -190,7 +189,7 @@ fn damaged_dumps_are_refused() {
     assert_eq!(read(b"", Vec::new()), Err(ReadError::NotADump));
     assert_eq!(read(&[0; 64], Vec::new()), Err(ReadError::NotADump));
     assert!(matches!(read(&bytes[..60], Vec::new()), Err(ReadError::Truncated { .. })));
-    // Values whose bytes are not there are left out.
+    // Values outside of the debug buffer are dropped.
     assert!(read(&bytes, Vec::new()).unwrap().runs.iter().all(|run| run.values.is_empty()));
     let mut refused = 0;
     for place in 0..bytes.len() {
@@ -227,8 +226,7 @@ fn values_that_share_their_bytes_are_refused() {
     assert_eq!(dump(&[0; 5]), Err(ReadError::TooMuch));
 }
 
-/// A dump of memory that was set aside: by the allocator 1, of this name, and by others, which
-/// there are not.
+/// A dump with allocations of allocator 1, which has a name, and of allocators that do not exist.
 fn dump_of_memory(name: &str, allocators: &[i32]) -> Vec<u8> {
     use flatbuffers::{FlatBufferBuilder, TableFinishedWIPOffset, WIPOffset};
     type Table = WIPOffset<TableFinishedWIPOffset>;

@@ -11,7 +11,7 @@ fn part(name: &str, location: Location, start: u64, end: u64) -> Event {
     Event { location, part: Some(1), ..event(Kind::DelegatePart, name, 9, start, end) }
 }
 
-/// Runs of two kernels of one name and a delegate, each run longer than the one before.
+/// Runs of two kernels of the same name and a delegate, with increasing times.
 fn recording(scale: u64) -> Recording {
     let mut recording = Recording::default();
     for number in 1..=5 {
@@ -45,7 +45,7 @@ fn times_add_up_to_the_whole() {
     assert_eq!(profile.runs, [70, 140, 210, 280, 350]);
     let names: Vec<_> = profile.rows.iter().map(|row| (row.name.as_str(), row.calls)).collect();
     assert_eq!(names, [("aten::add.out", 1), ("aten::add.out", 1), (WAIT, 1), ("matmul", 1)]);
-    // The host waits for what the device does, which counts once.
+    // The wait of the host overlaps with device work, which counts once.
     let wait = profile.rows.iter().find(|row| row.name == WAIT).unwrap();
     assert_eq!(wait.times, [5, 10, 15, 20, 25]);
     assert_eq!(profile.rest(), [10, 20, 30, 40, 50]);
