@@ -74,8 +74,8 @@ mod tests {
     use torchlet_graph::graph::{Graph, Node, Value, ValueId};
     use torchlet_graph::operators::Operator;
 
-    /// At most `rows` rows of 64: an RMS norm, two GEMMs of which one gates the other, and a GEMM
-    /// of the result.
+    /// At most `rows` rows of 64: an RMS norm with computed weights, two GEMMs of which one gates
+    /// the other, and a GEMM of the result.
     fn feed_forward(rows: usize) -> Graph<'static> {
         let (float, char) = (ScalarType::Float, ScalarType::Char);
         let rows_of = |width| tensor(float, &[rows, width], false);

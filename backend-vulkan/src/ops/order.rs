@@ -1,4 +1,4 @@
-//! Operators that put elements in order along one dimension.
+//! Operators that sort over one dimension.
 
 use super::create::apply_fill;
 use super::index::{take_each, values_and_places};
@@ -39,16 +39,16 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The longest dimension that is put in order where each element is compared with each other one.
+/// The longest dimension for sorting by comparing each element with all others.
 const LONGEST: usize = 1 << 14;
-/// From so many elements on, runs of them are put in order, and then together.
+/// The minimum number of elements for merge sort.
 const LEAST_OF_RUNS: usize = 1 << 11;
-/// The elements of the first runs.
+/// The elements of the initial runs.
 const RUN: usize = 1 << 5;
-/// The longest dimension of runs.
+/// The longest dimension for merge sort.
 const LONGEST_OF_RUNS: usize = 1 << 24;
 
-/// The first elements in order and where they were; all if it is not said how many.
+/// Encodes a sort: values and indices of the first `first` elements, or of all.
 fn order(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -71,7 +71,7 @@ fn order(
     if values.numel() == 0 {
         return Ok(());
     }
-    // By bounds: where shapes vary, kernels stay the same.
+    // Decided by bounds, so that dynamic shapes always use the same kernels.
     let longest = check_length(e, &input, dim, LONGEST_OF_RUNS)?;
     if longest >= LEAST_OF_RUNS {
         merge(e, &input, &places, (dim, first), descending, longest)?;
@@ -81,8 +81,8 @@ fn order(
     emit(e, pipeline, [&input, &places, &values], dim, first)
 }
 
-/// Emits what puts so many elements of a dimension in order, of which there are `longest` at most:
-/// runs of a few, and those together in twos.
+/// Emits a merge sort over a dimension of at most `longest` elements: initial runs, then pairwise
+/// merges.
 fn merge(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -126,7 +126,7 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     let out = e.resize(out.id, &[])?;
     let place = e.temporary(Element::I32, &[1])?;
     if input.numel() == 0 {
-        // As PyTorch has it; what an integer is then differs from processor to processor.
+        // NaN, as in PyTorch; for integers, PyTorch's result depends on the processor.
         return match out.element.is_floating() {
             true => apply_fill(e, &out, f64::NAN, 0.0),
             false => Err(Error::unsupported("the median of no integers")),
@@ -136,7 +136,7 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
     emit(e, pipeline, [&input, &place, &out], 0, 1)
 }
 
-/// Medians along one dimension, and where they are.
+/// Medians over one dimension, with their indices.
 fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
@@ -154,7 +154,7 @@ fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Res
     emit(e, pipeline, [&input, &places, &values], dim, 1)
 }
 
-/// Emits a search for so many places along a dimension, and what is there.
+/// Emits a search for the first `first` indices over a dimension, with their values.
 fn emit(
     e: &mut Encoder<'_, '_>,
     pipeline: Order,

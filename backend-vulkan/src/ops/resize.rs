@@ -118,7 +118,7 @@ pub(super) fn pixel_shuffle(
     gather(e, input, &out, &view, &strides, 0)
 }
 
-/// Across, then down: what is in between is of 32 bits.
+/// Resamples horizontally, then vertically, with 32-bit intermediate values.
 fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     if input.rank() != 4 || input.numel() == 0 {
@@ -152,18 +152,19 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     Ok(())
 }
 
-/// How far the places lie apart that so many elements show of others.
+/// Returns the distance between sampling positions.
 fn step(from: usize, to: usize, aligned: bool, factor: Option<f64>) -> f32 {
     match factor {
         _ if aligned && to > 1 => (from as f32 - 1.0) / (to as f32 - 1.0),
         _ if aligned => 0.0,
-        // PyTorch steps by the inverse of a factor, not by the ratio of sizes.
+        // PyTorch uses the inverse of the scale factor, not the ratio of sizes.
         Some(factor) if factor > 0.0 => (1.0 / factor) as f32,
         _ => from as f32 / to as f32,
     }
 }
 
-/// `bilinear` is whether corners are aligned; nearest neighbour without.
+/// Encodes upsampling. `bilinear` is `align_corners` of bilinear interpolation; `None` means
+/// nearest neighbour.
 fn upsample(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -194,7 +195,7 @@ fn upsample(
         let given = factors.as_ref().filter(|_| output_size.is_none());
         let factor = given.and_then(|it| it.get(axis)).copied();
         match bilinear {
-            // Nearest neighbours of what is twice as large are an exception.
+            // Nearest neighbour at exactly twice the size is an exception.
             None if to == 2 * from => 0.5,
             _ => step(from, to, bilinear == Some(true), factor),
         }

@@ -1,4 +1,4 @@
-//! Operators that send elements where index tensors say.
+//! Scatter operators.
 
 use super::join::pad;
 use super::{Entry, check_looks, operator};
@@ -48,7 +48,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The number that goes everywhere.
+/// Returns the scalar that is scattered.
 fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Error> {
     let (number, out) = (e.float(e.arg(args, 3)?)?, e.out(args)?);
     let number = match out.element.is_floating() {
@@ -59,7 +59,7 @@ fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Erro
     e.derived(Derived::Number(number))
 }
 
-/// What becomes of what was there and what goes there.
+/// Returns the function that combines old and scattered elements.
 fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     match e.optional_string(e.arg(args, 4)?)? {
         Some("add") => Ok(scatter::ADD),
@@ -68,11 +68,10 @@ fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     }
 }
 
-/// As many indices as each output looks through, at most.
+/// The maximum number of indices that each output searches.
 const MOST_INDICES: usize = 1 << 12;
 
-/// What is sent: what becomes of it and of what was there, and whether it is one element for all
-/// indices.
+/// A scatter: the combining function, and whether the source is a single element.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
     pub(super) function: u32,
@@ -80,8 +79,8 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`: so many elements there, so many
-    /// indices, and so many elements behind them.
+    /// Emits `out[o, index[o, j, r], r] = source[o, j, r]`, where `size` elements receive `count`
+    /// indices, with `inner` elements each.
     pub(super) fn emit(
         self,
         e: &mut Encoder<'_, '_>,
@@ -135,8 +134,7 @@ fn send(
         let (source, index) = (&source.sizes, &index.sizes);
         return Err(Error::unsupported(format!("elements of {source:?} by indices {index:?}")));
     }
-    // Indices may be for a part of the tensor, and of the elements that are sent: around them
-    // nothing is sent.
+    // Indices may cover only a part of the tensor and of the source; the rest is not scattered.
     let varies = [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor));
     let mut whole = input.sizes.clone();
     if let Some(size) = whole.get_mut(dim) {
@@ -154,7 +152,7 @@ fn send(
     sent.emit(e, [&input, &index, &source, &out], [input.size(dim), index.size(dim), inner])
 }
 
-/// A tensor of these sizes: what there is from the start, and a number where there is nothing.
+/// Pads a tensor at the end of each dimension to these sizes.
 fn surrounded(
     e: &mut Encoder<'_, '_>,
     tensor: Operand,

@@ -1,4 +1,4 @@
-//! Where values belong among others that are in order.
+//! Searches in sorted sequences.
 
 use super::elementwise::{number, rounded};
 use super::index::take_each;
@@ -42,7 +42,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// Whether a type has an integer. One that it has not would lose its upper bits, as PyTorch has it.
+/// Whether a type can represent an integer. PyTorch would truncate others.
 fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
     match scalar_type {
         Some(ScalarType::Byte) => u8::try_from(number).is_ok(),
@@ -53,7 +53,7 @@ fn has(scalar_type: Option<ScalarType>, number: i64) -> bool {
     }
 }
 
-/// Whether values go behind their equals.
+/// Whether values are inserted after equal elements.
 fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
     let right = args.len() > 4 && e.bool(args[3])?;
     let side = if args.len() > 5 { e.optional_string(args[4])? } else { None };
@@ -65,7 +65,7 @@ fn goes_right(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<bool, Error> {
     }
 }
 
-/// A sequence in the order that another tensor says, if one does.
+/// Sorts a sequence by the optional sorter argument.
 fn in_order(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -82,7 +82,7 @@ fn in_order(
     Ok(sorted)
 }
 
-/// Values among the rows that they have, or among the only one that there is.
+/// Emits the search of values in their row of the sequence, or in its only row.
 fn among(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],

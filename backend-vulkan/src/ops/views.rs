@@ -58,7 +58,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (a, b) = (e.int(e.arg(args, 1)?)?, e.int(e.arg(args, 2)?)?);
         let (a, b) = (input.dim(a)?, input.dim(b)?);
         let mut order: Vec<usize> = (0..input.rank()).collect();
-        // A number has no dimensions to exchange.
+        // A scalar has no dimensions to swap.
         if a.max(b) < order.len() {
             order.swap(a, b);
         }
@@ -99,7 +99,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             return Err(Error::invalid("a diagonal has two dimensions"));
         }
         let strides: Vec<i64> = input.strides().iter().map(|stride| *stride as i64).collect();
-        // It begins to the right of the first element, or below it.
+        // The diagonal starts right of the first element, or below it.
         let [below, right] = [offset.saturating_neg().max(0), offset.max(0)];
         let left = |dim: usize, skipped: i64| (input.size(dim) as i64 - skipped).max(0);
         let length = left(a, below).min(left(b, right));
@@ -237,8 +237,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
 ];
 
-/// The output is the input's elements in another shape: it shares the memory, unless the types
-/// differ.
+/// Reshapes the input: an alias, unless the types differ.
 fn reshape(e: &mut Encoder<'_, '_>, args: &[ValueId], sizes: &[usize]) -> Result<(), Error> {
     let input = e.tensor(e.arg(args, 0)?)?;
     if input.numel() != crate::encoder::numel_of(sizes)? {
@@ -269,8 +268,8 @@ fn squeeze(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
 
 fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (input, out) = (e.tensor(e.arg(args, 0)?)?, e.out(args)?);
-    // What has more bits on the device than it says is rounded where a program asks for that, and
-    // where it leaves.
+    // Tensors stored with more precision than their type are rounded where the program converts to
+    // that type, and when they are returned.
     let is_narrow = |tensor: &Operand| e.scalar_type(tensor) == Some(ScalarType::BFloat16);
     if is_narrow(&out) && !is_narrow(&input) {
         let out = e.resize(out.id, &input.sizes)?;
@@ -279,7 +278,7 @@ fn same_shape(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reshape(e, args, &input.sizes)
 }
 
-/// Repeats dimensions of one element, and adds dimensions in front.
+/// Broadcasts dimensions of size one, and adds leading dimensions.
 fn expand(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -316,7 +315,7 @@ fn permute(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     reorder(e, args, &input, &order)
 }
 
-/// The output is a tensor with its dimensions in another order.
+/// Encodes a permutation of dimensions.
 fn reorder(
     e: &mut Encoder<'_, '_>,
     args: &[ValueId],
@@ -332,7 +331,7 @@ fn reorder(
     pick(e, input, &out, &sizes, &strides, 0)
 }
 
-/// Sizes and strides of a tensor's dimensions in another order.
+/// Returns the sizes and strides of a permutation.
 fn reordered(input: &Operand, order: &[usize]) -> (Vec<usize>, Vec<i64>) {
     let own = input.strides();
     let size = |dim: &usize| input.size(*dim);
@@ -340,7 +339,7 @@ fn reordered(input: &Operand, order: &[usize]) -> (Vec<usize>, Vec<i64>) {
     (order.iter().map(size).collect(), order.iter().map(stride).collect())
 }
 
-/// A copy of a tensor with its dimensions in another order.
+/// Returns a permuted copy of a tensor.
 pub(super) fn permuted(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -362,7 +361,7 @@ fn select(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     select_into(e, &input, dim, index, out)
 }
 
-/// One element along a dimension, which goes away.
+/// Selects one index of a dimension, and removes the dimension.
 fn select_into(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -401,7 +400,7 @@ fn slice(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     if step <= 0 {
         return Err(Error::invalid("the step of a slice is not positive"));
     }
-    // A step beyond the end is one to the end.
+    // A step beyond the end is clamped to the end.
     let step = step.min(size.max(1));
     let count = (end - start + step - 1) / step;
     let out = e.out(args)?.id;
@@ -438,8 +437,8 @@ pub(crate) fn copy_all(
     gather(e, input, out, &[input.numel()], &[1], 0)
 }
 
-/// Makes the output what `input[base + strides * index(i)]` is over `sizes`: without a copy where
-/// these elements lie one behind the other.
+/// Sets the output to the strided view `input[base + strides * index(i)]` over `sizes`, without a
+/// copy if it is contiguous.
 fn pick(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -463,7 +462,7 @@ fn pick(
     gather_merged(e, input, out, &dims, base)
 }
 
-/// Whether merged dimensions with the strides of one tensor walk over one element after the other.
+/// Whether merged dimensions are contiguous.
 fn is_in_a_row(dims: &[(usize, Vec<i64>)]) -> bool {
     match dims {
         [] => true,
@@ -488,7 +487,7 @@ pub(super) fn gather(
     gather_merged(e, input, out, &merge_dims(sizes, &[strides.to_vec()])?, base)
 }
 
-/// Emits what [`gather`] does over merged dimensions, which lie within the input.
+/// Emits a [`gather`] over merged dimensions, which lie within the input.
 fn gather_merged(
     e: &mut Encoder<'_, '_>,
     input: &Operand,
@@ -515,7 +514,7 @@ fn gather_merged(
     e.dispatch_by_four(&pipeline, [read(input.id), write(out.id)], &push, out.numel())
 }
 
-/// Whether four neighbours, from a multiple of four on, come of four neighbours, likewise.
+/// Whether aligned groups of four outputs map to aligned groups of four inputs.
 fn is_by_four(dims: &[(usize, Vec<i64>)], base: i64) -> bool {
     let fits = |number: i64| number % 4 == 0;
     match dims.split_last() {
@@ -542,8 +541,7 @@ fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> 
     Ok(())
 }
 
-/// Dimensions with the strides of several tensors, without those of size 1 and with those merged
-/// that all walk alike.
+/// Merges dimensions that have compatible strides in all tensors, and drops those of size 1.
 pub(super) fn merge_dims(
     sizes: &[usize],
     strides: &[Vec<i64>],

@@ -126,8 +126,7 @@ fn tiles_are_large_where_there_are_many() {
     assert_eq!(windows.map(|tiling| tiling.tile), Some([64, 64]));
 }
 
-/// The tiling of such a product of halves on a device that multiplies them, whose subgroups have so
-/// many invocations.
+/// The tiling of an fp16 GEMM on a device with fp16 matrix units and this subgroup size.
 fn of_halves([m, n, k]: [usize; 3], octets: bool, subgroup_size: u32) -> Option<Tiling> {
     let mut features = DeviceFeatures::multiplying_halves();
     features.subgroup_size = subgroup_size;
@@ -188,8 +187,8 @@ fn wide_tiles_are_taken_where_they_make_fewer_rounds() {
     assert_eq!(normed, None, "rows are normalised before");
 }
 
-/// Whether the shader computes such a tile as a whole: everyone brings as much, computes as much,
-/// and adds up as much.
+/// Whether the shader divides such a tile evenly: all invocations load, compute and add up the same
+/// amount.
 fn is_divided(it: &Tiling) -> bool {
     let lanes = it.lanes as usize;
     let [height, width] = it.tile;
