@@ -57,8 +57,8 @@ def drive(page: Page) -> dict[str, Any]:
     for tab in ("Memory", "Weights", "File", "Graph"):
         page.click(f"nav button:has-text('{tab}')")
         assert page.locator("section.on").count() == 1
-    levels = page.locator("[aria-label='how much is shown as one'] option").count()
-    page.select_option("[aria-label='how much is shown as one']", str(levels - 1))
+    levels = page.locator("[aria-label='level of detail'] option").count()
+    page.select_option("[aria-label='level of detail']", str(levels - 1))
     found["nodes_as_one"] = page.evaluate("views[0].graph.nodes.length")
     assert found["nodes_as_one"] <= found["nodes"]
     return found
