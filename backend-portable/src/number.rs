@@ -514,7 +514,7 @@ mod tests {
         fn all<T: Number + core::fmt::Debug + PartialEq>(expected: [T; 9]) {
             let values = [3e9, -3e9, 1e19, f32::NAN, f32::INFINITY, 300.7, -1.5, 70000.0, 5e9];
             assert_eq!(values.map(T::from_f32), expected);
-            // 1e19 is not exact in `f32`, but it is out of range of these types either way.
+            // In `f32`, 1e19 rounds to another value, which is out of range as well.
             assert_eq!(values.map(|x| T::from_f64(f64::from(x))), expected);
         }
         all([0u8, 0, 0, 0, 0, 44, 255, 112, 0]);

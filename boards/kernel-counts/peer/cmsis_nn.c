@@ -1,4 +1,4 @@
-/* Layers as CMSIS-NN computes them: what `src/peer.rs` calls. */
+/* CMSIS-NN implementation of the layers for `src/peer.rs`. */
 
 #include <arm_nnfunctions.h>
 #include <arm_nnsupportfunctions.h>
