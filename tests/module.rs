@@ -173,7 +173,7 @@ fn inputs_that_do_not_fit_say_why() {
         (module.forward([&x, &x.reshape(&[15]).unwrap()]), "expected shape [3, 5], found [15]"),
         (
             module.forward([&x.to_type(ScalarType::Half).unwrap(), &x]),
-            "expected elements of type float32, found float16",
+            "expected dtype float32, found float16",
         ),
         (module.forward((&x, 1)), "expected tensor, found int"),
         (module.execute("backward", ()), "no method 'backward'; it has forward"),
@@ -237,7 +237,7 @@ fn types_that_an_operator_does_not_have_are_named() {
             let error = module.load_method("forward").unwrap_err().to_string();
             // Of eigenvalues alone, the exporter computes both.
             let called = format!("aten::{}.", name.strip_suffix("vals").unwrap_or(name));
-            let named = error.contains(&called) && error.contains("argument 0 has type complex64");
+            let named = error.contains(&called) && error.contains("argument 0: dtype complex64");
             assert!(named, "{name}: {error}");
         }
     }

@@ -137,7 +137,7 @@ fn open_nonblocking(path: &Path, links: FollowLinks) -> io::Result<File> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !kind.is_file() {
-        let message = format!("it is {}; a regular file is needed", describe(kind));
+        let message = format!("expected a regular file, found {}", describe(kind));
         return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
     Ok(file)
@@ -155,7 +155,7 @@ fn describe(kind: std::fs::FileType) -> &'static str {
 
 #[cfg(not(unix))]
 fn describe(_: std::fs::FileType) -> &'static str {
-    "no file on a disk"
+    "a special file"
 }
 
 /// Write permissions of group and others.
@@ -169,11 +169,11 @@ fn check_owner(metadata: &std::fs::Metadata, user: u32) -> io::Result<()> {
     let refuse = |message| Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     // The superuser can change any file anyway.
     if owner != user && owner != 0 {
-        return refuse(format!("it belongs to user {owner}, and this is user {user}"));
+        return refuse(format!("it belongs to user {owner}, the current user is {user}"));
     }
     let mode = metadata.mode() & 0o777;
     if mode & WRITABLE_BY_OTHERS != 0 {
-        return refuse(format!("others than its owner may write to it (mode {mode:03o})"));
+        return refuse(format!("it is writable by its group or others (mode {mode:03o})"));
     }
     Ok(())
 }
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_are_no_files() {
+    fn folders_are_rejected() {
         let folder = Folder::new("folders");
         assert!(open(&folder.0).is_err() && open_regular(&folder.0).is_err());
     }
@@ -234,7 +234,7 @@ mod tests {
         use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
         #[test]
-        fn pipes_sockets_and_devices_are_refused_at_once() {
+        fn pipes_sockets_and_devices_are_rejected() {
             let folder = Folder::new("pipes");
             let pipe = folder.0.join("pipe");
             mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
@@ -248,7 +248,7 @@ mod tests {
         }
 
         #[test]
-        fn links_are_refused_and_never_written_through() {
+        fn links_are_rejected_and_never_written_through() {
             let folder = Folder::new("links");
             let [target, link, around] = ["target", "link", "loop"].map(|it| folder.0.join(it));
             std::fs::write(&target, "precious").unwrap();
@@ -263,7 +263,7 @@ mod tests {
         }
 
         #[test]
-        fn files_that_others_may_write_are_refused() {
+        fn files_writable_by_others_are_rejected() {
             let folder = Folder::new("writable");
             let path = folder.0.join("file");
             replace(&path, |file| file.write_all(b"x")).unwrap();
@@ -275,7 +275,7 @@ mod tests {
         }
 
         #[test]
-        fn files_of_other_users_are_refused() {
+        fn files_of_other_users_are_rejected() {
             let folder = Folder::new("owner");
             let path = folder.0.join("file");
             replace(&path, |file| file.write_all(b"x")).unwrap();

@@ -160,7 +160,7 @@ impl<'c, 'm> Arguments<'c, 'm> {
     /// The argument is of another kind, or not the number of a dtype.
     pub fn optional_scalar_type(&self, arg: usize) -> Result<Option<ScalarType>, KernelError> {
         let Some(number) = self.optional_int(arg)? else { return Ok(None) };
-        let unknown = KernelError::argument(arg, "not the number of an element type");
+        let unknown = KernelError::argument(arg, "not a dtype number");
         ScalarType::from_number(number).map(Some).ok_or(unknown)
     }
 

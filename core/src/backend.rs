@@ -158,7 +158,7 @@ pub trait Delegate: Send {
 #[cold]
 #[inline(never)]
 fn no_state() -> Result<(), DelegateError> {
-    Err(DelegateError::Unsupported(Message::from("no state")))
+    Err(DelegateError::Unsupported(Message::from("access to delegate state")))
 }
 
 /// A tensor that a delegate keeps between runs.
@@ -335,9 +335,9 @@ impl<'c, 'm> InitContext<'c, 'm> {
         &mut self,
         delegate: D,
     ) -> Result<DelegateBox<'m>, DelegateError> {
-        self.arena.take(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
-        let place: &'m mut D = self.arena.place_value(delegate).map_err(exhausted)?;
-        Ok(DelegateBox::new(place))
+        self.arena.allocate(0, crate::memory::ARENA_ALIGN).map_err(exhausted)?;
+        let delegate: &'m mut D = self.arena.place_value(delegate).map_err(exhausted)?;
+        Ok(DelegateBox::new(delegate))
     }
 
     /// Threads for use during the lifetime of the method.
@@ -368,8 +368,8 @@ pub struct DelegateBox<'m> {
 unsafe impl Send for DelegateBox<'_> {}
 
 impl<'m> DelegateBox<'m> {
-    fn new<D: Delegate + 'm>(place: &'m mut D) -> Self {
-        let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(place);
+    fn new<D: Delegate + 'm>(delegate: &'m mut D) -> Self {
+        let delegate: NonNull<dyn Delegate + 'm> = NonNull::from(delegate);
         DelegateBox { delegate, owner: PhantomData }
     }
 

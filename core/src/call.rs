@@ -16,7 +16,7 @@ use crate::layout::Sizes;
 use crate::machine::Machine;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::region::Region;
-use crate::memory::slot::Home;
+use crate::memory::slot::StorageKind;
 use crate::overlap::{Copies, MAX_COPIES};
 use crate::parallel::Parallel;
 use crate::tensor::{TensorMut, TensorRef};
@@ -150,13 +150,13 @@ fn resize_error(
 /// It stays valid because data addresses change in only two ways:
 ///
 /// - An aliasing kernel moves its declared view. Views are known when instructions are resolved; a
-///   call with a [floating](crate::values::flag::FLOATING) argument, directly or in a list, is
-///   always `Nothing`.
+///   call with a [dynamic view](crate::values::flag::DYNAMIC_VIEW) as an argument, directly or in a
+///   list, is always `Unknown`.
 /// - The caller binds or lends memory, which is borrowed exclusively, or is not written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Known {
+pub(crate) enum KnownOverlap {
     /// Unknown: data addresses change, or inputs must be copied.
-    Nothing,
+    Unknown,
     /// Written memory never overlaps read memory.
     Disjoint,
     /// As `Disjoint`, except for the input that is updated in place, which has exactly the output's
@@ -206,7 +206,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
         values: &'c mut Values<'m>,
         args: &'m [[u8; 4]],
         kernel: &'m Kernel,
-        known: Known,
+        known: KnownOverlap,
         resources: Resources<'c, 'm>,
     ) -> Result<Self, KernelError> {
         let roles = Roles::Params(kernel.params);
@@ -224,11 +224,11 @@ impl<'c, 'm> Invoke<'c, 'm> {
         };
         let is_in_place = match known {
             _ if invoke.aliasing.is_some() => false,
-            Known::Disjoint => false,
+            KnownOverlap::Disjoint => false,
             // Overlap is unknown at load time only with views or outputs over inputs.
             _ if !may_share() => return Err(KernelError::access(0)),
-            Known::InPlace => true,
-            Known::Nothing => {
+            KnownOverlap::InPlace => true,
+            KnownOverlap::Unknown => {
                 let overlap = invoke.arguments.overlap(roles, in_place)?;
                 invoke.copy_inputs(&overlap.copies, resources)?;
                 overlap.in_place
@@ -301,7 +301,7 @@ impl<'c, 'm> Invoke<'c, 'm> {
     }
 
     /// Checks that an output is handed out for the first time: outputs must be requested in order.
-    fn take_out(&mut self, arg: usize, position: usize) -> Result<(), KernelError> {
+    fn claim_out(&mut self, arg: usize, position: usize) -> Result<(), KernelError> {
         if !self.roles.is_out(arg) || (arg, position) < self.next_out {
             return Err(KernelError::access(arg));
         }
@@ -325,13 +325,13 @@ impl<'c, 'm> Invoke<'c, 'm> {
         if self.aliasing.is_some() {
             return Err(KernelError::access(arg));
         }
-        self.take_out(arg, position)?;
+        self.claim_out(arg, position)?;
         let slot = self.slot(arg, handle)?;
         let region = self.arguments.values.region(handle).ok_or(KernelError::unbound(arg))?;
         // SAFETY: 'c is the mutable borrow of the values that this call holds, and 'm outlives it.
         // `new` (or `split`) ensured that these bytes belong to no other argument of the call
         // except `updated`, which `read` refuses; calls without that guarantee (`aliasing`) were
-        // rejected above. `take_out` ensures that no reference to this output was handed out
+        // rejected above. `claim_out` ensures that no reference to this output was handed out
         // before: outputs are handed out in increasing order only.
         let bytes = unsafe { region.bytes_mut() };
         Ok(TensorMut::new(slot.info(), bytes.ok_or(KernelError::read_only(arg))?))
@@ -431,18 +431,18 @@ impl<'c, 'm> Invoke<'c, 'm> {
         }
         let source = self.arguments.handle(input)?.ok_or(KernelError::access(input))?;
         let target = self.arguments.handle(out)?.ok_or(KernelError::access(out))?;
-        self.take_out(out, 0)?;
+        self.claim_out(out, 0)?;
         let (data, found) =
             (self.arguments.values.region(source), self.slot(input, source)?.nbytes());
         if self.slot(out, target)?.nbytes() != found {
-            return Err(KernelError::argument(out, "differs in size from what it views"));
+            return Err(KernelError::argument(out, "differs in size from the viewed tensor"));
         }
         let slot = self.arguments.values.tensor_mut(target).ok_or(KernelError::access(out))?;
-        match slot.home() {
+        match slot.storage_kind() {
             // Placed when the method was loaded.
-            Home::View(_) => {}
-            Home::Constant => return Err(KernelError::read_only(out)),
-            _ => slot.put(data),
+            StorageKind::View(_) => {}
+            StorageKind::Constant => return Err(KernelError::read_only(out)),
+            _ => slot.set_data(data),
         }
         Ok(())
     }

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_match_positions() {
+    fn numbers_match_indices() {
         for number in 0..=29 {
             assert_eq!(ScalarType::from_number(number).unwrap() as i64, number);
         }
@@ -221,7 +221,7 @@ mod tests {
 
     /// Expected results of `torch.promote_types`.
     #[test]
-    fn promotion_is_pytorchs() {
+    fn promotion_matches_pytorch() {
         let cases = [
             (S::Byte, S::Char, Some(S::Short)),
             (S::Byte, S::Short, Some(S::Short)),

@@ -8,9 +8,9 @@ use crate::format::flatbuffer::Vector;
 use crate::format::program_schema::{EValue, InstructionArgs, ListKind, TensorTable};
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, TensorInfo};
+use crate::location::planned_offset;
 use crate::meta::{MethodMeta, tensor_name};
 use crate::method::tables::tensor_info;
-use crate::place::planned_place;
 use crate::value::Scalar;
 
 /// A value of a method.
@@ -147,7 +147,7 @@ impl<'p> MethodMeta<'p> {
             return Err(malformed);
         }
         let place = match tensor.allocation_info()? {
-            Some(allocation) => Some(planned_place(&allocation)?.ok_or(malformed)?),
+            Some(allocation) => Some(planned_offset(&allocation)?.ok_or(malformed)?),
             None => None,
         };
         let extra = tensor.extra_tensor_info()?;

@@ -81,8 +81,8 @@ impl Param {
             Param::Bool => "bool",
             Param::OptionalBool => "bool or None",
             Param::BoolList => "bool list",
-            Param::Scalar | Param::OutScalar => "number",
-            Param::OptionalScalar => "number or None",
+            Param::Scalar | Param::OutScalar => "scalar",
+            Param::OptionalScalar => "scalar or None",
             Param::String => "string",
             Param::OptionalString => "string or None",
         }
@@ -277,7 +277,7 @@ impl Kernel {
     const fn check_pair(&self, out: u8, input: u8) {
         let (out, input) = (out as usize, input as usize);
         assert!(out < self.params.len() && input < self.params.len());
-        #[allow(clippy::indexing_slicing, reason = "asserted above, for a constant")]
+        #[allow(clippy::indexing_slicing, reason = "asserted above; evaluated at compile time")]
         let (out, input) = (self.params[out], self.params[input]);
         assert!(matches!(out, Param::Out) && matches!(input, Param::Tensor));
     }

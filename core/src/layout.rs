@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn layouts_ignore_dimensions_of_one() {
+    fn layouts_ignore_dims_of_size_1() {
         let mut info = TensorInfo::contiguous(ScalarType::Float, &[1, 1, 4, 4]).unwrap();
         assert!(info.is_contiguous() && info.is_channels_last());
         info.sizes[1] = 2;

@@ -28,7 +28,8 @@ extern crate std;
 // Tensor data is borrowed from the file without byte swapping.
 #[cfg(target_endian = "big")]
 compile_error!(
-    "torchlet uses the data of programs where it lies, which is little-endian: big-endian processors are not supported"
+    "torchlet uses tensor data in place, which is little-endian: \
+     big-endian processors are not supported"
 );
 
 mod arguments;
@@ -45,6 +46,7 @@ mod kernel;
 pub mod layout;
 mod limits;
 mod loader;
+mod location;
 mod log;
 mod machine;
 mod memory;
@@ -52,7 +54,6 @@ mod meta;
 mod method;
 mod overlap;
 mod parallel;
-mod place;
 mod program;
 mod recorder;
 mod registry;

@@ -136,21 +136,21 @@ impl Limits {
 /// Running total of a limited resource.
 pub(crate) struct Budget {
     limit: Limit,
-    taken: u64,
+    used: u64,
     allowed: u64,
 }
 
 impl Budget {
     pub(crate) fn new(limits: &Limits, limit: Limit) -> Self {
-        Budget { limit, taken: 0, allowed: limits.of(limit) }
+        Budget { limit, used: 0, allowed: limits.of(limit) }
     }
 
     /// Adds to the total; fails if it exceeds the limit.
     #[inline(never)]
     pub(crate) fn take(&mut self, more: u64) -> Result<(), InitError> {
-        self.taken = self.taken.saturating_add(more);
-        if self.taken > self.allowed {
-            let Budget { limit, taken: found, allowed } = *self;
+        self.used = self.used.saturating_add(more);
+        if self.used > self.allowed {
+            let Budget { limit, used: found, allowed } = *self;
             return Err(InitError::Limit { limit, found, allowed });
         }
         Ok(())

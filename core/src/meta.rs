@@ -11,8 +11,8 @@ use crate::format::program_schema::{
 };
 use crate::format::{Malformed, Part};
 use crate::layout::{ShapeDynamism, Sizes, TensorInfo};
+use crate::location::planned_offset;
 use crate::method::tables::tensor_info;
-use crate::place::planned_place;
 use crate::program::Program;
 use crate::registry::{Missing, OperatorName, Registry};
 use crate::value::Scalar;
@@ -173,7 +173,7 @@ impl<'p> MethodMeta<'p> {
         let value = self.plan.values()?.get(index)?.ok_or(malformed)?.value()?;
         let EValue::Tensor(tensor) = value else { return Ok(None) };
         match tensor.allocation_info()? {
-            Some(allocation) => Ok(planned_place(&allocation)?),
+            Some(allocation) => Ok(planned_offset(&allocation)?),
             None => Ok(None),
         }
     }

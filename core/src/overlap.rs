@@ -8,7 +8,7 @@ use crate::arguments::Arguments;
 use crate::error::KernelError;
 use crate::memory::ARENA_ALIGN;
 use crate::memory::slot::Data;
-use crate::uses::{OUTSIDE, Uses, has, may_share};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has, may_share};
 use crate::value::Value;
 use crate::values::{Roles, Values, flag};
 
@@ -71,7 +71,7 @@ fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
     if capacity == 0 {
         return None;
     }
-    let (place, data) = values.data(slot)?;
+    let (slot, data) = values.data(slot)?;
     let extent = match data {
         Data::At(region) => {
             Extent { memory: ADDRESSES, start: region.addr(), len: capacity.min(region.len()) }
@@ -79,7 +79,7 @@ fn extent(values: &Values<'_>, slot: u32) -> Option<Extent> {
         Data::Planned { buffer, offset } => {
             Extent { memory: 1 + usize::from(buffer), start: offset, len: capacity }
         }
-        Data::None | Data::View(_) => Extent { memory: UNBOUND, start: place as usize, len: 1 },
+        Data::None | Data::View(_) => Extent { memory: UNBOUND, start: slot as usize, len: 1 },
     };
     (extent.len > 0).then_some(extent)
 }
@@ -95,9 +95,9 @@ fn sort(extents: &mut [Extent]) {
             {
                 // Not `swap`: its handling of aliased items would link a large function that
                 // nothing else here uses.
-                for (place, extent) in [(before, b), (at, a)] {
-                    if let Some(place) = extents.get_mut(place) {
-                        *place = extent;
+                for (index, extent) in [(before, b), (at, a)] {
+                    if let Some(entry) = extents.get_mut(index) {
+                        *entry = extent;
                     }
                 }
                 at = before;
@@ -108,15 +108,15 @@ fn sort(extents: &mut [Extent]) {
 
 /// Finds a range that overlaps `extent` among sorted, disjoint ones.
 fn find(sorted: &[Extent], extent: &Extent) -> Option<Extent> {
-    let behind = sorted.partition_point(|other| {
+    let end = sorted.partition_point(|other| {
         other.memory < extent.memory || other.memory == extent.memory && other.start < extent.end()
     });
-    let last = sorted.get(behind.checked_sub(1)?)?;
+    let last = sorted.get(end.checked_sub(1)?)?;
     last.overlaps(extent).then_some(*last)
 }
 
 /// A tensor of a call: argument index, whether it is in a list, and its memory.
-struct Member {
+struct CallTensor {
     arg: usize,
     in_list: bool,
     extent: Extent,
@@ -132,7 +132,7 @@ struct Cursor {
 
 impl<'m> Arguments<'_, 'm> {
     /// Returns the next tensor among the arguments that has, or will have, memory.
-    fn next_member(&self, cursor: &mut Cursor) -> Option<Member> {
+    fn next_tensor(&self, cursor: &mut Cursor) -> Option<CallTensor> {
         while cursor.arg < self.len() {
             let Cursor { arg, position } = *cursor;
             cursor.position += 1;
@@ -149,7 +149,7 @@ impl<'m> Arguments<'_, 'm> {
                 }
             };
             if let Some(extent) = slot.and_then(|slot| extent(self.values, slot)) {
-                return Some(Member { arg, in_list, extent });
+                return Some(CallTensor { arg, in_list, extent });
             }
         }
         None
@@ -173,30 +173,30 @@ impl<'m> Arguments<'_, 'm> {
             let mut chunk = [Extent::NONE; CHUNK];
             let (mut outs, mut taken) = (0usize, 0usize);
             let mut cursor = Cursor::default();
-            while let Some(member) = self.next_member(&mut cursor) {
+            while let Some(tensor) = self.next_tensor(&mut cursor) {
                 overlap.steps += 1;
-                if !roles.is_out(member.arg) {
+                if !roles.is_out(tensor.arg) {
                     continue;
                 }
                 if outs >= first
                     && let Some(free) = chunk.get_mut(taken)
                 {
-                    *free = member.extent;
+                    *free = tensor.extent;
                     taken += 1;
                 }
                 outs += 1;
             }
             let sorted = chunk.get_mut(..taken).unwrap_or_default();
             sort(sorted);
-            let touch = |pair: &[Extent]| matches!(pair, [a, b] if a.overlaps(b));
-            if sorted.windows(2).any(touch) {
+            let overlapping = |pair: &[Extent]| matches!(pair, [a, b] if a.overlaps(b));
+            if sorted.windows(2).any(overlapping) {
                 let arg = self.first_out(roles);
                 return Err(KernelError::overlap(arg, arg));
             }
             let last = first + taken;
             let mut order = 0usize;
             let mut cursor = Cursor::default();
-            while let Some(Member { arg, in_list, extent }) = self.next_member(&mut cursor) {
+            while let Some(CallTensor { arg, in_list, extent }) = self.next_tensor(&mut cursor) {
                 overlap.steps += 1;
                 let is_out = roles.is_out(arg);
                 if roles.is_scratch(arg) {
@@ -210,7 +210,7 @@ impl<'m> Arguments<'_, 'm> {
                 }
                 let Some(written) = find(sorted, &extent) else { continue };
                 if !may_share() {
-                    return Err(KernelError::unsupported(OUTSIDE));
+                    return Err(KernelError::unsupported(UNSUPPORTED_BY_IMAGE));
                 }
                 if !is_out && !in_list {
                     if written == extent && self.is_in_place(in_place, arg, extent) {
@@ -252,13 +252,13 @@ impl<'m> Arguments<'_, 'm> {
     }
 
     /// Whether any argument is a view that is placed at run time.
-    pub(crate) fn may_float(&self) -> bool {
-        let floating = |index: usize| self.values.has(index, flag::FLOATING);
+    pub(crate) fn has_dynamic_view(&self) -> bool {
+        let is_dynamic_view = |index: usize| self.values.has(index, flag::DYNAMIC_VIEW);
         (0..self.len()).any(|arg| {
-            self.index(arg).is_some_and(floating)
+            self.index(arg).is_some_and(is_dynamic_view)
                 || match self.value(arg) {
                     Ok(Value::TensorList(items, _)) if has(Uses::TENSOR_LISTS) => {
-                        items.iter().any(|item| floating(crate::value::list_index(*item)))
+                        items.iter().any(|item| is_dynamic_view(crate::value::list_index(*item)))
                     }
                     _ => false,
                 }
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_what_overlaps() {
+    fn finds_overlapping_ranges() {
         let range = |memory, start, len| Extent { memory, start, len };
         let sorted = [range(1, 0, 4), range(1, 8, 4), range(2, 0, 100)];
         let found = |memory, start, len| find(&sorted, &range(memory, start, len)).is_some();

@@ -61,7 +61,7 @@ impl Parallel for Cancellable<'_> {
 
 /// Wrapper that ignores cancellation, for work that must be complete, such as packing weights at
 /// load time.
-#[allow(missing_debug_implementations, reason = "the threads have none")]
+#[allow(missing_debug_implementations, reason = "`dyn Parallel` does not implement it")]
 pub struct Uncancelled<'c>(pub &'c dyn Parallel);
 
 impl Parallel for Uncancelled<'_> {

@@ -17,7 +17,7 @@ pub struct RecordSlot([AtomicU32; 4]);
 
 impl RecordSlot {
     /// An empty slot.
-    #[allow(clippy::declare_interior_mutable_const, reason = "arrays of slots are made of it")]
+    #[allow(clippy::declare_interior_mutable_const, reason = "initialises arrays of slots")]
     pub const EMPTY: Self = RecordSlot([const { AtomicU32::new(0) }; 4]);
 }
 
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_kept_until_the_slots_are_full() {
+    fn events_are_recorded_until_slots_are_full() {
         let clock = Counter(AtomicU32::new(u32::MAX - 1));
         let slots = [const { RecordSlot::EMPTY }; 2];
         let recorder = Recorder::new(&clock, &slots);

@@ -60,7 +60,7 @@ impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RegistryError::DuplicateKernel { name } => {
-                write!(f, "two kernels are registered for {name} with the same types and layouts")
+                write!(f, "two kernels are registered for {name} with the same dtypes and layouts")
             }
             RegistryError::Unsorted { name } => {
                 write!(f, "a kernel table is not sorted by name: {name} is out of order")
@@ -94,7 +94,7 @@ impl fmt::Debug for Registry<'_> {
 }
 
 /// Finds the kernels with this name in a sorted table.
-fn named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
+fn kernels_named<'r>(table: &'r [Kernel], name: &OperatorName<'_>) -> &'r [Kernel] {
     let first = table.partition_point(|kernel| name.compare(kernel.name).is_gt());
     let tail = table.get(first..).unwrap_or(&[]);
     let count = tail.iter().take_while(|kernel| name.compare(kernel.name).is_eq()).count();
@@ -114,21 +114,23 @@ impl<'r> Registry<'r> {
     /// tables.
     pub fn with_kernels(mut self, table: &'r [Kernel]) -> Result<Self, RegistryError> {
         let mut rest = table;
-        while let Some((kernel, behind)) = rest.split_first() {
-            if let Some(next) = behind.first()
+        while let Some((kernel, tail)) = rest.split_first() {
+            if let Some(next) = tail.first()
                 && next.name < kernel.name
             {
                 return Err(RegistryError::Unsorted { name: next.name });
             }
             let name = OperatorName { name: kernel.name, overload: "" };
-            let is_twin = |other: &Kernel| other.key == kernel.key;
+            let is_duplicate = |other: &Kernel| other.key == kernel.key;
             // Kernels of the same name are adjacent in this table.
-            let mut same = behind.iter().take_while(|other| other.name == kernel.name);
+            let mut same = tail.iter().take_while(|other| other.name == kernel.name);
             let mut tables = self.tables.iter();
-            if same.any(is_twin) || tables.any(|table| named(table, &name).iter().any(is_twin)) {
+            if same.any(is_duplicate)
+                || tables.any(|table| kernels_named(table, &name).iter().any(is_duplicate))
+            {
                 return Err(RegistryError::DuplicateKernel { name: kernel.name });
             }
-            rest = behind;
+            rest = tail;
         }
         let free = self.tables.iter_mut().find(|table| table.is_empty());
         *free.ok_or(RegistryError::TooManyTables)? = table;
@@ -144,7 +146,7 @@ impl<'r> Registry<'r> {
         if self.backend(name).is_some() {
             return Err(RegistryError::DuplicateBackend { name });
         }
-        let free = self.backends.iter_mut().find(|place| place.is_none());
+        let free = self.backends.iter_mut().find(|slot| slot.is_none());
         *free.ok_or(RegistryError::TooManyBackends)? = Some(backend);
         Ok(self)
     }
@@ -170,7 +172,7 @@ impl<'r> Registry<'r> {
     }
 
     fn has(&self, name: &OperatorName<'_>) -> bool {
-        self.tables.iter().any(|table| !named(table, name).is_empty())
+        self.tables.iter().any(|table| !kernels_named(table, name).is_empty())
     }
 
     /// Finds the kernel with this name whose key matches the tensor arguments, or else the one
@@ -190,7 +192,7 @@ impl<'r> Registry<'r> {
         };
         let mut fallback = None;
         for table in &self.tables {
-            for kernel in named(table, name) {
+            for kernel in kernels_named(table, name) {
                 match kernel.key {
                     Some(key) if fits(key) => return Some(kernel),
                     Some(_) => {}
@@ -316,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn kernels_are_sorted_and_differ() {
+    fn tables_must_be_sorted_without_duplicates() {
         let table = [
             kernel("a::a"),
             kernel("a::b"),

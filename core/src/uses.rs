@@ -131,8 +131,8 @@ pub use trial::choose_uses;
 use trial::chosen;
 
 /// Error text for programs that need an unlinked feature.
-pub(crate) const OUTSIDE: &str =
-    "not among what this image was built for; build it with this program (torchlet-build)";
+pub(crate) const UNSUPPORTED_BY_IMAGE: &str =
+    "not supported by this image; build it for this program (torchlet-build)";
 
 /// Whether the image supports these features.
 #[inline(always)]

@@ -13,7 +13,7 @@ use crate::layout::{
     DimOrder, ShapeDynamism, Sizes, TensorInfo, checked_layout, checked_nbytes, same_layout,
 };
 use crate::memory::region::Region;
-use crate::memory::slot::{Data, ShapeAt, TensorSlot};
+use crate::memory::slot::{Data, ShapeLocation, TensorSlot};
 use crate::uses::{Uses, has};
 use crate::value::{Scalar, Value};
 use core::ops::Deref;
@@ -24,7 +24,7 @@ pub(crate) mod flag {
     /// prepared again before they run.
     pub(crate) const VARIABLE: u8 = 1;
     /// A view that is placed at run time, since it views different tensors at different times.
-    pub(crate) const FLOATING: u8 = 2;
+    pub(crate) const DYNAMIC_VIEW: u8 = 2;
     /// An input or output of the method.
     pub(crate) const INTERFACE: u8 = 4;
     /// Written by an instruction, or an input: later reads do not make it state.
@@ -34,11 +34,11 @@ pub(crate) mod flag {
     /// Another tensor is a view of it.
     pub(crate) const VIEWED: u8 = 32;
     /// A delegate was the first to access it.
-    pub(crate) const GIVEN: u8 = 64;
+    pub(crate) const DELEGATE_FIRST: u8 = 64;
 }
 
 /// Storage of a value.
-mod kept {
+mod encoding {
     pub(super) const NONE: usize = 0;
     /// The integer itself.
     pub(super) const INT: usize = 1;
@@ -60,55 +60,55 @@ mod kept {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Entry(usize);
 
-const KEPT_BITS: u32 = 4;
-const PAYLOAD: u32 = KEPT_BITS + 7;
+const ENCODING_BITS: u32 = 4;
+const PAYLOAD_SHIFT: u32 = ENCODING_BITS + 7;
 
 impl Entry {
-    pub(crate) const NONE: Self = Entry(kept::NONE);
+    pub(crate) const NONE: Self = Entry(encoding::NONE);
 
     /// Creates an entry without flags; `None` if the payload does not fit.
-    fn new(kept: usize, payload: usize) -> Option<Self> {
-        let shifted = payload << PAYLOAD;
-        (shifted >> PAYLOAD == payload).then_some(Entry(shifted | kept))
+    fn new(encoding: usize, payload: usize) -> Option<Self> {
+        let shifted = payload << PAYLOAD_SHIFT;
+        (shifted >> PAYLOAD_SHIFT == payload).then_some(Entry(shifted | encoding))
     }
 
     fn of_int(value: i64) -> Option<Self> {
-        let entry = Entry((value as usize) << PAYLOAD | kept::INT);
+        let entry = Entry((value as usize) << PAYLOAD_SHIFT | encoding::INT);
         (entry.int() == value).then_some(entry)
     }
 
     /// Inverse of [`of_int`](Self::of_int).
     fn int(self) -> i64 {
-        (self.0 as isize >> PAYLOAD) as i64
+        (self.0 as isize >> PAYLOAD_SHIFT) as i64
     }
 
     fn of_list(list: &List<'_>) -> Self {
         let start = list.items.start().filter(|start| start.is_multiple_of(4));
         start
             .and_then(|start| Entry::new(list.kind as usize, start / 4))
-            .unwrap_or(Entry(kept::FILE_LIST))
+            .unwrap_or(Entry(encoding::FILE_LIST))
     }
 
-    fn kept(self) -> usize {
-        self.0 & ((1 << KEPT_BITS) - 1)
+    fn encoding(self) -> usize {
+        self.0 & ((1 << ENCODING_BITS) - 1)
     }
 
     fn payload(self) -> usize {
-        self.0 >> PAYLOAD
+        self.0 >> PAYLOAD_SHIFT
     }
 
     fn flags(self) -> u8 {
-        (self.0 >> KEPT_BITS) as u8 & 0x7f
+        (self.0 >> ENCODING_BITS) as u8 & 0x7f
     }
 
     /// Whether the value may change and therefore needs a cell. Applies to scalars, strings and
     /// absent values.
-    fn changes(self) -> bool {
-        self.flags() & flag::VARIABLE != 0 && self.kept() <= kept::FILE
+    fn needs_cell(self) -> bool {
+        self.flags() & flag::VARIABLE != 0 && self.encoding() <= encoding::FILE
     }
 
     fn mark(&mut self, flags: u8) {
-        self.0 |= usize::from(flags & 0x7f) << KEPT_BITS;
+        self.0 |= usize::from(flags & 0x7f) << ENCODING_BITS;
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Values<'m> {
 
 /// Reads a value from the file; `None` for tensors, which have slots.
 #[inline(never)]
-fn in_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value<'m>> {
+fn read_from_file<'m>(file: &Vector<'m, EValueTable<'m>>, index: usize) -> Option<Value<'m>> {
     Some(match file.get(index).ok()??.value().ok()? {
         EValue::Int(value) => Scalar::Int(value).into(),
         EValue::Double(value) => Scalar::Double(value).into(),
@@ -186,9 +186,9 @@ fn read_tensor(
         true => checked_layout(scalar_type, &sizes, dim_order.bytes()).ok_or(invalid)?,
         false => return Err(invalid),
     };
-    let mut shape = ShapeAt::File(file.start().unwrap_or(0));
+    let mut shape = ShapeLocation::File(file.start().unwrap_or(0));
     if dynamism != ShapeDynamism::Static {
-        shape = ShapeAt::Changing(*used);
+        shape = ShapeLocation::Dynamic(*used);
     }
     if has(Uses::VARIABLE) && dynamism != ShapeDynamism::Static {
         let end = used.saturating_add(2 * sizes.len());
@@ -215,28 +215,28 @@ impl<'m> Values<'m> {
         shapes: &'m mut [[u8; 4]],
     ) -> Result<Self, Malformed> {
         let (mut slots, mut shapes_used) = (0usize, 0usize);
-        for (index, place) in entries.iter_mut().enumerate() {
+        for (index, target) in entries.iter_mut().enumerate() {
             let table = file.item(index, Part::Value)?;
-            let mut varies = false;
+            let mut is_dynamic = false;
             let entry = match table.value()? {
                 EValue::None => Some(Entry::NONE),
                 EValue::Int(value) => Entry::of_int(value),
-                EValue::Bool(value) => Entry::new(kept::BOOL, value.into()),
+                EValue::Bool(value) => Entry::new(encoding::BOOL, value.into()),
                 EValue::Tensor(tensor) => {
                     let invalid = Part::Tensor.at(index);
                     let slot = tensors.get_mut(slots).ok_or(invalid)?;
                     read_tensor(&tensor, slot, shapes, &mut shapes_used, invalid)?;
-                    varies = slot.varies();
+                    is_dynamic = slot.is_dynamic();
                     slots += 1;
                     // An index that does not fit yields no value.
-                    Entry::new(kept::TENSOR, slots - 1)
+                    Entry::new(encoding::TENSOR, slots - 1)
                 }
                 EValue::Double(_) | EValue::String(_) => None,
                 EValue::List(list) => Some(Entry::of_list(&list)),
             };
-            *place = entry.unwrap_or(Entry(kept::FILE));
-            if varies {
-                place.mark(flag::VARIABLE);
+            *target = entry.unwrap_or(Entry(encoding::FILE));
+            if is_dynamic {
+                target.mark(flag::VARIABLE);
             }
         }
         let mut values = Values { file, entries, cells: &mut [], tensors, shapes };
@@ -257,15 +257,15 @@ impl<'m> Values<'m> {
     #[inline(never)]
     pub(crate) fn value(&self, index: usize) -> Option<Value<'m>> {
         let entry = *self.entries.get(index)?;
-        Some(match entry.kept() {
-            kept::NONE => Value::None,
-            kept::INT => Scalar::Int(entry.int()).into(),
-            kept::BOOL => Value::Bool(entry.payload() != 0),
-            kept::TENSOR => Value::Tensor(entry.payload() as u32),
-            kept::CELL if has(Uses::VARIABLE) => *self.cells.get(entry.payload())?,
-            kept => {
-                let Some(kind) = ListKind::from_number(kept) else {
-                    return in_file(&self.file, index);
+        Some(match entry.encoding() {
+            encoding::NONE => Value::None,
+            encoding::INT => Scalar::Int(entry.int()).into(),
+            encoding::BOOL => Value::Bool(entry.payload() != 0),
+            encoding::TENSOR => Value::Tensor(entry.payload() as u32),
+            encoding::CELL if has(Uses::VARIABLE) => *self.cells.get(entry.payload())?,
+            encoding => {
+                let Some(kind) = ListKind::from_number(encoding) else {
+                    return read_from_file(&self.file, index);
                 };
                 let start = entry.payload().wrapping_mul(4);
                 return Some(list(kind, list_at(self.file.buffer(), start, kind.item())));
@@ -287,21 +287,22 @@ impl<'m> Values<'m> {
     }
 
     /// Number of cells: values other than tensors that may change.
-    pub(crate) fn changing(&self) -> usize {
+    pub(crate) fn cell_count(&self) -> usize {
         if !has(Uses::VARIABLE) {
             return 0;
         }
-        self.entries.iter().filter(|entry| entry.changes()).count()
+        self.entries.iter().filter(|entry| entry.needs_cell()).count()
     }
 
     /// Moves the values that may change into cells, of which there must be enough.
-    pub(crate) fn keep_in(&mut self, cells: &'m mut [Value<'m>]) {
+    pub(crate) fn move_to_cells(&mut self, cells: &'m mut [Value<'m>]) {
         self.cells = cells;
-        for (used, entry) in self.entries.iter_mut().filter(|entry| entry.changes()).enumerate() {
+        for (used, entry) in self.entries.iter_mut().filter(|entry| entry.needs_cell()).enumerate()
+        {
             let flags = entry.flags();
             // Cannot fail: the number of cells is bounded by the number of values, whose indices
             // fit.
-            *entry = Entry::new(kept::CELL, used).unwrap_or(Entry::NONE);
+            *entry = Entry::new(encoding::CELL, used).unwrap_or(Entry::NONE);
             entry.mark(flags);
         }
         self.reset();
@@ -312,7 +313,7 @@ impl<'m> Values<'m> {
         if !has(Uses::VARIABLE) {
             return false;
         }
-        let entry = self.entries.get(index).filter(|entry| entry.kept() == kept::CELL);
+        let entry = self.entries.get(index).filter(|entry| entry.encoding() == encoding::CELL);
         match entry.and_then(|entry| self.cells.get_mut(entry.payload())) {
             Some(cell) => {
                 *cell = value;
@@ -328,14 +329,14 @@ impl<'m> Values<'m> {
             return;
         }
         for index in 0..self.len() {
-            if self.entries.get(index).is_some_and(|entry| entry.kept() == kept::CELL)
-                && let Some(value) = in_file(&self.file, index)
+            if self.entries.get(index).is_some_and(|entry| entry.encoding() == encoding::CELL)
+                && let Some(value) = read_from_file(&self.file, index)
             {
                 self.set(index, value);
             }
         }
         for slot in self.tensors.iter() {
-            if let ShapeAt::Changing(at) = slot.shape_at() {
+            if let ShapeLocation::Dynamic(at) = slot.shape_location() {
                 let rank = list_at(self.file.buffer(), slot.dim_order as usize, 1).len();
                 let both = self.shapes.get_mut(at..).and_then(|rest| rest.get_mut(..2 * rank));
                 if let Some((bound, shape)) = both.map(|both| both.split_at_mut(rank)) {
@@ -409,7 +410,7 @@ impl<'m> Values<'m> {
     /// Tensor slot of value `index`.
     pub(crate) fn slot(&self, index: usize) -> Option<u32> {
         let entry = self.entries.get(index)?;
-        (entry.kept() == kept::TENSOR).then_some(entry.payload() as u32)
+        (entry.encoding() == encoding::TENSOR).then_some(entry.payload() as u32)
     }
 
     /// Items of value `index`, if it is a tensor list. Not inlined: otherwise, the compiler loads
@@ -464,30 +465,30 @@ impl<'m> Tensor<'_, 'm> {
     }
 
     /// Range of the current or upper-bound shape in the table of dynamic shapes.
-    fn shape(&self, present: bool) -> Option<core::ops::Range<usize>> {
-        let ShapeAt::Changing(start) = self.shape_at() else { return None };
+    fn shape(&self, current: bool) -> Option<core::ops::Range<usize>> {
+        let ShapeLocation::Dynamic(start) = self.shape_location() else { return None };
         let rank = self.dim_order().len();
-        let start = if present { start.saturating_add(rank) } else { start };
+        let start = if current { start.saturating_add(rank) } else { start };
         Some(start..start.saturating_add(rank))
     }
 
     /// Appends the current or upper-bound shape to an empty list. Writes in place, which saves
     /// stack.
     #[inline(never)]
-    fn list(&self, present: bool, sizes: &mut Sizes) {
-        let list = match self.shape_at() {
-            ShapeAt::File(start) => elements(list_at(self.values.file.buffer(), start, 4)),
-            ShapeAt::Changing(_) => self
-                .shape(present)
+    fn list(&self, current: bool, sizes: &mut Sizes) {
+        let list = match self.shape_location() {
+            ShapeLocation::File(start) => elements(list_at(self.values.file.buffer(), start, 4)),
+            ShapeLocation::Dynamic(_) => self
+                .shape(current)
                 .and_then(|shape| self.values.shapes.get(shape))
                 .unwrap_or_default(),
         };
         read_sizes(list, sizes);
     }
 
-    fn sizes_of(&self, present: bool) -> Sizes {
+    fn sizes_of(&self, current: bool) -> Sizes {
         let mut sizes = Sizes::new();
-        self.list(present, &mut sizes);
+        self.list(current, &mut sizes);
         sizes
     }
 
@@ -513,10 +514,10 @@ impl<'m> Tensor<'_, 'm> {
     }
 
     #[inline(never)]
-    fn bytes_of(&self, present: bool) -> usize {
+    fn bytes_of(&self, current: bool) -> usize {
         match self.fixed_bytes() {
             Some(bytes) => bytes,
-            None => checked_nbytes(self.scalar_type, &self.sizes_of(present)).unwrap_or(0),
+            None => checked_nbytes(self.scalar_type, &self.sizes_of(current)).unwrap_or(0),
         }
     }
 

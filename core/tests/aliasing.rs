@@ -138,7 +138,7 @@ fn run(method: Method) -> Result<Vec<f32>, String> {
 
 /// Moving a list would allow an output to overlap an input; it is rejected.
 #[test]
-fn lists_of_tensors_are_not_moved() {
+fn moves_of_tensor_lists_are_rejected() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -172,7 +172,7 @@ fn aliasing_kernels_cannot_write() {
 }
 
 #[test]
-fn arguments_beyond_the_declared_do_not_exist() {
+fn undeclared_arguments_are_inaccessible() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -182,7 +182,7 @@ fn arguments_beyond_the_declared_do_not_exist() {
 }
 
 #[test]
-fn outputs_and_scratch_are_given_once() {
+fn outputs_and_scratch_are_handed_out_once() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -193,7 +193,7 @@ fn outputs_and_scratch_are_given_once() {
 
 /// Outputs that overlap inputs exactly, partially, or through views.
 #[test]
-fn outputs_over_inputs_are_computed_from_copies() {
+fn overlapping_inputs_are_copied() {
     for (offset, through_view) in [(0, false), (8, false), (0, true), (12, true)] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -216,7 +216,7 @@ fn outputs_over_inputs_are_computed_from_copies() {
 
 /// An in-place kernel needs no copy if output and input are the same range.
 #[test]
-fn in_place_takes_no_copy() {
+fn in_place_needs_no_copy() {
     for (offset, scratch) in [(0, 0), (16, 0), (4, 16)] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -232,7 +232,7 @@ fn in_place_takes_no_copy() {
 
 /// In-place through a view; not in-place if output and input differ in dtype.
 #[test]
-fn in_place_knows_views_and_types() {
+fn in_place_through_views_and_with_other_dtypes() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let seen = method.tensor(small());
@@ -253,7 +253,7 @@ fn in_place_knows_views_and_types() {
 
 /// The input of a call is the tensor that its output views.
 #[test]
-fn views_are_seen_through() {
+fn overlap_is_found_through_views() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let (a, b) = (method.tensor(small()), method.tensor(small()));
@@ -266,7 +266,7 @@ fn views_are_seen_through() {
 
 /// Views follow their tensor when memory is bound to it, and bound again.
 #[test]
-fn views_follow_what_is_bound() {
+fn views_follow_bound_memory() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small());
     let y = method.tensor(small().at(0, 0));
@@ -301,7 +301,7 @@ fn views_follow_what_is_bound() {
 /// A tensor that is a view of different tensors at different times, so that overlap is unknown at
 /// load time.
 #[test]
-fn views_that_change_are_followed() {
+fn dynamic_views() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -318,7 +318,7 @@ fn views_that_change_are_followed() {
 
 /// The same through a view of a view.
 #[test]
-fn views_of_views_that_change_are_followed() {
+fn dynamic_views_of_views() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let y = method.tensor(small().at(0, 16));
@@ -382,7 +382,7 @@ fn planned_views_stay_planned() {
 
 /// Cyclic views are rejected or resolved, without infinite loops.
 #[test]
-fn circles_of_views_end() {
+fn cyclic_views_terminate() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let (a, b) = (method.tensor(small()), method.tensor(small()));
@@ -395,7 +395,7 @@ fn circles_of_views_end() {
 }
 
 #[test]
-fn outputs_that_share_are_refused() {
+fn overlapping_outputs_are_rejected() {
     for (a, b) in [(16, 16), (16, 20), (16, 28)] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -419,7 +419,7 @@ fn outputs_that_share_are_refused() {
 
 /// An input that is its own output, with memory that is bound after loading.
 #[test]
-fn unplanned_tensors_are_compared_too() {
+fn unplanned_tensors_are_checked_for_overlap() {
     let mut method = Method::new("forward", &[0]);
     let x = method.input(small());
     method.call("t::add_one", &[x, x]);
@@ -431,7 +431,7 @@ fn unplanned_tensors_are_compared_too() {
 /// becomes state with its own memory. A tensor that is only written through a view is a constant,
 /// and the call is rejected.
 #[test]
-fn constants_stay() {
+fn constants_are_never_modified() {
     let with_constant = |build: &dyn Fn(&mut Method, i32, i32)| {
         let mut program = Program::default();
         let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);
@@ -556,7 +556,7 @@ impl Delegate for OverwritingDelegate {
 /// Scalars and absent values can be overwritten; strings, tensors and lists cannot, wherever they
 /// are in the file.
 #[test]
-fn delegates_overwrite_numbers_alone() {
+fn delegates_can_only_overwrite_scalars() {
     let mut method = Method::new("forward", &[64]);
     let y = method.input(small().at(0, 0));
     let args = vec![
@@ -659,7 +659,7 @@ fn a_failed_reset_makes_a_method_unusable() {
 
 /// Values of every kind in place of tensors, in calls and lists.
 #[test]
-fn other_values_are_no_tensors() {
+fn wrong_kinds_of_values_are_rejected() {
     for value in [Value::None, Value::Int(3), Value::Bool(true), Value::IntList(vec![0, 1])] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));

@@ -124,7 +124,7 @@ fn compile_specs_options_and_named_data_arrive() {
 }
 
 #[test]
-fn failures_are_reported_and_leave_nothing_behind() {
+fn failures_are_reported_and_leak_nothing() {
     let bytes = program_of("formats/delegates_two.pte");
     let program = Program::from_bytes(bytes.bytes()).unwrap();
     let load = |demo: &Demo| {
@@ -164,7 +164,7 @@ fn missing_backends_and_operators_are_named_together() {
 }
 
 #[test]
-fn backends_have_one_name_each() {
+fn backend_names_are_unique() {
     let (one, two) = (Demo::default(), Demo::default());
     let registry = torchlet_core::Registry::new().with_backend(&one).unwrap();
     assert!(matches!(registry.with_backend(&two), Err(RegistryError::DuplicateBackend { .. })));
@@ -219,7 +219,7 @@ impl EventTracer for Log {
 }
 
 #[test]
-fn events_are_told_in_order() {
+fn events_are_traced_in_order() {
     let bytes = program_of("formats/delegates_two.pte");
     let program = Program::from_bytes(bytes.bytes()).unwrap();
     let demo = Demo::default();

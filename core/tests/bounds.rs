@@ -55,7 +55,7 @@ fn split(outputs: usize) -> Vec<u8> {
 }
 
 #[test]
-fn many_outputs_are_compared_in_proportion() {
+fn overlap_analysis_is_near_linear() {
     let steps = |outputs: usize| {
         let file = split(outputs);
         let (_, steps) = prepare_file(&file, Limits::HOST).unwrap();
@@ -69,7 +69,7 @@ fn many_outputs_are_compared_in_proportion() {
 
 /// The items of a list that is an argument of many calls count for each call.
 #[test]
-fn shared_lists_do_not_multiply() {
+fn shared_list_items_are_bounded() {
     let (items, calls) = if cfg!(miri) { (120, 60) } else { (2000, 2000) };
     let mut method = Method::new("forward", &[64]);
     let x = method.input(tensor(&[4]).at(0, 0));
@@ -107,7 +107,7 @@ fn shared_lists_do_not_multiply() {
     miri,
     ignore = "a few hundred are compared with each other: only thousands tell, which take Miri too long"
 )]
-fn state_is_found_in_proportion() {
+fn state_detection_is_linear() {
     let steps = |reads: usize| {
         let mut method = Method::new("forward", &[16 * (reads as i64 + 2)]);
         let y = method.tensor(tensor(&[4]).at(0, 0));
@@ -125,7 +125,7 @@ fn state_is_found_in_proportion() {
 /// A tensor that a delegate accesses first and a kernel writes later is state: here, two of them
 /// exceed the limit.
 #[test]
-fn what_delegates_read_and_kernels_replace_is_state() {
+fn tensors_read_by_delegates_and_written_by_kernels_are_state() {
     let is_state = |before: bool, behind: bool| {
         let bytes = (1 << 20) + 64;
         let mut method = Method::new("forward", &[bytes]);
@@ -154,7 +154,7 @@ fn what_delegates_read_and_kernels_replace_is_state() {
 /// are examined, too.
 #[test]
 #[cfg_attr(miri, ignore = "only thousands tell, which take Miri too long")]
-fn state_of_delegates_is_found_in_proportion() {
+fn state_detection_of_delegates_is_linear() {
     let count = 1 << 16;
     let mut method = Method::new("forward", &[16 * count]);
     let number = method.value(Value::Int(0));
@@ -170,7 +170,7 @@ fn state_of_delegates_is_found_in_proportion() {
 
 /// A long string, stored once and shared by many values, counts for each reader.
 #[test]
-fn shared_texts_do_not_multiply() {
+fn shared_strings_are_bounded() {
     static LETTERS: [u8; 4000] = [b'x'; 4000];
     let (letters, times) = if cfg!(miri) { (200, 20) } else { (4000, 100) };
     let name: &'static str = std::str::from_utf8(&LETTERS[..letters]).unwrap();
@@ -198,7 +198,7 @@ fn shared_texts_do_not_multiply() {
 /// A string that is an argument of many calls is not read to determine its kind, and counts for
 /// each call that may read it.
 #[test]
-fn texts_that_are_arguments_do_not_multiply() {
+fn strings_as_arguments_are_bounded() {
     let prepare = |letters: usize, times: usize, delegate: bool| {
         let mut method = Method::new("forward", &[64]);
         let text = method.value(Value::String("x".repeat(letters)));
@@ -226,7 +226,7 @@ fn texts_that_are_arguments_do_not_multiply() {
 
 /// State tensors are initialised one by one: many at the same offset cost as much as separate ones.
 #[test]
-fn state_does_not_multiply() {
+fn state_initialisation_is_bounded() {
     let times = if cfg!(miri) { 10 } else { 100 };
     let mut method = Method::new("forward", &[1 << 20]);
     let first = method.tensor(tensor(&[1 << 18]).at(0, 0).named("b.state"));
@@ -368,7 +368,7 @@ fn runs_can_be_cancelled() {
 
 /// Sizes, offsets and counts that no machine has.
 #[test]
-fn absurd_sizes_are_refused() {
+fn absurd_sizes_are_rejected() {
     let one = |planned: &[i64], place: u64, sizes: &[i32]| {
         let mut method = Method::new("forward", planned);
         let x = method.input(tensor(sizes).at(0, place));
@@ -417,7 +417,7 @@ fn tables_are_smaller_on_small_machines() {
 }
 
 #[test]
-fn a_file_over_the_limit_is_told_so() {
+fn file_size_limit_is_reported() {
     let error = ProgramError::TooLarge { size: 10, limit: 9 };
     assert!(error.to_string().contains("Limits::file_bytes"));
     assert_eq!(error.code(), core::error::code::OUT_OF_RESOURCES);

@@ -99,7 +99,7 @@ fn kernels_alias_only_what_they_declare() {
 /// After a chain of moves, the last target still has the shape and layout that it was prepared for,
 /// or the move fails.
 #[test]
-fn what_is_moved_keeps_shape_and_layout() {
+fn moves_preserve_prepared_shape_and_layout() {
     let square = || tensor(&[2, 2]);
     let first =
         [square().dynamic().at(0, 16), tensor(&[4, 1]).at(0, 16), tensor(&[1, 4]).at(0, 16)];
@@ -148,7 +148,7 @@ fn copy_by_scratch(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 /// A call that is rejected for the upper-bound shape still has scratch memory for shapes that it
 /// accepts.
 #[test]
-fn what_is_refused_for_bounds_has_memory_when_it_runs() {
+fn scratch_bound_applies_to_refused_calls() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().dynamic().at(0, 0));
     let y = method.tensor(small().dynamic().at(0, 16));
@@ -219,7 +219,7 @@ impl DataLoader for Fickle<'_> {
 }
 
 #[test]
-fn storage_may_change_its_mind() {
+fn inconsistent_storage() {
     let mut loaded = 0;
     for file in ["programs/state_initialized.bpte", "formats/weights_align_16.pte"] {
         let bytes = common::program_of(file);
@@ -346,7 +346,7 @@ impl Drop for Noticed<'_> {
 }
 
 #[test]
-fn backends_may_say_one_thing_and_do_another() {
+fn inconsistent_backends() {
     for lie in 0..9 {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
@@ -379,7 +379,7 @@ fn backends_may_say_one_thing_and_do_another() {
 
 /// Binds memory, sets inputs and resets the method between steps.
 #[test]
-fn anything_may_happen_between_steps() {
+fn bind_and_reset_between_steps() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small());
     let (y, z) = (method.tensor(small()), method.tensor(small().at(0, 0)));
@@ -407,7 +407,6 @@ fn anything_may_happen_between_steps() {
                 let result = method.bind_output(0, grounds.next().unwrap().bytes_mut());
                 assert!(result.is_ok());
             }
-            // The last call reads its input from a copy, since it writes there.
             method.step().unwrap();
             if step == round {
                 method.reset().unwrap();
@@ -419,7 +418,7 @@ fn anything_may_happen_between_steps() {
 
 /// Values that no file or backend contains, but that callers may pass.
 #[test]
-fn helpers_take_any_numbers() {
+fn helpers_accept_any_values() {
     let many: Vec<u8> = (0..=255).collect();
     for len in [31, 32, 33, 200, 256] {
         let _ = core::layout::is_permutation(&many[..len]);

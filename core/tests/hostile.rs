@@ -38,7 +38,7 @@ fn try_program(bytes: &[u8]) -> Result<Vec<u8>, String> {
 /// All self-contained programs of the fixtures run with the operators of these tests, so the tests
 /// below reach every part of a program.
 #[test]
-fn the_originals_run() {
+fn original_files_run() {
     let mut count = 0;
     for folder in ["programs", "formats"] {
         for file in files(folder, ".bpte").into_iter().take(FILES) {
@@ -147,7 +147,7 @@ fn random_damage() {
 }
 
 #[test]
-fn header_fields_run_wild() {
+fn arbitrary_header_fields() {
     for file in ["formats/weights_align_16.pte", "formats/delegate_segment.pte"] {
         let mut program = program_of(file);
         let original = program.clone();
@@ -165,7 +165,7 @@ fn header_fields_run_wild() {
 }
 
 #[test]
-fn foreign_files() {
+fn files_of_other_formats() {
     for len in 0..100 {
         assert!(Program::from_bytes(&vec![0; len]).is_err());
         assert!(Program::from_bytes(&vec![0xff; len]).is_err());

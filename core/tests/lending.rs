@@ -87,7 +87,7 @@ fn run(method: &mut core::Method<'_>, inputs: &[&[f32]]) -> Result<Vec<Vec<f32>>
 
 /// Tensors that the exporter left to the caller use the caller's memory, in this run only.
 #[test]
-fn unplanned_tensors_are_not_copied() {
+fn unplanned_tensors_are_zero_copy() {
     let mut method = Method::new("forward", &[0]);
     let (x, y) = (method.input(small()), method.tensor(small()));
     method.call("t::locate", &[x, y]);
@@ -198,7 +198,7 @@ fn outputs_that_are_views() {
 
 /// Memory is returned after every kind of failure.
 #[test]
-fn failures_give_memory_back() {
+fn failures_return_memory() {
     let mut method = Method::new("forward", &[64]);
     let (x, y) = (method.input(small()), method.tensor(small()));
     method.call("t::add_one", &[x, y]);
@@ -240,7 +240,7 @@ fn lent_inputs_are_not_written() {
 
 /// More tensors than can borrow memory: the others are copied.
 #[test]
-fn many_tensors() {
+fn tensors_beyond_the_maximum_are_copied() {
     let mut method = Method::new("forward", &[0]);
     for _ in 0..12 {
         let (x, y) = (method.input(small()), method.tensor(small()));

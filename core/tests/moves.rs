@@ -75,7 +75,7 @@ fn conditionals(result: &dyn Fn(u64) -> Tensor, conditions: [bool; 2]) -> Vec<u8
 /// The result of a branch survives a branch of the next conditional that computes in the same
 /// memory.
 #[test]
-fn results_outlive_the_place_where_they_were_computed() {
+fn branch_results_survive_the_next_conditional() {
     let planned = |place| small().at(0, place);
     let unplanned = |_| small();
     for (conditions, expected) in [
@@ -91,7 +91,7 @@ fn results_outlive_the_place_where_they_were_computed() {
 /// A move copies instead of aliasing: writing to one tensor does not change the other, not even in
 /// a second run.
 #[test]
-fn copies_are_apart() {
+fn moves_copy_instead_of_aliasing() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(small().at(0, 0));
     let (y, z) = (method.tensor(small().at(0, 16)), method.tensor(small().at(0, 32)));
@@ -109,7 +109,7 @@ fn copies_are_apart() {
 
 /// Moves copy the current shape, between separate, identical or partially overlapping memory.
 #[test]
-fn shapes_and_overlaps() {
+fn moves_with_dynamic_shapes_and_overlap() {
     for place in [16, 32, 24, 8] {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().dynamic().at(0, 48));
@@ -130,7 +130,7 @@ fn shapes_and_overlaps() {
 /// A source that is larger than the target is an error at run time, and nothing is written out of
 /// bounds.
 #[test]
-fn copies_that_do_not_fit_are_refused() {
+fn oversized_moves_are_rejected() {
     let mut method = Method::new("forward", &[64]);
     let x = method.input(tensor(&[8]).dynamic().at(0, 0));
     let (y, behind) =
@@ -147,7 +147,7 @@ fn copies_that_do_not_fit_are_refused() {
 
 /// The target has no memory, or is a read-only borrowed input.
 #[test]
-fn moves_need_memory_to_write_to() {
+fn moves_need_writable_memory() {
     let mut method = Method::new("forward", &[64]);
     let (x, y) = (method.input(small().at(0, 0)), method.tensor(small()));
     method.then(Instruction::Move(x, y));
@@ -173,7 +173,7 @@ fn moves_need_memory_to_write_to() {
 
 /// Moves between incompatible values are rejected at load time.
 #[test]
-fn moves_of_other_kinds_are_refused() {
+fn moves_between_kinds_are_rejected() {
     let refused = |build: &dyn Fn(&mut Method, i32) -> (i32, i32)| {
         let mut program = Program::default();
         let data = program.constant(&[5.0, 6.0, 7.0, 8.0]);

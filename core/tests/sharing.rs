@@ -153,7 +153,7 @@ fn inputs_that_become_views_are_still_stale() {
 }
 
 #[test]
-fn one_method_reads_what_another_wrote() {
+fn methods_share_state() {
     for initial in [None, Some([9.0, 8.0, 7.0, 6.0])] {
         let file = Aligned::from(&write_and_read(initial.as_ref().map(|numbers| &numbers[..]))[..]);
         let mut tables = [Arena::new(2048), Arena::new(2048)];
@@ -195,7 +195,7 @@ fn one_method_reads_what_another_wrote() {
 /// Outputs overwritten by another method cannot be read. State, and tensors outside the shared
 /// memory, can be read at any time.
 #[test]
-fn outputs_are_read_before_another_method_runs() {
+fn overwritten_outputs_are_stale() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
     let mut ground = Ground::new();
@@ -241,7 +241,7 @@ fn outputs_are_read_before_another_method_runs() {
 
 /// Inputs and partial results overwritten by another method are not used.
 #[test]
-fn inputs_are_set_since_another_method_ran() {
+fn overwritten_inputs_are_stale() {
     let file = Aligned::from(&stateless()[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
     let mut ground = Ground::new();
@@ -280,7 +280,7 @@ fn inputs_are_set_since_another_method_ran() {
 }
 
 #[test]
-fn methods_run_in_their_own_memory_only() {
+fn methods_reject_other_memory() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
     let (mut ground, mut elsewhere) = (Ground::new(), Ground::new());
@@ -306,7 +306,7 @@ fn methods_run_in_their_own_memory_only() {
 }
 
 #[test]
-fn state_is_not_lost_without_a_word() {
+fn sharing_that_loses_state_is_rejected() {
     let (shared, plain, mixed) = (
         Aligned::from(&write_and_read(None)[..]),
         Aligned::from(&stateless()[..]),
@@ -340,7 +340,7 @@ fn state_is_not_lost_without_a_word() {
 }
 
 #[test]
-fn state_is_initialised_before_anything_runs() {
+fn state_is_loaded_before_the_first_run() {
     let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
     let mut ground = Ground::new();
@@ -380,7 +380,7 @@ fn failed_loads_do_not_count() {
 
 /// State written by the caller is not overwritten by loading further methods.
 #[test]
-fn state_that_was_written_is_kept() {
+fn loading_keeps_written_state() {
     let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
     let mut ground = Ground::new();
@@ -399,7 +399,7 @@ fn state_that_was_written_is_kept() {
 /// Exporters elide views: a tensor that lies inside an input or a result is not state, whatever its
 /// name.
 #[test]
-fn what_lies_over_a_result_is_no_state() {
+fn elided_views_are_not_state() {
     let place = |from: u64, to: u64| {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(tensor(&[4]).at(0, 0));
@@ -424,7 +424,7 @@ fn what_lies_over_a_result_is_no_state() {
 /// A tensor that is read but never written would expose the data of other methods: it counts as
 /// state, and the method cannot share the memory.
 #[test]
-fn nothing_of_others_is_seen() {
+fn reads_of_unwritten_memory_are_state() {
     let condition = || tensor(&[4]).of(core::ScalarType::Bool).at(0, 0);
     let build: [fn(&mut Method, i32, i32); 3] = [
         |method, kept, y| {
@@ -464,7 +464,7 @@ fn nothing_of_others_is_seen() {
 }
 
 #[test]
-fn shared_memory_is_as_large_as_the_largest() {
+fn shared_memory_has_the_maximum_size() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let small = |first: usize, second: usize| {
         let mut tables = Arena::new(2048);

@@ -60,9 +60,7 @@ impl fmt::Display for ExecuteError {
         match &self.source {
             InstructionError::Kernel(error) => write!(f, ": {error}"),
             InstructionError::Delegate(error) => write!(f, ": {error}"),
-            InstructionError::Condition => {
-                f.write_str(": the jump's condition is not a truth value")
-            }
+            InstructionError::Condition => f.write_str(": the jump condition is not a boolean"),
             InstructionError::JumpLimit => {
                 f.write_str(": more backward jumps than Limits::backward_jumps allows")
             }
@@ -71,7 +69,8 @@ impl fmt::Display for ExecuteError {
                 f.write_str(": the last reset failed; reset the method again")
             }
             InstructionError::Stale => f.write_str(
-                ": another method used the shared memory; set all inputs again, and run from the start",
+                ": another method used the shared memory; \
+                 set all inputs again, and run from the start",
             ),
         }
     }

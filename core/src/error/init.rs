@@ -22,7 +22,7 @@ pub enum MemoryKind {
 impl fmt::Display for MemoryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MemoryKind::Tables => f.write_str("the memory for the method's tables"),
+            MemoryKind::Tables => f.write_str("the memory for tables"),
             MemoryKind::Arena => f.write_str("the method arena"),
             MemoryKind::Planned(index) => write!(f, "planned buffer {index}"),
             MemoryKind::Scratch => f.write_str("the scratch memory"),
@@ -159,24 +159,28 @@ impl fmt::Display for InitError {
             InitError::Missing { names, .. } => names.fmt(f),
             InitError::Limit { limit, found, allowed } => write!(
                 f,
-                "the program asks for {found} {limit} and may ask for {allowed}; raise Limits::{limit} if you trust the file"
+                "the program needs {found} {limit}, the limit is {allowed}; \
+                 raise Limits::{limit} if you trust the file"
             ),
             InitError::MemoryTooSmall { memory, needed, available } => {
-                write!(f, "{memory} holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "{memory} is too small: expected at least {needed} bytes, found {available}"
+                )
             }
             InitError::MemoryMisaligned { memory } => write!(
                 f,
-                "{memory} must start at a multiple of {} bytes; AlignedBytes does",
+                "{memory} is not aligned to {} bytes; use AlignedBytes or ArenaBlock",
                 crate::memory::ARENA_ALIGN
             ),
             InitError::PlannedBuffers { expected, found } => {
-                write!(f, "{found} planned buffers were supplied, the method has {expected}")
+                write!(f, "expected {expected} planned buffers, found {found}")
             }
             InitError::OtherMachine => f.write_str(
-                "the method was prepared for another machine: it can tell its needs, and not run",
+                "the method was prepared for another machine, to compute memory needs; it cannot run",
             ),
             InitError::TooLarge => {
-                f.write_str("the method needs more memory than can be addressed")
+                f.write_str("the memory needs of the method exceed the address space")
             }
             InitError::Shared { what } => write!(f, "the method cannot share this memory: {what}"),
             InitError::Value { index, what } => write!(f, "value {index}: {what}"),

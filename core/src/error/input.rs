@@ -79,13 +79,13 @@ impl fmt::Display for InputError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             InputError::Index { index, count } => {
-                write!(f, "index {index} is out of range: there are {count}")
+                write!(f, "index {index} is out of range (count: {count})")
             }
             InputError::Kind { expected, found } => {
                 write!(f, "expected {expected}, found {found}")
             }
             InputError::ScalarType { expected, found } => {
-                write!(f, "expected elements of type {expected}, found {found}")
+                write!(f, "expected dtype {expected}, found {found}")
             }
             InputError::Shape { expected, found, bound: false } => {
                 write!(
@@ -96,27 +96,31 @@ impl fmt::Display for InputError {
             InputError::Shape { expected, found, bound: true } => {
                 write!(
                     f,
-                    "shape {found} exceeds the bound {expected} that the program was exported with"
+                    "shape {found} exceeds the bound {expected} of the exported dynamic shape"
                 )
             }
             InputError::Layout => {
                 f.write_str("the tensor's dim order differs from the exported one")
             }
             InputError::Unbound => f.write_str(
-                "the tensor has no memory: the program leaves it to the caller to bind some",
+                "the tensor has no memory: it is not memory-planned, so bind memory to it first",
             ),
             InputError::Planned => {
-                f.write_str("the tensor has memory of its own; it cannot be bound")
+                f.write_str("cannot bind memory: the tensor is memory-planned, constant or a view")
             }
             InputError::TooSmall { needed, available } => {
-                write!(f, "the memory holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "the memory is too small: expected at least {needed} bytes, found {available}"
+                )
             }
             InputError::Misaligned => {
                 f.write_str("the memory is not aligned to the tensor's elements")
             }
             InputError::Unusable => f.write_str("the last reset failed; reset the method again"),
             InputError::Stale => f.write_str(
-                "another method used the shared memory since this one ran; read outputs before another one runs",
+                "another method used the shared memory since this one ran; \
+                 read outputs before another one runs",
             ),
         }
     }

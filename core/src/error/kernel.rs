@@ -8,9 +8,9 @@ use core::num::NonZeroU32;
 
 /// Number of sizes that a [`ShapeNote`] stores.
 #[cfg(feature = "messages")]
-const NOTED: usize = 6;
+const MAX_NOTED_SIZES: usize = 6;
 #[cfg(not(feature = "messages"))]
-const NOTED: usize = 0;
+const MAX_NOTED_SIZES: usize = 0;
 
 /// A shape in an error message: the rank and, with the feature `messages`, the first sizes. Kept
 /// short because errors are moved from function to function.
@@ -18,13 +18,13 @@ const NOTED: usize = 0;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ShapeNote {
     rank: u8,
-    sizes: [i32; NOTED],
+    sizes: [i32; MAX_NOTED_SIZES],
 }
 
 impl ShapeNote {
     /// Creates a note from a shape.
     pub fn new(sizes: &[i32]) -> Self {
-        let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; NOTED] };
+        let mut note = ShapeNote { rank: sizes.len().min(255) as u8, sizes: [0; MAX_NOTED_SIZES] };
         for (noted, &size) in note.sizes.iter_mut().zip(sizes) {
             *noted = size;
         }
@@ -40,8 +40,8 @@ impl fmt::Display for ShapeNote {
             write!(f, "{separator}{size}")?;
         }
         match usize::from(self.rank) {
-            rank if NOTED == 0 => write!(f, "{rank} dimensions]"),
-            rank if rank > NOTED => f.write_str(", ...]"),
+            rank if MAX_NOTED_SIZES == 0 => write!(f, "{rank} dims]"),
+            rank if rank > MAX_NOTED_SIZES => f.write_str(", ...]"),
             _ => f.write_str("]"),
         }
     }
@@ -49,7 +49,7 @@ impl fmt::Display for ShapeNote {
 
 /// Declares the error kinds of kernel calls, each with a constructor of [`KernelError`].
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident = $make:ident($($field:ident: $type:ty),*) at $place:expr;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $make:ident($($field:ident: $type:ty),*) at $arg:expr;)*) => {
         /// Kind of a [`KernelError`].
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -79,7 +79,7 @@ macro_rules! kinds {
                     #[cfg(not(any(feature = "messages", feature = "defmt")))]
                     $(let _ = &$field;)*
                     KernelError {
-                        word: Word::new(KernelErrorKind::$kind, $place),
+                        word: Word::new(KernelErrorKind::$kind, $arg),
                         #[cfg(any(feature = "messages", feature = "defmt"))]
                         detail: Detail::$kind { $($field),* },
                     }
@@ -141,12 +141,12 @@ struct Word(NonZeroU32);
 
 impl Word {
     /// Marks errors that concern no argument. Operators have fewer arguments.
-    const NOWHERE: u8 = u8::MAX;
+    const NO_ARGUMENT: u8 = u8::MAX;
 
     const fn new(kind: KernelErrorKind, arg: Option<usize>) -> Self {
         let arg = match arg {
-            Some(arg) if arg < Self::NOWHERE as usize => arg as u8,
-            _ => Self::NOWHERE,
+            Some(arg) if arg < Self::NO_ARGUMENT as usize => arg as u8,
+            _ => Self::NO_ARGUMENT,
         };
         // Stored plus one, to be non-zero.
         Word(NonZeroU32::MIN.saturating_add((kind as u32) | (arg as u32) << 8))
@@ -159,7 +159,7 @@ impl Word {
 
     fn arg(self) -> Option<usize> {
         let arg = ((self.0.get() - 1) >> 8) as u8;
-        (arg != Self::NOWHERE).then_some(usize::from(arg))
+        (arg != Self::NO_ARGUMENT).then_some(usize::from(arg))
     }
 }
 
@@ -245,7 +245,7 @@ impl fmt::Display for Word {
             Some(arg) => write!(f, "argument {arg}: {:?}", self.kind())?,
             None => write!(f, "{:?}", self.kind())?,
         }
-        f.write_str(" (the feature `messages` says more)")
+        f.write_str(" (enable the feature `messages` for details)")
     }
 }
 
@@ -254,51 +254,54 @@ impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Detail::ArgumentCount { expected, found } => {
-                write!(f, "the call has {found} arguments, the operator {expected}")
+                write!(f, "expected {expected} arguments, found {found}")
             }
             Detail::ArgumentKind { arg, expected, found } => {
-                write!(f, "argument {arg} is a {found}, expected a {}", expected.name())
+                write!(f, "argument {arg}: expected {}, found {found}", expected.name())
             }
             Detail::ScalarType { arg, found } => {
-                write!(f, "argument {arg} has type {found}, which this kernel does not support")
+                write!(f, "argument {arg}: dtype {found} is not supported by this kernel")
             }
             Detail::ElementType { expected, found } => {
-                write!(f, "data of type {found} was viewed as {expected}")
+                write!(f, "data of dtype {found} was viewed as {expected}")
             }
             Detail::Alignment { scalar_type } => {
-                write!(f, "data of type {scalar_type} is not aligned to its elements")
+                write!(f, "data of dtype {scalar_type} is not aligned to its elements")
             }
             Detail::Rank { arg, found } => {
-                write!(f, "argument {arg} has {found} dimensions, which the operator does not take")
+                write!(f, "argument {arg}: the operator does not support rank {found}")
             }
             Detail::Shape { arg, expected, found } => {
-                write!(f, "argument {arg} has shape {found}, expected {expected}")
+                write!(f, "argument {arg}: expected shape {expected}, found {found}")
             }
             Detail::Layout { arg } => {
-                write!(f, "argument {arg} has a memory layout that this kernel does not support")
+                write!(f, "argument {arg}: the dim order is not supported by this kernel")
             }
             Detail::Argument { arg, what } => write!(f, "argument {arg}: {what}"),
             Detail::Unsupported { what } => write!(f, "not supported: {what}"),
             Detail::Unbound { arg } => {
                 write!(
                     f,
-                    "argument {arg} has no memory; bind that input or output before execution"
+                    "argument {arg}: no memory; bind memory to that input or output before the run"
                 )
             }
             Detail::ReadOnly { arg } => {
-                write!(f, "argument {arg} is written but lies in read-only memory")
+                write!(f, "argument {arg}: the output is in read-only memory")
             }
             Detail::Overlap { arg, other } => {
-                write!(f, "argument {arg} is written and shares memory with argument {other}")
+                write!(f, "argument {arg}: the output shares memory with argument {other}")
             }
             Detail::Access { arg } => {
                 write!(
                     f,
-                    "argument {arg} was accessed in a way that its declaration does not allow"
+                    "argument {arg}: the access violates its declaration (bug in kernel or delegate)"
                 )
             }
             Detail::Scratch { needed, available } => {
-                write!(f, "scratch memory holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "scratch memory is too small: expected at least {needed} bytes, found {available}"
+                )
             }
         }
     }
@@ -312,7 +315,7 @@ mod tests {
     use std::string::ToString;
 
     #[test]
-    fn a_word_has_kind_and_argument() {
+    fn word_packs_kind_and_argument() {
         for &kind in KernelErrorKind::ALL {
             for arg in [None, Some(0), Some(7), Some(254)] {
                 let word = Word::new(kind, arg);
@@ -322,16 +325,16 @@ mod tests {
             assert_eq!(Word::new(kind, Some(usize::MAX)).kind(), kind);
         }
         let text = Word::new(KernelErrorKind::Layout, Some(3)).to_string();
-        assert_eq!(text, "argument 3: Layout (the feature `messages` says more)");
+        assert_eq!(text, "argument 3: Layout (enable the feature `messages` for details)");
         assert_eq!(size_of::<Option<Word>>(), 4);
     }
 
     #[test]
-    fn an_error_says_what_it_was_made_of() {
+    fn error_reports_its_details() {
         let error = KernelError::overlap(1, 2);
         assert_eq!((error.kind(), error.argument_index()), (KernelErrorKind::Overlap, Some(1)));
         assert_eq!(error.code(), code::INVALID_PROGRAM);
-        let text = "argument 1 is written and shares memory with argument 2";
+        let text = "argument 1: the output shares memory with argument 2";
         assert_eq!(error.to_string(), text);
         assert!(KernelError::rank(0, 3).depends_on_values());
         assert!(!KernelError::layout(0).depends_on_values());

@@ -72,17 +72,21 @@ impl fmt::Display for ProgramError {
             ProgramError::Malformed(malformed) => malformed.fmt(f),
             ProgramError::Read(read) => read.fmt(f),
             ProgramError::BufferTooSmall { needed, available } => {
-                write!(f, "the program buffer holds {available} bytes and must hold {needed}")
+                write!(
+                    f,
+                    "the program buffer is too small: expected at least {needed} bytes, found {available}"
+                )
             }
             ProgramError::BufferRequired { needed } => write!(
                 f,
-                "this storage cannot be borrowed from: supply a buffer of {needed} bytes to read into"
+                "the storage cannot lend its bytes: supply a buffer of {needed} bytes to read into"
             ),
             ProgramError::NoSuchMethod => f.write_str("the program has no method of that name"),
             ProgramError::TooLarge { size, limit } => {
                 write!(
                     f,
-                    "the file has {size} bytes and may have {limit}; raise Limits::file_bytes if you trust it"
+                    "the file has {size} bytes, the limit is {limit}; \
+                     raise Limits::file_bytes if you trust the file"
                 )
             }
         }

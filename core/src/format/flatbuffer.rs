@@ -415,7 +415,7 @@ macro_rules! flatbuffer_table {
         #[derive(Debug, Clone, Copy)]
         pub(crate) struct $name<'a>(pub(crate) $crate::format::flatbuffer::Table<'a>);
 
-        #[allow(dead_code, reason = "the schema is written out whole")]
+        #[allow(dead_code, reason = "the complete schema is declared")]
         impl<'a> $name<'a> {
             $($(#[$field_doc])* #[inline(always)] pub(crate) fn $field(
                 &self,

@@ -53,7 +53,7 @@ parts! {
     /// A segment, by index.
     Segment = "segment",
     /// Segments that end past the end of the file.
-    SegmentsEnd = "segments (past the end of the file): see the header at byte",
+    SegmentsEnd = "segments (past the end of the file), header at byte",
     /// Tensor data, by entry.
     TensorData = "data of a tensor, entry",
     /// Initial data of a mutable tensor, by entry.
@@ -68,9 +68,9 @@ parts! {
     Value = "value",
     /// Value type that the schema does not define, or that the [image](crate::Uses) does not
     /// support.
-    ValueKind = "value of a type that is unknown, or that this image was built without,",
+    ValueKind = "value of a type that is unknown or not supported by this image,",
     /// Dtype, shape or layout of a tensor, by value index.
-    Tensor = "tensor (type, shape or layout), value",
+    Tensor = "tensor (dtype, shape or dim order), value",
     /// Layout of a tensor in a data file.
     TensorLayout = "tensor layout, entry",
     /// Value of a test case.
@@ -85,13 +85,13 @@ parts! {
     Instruction = "instruction",
     /// Instruction type that the schema does not define, or that the [image](crate::Uses) does not
     /// support.
-    InstructionKind = "instruction of a type that is unknown, or that this image was built without,",
+    InstructionKind = "instruction of a type that is unknown or not supported by this image,",
     /// An input, by position.
     Input = "input",
     /// An output, by position.
     Output = "output",
     /// Tables shared by too many offsets, with which a small file could describe a large program.
-    Shared = "list: its parts are shared more often than a file of this size has room for; position",
+    Shared = "list: its items are shared more often than the file size permits; position",
 }
 
 /// Error: the file is malformed.
@@ -104,8 +104,8 @@ const _: () = assert!(Part::ALL.len() < 1 << PART_BITS);
 impl Part {
     /// Creates the error for this part, at a byte offset or index.
     pub const fn at(self, place: usize) -> Malformed {
-        let most = usize::MAX >> PART_BITS;
-        let place = if place > most { most } else { place };
+        let max = usize::MAX >> PART_BITS;
+        let place = if place > max { max } else { place };
         // Parts count from 1, so the word is never zero.
         let word = place << PART_BITS | (self as usize + 1);
         match NonZeroUsize::new(word) {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn part_and_place_fit_one_word() {
+    fn part_and_position_fit_one_word() {
         assert_eq!(size_of::<Result<(), Malformed>>(), size_of::<usize>());
         for part in Part::ALL {
             let malformed = part.at(1234);

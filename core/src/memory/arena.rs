@@ -68,7 +68,12 @@ impl core::fmt::Debug for ArenaBlock {
 
 /// Start and end offset of an allocation of `count` items of `size` bytes after `used` bytes,
 /// aligned to `align` (a power of two, at most [`ARENA_ALIGN`]).
-fn place(used: usize, size: usize, align: usize, count: usize) -> Option<(usize, usize)> {
+fn allocation_range(
+    used: usize,
+    size: usize,
+    align: usize,
+    count: usize,
+) -> Option<(usize, usize)> {
     let start = used.checked_add(align - 1)? & !(align - 1);
     let end = size.checked_mul(count)?.checked_add(start)?;
     Some((start, end))
@@ -76,22 +81,25 @@ fn place(used: usize, size: usize, align: usize, count: usize) -> Option<(usize,
 
 /// Computes the size that a sequence of [`Arena`] allocations needs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Measure {
+pub(crate) struct ArenaSize {
     used: Option<usize>,
 }
 
-impl Measure {
+impl ArenaSize {
     pub(crate) fn new() -> Self {
-        Measure { used: Some(0) }
+        ArenaSize { used: Some(0) }
     }
 
     /// Adds `count` items with this size and alignment.
-    pub(crate) fn items(&mut self, (size, align): (usize, usize), count: usize) {
-        self.used = self.used.and_then(|used| place(used, size, align, count)).map(|(_, end)| end);
+    pub(crate) fn add_items(&mut self, (size, align): (usize, usize), count: usize) {
+        self.used = self
+            .used
+            .and_then(|used| allocation_range(used, size, align, count))
+            .map(|(_, end)| end);
     }
 
-    pub(crate) fn bytes(&mut self, bytes: usize, align: usize) {
-        self.items((bytes, align), 1);
+    pub(crate) fn add_bytes(&mut self, bytes: usize, align: usize) {
+        self.add_items((bytes, align), 1);
     }
 
     /// Total size in bytes; `None` if it exceeds the address space.
@@ -124,18 +132,18 @@ impl<'m> Arena<'m> {
     }
 
     /// Allocates `bytes` bytes at a multiple of `align`, a power of two up to [`ARENA_ALIGN`].
-    pub(crate) fn take(
+    pub(crate) fn allocate(
         &mut self,
         bytes: usize,
         align: usize,
     ) -> Result<&'m mut [MaybeUninit<u8>], Exhausted> {
         let (start, end) =
-            place(self.used, bytes, align, 1).ok_or(Exhausted { needed: usize::MAX })?;
-        let take = end - self.used;
-        if take > self.rest.len() {
+            allocation_range(self.used, bytes, align, 1).ok_or(Exhausted { needed: usize::MAX })?;
+        let len = end - self.used;
+        if len > self.rest.len() {
             return Err(Exhausted { needed: end });
         }
-        let (head, rest) = core::mem::take(&mut self.rest).split_at_mut(take);
+        let (head, rest) = core::mem::take(&mut self.rest).split_at_mut(len);
         self.rest = rest;
         let skip = start - self.used;
         self.used = end;
@@ -144,7 +152,7 @@ impl<'m> Arena<'m> {
 
     /// Allocates zeroed bytes.
     pub(crate) fn zeroed(&mut self, bytes: usize, align: usize) -> Result<&'m mut [u8], Exhausted> {
-        let memory = self.take(bytes, align)?;
+        let memory = self.allocate(bytes, align)?;
         memory.fill(MaybeUninit::new(0));
         let (start, len) = (memory.as_mut_ptr(), memory.len());
         // SAFETY: the memory is exclusively borrowed for 'm and was just filled, so every byte is
@@ -159,15 +167,15 @@ impl<'m> Arena<'m> {
         make: impl Fn() -> T,
     ) -> Result<&'m mut [T], Exhausted> {
         let bytes = size_of::<T>().checked_mul(count).ok_or(Exhausted { needed: usize::MAX })?;
-        let memory = self.take(bytes, align_of::<T>())?;
+        let memory = self.allocate(bytes, align_of::<T>())?;
         if bytes == 0 {
             return Ok(&mut []);
         }
         let items = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
         // SAFETY: `memory` is exclusively borrowed for 'm, has exactly `count * size_of::<T>()`
         // bytes and starts at a multiple of `align_of::<T>()`: `new` checked that the arena starts
-        // at a multiple of ARENA_ALIGN, `place` aligns relative to that start, and no type used
-        // here needs more (asserted below). `MaybeUninit` items need no initial value.
+        // at a multiple of ARENA_ALIGN, `allocation_range` aligns relative to that start, and no
+        // type used here needs more (asserted below). `MaybeUninit` items need no initial value.
         let items: &'m mut [MaybeUninit<T>] =
             unsafe { core::slice::from_raw_parts_mut(items, count) };
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
@@ -181,21 +189,21 @@ impl<'m> Arena<'m> {
     /// Moves `value` into the arena. The arena does not drop it; the caller must.
     pub(crate) fn place_value<T>(&mut self, value: T) -> Result<&'m mut T, Exhausted> {
         const { assert!(align_of::<T>() <= ARENA_ALIGN) };
-        let memory = self.take(size_of::<T>(), align_of::<T>())?;
-        let place = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
+        let memory = self.allocate(size_of::<T>(), align_of::<T>())?;
+        let target = memory.as_mut_ptr().cast::<MaybeUninit<T>>();
         // SAFETY: as in `slice`: exclusively borrowed for 'm, large enough, aligned. For a
-        // zero-sized T, the pointer may dangle, but it is non-null and, by `place`, a multiple of
-        // T's alignment relative to an aligned start. The dangling pointer of an empty arena is
-        // handled here.
-        if size_of::<T>() == 0 && place.addr() % align_of::<T>() != 0 {
-            let place = core::ptr::NonNull::<T>::dangling().as_ptr();
+        // zero-sized T, the pointer may dangle, but it is non-null and, by `allocation_range`, a
+        // multiple of T's alignment relative to an aligned start. The dangling pointer of an empty
+        // arena is handled here.
+        if size_of::<T>() == 0 && target.addr() % align_of::<T>() != 0 {
+            let target = core::ptr::NonNull::<T>::dangling().as_ptr();
             core::mem::forget(value);
             // SAFETY: a zero-sized T is valid at any non-null aligned address; `value` was
             // forgotten, so this is the only owner.
-            return Ok(unsafe { &mut *place });
+            return Ok(unsafe { &mut *target });
         }
         // SAFETY: see above.
-        let slot: &'m mut MaybeUninit<T> = unsafe { &mut *place };
+        let slot: &'m mut MaybeUninit<T> = unsafe { &mut *target };
         Ok(slot.write(value))
     }
 }
@@ -208,21 +216,21 @@ mod tests {
     const U16: (usize, usize) = (size_of::<u16>(), align_of::<u16>());
 
     #[test]
-    fn arena_and_measure_agree_to_the_byte() {
-        let mut measure = Measure::new();
-        measure.bytes(3, 1);
-        measure.items(U64, 2);
-        measure.items(U16, 1);
-        measure.bytes(5, 16);
-        let total = measure.total().unwrap();
+    fn arena_and_size_agree_to_the_byte() {
+        let mut arena_size = ArenaSize::new();
+        arena_size.add_bytes(3, 1);
+        arena_size.add_items(U64, 2);
+        arena_size.add_items(U16, 1);
+        arena_size.add_bytes(5, 16);
+        let total = arena_size.total().unwrap();
         let mut blocks = [ArenaBlock::UNINIT; 4];
-        for size in [total, total - 1] {
-            let mut arena = Arena::new(&mut ArenaBlock::bytes(&mut blocks)[..size]).unwrap();
-            arena.take(3, 1).unwrap();
+        for len in [total, total - 1] {
+            let mut arena = Arena::new(&mut ArenaBlock::bytes(&mut blocks)[..len]).unwrap();
+            arena.allocate(3, 1).unwrap();
             arena.slice(2, || 1u64).unwrap();
             arena.slice(1, || 7u16).unwrap();
             let last = arena.zeroed(5, 16);
-            assert_eq!(last.is_ok(), size == total);
+            assert_eq!(last.is_ok(), len == total);
             if let Err(exhausted) = last {
                 assert_eq!(exhausted.needed, total);
             }
@@ -230,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn measures_overflow_to_nothing() {
-        let mut measure = Measure::new();
-        measure.items(U64, usize::MAX / 4);
-        assert_eq!(measure.total(), None);
+    fn size_overflow_yields_none() {
+        let mut arena_size = ArenaSize::new();
+        arena_size.add_items(U64, usize::MAX / 4);
+        assert_eq!(arena_size.total(), None);
     }
 
     #[test]
-    fn slices_hold_what_was_put_in() {
+    fn slices_hold_their_values() {
         let mut blocks = [ArenaBlock::UNINIT; 4];
         let mut arena = Arena::new(ArenaBlock::bytes(&mut blocks)).unwrap();
         let a = arena.slice(3, || 10u32).unwrap();
@@ -247,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_handed_out_are_initialised_whatever_was_there() {
+    fn allocated_bytes_are_initialised() {
         // The old contents include padding bytes, which are uninitialised: Miri reports reading
         // them.
         let mut blocks = [ArenaBlock::UNINIT; 2];
@@ -259,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn misaligned_memory_is_refused() {
+    fn misaligned_memory_is_rejected() {
         let mut blocks = [ArenaBlock::UNINIT; 4];
         assert!(Arena::new(&mut ArenaBlock::bytes(&mut blocks)[1..]).is_none());
         assert!(Arena::new(&mut []).is_some());

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_what_overlaps() {
+    fn copies_overlapping_regions() {
         for (from, to, len) in
             [(0, 3, 7), (3, 0, 7), (0, 1, 9), (1, 0, 9), (2, 2, 5), (0, 5, 5), (4, 0, 0)]
         {

@@ -3,7 +3,7 @@
 use super::region::Region;
 use crate::error::{InitError, MemoryKind};
 use crate::memory::check_lent;
-use crate::memory::slot::{Data, OWN_BUFFER};
+use crate::memory::slot::{Data, UNPLANNED_STATE_BUFFER};
 use crate::meta::MethodMeta;
 use crate::method::tables::Tables;
 use crate::value::Value;
@@ -102,7 +102,8 @@ impl<'m> SharedMemory<'m> {
         }
         if state == Some(0) && members.methods > 0 {
             return Err(refuse(
-                "it keeps state among its activations; export it with share_mutable_buffers=True, or give it memory of its own",
+                "it keeps state among its activations; \
+                 export it with share_mutable_buffers=True, or give it memory of its own",
             ));
         }
         if members.keeper.is_some_and(|keeper| keeper != program)
@@ -158,7 +159,7 @@ impl<'m> SharedMemory<'m> {
     }
 
     /// Whether a method was loaded into this memory: its buffers are the same.
-    pub(crate) fn lends(&self, planned: &[Region<'m>], scratch: Region<'m>) -> bool {
+    pub(crate) fn is_memory_of(&self, planned: &[Region<'m>], scratch: Region<'m>) -> bool {
         let same = |region: &Region<'_>, own: &Region<'_>| {
             region.len() == 0 || region.addr() == own.addr() && region.len() <= own.len()
         };
@@ -207,7 +208,9 @@ fn state_of(tables: &Tables<'_>) -> Option<u16> {
         .filter(|(_, flags)| flags & flag::STATE != 0)
         .filter_map(|(value, _)| match value {
             Value::Tensor(slot) => match tables.values.tensor(slot)?.data() {
-                Data::Planned { buffer, .. } => Some(buffer).filter(|it| *it != OWN_BUFFER),
+                Data::Planned { buffer, .. } => {
+                    Some(buffer).filter(|it| *it != UNPLANNED_STATE_BUFFER)
+                }
                 _ => None,
             },
             _ => None,

@@ -10,7 +10,7 @@ use crate::tracer::{Event, EventKind, traced};
 use crate::value::{Value, list_index};
 
 /// The delegate call that produces an output.
-struct Source<'m> {
+struct ProducingCall<'m> {
     instruction: usize,
     delegate: usize,
     args: &'m [[u8; 4]],
@@ -39,13 +39,13 @@ impl<'m> Method<'m> {
         output: usize,
         indices: &mut [i32],
     ) -> Result<Option<usize>, ExecuteError> {
-        let tracer = self.options.listener();
-        let source = match tracer {
+        let tracer = self.options.run_tracer();
+        let producer = match tracer {
             Some(tracer) if tracer.wants_outputs() => None,
-            _ => self.source_of(output),
+            _ => self.producer_of(output),
         };
-        let Some(source) = source else { return self.execute().map(|()| None) };
-        let Source { instruction, delegate, args, arg } = source;
+        let Some(producer) = producer else { return self.execute().map(|()| None) };
+        let ProducingCall { instruction, delegate, args, arg } = producer;
         let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
         traced(tracer, &event, || {
             (self.position, self.backward_jumps) = (0, 0);
@@ -69,7 +69,7 @@ impl<'m> Method<'m> {
 
     /// The delegate call that produces an output, if afterwards only the caller reads the output
     /// and the method has no jumps.
-    fn source_of(&self, output: usize) -> Option<Source<'m>> {
+    fn producer_of(&self, output: usize) -> Option<ProducingCall<'m>> {
         let value = self.output_value(output).ok()?;
         let region = self.memory_of(value)?;
         let others = (0..self.output_count()).filter(|other| *other != output);
@@ -82,12 +82,12 @@ impl<'m> Method<'m> {
             return None;
         }
         let touches = |entry: &[u8; 4]| self.touches(list_index(*entry), value, &region);
-        let mut source = None;
+        let mut producer = None;
         for (instruction, call) in self.instructions.iter().enumerate().rev() {
             match call {
                 Instruction::JumpFalse { .. } => return None,
                 // Earlier instructions use the memory for other values.
-                _ if source.is_some() => {}
+                _ if producer.is_some() => {}
                 Instruction::Kernel(call) if call.args.iter().any(touches) => return None,
                 Instruction::Move { from, to }
                     if [from, to].into_iter().any(|it| self.touches(*it, value, &region)) =>
@@ -101,12 +101,12 @@ impl<'m> Method<'m> {
                     if list_index(*entry) != value || touching.next().is_some() {
                         return None;
                     }
-                    source = Some(Source { instruction, delegate: *delegate, args, arg });
+                    producer = Some(ProducingCall { instruction, delegate: *delegate, args, arg });
                 }
                 _ => {}
             }
         }
-        source
+        producer
     }
 
     /// Memory of a tensor, if known.

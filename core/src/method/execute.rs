@@ -60,7 +60,7 @@ impl<'m> Method<'m> {
     /// # Errors
     /// The failed instruction, and why. Tensors may be partly written.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
-        let tracer = self.options.listener();
+        let tracer = self.options.run_tracer();
         let event = Event { kind: EventKind::Execute, name: self.meta.name(), instruction: 0 };
         traced(tracer, &event, || {
             self.position = 0;
@@ -134,7 +134,7 @@ impl<'m> Method<'m> {
         call: &KernelCall<'m>,
         instruction: usize,
     ) -> Result<(), InstructionError> {
-        let tracer = self.options.listener();
+        let tracer = self.options.run_tracer();
         let event = Event { kind: EventKind::Operator, name: call.kernel.name, instruction };
         let threads = RunThreads::of(&self.options);
         let result = traced(tracer, &event, || {
@@ -170,7 +170,9 @@ impl<'m> Method<'m> {
             }
             let bytes = plan.packed.map_or(0, |(bytes, _)| bytes);
             if bytes != packed.map_or(0, |region| region.len()) {
-                return Err(KernelError::unsupported("packing that changes with shapes"));
+                return Err(KernelError::unsupported(
+                    "packed weights whose size depends on shapes",
+                ));
             }
             scratch = if plan.scratch_optional { 0 } else { needed };
             invoke = plan.invoke;
@@ -238,7 +240,7 @@ impl<'m> Method<'m> {
         instruction: usize,
         run: impl FnOnce(&mut dyn Delegate, &mut DelegateCall<'_, '_>) -> Result<T, DelegateError>,
     ) -> Result<T, InstructionError> {
-        let tracer = self.options.listener();
+        let tracer = self.options.run_tracer();
         let threads = RunThreads::of(&self.options);
         threads.lend(|parallel| {
             let resources = self.resources(0, None, parallel);

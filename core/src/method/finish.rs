@@ -2,9 +2,10 @@
 
 use super::{Instruction, KernelCall, Method, MethodMemory, Packed, Prepared};
 use crate::backend::{InitContext, Processed};
-use crate::call::{Invoke, Known, Resources};
+use crate::call::{Invoke, KnownOverlap, Resources};
 use crate::error::{InitError, MemoryKind};
 use crate::format::Part;
+use crate::location::locate;
 use crate::machine::Machine;
 use crate::memory::arena::{Arena, Exhausted};
 use crate::memory::region::Region;
@@ -12,10 +13,9 @@ use crate::memory::slot::Data;
 use crate::memory::{ARENA_ALIGN, SharedMemory, check_lent};
 use crate::method::shared::SharedMethod;
 use crate::parallel::{Parallel, Uncancelled};
-use crate::place::locate;
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::sync::atomic::AtomicBool;
@@ -68,7 +68,7 @@ impl<'m> Prepared<'m> {
         arena: &'m mut [core::mem::MaybeUninit<u8>],
     ) -> Result<Method<'m>, InitError> {
         if !has(Uses::TURNS) {
-            return Err(InitError::Shared { what: OUTSIDE });
+            return Err(InitError::Shared { what: UNSUPPORTED_BY_IMAGE });
         }
         let needed = self.needs().scratch;
         let scratch = shared.admit(&self.meta, &self.tables, needed)?;
@@ -108,8 +108,8 @@ impl<'m> Prepared<'m> {
         let result = method.fill(&registry, tables.instructions, &mut arena);
         match result {
             Ok(()) => Ok(method),
-            Err(Fault::Init(error)) => Err(error),
-            Err(Fault::Exhausted(exhausted)) => {
+            Err(FinishError::Init(error)) => Err(error),
+            Err(FinishError::Exhausted(exhausted)) => {
                 let needed = exhausted.needed;
                 Err(InitError::MemoryTooSmall { memory, needed, available })
             }
@@ -118,19 +118,19 @@ impl<'m> Prepared<'m> {
 }
 
 /// Why a method cannot be finished.
-enum Fault {
+enum FinishError {
     Exhausted(Exhausted),
     Init(InitError),
 }
 
-impl From<Exhausted> for Fault {
+impl From<Exhausted> for FinishError {
     fn from(exhausted: Exhausted) -> Self {
-        Fault::Exhausted(exhausted)
+        FinishError::Exhausted(exhausted)
     }
 }
-impl<E: Into<InitError>> From<E> for Fault {
+impl<E: Into<InitError>> From<E> for FinishError {
     fn from(error: E) -> Self {
-        Fault::Init(error.into())
+        FinishError::Init(error.into())
     }
 }
 
@@ -141,7 +141,7 @@ impl<'m> Method<'m> {
         registry: &Registry<'m>,
         instructions: &'m mut [Instruction<'m>],
         arena: &mut Arena<'m>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FinishError> {
         if has(Uses::DELEGATES) {
             self.make_delegates(registry, arena)?;
         }
@@ -157,8 +157,8 @@ impl<'m> Method<'m> {
         if !has(Uses::VARIABLE) {
             return Ok(());
         }
-        let cells = arena.slice(self.values.changing(), || Value::None)?;
-        self.values.keep_in(cells);
+        let cells = arena.slice(self.values.cell_count(), || Value::None)?;
+        self.values.move_to_cells(cells);
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl<'m> Method<'m> {
         &mut self,
         registry: &Registry<'m>,
         arena: &mut Arena<'m>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), FinishError> {
         for index in 0..self.delegates.len() {
             let info = self.meta.delegate_info(index, self.options.data)?;
             let backend = registry.backend(info.backend).ok_or(Part::Delegate.at(index))?;
@@ -174,7 +174,7 @@ impl<'m> Method<'m> {
             let wrap = |source| InitError::Delegate { index, backend: name, source };
             backend.is_available().map_err(wrap)?;
             let bytes = backend.arena_bytes(&info).map_err(wrap)?;
-            let own = arena.take(bytes, ARENA_ALIGN)?;
+            let own = arena.allocate(bytes, ARENA_ALIGN)?;
             let mut own = Arena::new(own).ok_or(InitError::TooLarge)?;
             let processed = match info.processed.lend() {
                 Some(bytes) => Processed::Lent(bytes),
@@ -212,20 +212,20 @@ impl<'m> Method<'m> {
 
     /// Assigns memory to tensors, and initial data to state. With an arena (at load, not on reset),
     /// also copies constants that cannot be borrowed.
-    fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), Fault> {
+    fn place_tensors(&mut self, mut arena: Option<&mut Arena<'m>>) -> Result<(), FinishError> {
         let mut tensors = self.meta.tensors()?;
         while let Some(value) = tensors.next()? {
             let index = value.index;
             let is_state = self.values.has(index, flag::STATE);
             let tensor = self.values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
-            let place = locate(&self.meta, self.options.data, value, &tensor)?;
+            let location = locate(&self.meta, self.options.data, value, &tensor)?;
             let target = self.values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
-            match (place.planned, place.stored, arena.as_deref_mut()) {
+            match (location.planned, location.stored, arena.as_deref_mut()) {
                 (None, Some(blob), Some(arena)) if matches!(target.data(), Data::None) => {
                     let copy = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, copy)?;
-                    target.put(Some(Region::read_only(copy)));
+                    target.set_data(Some(Region::read_only(copy)));
                 }
                 // Unplanned state.
                 (None, Some(blob), Some(arena))
@@ -233,7 +233,7 @@ impl<'m> Method<'m> {
                 {
                     let own = arena.zeroed(capacity, ARENA_ALIGN)?;
                     blob.read(0, own)?;
-                    target.put(Some(Region::writable(own)));
+                    target.set_data(Some(Region::writable(own)));
                 }
                 (None, Some(blob), None) if has(Uses::UNPLANNED_STATE) && target.is_planned() => {
                     if let Data::At(region) = target.data() {
@@ -245,9 +245,9 @@ impl<'m> Method<'m> {
                 (Some((buffer, offset)), stored, _) => {
                     let region = self.planned.get(buffer);
                     let region = region.and_then(|planned| planned.part(offset, capacity));
-                    let what = "its place in planned memory is out of range";
+                    let what = "the offset in planned memory is out of range";
                     let region = region.ok_or(InitError::Value { index, what })?;
-                    target.put(Some(region));
+                    target.set_data(Some(region));
                     if is_state || stored.is_some() {
                         // SAFETY: no call is running (`&mut self`, and see `make_delegates` for
                         // shared memory), and this is the only reference to planned memory in this
@@ -280,15 +280,16 @@ impl<'m> Method<'m> {
         instruction: usize,
         call: &mut KernelCall<'m>,
         arena: &mut Arena<'m>,
-    ) -> Result<(), Fault> {
-        let Packed::Due(bytes, pack) = call.packed else { return Ok(()) };
+    ) -> Result<(), FinishError> {
+        let Packed::Pending(bytes, pack) = call.packed else { return Ok(()) };
         let packed = arena.zeroed(bytes, ARENA_ALIGN)?;
         let parallel = Uncancelled(self.options.parallel);
         let resources = self.resources(call.scratch, None, &parallel);
         let (args, kernel) = (call.args, call.kernel);
         // In-place calls check the overlap again: now that memory is bound, a pack function may
         // read inputs.
-        let known = if call.known == Known::InPlace { Known::Nothing } else { call.known };
+        let known =
+            if call.known == KnownOverlap::InPlace { KnownOverlap::Unknown } else { call.known };
         Invoke::new(&mut self.values, args, kernel, known, resources)
             .and_then(|mut invoke| pack(&mut invoke, packed))
             .map_err(|source| InitError::Kernel { instruction, operator: kernel.name, source })?;
@@ -330,9 +331,9 @@ impl<'m> Method<'m> {
                 bytes.fill(0);
             }
         }
-        self.place_tensors(None).map_err(|fault| match fault {
-            Fault::Init(error) => error,
-            Fault::Exhausted(_) => InitError::TooLarge,
+        self.place_tensors(None).map_err(|error| match error {
+            FinishError::Init(error) => error,
+            FinishError::Exhausted(_) => InitError::TooLarge,
         })?;
         for (index, delegate) in self.delegates.iter_mut().enumerate() {
             if has(Uses::DELEGATES)

@@ -193,7 +193,7 @@ impl<'m> Method<'m> {
 
     fn bind(&mut self, slot: u32, memory: Region<'m>) -> Result<(), InputError> {
         let Some(tensor) = self.values.tensor(slot) else { return Err(InputError::Unbound) };
-        if !tensor.is_callers() {
+        if !tensor.is_caller_bound() {
             return Err(InputError::Planned);
         }
         let (needed, available) = (tensor.capacity(), memory.len());
@@ -204,7 +204,7 @@ impl<'m> Method<'m> {
             return Err(InputError::Misaligned);
         }
         if let Some(tensor) = self.values.tensor_mut(slot) {
-            tensor.put(memory.part(0, needed));
+            tensor.set_data(memory.part(0, needed));
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl<'m> Method<'m> {
     fn is_unbound(&self, value: usize) -> bool {
         let slot = self.values.slot(value).and_then(|slot| self.values.tensor(slot));
         slot.is_some_and(|tensor| {
-            tensor.is_callers() && matches!(tensor.data(), Data::None) && tensor.capacity() > 0
+            tensor.is_caller_bound() && matches!(tensor.data(), Data::None) && tensor.capacity() > 0
         })
     }
 

@@ -124,7 +124,7 @@ impl<'m> Borrower<'_, 'm> {
         };
         let Some(tensor) = values.tensor_mut(slot) else { return false };
         let fits = needed <= memory.len() && memory.addr().is_multiple_of(tensor.alignment());
-        if !tensor.is_callers() || !fits || self.find(slot).is_some() {
+        if !tensor.is_caller_bound() || !fits || self.find(slot).is_some() {
             return false;
         }
         let Some(memory) = memory.part(0, needed) else { return false };
@@ -137,9 +137,9 @@ impl<'m> Borrower<'_, 'm> {
             Data::At(region) => Some(region),
             _ => None,
         };
-        tensor.put(Some(memory));
+        tensor.set_data(Some(memory));
         if let Err(lent) = self.lent.push(Lent { slot, memory, before }) {
-            tensor.put(lent.before);
+            tensor.set_data(lent.before);
             return false;
         }
         true
@@ -185,12 +185,12 @@ impl Drop for Borrower<'_, '_> {
                 && !tensor.is_constant()
                 && self.lent.iter().any(|lent| lent.memory.overlaps(&region))
             {
-                tensor.put(None);
+                tensor.set_data(None);
             }
         }
         for Lent { slot, before, .. } in &self.lent {
             if let Some(tensor) = self.method.values.tensor_mut(*slot) {
-                tensor.put(*before);
+                tensor.set_data(*before);
             }
         }
     }

@@ -22,7 +22,7 @@ pub(crate) mod tables;
 pub use tables::TableUse;
 
 use crate::backend::{DelegateBox, RuntimeOption};
-use crate::call::Known;
+use crate::call::KnownOverlap;
 use crate::data_map::DataMap;
 use crate::kernel::{InvokeFn, Kernel, PackFn};
 use crate::limits::Limits;
@@ -110,7 +110,7 @@ impl<'m> LoadOptions<'m> {
     }
 
     /// Tracer for runs. Always `None` in baseline builds of `cargo xtask bench tracing`.
-    pub(crate) fn listener(&self) -> Option<&'m dyn EventTracer> {
+    pub(crate) fn run_tracer(&self) -> Option<&'m dyn EventTracer> {
         if cfg!(torchlet_untraced) { None } else { self.tracer }
     }
 
@@ -144,7 +144,7 @@ impl<'m> LoadOptions<'m> {
 pub(crate) enum Packed<'m> {
     None,
     /// Size in bytes, and the function that packs the weights at load time.
-    Due(usize, PackFn),
+    Pending(usize, PackFn),
     Ready(Region<'m>),
 }
 
@@ -160,7 +160,7 @@ pub(crate) struct KernelCall<'m> {
     packed: Packed<'m>,
     /// Shapes or scalars can change: the call is prepared again before each invocation.
     dynamic: bool,
-    known: Known,
+    known: KnownOverlap,
 }
 
 impl KernelCall<'_> {
@@ -172,7 +172,7 @@ impl KernelCall<'_> {
         let mut uses = if self.dynamic { variable } else { Uses::NONE };
         if view {
             uses = uses.and(Uses::VIEWS);
-        } else if self.known != Known::Disjoint {
+        } else if self.known != KnownOverlap::Disjoint {
             uses = uses.and(Uses::SHARING);
         }
         match self.packed {
@@ -199,7 +199,7 @@ pub(crate) enum Instruction<'m> {
         condition: usize,
         destination: usize,
     },
-    Nothing,
+    Nop,
 }
 
 impl Instruction<'_> {

@@ -5,21 +5,21 @@
 //! [finishing](super::finish) carries them out with the requested memory, so the reported needs
 //! always match what loading uses.
 
-use super::tables::{Counts, TableUse, Tables, cell};
+use super::tables::{Counts, TableUse, Tables, cell_layout};
 use super::{Instruction, LoadOptions, Method, MethodMemory};
 use crate::error::{InitError, MemoryKind, Message};
 use crate::format::Part;
 use crate::limits::{Budget, Limit, Limits};
+use crate::location::{lend_aligned, locate};
 use crate::machine::PointerWidth;
 use crate::memory::ARENA_ALIGN;
-use crate::memory::arena::Measure;
+use crate::memory::arena::ArenaSize;
 use crate::memory::region::Region;
-use crate::memory::slot::{Data, Home, OWN_BUFFER};
+use crate::memory::slot::{Data, StorageKind, UNPLANNED_STATE_BUFFER};
 use crate::meta::{MethodMeta, tensor_name, to_index};
-use crate::place::{lend_aligned, locate};
 use crate::registry::Registry;
 use crate::tracer::{Event, EventKind, traced};
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::Value;
 use crate::values::flag;
 use core::mem::MaybeUninit;
@@ -82,7 +82,7 @@ pub struct Prepared<'m> {
     pub(super) registry: Registry<'m>,
     counts: Counts,
     /// Size calculation of the method arena.
-    pub(super) arena: Measure,
+    pub(super) arena: ArenaSize,
     /// Size of the arena after all delegates, and after all constants.
     delegates_end: usize,
     constants_end: usize,
@@ -142,7 +142,7 @@ impl<'m> MethodMeta<'m> {
             options,
             registry: *registry,
             counts: *counts,
-            arena: Measure::new(),
+            arena: ArenaSize::new(),
             delegates_end: 0,
             constants_end: 0,
             scratch: 0,
@@ -222,8 +222,8 @@ impl<'m> Prepared<'m> {
     /// Breakdown of tables and arena.
     pub fn arena_use(&self) -> ArenaUse {
         let TableUse { values, tensors, instructions, delegates } = self.table_use();
-        let (cell, _) = cell(self.options.machine.pointer_width());
-        let cells = self.tables.values.changing().saturating_mul(cell);
+        let (cell, _) = cell_layout(self.options.machine.pointer_width());
+        let cells = self.tables.values.cell_count().saturating_mul(cell);
         ArenaUse {
             values: values.saturating_add(cells),
             tensors,
@@ -255,7 +255,9 @@ impl<'m> Prepared<'m> {
                 Value::IntList(_) | Value::DoubleList(_) | Value::BoolList(_) => Uses::NUMBER_LISTS,
                 Value::TensorList(..) => Uses::TENSOR_LISTS,
                 Value::Tensor(slot) => match values.tensor(slot).map(|tensor| tensor.data()) {
-                    Some(Data::Planned { buffer: OWN_BUFFER, .. }) => Uses::UNPLANNED_STATE,
+                    Some(Data::Planned { buffer: UNPLANNED_STATE_BUFFER, .. }) => {
+                        Uses::UNPLANNED_STATE
+                    }
                     _ => Uses::NONE,
                 },
                 _ => Uses::NONE,
@@ -266,7 +268,7 @@ impl<'m> Prepared<'m> {
                 Instruction::Kernel(call) => call.uses(),
                 Instruction::Delegate { .. } => Uses::DELEGATES,
                 Instruction::Move { .. } | Instruction::JumpFalse { .. } => Uses::CONTROL,
-                Instruction::Nothing => Uses::NONE,
+                Instruction::Nop => Uses::NONE,
             });
         }
         let mut tensors = self.meta.tensors()?;
@@ -296,28 +298,28 @@ impl core::fmt::Debug for Prepared<'_> {
 /// Steps of preparation; each adds to the results of the previous ones.
 impl<'m> Prepared<'m> {
     fn resolve_all(&mut self) -> Result<(), InitError> {
-        self.delegates()?;
+        self.delegate_needs()?;
         self.delegates_end = self.arena.total().ok_or(InitError::TooLarge)?;
-        self.interface()?;
-        self.resolve()?;
-        self.places()?;
+        self.check_interface()?;
+        self.resolve_instructions()?;
+        self.locate_tensors()?;
         self.constants_end = self.arena.total().ok_or(InitError::TooLarge)?;
         if !has(Uses::VARIABLE)
             && let Some(index) = self.tables.values.first_variable()
         {
-            return Err(InitError::Value { index, what: OUTSIDE });
+            return Err(InitError::Value { index, what: UNSUPPORTED_BY_IMAGE });
         }
-        self.views();
-        self.kernels()?;
-        let cell = cell(self.options.machine.pointer_width());
-        self.arena.items(cell, self.tables.values.changing());
+        self.resolve_views();
+        self.prepare_calls()?;
+        let cell = cell_layout(self.options.machine.pointer_width());
+        self.arena.add_items(cell, self.tables.values.cell_count());
         self.state_bytes()?;
         self.arena.total().ok_or(InitError::TooLarge)?;
         Ok(())
     }
 
     /// Asks backends for the memory needs of their delegates.
-    fn delegates(&mut self) -> Result<(), InitError> {
+    fn delegate_needs(&mut self) -> Result<(), InitError> {
         if !has(Uses::DELEGATES) {
             return Ok(());
         }
@@ -329,7 +331,7 @@ impl<'m> Prepared<'m> {
                 backend: backend.name(),
                 source,
             })?;
-            self.arena.bytes(bytes, ARENA_ALIGN);
+            self.arena.add_bytes(bytes, ARENA_ALIGN);
             if info.processed.lend().is_none() {
                 self.scratch = self.scratch.max(info.processed.size());
             }
@@ -338,13 +340,13 @@ impl<'m> Prepared<'m> {
     }
 
     /// Locates the data of every tensor.
-    fn places(&mut self) -> Result<(), InitError> {
+    fn locate_tensors(&mut self) -> Result<(), InitError> {
         let limits = &self.options.limits;
         let names = self.options.data.iter();
         let names = names.fold(0u64, |sum, map| sum.saturating_add(map.name_count() as u64));
         let mut lookups = Budget::new(limits, Limit::NameLookups);
         let mut constant_bytes = Budget::new(limits, Limit::ConstantBytes);
-        let mut own_bytes = 0usize;
+        let mut unplanned_bytes = 0usize;
         if has(Uses::UNPLANNED_STATE) {
             self.tables.state_views(&self.meta, &mut lookups)?;
         }
@@ -360,32 +362,36 @@ impl<'m> Prepared<'m> {
             let values = &mut self.tables.values;
             let tensor = values.tensor(value.slot).ok_or(Part::Value.at(index))?;
             let capacity = tensor.capacity();
-            let place = locate(&self.meta, self.options.data, value, &tensor)?;
+            let location = locate(&self.meta, self.options.data, value, &tensor)?;
             let is_written = has(Uses::UNPLANNED_STATE) && values.has(index, flag::STATE);
             let target = values.tensor_mut(value.slot).ok_or(Part::Value.at(index))?;
             let mut state = name.is_some();
-            match (place.planned, place.stored) {
-                (None, Some(_)) if matches!(target.home(), Home::View(_)) => state = false,
+            match (location.planned, location.stored) {
+                (None, Some(_)) if matches!(target.storage_kind(), StorageKind::View(_)) => {
+                    state = false
+                }
                 (None, Some(_)) if is_written => {
-                    target.plan(OWN_BUFFER, own_bytes);
-                    self.arena.bytes(capacity, ARENA_ALIGN);
-                    let end = own_bytes.checked_add(capacity);
+                    target.set_planned(UNPLANNED_STATE_BUFFER, unplanned_bytes);
+                    self.arena.add_bytes(capacity, ARENA_ALIGN);
+                    let end = unplanned_bytes.checked_add(capacity);
                     let end = end.and_then(|end| end.checked_next_multiple_of(ARENA_ALIGN));
-                    own_bytes = end.ok_or(InitError::TooLarge)?;
+                    unplanned_bytes = end.ok_or(InitError::TooLarge)?;
                 }
                 (None, Some(blob)) => {
-                    target.become_constant();
+                    target.set_constant();
                     constant_bytes.take(capacity as u64)?;
                     match lend_aligned(&blob, target.alignment()) {
-                        Some(bytes) => target.put(Some(Region::read_only(bytes))),
-                        None => self.arena.bytes(capacity, ARENA_ALIGN),
+                        Some(bytes) => target.set_data(Some(Region::read_only(bytes))),
+                        None => self.arena.add_bytes(capacity, ARENA_ALIGN),
                     }
                     state = false;
                 }
                 (Some((buffer, offset)), stored) => {
-                    let buffer = u16::try_from(buffer).ok().filter(|buffer| *buffer != OWN_BUFFER);
+                    let buffer = u16::try_from(buffer)
+                        .ok()
+                        .filter(|buffer| *buffer != UNPLANNED_STATE_BUFFER);
                     let buffer = buffer.ok_or(InitError::TooLarge)?;
-                    target.plan(buffer, offset);
+                    target.set_planned(buffer, offset);
                     state |= stored.is_some();
                 }
                 (None, None) => {}
@@ -398,11 +404,11 @@ impl<'m> Prepared<'m> {
     }
 
     /// Checks the indices of inputs and outputs, and marks scalars that the caller can set.
-    fn interface(&mut self) -> Result<(), InitError> {
+    fn check_interface(&mut self) -> Result<(), InitError> {
         let inputs = self.meta.plan.inputs()?;
         let outputs = self.meta.plan.outputs()?;
-        let room = self.meta.program.flatbuffer_size() / 4;
-        if inputs.len().saturating_add(outputs.len()) > room {
+        let max_entries = self.meta.program.flatbuffer_size() / 4;
+        if inputs.len().saturating_add(outputs.len()) > max_entries {
             return Err(Part::Shared.at(0).into());
         }
         for (position, index) in inputs.iter().enumerate() {
@@ -411,8 +417,8 @@ impl<'m> Prepared<'m> {
             if index >= values.len() {
                 return Err(Part::Input.at(position).into());
             }
-            let numbers = if values.slot(index).is_some() { 0 } else { flag::VARIABLE };
-            values.mark(index, flag::INTERFACE | flag::WRITTEN | numbers);
+            let scalar = if values.slot(index).is_some() { 0 } else { flag::VARIABLE };
+            values.mark(index, flag::INTERFACE | flag::WRITTEN | scalar);
         }
         for (position, index) in outputs.iter().enumerate() {
             let index = to_index(index?, Part::Output.at(position))?;

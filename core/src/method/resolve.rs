@@ -4,16 +4,16 @@
 use super::tables::Tables;
 use super::{Instruction, KernelCall, Packed, Prepared};
 use crate::arguments::{Arguments, elements};
-use crate::call::{Invoke, Known};
+use crate::call::{Invoke, KnownOverlap};
 use crate::error::{InitError, KernelError};
 use crate::format::Part;
 use crate::format::program_schema::InstructionArgs;
 use crate::kernel::{Kernel, Param};
 use crate::limits::Limit;
-use crate::memory::slot::Home;
+use crate::memory::slot::StorageKind;
 use crate::meta::to_index;
 use crate::registry::OperatorName;
-use crate::uses::{OUTSIDE, Uses, has};
+use crate::uses::{UNSUPPORTED_BY_IMAGE, Uses, has};
 use crate::value::{Value, list_index};
 use crate::values::{Values, flag};
 use core::mem::discriminant;
@@ -26,7 +26,7 @@ fn not_prepared(_: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
 impl<'m> Prepared<'m> {
     /// Resolves operator, delegate and indices of every instruction, and marks the values that
     /// instructions change.
-    pub(super) fn resolve(&mut self) -> Result<(), InitError> {
+    pub(super) fn resolve_instructions(&mut self) -> Result<(), InitError> {
         let total = self.tables.instructions.len();
         // An argument occupies four bytes of the file.
         let mut arguments_left = self.meta.program.flatbuffer_size() / 4;
@@ -94,7 +94,7 @@ impl<'m> Prepared<'m> {
                 let operator = self.meta.operator(operator)?;
                 let kernel = self
                     .find_kernel(&operator, args)
-                    .ok_or(fail("no kernel for these types and layouts"))?;
+                    .ok_or(fail("no kernel for these dtypes and layouts"))?;
                 // After the declared arguments, files repeat the outputs as return values, which
                 // kernels ignore.
                 let (expected, found) = (kernel.params.len(), args.len());
@@ -117,14 +117,14 @@ impl<'m> Prepared<'m> {
                     scratch: 0,
                     packed: Packed::None,
                     dynamic: false,
-                    known: Known::Nothing,
+                    known: KnownOverlap::Unknown,
                 })
             }
             InstructionArgs::Delegate { delegate, .. } if has(Uses::DELEGATES) => {
                 let delegate = usize::try_from(delegate)
                     .ok()
                     .filter(|delegate| *delegate < self.tables.delegates.len())
-                    .ok_or(fail("the delegate's index is out of range"))?;
+                    .ok_or(fail("the delegate index is out of range"))?;
                 for entry in args {
                     let value = list_index(*entry);
                     // Only the delegate knows which arguments it writes.
@@ -138,7 +138,9 @@ impl<'m> Prepared<'m> {
                 let (from, to) = (value_index(from)?, value_index(to)?);
                 let values = &mut self.tables.values;
                 if !can_move(values, from, to) {
-                    return Err(fail("it moves a value onto one that cannot take it"));
+                    return Err(fail(
+                        "cannot move between values of different kinds, dtypes or layouts",
+                    ));
                 }
                 if values.slot(to).is_none() {
                     values.mark(to, flag::VARIABLE);
@@ -151,15 +153,15 @@ impl<'m> Prepared<'m> {
                     .ok()
                     .and_then(|destination| destination.checked_add(chain_start))
                     .filter(|destination| *destination <= total)
-                    .ok_or(fail("the jump's destination is out of range"))?;
+                    .ok_or(fail("the jump target is out of range"))?;
                 Instruction::JumpFalse { condition: value_index(condition)?, destination }
             }
             // Nothing to release: unplanned memory belongs to the caller or to another tensor.
             InstructionArgs::Free { value } => {
                 value_index(value)?;
-                Instruction::Nothing
+                Instruction::Nop
             }
-            _ => return Err(fail(OUTSIDE)),
+            _ => return Err(fail(UNSUPPORTED_BY_IMAGE)),
         };
         if let Some(slot) = self.tables.instructions.get_mut(index) {
             *slot = resolved;
@@ -200,7 +202,7 @@ impl<'m> Prepared<'m> {
     /// memory is then known ahead of time. If any tensor is a view of different tensors at
     /// different times, all views are placed at run time, and calls with views check for overlap
     /// each time.
-    pub(super) fn views(&mut self) {
+    pub(super) fn resolve_views(&mut self) {
         if !has(Uses::VIEWS) {
             return;
         }
@@ -208,17 +210,17 @@ impl<'m> Prepared<'m> {
         let pairs = || instructions.iter().filter_map(|instruction| instruction.view());
         let mut fixed = true;
         for (out, input) in pairs() {
-            fixed &= place_view(values, out, input);
+            fixed &= record_view(values, out, input);
         }
         if fixed {
             return;
         }
         for (out, _) in pairs() {
-            values.mark(out, flag::FLOATING);
+            values.mark(out, flag::DYNAMIC_VIEW);
             if let Some(tensor) = values.slot(out).and_then(|slot| values.tensor_mut(slot))
-                && let Home::View(_) = tensor.home()
+                && let StorageKind::View(_) = tensor.storage_kind()
             {
-                tensor.view(None);
+                tensor.set_view(None);
             }
         }
     }
@@ -226,26 +228,26 @@ impl<'m> Prepared<'m> {
 
 /// Records that the tensor of value `out` is a view of that of `input`. Returns false if that does
 /// not always hold.
-fn place_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
+fn record_view(values: &mut Values<'_>, out: usize, input: usize) -> bool {
     let (Some(out_slot), Some(input_slot)) = (values.slot(out), values.slot(input)) else {
         // Preparing the call reports the wrong argument kinds.
         return true;
     };
-    let root = match values.tensor(input_slot).map(|tensor| tensor.home()) {
-        Some(Home::View(root)) => root,
+    let root = match values.tensor(input_slot).map(|tensor| tensor.storage_kind()) {
+        Some(StorageKind::View(root)) => root,
         _ => input_slot,
     };
-    let home = values.tensor(out_slot).map(|tensor| tensor.home());
-    let holds = match home {
-        Some(Home::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
-        Some(Home::View(other)) => other == root,
+    let storage = values.tensor(out_slot).map(|tensor| tensor.storage_kind());
+    let is_fixed = match storage {
+        Some(StorageKind::Caller) => !values.has(out, flag::WRITTEN | flag::VIEWED),
+        Some(StorageKind::View(other)) => other == root,
         _ => false,
     };
-    if !holds || root == out_slot {
+    if !is_fixed || root == out_slot {
         return false;
     }
     if let Some(tensor) = values.tensor_mut(out_slot) {
-        tensor.view(Some(root));
+        tensor.set_view(Some(root));
     }
     values.mark(input, flag::VIEWED);
     true

@@ -56,7 +56,7 @@ impl<'m> SharedMethod<'m> {
 
     /// Checks that this is the method's memory, and records whether another method used it.
     fn check(&self, memory: &SharedMemory<'m>) -> Result<(), InitError> {
-        if !memory.lends(self.method.planned, self.method.scratch) {
+        if !memory.is_memory_of(self.method.planned, self.method.scratch) {
             return Err(InitError::Shared { what: "it was loaded into other memory" });
         }
         if !memory.is_held_by(self.method.identity()) {

@@ -5,7 +5,7 @@ use crate::backend::{DelegateBox, DelegateState};
 use crate::call::{view, view_mut};
 use crate::error::{DelegateError, InputError, Message};
 use crate::layout::TensorInfo;
-use crate::memory::slot::{Data, Home};
+use crate::memory::slot::{Data, StorageKind};
 use crate::meta::MethodMeta;
 use crate::tensor::{TensorMut, TensorRef};
 use crate::values::{Values, flag};
@@ -33,16 +33,16 @@ fn states<'a, 'm>(
         let slot = values.slot(value)?;
         let tensor = values.tensor(slot)?;
         // A view of state is not listed separately.
-        if matches!(tensor.home(), Home::View(_)) {
+        if matches!(tensor.storage_kind(), StorageKind::View(_)) {
             return None;
         }
         // Caller-bound inputs and outputs are not state, even if they have the name of a buffer.
-        if values.has(value, flag::INTERFACE) && tensor.is_callers() {
+        if values.has(value, flag::INTERFACE) && tensor.is_caller_bound() {
             return None;
         }
         let name = meta.tensor_name(value);
         let placed = matches!(values.data(slot)?.1, Data::At(_));
-        let bound = !tensor.is_callers() || placed || tensor.capacity() == 0;
+        let bound = !tensor.is_caller_bound() || placed || tensor.capacity() == 0;
         Some(StateInfo { value, name, info: tensor.info(), bound })
     })
 }
@@ -130,5 +130,5 @@ impl<'m> Method<'m> {
 }
 
 fn no_delegate() -> DelegateError {
-    DelegateError::Unsupported(Message::from("a method without such a delegate"))
+    DelegateError::Unsupported(Message::from("no delegate has this index"))
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shapes_meet_at_the_last_dimension() {
+    fn shapes_align_at_the_last_dim() {
         assert_eq!(broadcast(&[2, 1, 4], &[3, 1]).unwrap(), [2, 3, 4]);
         assert_eq!(broadcast(&[], &[3, 0]).unwrap(), [3, 0]);
         assert_eq!(broadcast(&[1], &[0]).unwrap(), [0]);

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_adds_one_dimension() {
+    fn cat_adds_sizes_of_one_dim() {
         let (sizes, dim) = joined(&[&[2, 3], &[0], &[2, 4]], -1).unwrap();
         assert_eq!((&sizes[..], dim), (&[2, 7][..], 1));
         assert_eq!(joined(&[&[0], &[0]], 0).unwrap().0, [0]);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_adds_and_cuts() {
+    fn padding_extends_and_crops() {
         assert_eq!(pad(&[2, 3], &[1, -2]).unwrap(), [2, 2]);
         assert_eq!(pad(&[2, 3], &[0, 0, 1, 1]).unwrap(), [4, 3]);
         assert!(pad(&[2, 3], &[-2, -2]).is_none());

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operands_must_fit() {
+    fn operand_shapes_must_match() {
         let (product, sizes) = matrix_product(&[2, 3], &[3, 4]).unwrap();
         assert_eq!((product.m, product.k, product.n), (2, 3, 4));
         assert_eq!(sizes, [2, 4]);

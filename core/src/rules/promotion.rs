@@ -71,7 +71,7 @@ mod tests {
 
     /// Expected results of `torch.result_type`.
     #[test]
-    fn priorities_are_pytorchs() {
+    fn result_type_matches_pytorch() {
         let number = |scalar: Scalar| Operand::from(scalar);
         let cases = [
             (tensor(S::Int, 2), tensor(S::Long, 0), S::Int),

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dimensions() {
+    fn dim_sets() {
         assert_eq!(DimSet::of(&[-1, 0], 3), Some(DimSet(0b101)));
         assert_eq!(DimSet::of(&[0, -3], 3), None);
         assert_eq!(DimSet::of(&[3], 3), None);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn shapes() {
+    fn reduced_shapes() {
         let dims = DimSet(0b101);
         assert_eq!(reduced_shape(&[2, 3, 4], dims, false), [3]);
         assert_eq!(reduced_shape(&[2, 3, 4], dims, true), [1, 3, 1]);

@@ -376,7 +376,7 @@ mod tests {
 
     /// Sizes, strides and storage offsets of PyTorch's views.
     #[test]
-    fn views_are_pytorchs() {
+    fn views_match_pytorch() {
         is(view(&[2, 3, 4]).permute(&[2, -3, 1]), &[4, 2, 3], &[1, 12, 4], 0);
         is(view(&[2, 3, 4]).transpose(-1, 0), &[4, 3, 2], &[1, 4, 12], 0);
         is(view(&[2, 3, 4]).slice(1, Some(-2), None, 1), &[2, 2, 4], &[12, 4, 1], 4);
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pytorch_refuses() {
+    fn invalid_views_are_rejected() {
         assert!(view(&[2, 3]).permute(&[0, 0]).is_none());
         assert!(view(&[2, 3]).permute(&[0]).is_none());
         assert!(view(&[2]).slice(0, None, None, 0).is_none());
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn views_know_whether_they_stay_inside() {
+    fn is_inside_checks_bounds() {
         assert!(view(&[2, 3]).flip(&[0, 1]).unwrap().is_inside(6));
         assert!(!view(&[2, 3]).is_inside(5));
         let outside = View { base: -1, ..view(&[2]) };

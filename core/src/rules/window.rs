@@ -38,17 +38,17 @@ fn positive(value: i64) -> Option<usize> {
     usize::try_from(i32::try_from(value).ok()?).ok().filter(|&value| value > 0)
 }
 
-fn not_negative(value: i64) -> Option<usize> {
+fn non_negative(value: i64) -> Option<usize> {
     usize::try_from(i32::try_from(value).ok()?).ok()
 }
 
 fn size(value: i64) -> Option<usize> {
-    not_negative(value)
+    non_negative(value)
 }
 
 /// Converts to `i64`. Sizes and window parameters fit `i32`, so a sum of their pairwise products
 /// does not overflow.
-fn wide(value: usize) -> i64 {
+fn to_i64(value: usize) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX >> 32)
 }
 
@@ -62,7 +62,7 @@ impl Window {
         Some(Window {
             kernel: positive(kernel)?,
             stride: positive(stride)?,
-            padding: not_negative(padding)?,
+            padding: non_negative(padding)?,
             dilation: positive(dilation)?,
         })
     }
@@ -88,17 +88,17 @@ impl Window {
     }
 
     /// Distance from the first tap to the last.
-    fn reach(&self) -> Option<i64> {
-        wide(self.dilation).checked_mul(wide(self.kernel) - 1)
+    fn span(&self) -> Option<i64> {
+        to_i64(self.dilation).checked_mul(to_i64(self.kernel) - 1)
     }
 
     fn padded(&self, input: usize) -> Option<i64> {
-        wide(input).checked_add(wide(self.padding).checked_mul(2)?)
+        to_i64(input).checked_add(to_i64(self.padding).checked_mul(2)?)
     }
 
     /// Output size of a convolution; `None` if the kernel is larger than the padded input.
     pub fn convolved(&self, input: usize) -> Option<usize> {
-        let room = self.padded(input)?.checked_sub(self.reach()?)?.checked_sub(1)?;
+        let room = self.padded(input)?.checked_sub(self.span()?)?.checked_sub(1)?;
         // Divides native words, as below: 32-bit processors have no 64-bit division.
         let count = usize::try_from(room).ok()? / self.stride;
         i32::try_from(count.checked_add(1)?).ok()?.try_into().ok()
@@ -110,23 +110,23 @@ impl Window {
         if output_padding >= self.stride && output_padding >= self.dilation {
             return None;
         }
-        let full = (wide(input) - 1).checked_mul(wide(self.stride))?;
-        let full = full.checked_add(self.reach()?)?.checked_add(wide(output_padding) + 1)?;
-        size(full.checked_sub(wide(self.padding).checked_mul(2)?)?)
+        let full = (to_i64(input) - 1).checked_mul(to_i64(self.stride))?;
+        let full = full.checked_add(self.span()?)?.checked_add(to_i64(output_padding) + 1)?;
+        size(full.checked_sub(to_i64(self.padding).checked_mul(2)?)?)
     }
 
     /// Output size of a pooling. With `ceil`, a last window that starts inside the input or the
     /// padding before it counts even if it ends outside. `None` if no window fits, or the padding
     /// exceeds half a window.
     pub fn pooled(&self, input: usize, ceil: bool) -> Option<usize> {
-        let (reach, stride) = (self.reach()?, wide(self.stride));
-        if wide(self.padding) * 2 > reach + 1 {
+        let (span, stride) = (self.span()?, to_i64(self.stride));
+        if to_i64(self.padding) * 2 > span + 1 {
             return None;
         }
         let extra = if ceil { stride - 1 } else { 0 };
-        let room = self.padded(input)?.checked_sub(reach)?.checked_sub(1)?.checked_add(extra)?;
-        let mut count = wide(usize::try_from(room).ok()? / self.stride) + 1;
-        if ceil && (count - 1).checked_mul(stride)? >= wide(input) + wide(self.padding) {
+        let room = self.padded(input)?.checked_sub(span)?.checked_sub(1)?.checked_add(extra)?;
+        let mut count = to_i64(usize::try_from(room).ok()? / self.stride) + 1;
+        if ceil && (count - 1).checked_mul(stride)? >= to_i64(input) + to_i64(self.padding) {
             count -= 1;
         }
         size(count).filter(|&count| count > 0)
@@ -134,7 +134,7 @@ impl Window {
 
     /// Input position of the first tap of window `at`, including padding.
     pub fn origin(&self, at: usize) -> i64 {
-        wide(at).saturating_mul(wide(self.stride)).saturating_sub(wide(self.padding))
+        to_i64(at).saturating_mul(to_i64(self.stride)).saturating_sub(to_i64(self.padding))
     }
 
     /// The taps of window `at` that are inside an input of this size.
@@ -153,8 +153,8 @@ impl Window {
     /// Number of positions of window `at` inside the input or its padding. For undilated windows.
     pub fn covered(&self, at: usize, input: usize) -> usize {
         let origin = self.origin(at);
-        let end = wide(input) + wide(self.padding);
-        let covered = origin.saturating_add(wide(self.kernel)).min(end).saturating_sub(origin);
+        let end = to_i64(input) + to_i64(self.padding);
+        let covered = origin.saturating_add(to_i64(self.kernel)).min(end).saturating_sub(origin);
         usize::try_from(covered).unwrap_or(0)
     }
 }
@@ -250,7 +250,7 @@ pub fn convolution(
                 [one] => *one,
                 list => *list.get(dim)?,
             };
-            window.transposed(size, not_negative(extra)?)?
+            window.transposed(size, non_negative(extra)?)?
         } else {
             window.convolved(size)?
         };
@@ -291,8 +291,8 @@ pub fn pooling(input: &[i32], windows: &[Window], ceil: bool) -> Option<Sizes> {
 /// Output shape of an adaptive pooling. `None` if PyTorch rejects the call.
 pub fn adaptive_pooling(input: &[i32], output: &[i64], rank: usize) -> Option<Sizes> {
     resized(input, rank, |dim, _| match output {
-        [one] => not_negative(*one),
-        list if list.len() == rank => not_negative(*list.get(dim)?),
+        [one] => non_negative(*one),
+        list if list.len() == rank => non_negative(*list.get(dim)?),
         _ => None,
     })
 }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn senseless_windows_are_refused() {
+    fn invalid_windows_are_rejected() {
         assert_eq!(Window::new(3, 0, 0, 1), None);
         assert_eq!(Window::new(0, 1, 0, 1), None);
         assert_eq!(Window::new(3, 1, -1, 1), None);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn taps_are_cut_to_the_input() {
+    fn taps_are_clamped_to_the_input() {
         // A sample suffices under Miri, which looks for undefined behaviour, not wrong results.
         const STEP: usize = if cfg!(miri) { 3 } else { 1 };
         for kernel in (1..5).step_by(STEP) {
