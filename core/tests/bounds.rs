@@ -103,10 +103,7 @@ fn shared_list_items_are_bounded() {
 
 /// Each instruction reads a tensor that nothing wrote: the search for a covering tensor is bounded.
 #[test]
-#[cfg_attr(
-    miri,
-    ignore = "a few hundred are compared with each other: only thousands tell, which take Miri too long"
-)]
+#[cfg_attr(miri, ignore = "needs thousands of tensors, which take too long under Miri")]
 fn state_detection_is_linear() {
     let steps = |reads: usize| {
         let mut method = Method::new("forward", &[16 * (reads as i64 + 2)]);
@@ -153,7 +150,7 @@ fn tensors_read_by_delegates_and_written_by_kernels_are_state() {
 /// A delegate with many arguments after many instructions without any: values that are no arguments
 /// are examined, too.
 #[test]
-#[cfg_attr(miri, ignore = "only thousands tell, which take Miri too long")]
+#[cfg_attr(miri, ignore = "needs thousands of tensors, which take too long under Miri")]
 fn state_detection_of_delegates_is_linear() {
     let count = 1 << 16;
     let mut method = Method::new("forward", &[16 * count]);

@@ -177,7 +177,8 @@ impl fmt::Display for InitError {
                 write!(f, "expected {expected} planned buffers, found {found}")
             }
             InitError::OtherMachine => f.write_str(
-                "the method was prepared for another machine, to compute memory needs; it cannot run",
+                "the method was prepared for another machine, to compute memory needs; \
+                 it cannot run",
             ),
             InitError::TooLarge => {
                 f.write_str("the memory needs of the method exceed the address space")

@@ -90,7 +90,8 @@ impl fmt::Display for InputError {
             InputError::Shape { expected, found, bound: false } => {
                 write!(
                     f,
-                    "expected shape {expected}, found {found}; export with dynamic shapes to vary it"
+                    "expected shape {expected}, found {found}; \
+                     export with dynamic shapes to vary it"
                 )
             }
             InputError::Shape { expected, found, bound: true } => {

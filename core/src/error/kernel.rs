@@ -294,13 +294,15 @@ impl fmt::Display for Detail {
             Detail::Access { arg } => {
                 write!(
                     f,
-                    "argument {arg}: the access violates its declaration (bug in kernel or delegate)"
+                    "argument {arg}: the access violates its declaration \
+                     (bug in kernel or delegate)"
                 )
             }
             Detail::Scratch { needed, available } => {
                 write!(
                     f,
-                    "scratch memory is too small: expected at least {needed} bytes, found {available}"
+                    "scratch memory is too small: expected at least {needed} bytes, \
+                     found {available}"
                 )
             }
         }

@@ -74,7 +74,8 @@ impl fmt::Display for ProgramError {
             ProgramError::BufferTooSmall { needed, available } => {
                 write!(
                     f,
-                    "the program buffer is too small: expected at least {needed} bytes, found {available}"
+                    "the program buffer is too small: expected at least {needed} bytes, \
+                     found {available}"
                 )
             }
             ProgramError::BufferRequired { needed } => write!(
