@@ -53,7 +53,7 @@ pub(crate) fn between(from: &[u8], to: &[u8]) -> Vec<u8> {
     patch
 }
 
-/// How many elements are equal from the beginning on.
+/// Length of the common prefix.
 fn same<'a>(a: impl Iterator<Item = &'a u8>, b: impl Iterator<Item = &'a u8>) -> usize {
     a.zip(b).take_while(|(a, b)| a == b).count()
 }
