@@ -32,7 +32,8 @@ kernels! {
     DEQUANTIZE_SELF_OUT = renamed(ALIAS_COPY_OUT, "aten::dequantize.self_out");
     /// `aten::_to_copy.out(self, non_blocking, memory_format, out)`: conversion to the dtype of
     /// `out`.
-    TO_COPY_OUT = Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
+    TO_COPY_OUT =
+        Kernel::new("aten::_to_copy.out", &[Tensor, Bool, OptionalInt, Out], prepare_copy::<0, 3>);
     /// `dim_order_ops::_to_dim_order_copy.out(self, non_blocking, dim_order, out)`: conversion to
     /// the dtype and memory order of `out`.
     TO_DIM_ORDER_COPY_OUT = Kernel::new(

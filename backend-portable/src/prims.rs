@@ -118,12 +118,16 @@ kernels! {
     /// `executorch_prim::et_view.default(self, size, out)`: `out` becomes a view of `self` in
     /// another shape. One size may be -1 and is inferred from the others.
     ET_VIEW =
-        Kernel::new("executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing(2, 0);
+        Kernel::new(
+            "executorch_prim::et_view.default", &[Tensor, IntList, Out], prepare_view).aliasing(2, 0
+        );
     /// `executorch_prim::et_copy_index.tensor(copy_to, copy_from, index)`: appends the result of a
     /// loop iteration. Sets `copy_to[index]` to `copy_from` and the length of `copy_to` to
     /// `index + 1`.
     ET_COPY_INDEX =
-        Kernel::new("executorch_prim::et_copy_index.tensor", &[Out, Tensor, Int], prepare_copy_index);
+        Kernel::new(
+            "executorch_prim::et_copy_index.tensor", &[Out, Tensor, Int], prepare_copy_index
+        );
     /// `aten::sym_size.int(self, dim)`: the size of a dimension.
     SYM_SIZE_INT = Kernel::new("aten::sym_size.int", &[Tensor, Int, OutScalar], |_| {
         Ok(Plan::new(|ctx| {

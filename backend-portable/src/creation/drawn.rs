@@ -29,21 +29,27 @@ macro_rules! drawn {
 
 kernels! { DRAWN:
     /// `aten::uniform.out(self, from, to, generator, out)`: uniform values in `from..to`.
-    UNIFORM_OUT = drawn!("aten::uniform.out", [Float, Float], 2, |[from, to]| from <= to && (to - from).is_finite(),
+    UNIFORM_OUT = drawn!("aten::uniform.out", [Float, Float], 2,
+        |[from, to]| from <= to && (to - from).is_finite(),
         |[from, to], key| from + (to - from) * fraction(key));
     /// `aten::exponential.out(self, lambd, generator, out)`: exponentially distributed values with
     /// rate `lambd`.
-    EXPONENTIAL_OUT = drawn!("aten::exponential.out", [Float], 1, |[rate]| rate > 0.0, |[rate], key| waiting(key) / rate);
+    EXPONENTIAL_OUT = drawn!(
+        "aten::exponential.out", [Float], 1, |[rate]| rate > 0.0, |[rate], key| waiting(key) / rate
+    );
     /// `aten::geometric.out(self, p, generator, out)`: the number of trials up to the first
     /// success, each with success probability `p`.
     GEOMETRIC_OUT = drawn!("aten::geometric.out", [Float], 1, |[p]| p > 0.0 && p < 1.0,
         |[p], key| libm::ceil(waiting(key) / -libm::log1p(-p)));
     /// `aten::cauchy.out(self, median, sigma, generator, out)`: Cauchy-distributed values.
     CAUCHY_OUT = drawn!("aten::cauchy.out", [Float, Float], 2, |[_, sigma]| sigma > 0.0,
-        |[median, sigma], key| median + sigma * libm::tan(core::f64::consts::PI * (fraction(key) - 0.5)));
+        |[median, sigma], key| {
+            median + sigma * libm::tan(core::f64::consts::PI * (fraction(key) - 0.5))
+        });
     /// `aten::log_normal.out(self, mean, std, generator, out)`: values whose logarithms are
     /// normally distributed.
-    LOG_NORMAL_OUT = drawn!("aten::log_normal.out", [Float, Float], 2, |[_, deviation]| deviation > 0.0,
+    LOG_NORMAL_OUT = drawn!("aten::log_normal.out", [Float, Float], 2,
+        |[_, deviation]| deviation > 0.0,
         |[mean, deviation], key| libm::exp(mean + deviation * normal(key)));
     /// `aten::poisson.out(self, generator, out)`: Poisson-distributed counts with the means `self`.
     POISSON_OUT = Kernel::new("aten::poisson.out", &[Tensor, OptionalInt, Out], |ctx| {

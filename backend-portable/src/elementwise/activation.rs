@@ -46,7 +46,9 @@ kernels! {
     /// `self`; exact, or for `approximate = "tanh"` with the tanh approximation.
     GELU_OUT = Kernel::new("aten::gelu.out", &[Tensor, OptionalString, Out], |ctx| {
         let functions = match ctx.optional_string(1)? {
-            None | Some("none") => ByCompute { f32: |ctx| vector(ctx, 2, Gelu), ..by_compute!(float gelu) },
+            None | Some("none") => {
+                ByCompute { f32: |ctx| vector(ctx, 2, Gelu), ..by_compute!(float gelu) }
+            }
             Some("tanh") => {
  ByCompute { f32: |ctx| vector(ctx, 2, GeluTanh), ..by_compute!(float gelu_tanh) }
  }

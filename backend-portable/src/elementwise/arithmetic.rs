@@ -15,29 +15,44 @@ kernels! {
         prepare(ctx, &[0, 1], &[], 3, TypeRule::Common, by_compute!(add_tensor))
     }), &[0, 1], 3, Complex, add::<false>);
     /// `aten::add.Scalar_out(self, other, alpha, out)`: `self + alpha * other`.
-    ADD_SCALAR_OUT = with_complex!(Kernel::new("aten::add.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
-        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(add_scalar))
-    }), &[0], 3, Complex, add::<true>);
+    ADD_SCALAR_OUT = with_complex!(
+        Kernel::new("aten::add.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+            prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(add_scalar))
+        }),
+        &[0], 3, Complex, add::<true>
+    );
     /// `aten::sub.out(self, other, alpha, out)`: `self - alpha * other`.
     SUB_OUT = with_complex!(Kernel::new("aten::sub.out", &[Tensor, Tensor, Scalar, Out], |ctx| {
         prepare(ctx, &[0, 1], &[], 3, TypeRule::Common, by_compute!(sub_tensor))
     }), &[0, 1], 3, Complex, sub::<false>);
     /// `aten::sub.Scalar_out(self, other, alpha, out)`: `self - alpha * other`.
-    SUB_SCALAR_OUT = with_complex!(Kernel::new("aten::sub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
-        prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(sub_scalar))
-    }), &[0], 3, Complex, sub::<true>);
+    SUB_SCALAR_OUT = with_complex!(
+        Kernel::new("aten::sub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
+            prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(sub_scalar))
+        }),
+        &[0], 3, Complex, sub::<true>
+    );
     /// `aten::rsub.Scalar_out(self, other, alpha, out)`: `other - alpha * self`.
     RSUB_SCALAR_OUT = Kernel::new("aten::rsub.Scalar_out", &[Tensor, Scalar, Scalar, Out], |ctx| {
         prepare(ctx, &[0], &[1], 3, TypeRule::Common, by_compute!(rsub_scalar))
     });
     /// `aten::mul.out(self, other, out)`: `self * other`.
-    MUL_OUT = with_complex!(binary!("aten::mul.out", Common, Arithmetic, C::mul), &[0, 1], 2, Complex, mul::<false>);
+    MUL_OUT = with_complex!(
+        binary!("aten::mul.out", Common, Arithmetic, C::mul), &[0, 1], 2, Complex, mul::<false>
+    );
     /// `aten::mul.Scalar_out(self, other, out)`: `self * other`.
-    MUL_SCALAR_OUT = with_complex!(binary!("aten::mul.Scalar_out" Scalar, Common, Arithmetic, C::mul), &[0], 2, Complex, mul::<true>);
+    MUL_SCALAR_OUT = with_complex!(
+        binary!("aten::mul.Scalar_out" Scalar, Common, Arithmetic, C::mul), &[0], 2, Complex,
+        mul::<true>
+    );
     /// `aten::abs.out(self, out)`: the absolute value.
-    ABS_OUT = with_complex!(unary!("aten::abs.out", Common, Arithmetic, C::magnitude), &[0], 1, Real, abs);
+    ABS_OUT = with_complex!(
+        unary!("aten::abs.out", Common, Arithmetic, C::magnitude), &[0], 1, Real, abs
+    );
     /// `aten::neg.out(self, out)`: `-self`.
-    NEG_OUT = with_complex!(unary!("aten::neg.out", Common, Arithmetic, C::negated), &[0], 1, Complex, neg);
+    NEG_OUT = with_complex!(
+        unary!("aten::neg.out", Common, Arithmetic, C::negated), &[0], 1, Complex, neg
+    );
     /// `aten::sign.out(self, out)`: -1, 0 or 1; 0 for NaN.
     SIGN_OUT = unary!("aten::sign.out", Common, Arithmetic, |a: C| {
         let zero = C::default();

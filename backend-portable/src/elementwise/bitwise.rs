@@ -47,7 +47,8 @@ kernels! {
     /// `aten::bitwise_and.Scalar_out(self, other, out)`
     BITWISE_AND_SCALAR_OUT = bitwise!("aten::bitwise_and.Scalar_out" Scalar, |a, b| a & b);
     /// `aten::bitwise_and.Scalar_Tensor_out(self, other, out)`
-    BITWISE_AND_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_and.Scalar_Tensor_out" Of, |a, b| a & b);
+    BITWISE_AND_SCALAR_TENSOR_OUT =
+        bitwise!("aten::bitwise_and.Scalar_Tensor_out" Of, |a, b| a & b);
     /// `aten::bitwise_or.Tensor_out(self, other, out)`
     BITWISE_OR_TENSOR_OUT = bitwise!("aten::bitwise_or.Tensor_out", |a, b| a | b);
     /// `aten::bitwise_or.Scalar_out(self, other, out)`
@@ -59,7 +60,8 @@ kernels! {
     /// `aten::bitwise_xor.Scalar_out(self, other, out)`
     BITWISE_XOR_SCALAR_OUT = bitwise!("aten::bitwise_xor.Scalar_out" Scalar, |a, b| a ^ b);
     /// `aten::bitwise_xor.Scalar_Tensor_out(self, other, out)`
-    BITWISE_XOR_SCALAR_TENSOR_OUT = bitwise!("aten::bitwise_xor.Scalar_Tensor_out" Of, |a, b| a ^ b);
+    BITWISE_XOR_SCALAR_TENSOR_OUT =
+        bitwise!("aten::bitwise_xor.Scalar_Tensor_out" Of, |a, b| a ^ b);
     /// `aten::bitwise_left_shift.Tensor_out(self, other, out)`: `self << other`; 0 if `other` is
     /// negative or at least the bit width.
     BITWISE_LEFT_SHIFT_TENSOR_OUT = bitwise!("aten::bitwise_left_shift.Tensor_out", left);
@@ -83,12 +85,14 @@ kernels! {
     /// `aten::lcm.out(self, other, out)`: the least common multiple.
     LCM_OUT = bitwise!("aten::lcm.out", lcm);
     /// `aten::__lshift__.Tensor_out`: `self << other`, as exported for Python's operator.
-    DUNDER_LSHIFT_TENSOR_OUT = renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "aten::__lshift__.Tensor_out");
+    DUNDER_LSHIFT_TENSOR_OUT =
+        renamed(BITWISE_LEFT_SHIFT_TENSOR_OUT, "aten::__lshift__.Tensor_out");
     /// `aten::__lshift__.Scalar_out`: the same by a scalar.
     DUNDER_LSHIFT_SCALAR_OUT =
         renamed(BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT, "aten::__lshift__.Scalar_out");
     /// `aten::__rshift__.Tensor_out`: `self >> other`, as exported for Python's operator.
-    DUNDER_RSHIFT_TENSOR_OUT = renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "aten::__rshift__.Tensor_out");
+    DUNDER_RSHIFT_TENSOR_OUT =
+        renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "aten::__rshift__.Tensor_out");
     /// `aten::__rshift__.Scalar_out`: the same by a scalar.
     DUNDER_RSHIFT_SCALAR_OUT =
         renamed(BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT, "aten::__rshift__.Scalar_out");
@@ -99,7 +103,8 @@ kernels! {
     LEFT_SHIFT_TENSOR_SCALAR_OUT =
         renamed(BITWISE_LEFT_SHIFT_TENSOR_SCALAR_OUT, "bitwise_left_shift.Tensor_Scalar_out");
     /// `bitwise_right_shift.Tensor_out`: alias of [`BITWISE_RIGHT_SHIFT_TENSOR_OUT`].
-    RIGHT_SHIFT_TENSOR_OUT = renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "bitwise_right_shift.Tensor_out");
+    RIGHT_SHIFT_TENSOR_OUT =
+        renamed(BITWISE_RIGHT_SHIFT_TENSOR_OUT, "bitwise_right_shift.Tensor_out");
     /// `bitwise_right_shift.Tensor_Scalar_out`: alias of [`BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT`].
     RIGHT_SHIFT_TENSOR_SCALAR_OUT =
         renamed(BITWISE_RIGHT_SHIFT_TENSOR_SCALAR_OUT, "bitwise_right_shift.Tensor_Scalar_out");

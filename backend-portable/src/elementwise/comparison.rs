@@ -11,13 +11,23 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 
 kernels! {
     /// `aten::eq.Tensor_out(self, other, out)`: `self == other`.
-    EQ_TENSOR_OUT = with_complex!(binary!("aten::eq.Tensor_out", Truth, Compute, eq), &[0, 1], 2, Truth, equal::<false, false>);
+    EQ_TENSOR_OUT = with_complex!(
+        binary!("aten::eq.Tensor_out", Truth, Compute, eq), &[0, 1], 2, Truth, equal::<false, false>
+    );
     /// `aten::eq.Scalar_out(self, other, out)`: `self == other`.
-    EQ_SCALAR_OUT = with_complex!(binary!("aten::eq.Scalar_out" Scalar, Truth, Compute, eq), &[0], 2, Truth, equal::<true, false>);
+    EQ_SCALAR_OUT = with_complex!(
+        binary!("aten::eq.Scalar_out" Scalar, Truth, Compute, eq), &[0], 2, Truth,
+        equal::<true, false>
+    );
     /// `aten::ne.Tensor_out(self, other, out)`: `self != other`.
-    NE_TENSOR_OUT = with_complex!(binary!("aten::ne.Tensor_out", Truth, Compute, ne), &[0, 1], 2, Truth, equal::<false, true>);
+    NE_TENSOR_OUT = with_complex!(
+        binary!("aten::ne.Tensor_out", Truth, Compute, ne), &[0, 1], 2, Truth, equal::<false, true>
+    );
     /// `aten::ne.Scalar_out(self, other, out)`: `self != other`.
-    NE_SCALAR_OUT = with_complex!(binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne), &[0], 2, Truth, equal::<true, true>);
+    NE_SCALAR_OUT = with_complex!(
+        binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne), &[0], 2, Truth,
+        equal::<true, true>
+    );
     /// `aten::lt.Tensor_out(self, other, out)`: `self < other`.
     LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Truth, ordered Compute, lt);
     /// `aten::lt.Scalar_out(self, other, out)`: `self < other`.

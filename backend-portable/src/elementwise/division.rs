@@ -57,9 +57,15 @@ macro_rules! dividing {
 
 kernels! {
     /// `aten::div.out(self, other, out)`: `self / other`; `float32` for integers.
-    DIV_OUT = with_complex!(binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b), &[0, 1], 2, Complex, div::<false>);
+    DIV_OUT = with_complex!(
+        binary!("aten::div.out", Float, float Real, |a: C, b: C| a / b), &[0, 1], 2, Complex,
+        div::<false>
+    );
     /// `aten::div.Scalar_out(self, other, out)`: `self / other`; `float32` for integers.
-    DIV_SCALAR_OUT = with_complex!(binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b), &[0], 2, Complex, div::<true>);
+    DIV_SCALAR_OUT = with_complex!(
+        binary!("aten::div.Scalar_out" Scalar, Float, float Real, |a: C, b: C| a / b), &[0], 2,
+        Complex, div::<true>
+    );
     /// `aten::div.out_mode(self, other, rounding_mode, out)`: `self / other`, rounded down for
     /// "floor", towards zero for "trunc".
     DIV_OUT_MODE = Kernel::new("aten::div.out_mode", &[Tensor, Tensor, OptionalString, Out], |ctx| {
@@ -83,7 +89,8 @@ kernels! {
     REMAINDER_SCALAR_OUT = dividing!("aten::remainder.Scalar_out" Scalar, remainder_of_other);
     /// `aten::remainder.Scalar_Tensor_out(self, other, out)`: the remainder with the sign of
     /// `other`.
-    REMAINDER_SCALAR_TENSOR_OUT = dividing!("aten::remainder.Scalar_Tensor_out" Of, remainder_of_other);
+    REMAINDER_SCALAR_TENSOR_OUT =
+        dividing!("aten::remainder.Scalar_Tensor_out" Of, remainder_of_other);
 }
 
 /// Division. Methods may only be called if `other` [is a valid divisor](Self::divides).

@@ -12,19 +12,32 @@ use torchlet_core::{Invoke, Kernel, KernelError};
 
 kernels! {
     /// `aten::sqrt.out(self, out)`: square root.
-    SQRT_OUT = with_complex!(unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt), &[0], 1, Complex, sqrt);
+    SQRT_OUT = with_complex!(
+        unary!("aten::sqrt.out", Float, float Real, C::sqrt, vector functions::Sqrt), &[0], 1,
+        Complex, sqrt
+    );
     /// `aten::rsqrt.out(self, out)`: `1 / sqrt(self)`.
-    RSQRT_OUT = unary!("aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(), vector functions::Rsqrt);
+    RSQRT_OUT = unary!(
+        "aten::rsqrt.out", Float, float Real, |a: C| C::real(1.0) / a.sqrt(),
+        vector functions::Rsqrt
+    );
     /// `aten::reciprocal.out(self, out)`: `1 / self`.
-    RECIPROCAL_OUT = with_complex!(unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a), &[0], 1, Complex, reciprocal);
+    RECIPROCAL_OUT = with_complex!(
+        unary!("aten::reciprocal.out", Float, float Real, |a: C| C::real(1.0) / a), &[0], 1,
+        Complex, reciprocal
+    );
     /// `aten::exp.out(self, out)`: `e^self`.
-    EXP_OUT = with_complex!(unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp), &[0], 1, Complex, exp);
+    EXP_OUT = with_complex!(
+        unary!("aten::exp.out", Float, float Real, C::exp, vector functions::Exp), &[0], 1, Complex,
+        exp
+    );
     /// `aten::exp2.out(self, out)`: `2^self`.
     EXP2_OUT = unary!("aten::exp2.out", Float, float Real, C::exp2);
     /// `aten::expm1.out(self, out)`: `e^self - 1`, precise near zero.
     EXPM1_OUT = unary!("aten::expm1.out", Float, float Real, C::exp_m1);
     /// `aten::log.out(self, out)`: natural logarithm.
-    LOG_OUT = with_complex!(unary!("aten::log.out", Float, float Real, C::ln), &[0], 1, Complex, ln);
+    LOG_OUT =
+        with_complex!(unary!("aten::log.out", Float, float Real, C::ln), &[0], 1, Complex, ln);
     /// `aten::log1p.out(self, out)`: `log(1 + self)`, precise near zero.
     LOG1P_OUT = unary!("aten::log1p.out", Float, float Real, C::ln_1p);
     /// `aten::log2.out(self, out)`: logarithm to base 2.

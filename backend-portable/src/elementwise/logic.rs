@@ -6,7 +6,8 @@ use crate::table::kernels;
 
 kernels! {
     /// `aten::logical_not.out(self, out)`: whether the value is zero.
-    LOGICAL_NOT_OUT = unary!("aten::logical_not.out", Truth, Compute, |a: C| C::of_bool(!a.truth()));
+    LOGICAL_NOT_OUT =
+        unary!("aten::logical_not.out", Truth, Compute, |a: C| C::of_bool(!a.truth()));
     /// `aten::logical_and.out(self, other, out)`: whether both are nonzero.
     LOGICAL_AND_OUT = binary!("aten::logical_and.out", Truth, Compute, |a, b| {
         C::of_bool(a.truth() & b.truth())

@@ -94,7 +94,12 @@ macro_rules! unary {
     ($name:literal, $rule:ident, $bound:ident, $function:expr, recompiled $f32:expr) => {
         $crate::elementwise::unary!(@ $name, $rule, $bound, $function, {
             let f32: torchlet_core::InvokeFn = |ctx| $crate::elementwise::recompiled(ctx, 1, $f32);
-            $crate::elementwise::ByCompute { f32, f64: invoke::<f64>, i64: Some(invoke::<i64>), u64: None }
+            $crate::elementwise::ByCompute {
+                f32,
+                f64: invoke::<f64>,
+                i64: Some(invoke::<i64>),
+                u64: None,
+            }
         })
     };
     ($name:literal, $rule:ident, float $bound:ident, $function:expr, vector $vector:expr) => {
@@ -104,7 +109,9 @@ macro_rules! unary {
         })
     };
     (@ $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
-        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+        fn invoke<C: $bound>(
+            ctx: &mut torchlet_core::Invoke,
+        ) -> Result<(), torchlet_core::KernelError> {
             $crate::types::expect::<C>()?;
             let function: &dyn $crate::map::Function<1, C> = &$function;
             $crate::map::map(ctx, [0], 1, function)
@@ -158,27 +165,37 @@ macro_rules! binary {
             $crate::elementwise::by_compute!(invoke))
     };
     (@rounded $name:literal, $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
-        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+        fn invoke<C: $bound>(
+            ctx: &mut torchlet_core::Invoke,
+        ) -> Result<(), torchlet_core::KernelError> {
             $crate::types::expect::<C>()?;
             let function: &dyn $crate::map::Function<2, C> = &$crate::map::Rounded($function);
             $crate::map::map(ctx, [0, 1], 2, function)
         }
         torchlet_core::Kernel::new(
             $name,
-            &[torchlet_core::Param::Tensor, torchlet_core::Param::Tensor, torchlet_core::Param::Out],
+            &[
+                torchlet_core::Param::Tensor, torchlet_core::Param::Tensor,
+                torchlet_core::Param::Out
+            ],
             |ctx| $crate::elementwise::prepare(
                 ctx, &[0, 1], &[], 2, $crate::elementwise::TypeRule::$rule, $by_compute),
         )
     }};
     (@ $name:literal, $other:ident, $scalar:literal, $inputs:expr, $scalars:expr,
         $rule:ident, $bound:ident, $function:expr, $by_compute:expr) => {{
-        fn invoke<C: $bound>(ctx: &mut torchlet_core::Invoke) -> Result<(), torchlet_core::KernelError> {
+        fn invoke<C: $bound>(
+            ctx: &mut torchlet_core::Invoke,
+        ) -> Result<(), torchlet_core::KernelError> {
             $crate::types::expect::<C>()?;
             $crate::elementwise::with_other::<C, $scalar>(ctx, 2, $function)
         }
         torchlet_core::Kernel::new(
             $name,
-            &[torchlet_core::Param::Tensor, torchlet_core::Param::$other, torchlet_core::Param::Out],
+            &[
+                torchlet_core::Param::Tensor, torchlet_core::Param::$other,
+                torchlet_core::Param::Out
+            ],
             |ctx| $crate::elementwise::prepare(
                 ctx, $inputs, $scalars, 2, $crate::elementwise::TypeRule::$rule, $by_compute),
         )

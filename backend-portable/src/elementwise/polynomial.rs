@@ -40,7 +40,10 @@ macro_rules! polynomial {
     ($name:literal of order, $steps:ident, $function:expr) => {
         polynomial!(@ $name, Tensor, Scalar, &[0], &[1], $steps, $function)
     };
-    (@ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $steps:ident, $function:expr) => {
+    (
+        @ $name:literal, $x:ident, $n:ident, $tensors:expr, $scalars:expr, $steps:ident,
+        $function:expr
+    ) => {
         Kernel::new($name, &[$x, $n, Out], |ctx| {
             fn invoke<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
                 run::<C>(ctx, Steps::$steps, $function)
@@ -53,80 +56,145 @@ macro_rules! polynomial {
 kernels! {
     /// `aten::special_chebyshev_polynomial_t.out(x, n, out)`: the Chebyshev polynomial of the first
     /// kind.
-    SPECIAL_CHEBYSHEV_T_OUT = polynomial!("aten::special_chebyshev_polynomial_t.out", Beyond, chebyshev_t);
+    SPECIAL_CHEBYSHEV_T_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_t.out", Beyond, chebyshev_t);
     /// `aten::special_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Beyond, chebyshev_t);
+    SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Beyond, chebyshev_t
+    );
     /// `aten::special_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Beyond, chebyshev_t);
+    SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Beyond, chebyshev_t
+    );
     /// `aten::special_chebyshev_polynomial_u.out(x, n, out)`: the Chebyshev polynomial of the
     /// second kind.
-    SPECIAL_CHEBYSHEV_U_OUT = polynomial!("aten::special_chebyshev_polynomial_u.out", Beyond, chebyshev_u);
+    SPECIAL_CHEBYSHEV_U_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_u.out", Beyond, chebyshev_u);
     /// `aten::special_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Beyond, chebyshev_u);
+    SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Beyond, chebyshev_u
+    );
     /// `aten::special_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Beyond, chebyshev_u);
+    SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Beyond, chebyshev_u
+    );
     /// `aten::special_chebyshev_polynomial_v.out(x, n, out)`: the Chebyshev polynomial of the third
     /// kind.
-    SPECIAL_CHEBYSHEV_V_OUT = polynomial!("aten::special_chebyshev_polynomial_v.out", Beyond, chebyshev_v);
+    SPECIAL_CHEBYSHEV_V_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_v.out", Beyond, chebyshev_v);
     /// `aten::special_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Beyond, chebyshev_v);
+    SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Beyond, chebyshev_v
+    );
     /// `aten::special_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Beyond, chebyshev_v);
+    SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Beyond, chebyshev_v
+    );
     /// `aten::special_chebyshev_polynomial_w.out(x, n, out)`: the Chebyshev polynomial of the
     /// fourth kind.
-    SPECIAL_CHEBYSHEV_W_OUT = polynomial!("aten::special_chebyshev_polynomial_w.out", Beyond, chebyshev_w);
+    SPECIAL_CHEBYSHEV_W_OUT =
+        polynomial!("aten::special_chebyshev_polynomial_w.out", Beyond, chebyshev_w);
     /// `aten::special_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Beyond, chebyshev_w);
+    SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Beyond, chebyshev_w
+    );
     /// `aten::special_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Beyond, chebyshev_w);
+    SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
+        "aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Beyond, chebyshev_w
+    );
     /// `aten::special_shifted_chebyshev_polynomial_t.out(x, n, out)`: the first kind at `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.out", ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_t.out", ShiftedBeyond,
+        |x, n| chebyshev_t(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedBeyond,
+        |x, n| chebyshev_t(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_t(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedBeyond,
+        |x, n| chebyshev_t(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_u.out(x, n, out)`: the second kind at `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.out", ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_u.out", ShiftedBeyond,
+        |x, n| chebyshev_u(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedBeyond,
+        |x, n| chebyshev_u(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_u(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedBeyond,
+        |x, n| chebyshev_u(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_v.out(x, n, out)`: the third kind at `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.out", ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_v.out", ShiftedBeyond,
+        |x, n| chebyshev_v(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedBeyond,
+        |x, n| chebyshev_v(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_v(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedBeyond,
+        |x, n| chebyshev_v(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_w.out(x, n, out)`: the fourth kind at `2x - 1`.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.out", ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_w.out", ShiftedBeyond,
+        |x, n| chebyshev_w(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedBeyond,
+        |x, n| chebyshev_w(shifted(x), n)
+    );
     /// `aten::special_shifted_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!("aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedBeyond, |x, n| chebyshev_w(shifted(x), n));
+    SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
+        "aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedBeyond,
+        |x, n| chebyshev_w(shifted(x), n)
+    );
     /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists' Hermite polynomial.
     SPECIAL_HERMITE_H_OUT = polynomial!("aten::special_hermite_polynomial_h.out", Few, hermite_h);
     /// `aten::special_hermite_polynomial_h.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, Few, hermite_h);
+    SPECIAL_HERMITE_H_X_SCALAR_OUT =
+        polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, Few, hermite_h);
     /// `aten::special_hermite_polynomial_h.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, Few, hermite_h);
+    SPECIAL_HERMITE_H_N_SCALAR_OUT =
+        polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, Few, hermite_h);
     /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists'.
-    SPECIAL_HERMITE_HE_OUT = polynomial!("aten::special_hermite_polynomial_he.out", Few, hermite_he);
+    SPECIAL_HERMITE_HE_OUT =
+        polynomial!("aten::special_hermite_polynomial_he.out", Few, hermite_he);
     /// `aten::special_hermite_polynomial_he.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, Few, hermite_he);
+    SPECIAL_HERMITE_HE_X_SCALAR_OUT =
+        polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, Few, hermite_he);
     /// `aten::special_hermite_polynomial_he.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, Few, hermite_he);
+    SPECIAL_HERMITE_HE_N_SCALAR_OUT =
+        polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, Few, hermite_he);
     /// `aten::special_laguerre_polynomial_l.out(x, n, out)`
     SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", All, laguerre);
     /// `aten::special_laguerre_polynomial_l.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_LAGUERRE_X_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, All, laguerre);
+    SPECIAL_LAGUERRE_X_SCALAR_OUT =
+        polynomial!("aten::special_laguerre_polynomial_l.x_scalar_out" of number, All, laguerre);
     /// `aten::special_laguerre_polynomial_l.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_LAGUERRE_N_SCALAR_OUT = polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, All, laguerre);
+    SPECIAL_LAGUERRE_N_SCALAR_OUT =
+        polynomial!("aten::special_laguerre_polynomial_l.n_scalar_out" of order, All, laguerre);
     /// `aten::special_legendre_polynomial_p.out(x, n, out)`
     SPECIAL_LEGENDRE_OUT = polynomial!("aten::special_legendre_polynomial_p.out", All, legendre);
     /// `aten::special_legendre_polynomial_p.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_LEGENDRE_X_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, All, legendre);
+    SPECIAL_LEGENDRE_X_SCALAR_OUT =
+        polynomial!("aten::special_legendre_polynomial_p.x_scalar_out" of number, All, legendre);
     /// `aten::special_legendre_polynomial_p.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_LEGENDRE_N_SCALAR_OUT = polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, All, legendre);
+    SPECIAL_LEGENDRE_N_SCALAR_OUT =
+        polynomial!("aten::special_legendre_polynomial_p.n_scalar_out" of order, All, legendre);
 }
 
 /// Computes argument 2 from arguments 0 and 1, one of which may be a scalar.

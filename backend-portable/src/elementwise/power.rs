@@ -28,7 +28,8 @@ kernels! {
     /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
     COPYSIGN_OUT = binary!("aten::copysign.out", Float, float Real, C::copysign);
     /// `aten::copysign.Scalar_out(self, other, out)`: the same with the sign of a scalar.
-    COPYSIGN_SCALAR_OUT = binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
+    COPYSIGN_SCALAR_OUT =
+        binary!("aten::copysign.Scalar_out" Scalar, Float, float Real, C::copysign);
 }
 
 /// Exponentiation.

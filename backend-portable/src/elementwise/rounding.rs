@@ -15,7 +15,8 @@ kernels! {
     /// `aten::trunc.out(self, out)`: rounds towards zero.
     TRUNC_OUT = unary!("aten::trunc.out", Common, Rounding, C::inward, recompiled Rounding::inward);
     /// `aten::round.out(self, out)`: rounds to the nearest integer, ties to even.
-    ROUND_OUT = unary!("aten::round.out", Common, Rounding, C::nearest, recompiled Rounding::nearest);
+    ROUND_OUT =
+        unary!("aten::round.out", Common, Rounding, C::nearest, recompiled Rounding::nearest);
     /// `aten::round.decimals_out(self, decimals, out)`: rounds to a number of decimal digits;
     /// negative `decimals` round digits before the decimal point.
     ROUND_DECIMALS_OUT = Kernel::new("aten::round.decimals_out", &[Tensor, Int, Out], |ctx| {

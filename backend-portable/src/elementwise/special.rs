@@ -43,7 +43,8 @@ kernels! {
         |ctx| prepare(ctx, &[1], &[0], 2, TypeRule::Float, by_compute!(float zeta_of_number)),
     );
     /// `aten::special_zeta.other_scalar_out(self, other, out)`: the same with a scalar `other`.
-    SPECIAL_ZETA_OTHER_SCALAR_OUT = binary!("aten::special_zeta.other_scalar_out" Scalar, Float, float Real, zeta);
+    SPECIAL_ZETA_OTHER_SCALAR_OUT =
+        binary!("aten::special_zeta.other_scalar_out" Scalar, Float, float Real, zeta);
     /// `aten::igamma.out(self, other, out)`: the regularized lower incomplete gamma function.
     IGAMMA_OUT = binary!("aten::igamma.out", Float, float Real, rounded |a: C, x: C| {
         C::from_f64(special::incomplete_gamma(a.to_f64(), x.to_f64())[0])
@@ -62,24 +63,33 @@ kernels! {
     /// `aten::special_i1e.out(self, out)`: `special_i1` times `e^-|self|`.
     SPECIAL_I1E_OUT = function!("aten::special_i1e.out", |x| special::scaled_bessel_i(1, x));
     /// `aten::special_modified_bessel_i0.out(self, out)`: the same function as `i0`.
-    SPECIAL_MODIFIED_BESSEL_I0_OUT = function!("aten::special_modified_bessel_i0.out", |x| special::bessel_i(0, x));
+    SPECIAL_MODIFIED_BESSEL_I0_OUT =
+        function!("aten::special_modified_bessel_i0.out", |x| special::bessel_i(0, x));
     /// `aten::special_modified_bessel_i1.out(self, out)`: the same function as `special_i1`.
-    SPECIAL_MODIFIED_BESSEL_I1_OUT = function!("aten::special_modified_bessel_i1.out", |x| special::bessel_i(1, x));
+    SPECIAL_MODIFIED_BESSEL_I1_OUT =
+        function!("aten::special_modified_bessel_i1.out", |x| special::bessel_i(1, x));
     /// `aten::special_modified_bessel_k0.out(self, out)`: the modified Bessel function of the
     /// second kind, of order 0.
-    SPECIAL_MODIFIED_BESSEL_K0_OUT = function!("aten::special_modified_bessel_k0.out", |x| special::bessel_k(0, x));
+    SPECIAL_MODIFIED_BESSEL_K0_OUT =
+        function!("aten::special_modified_bessel_k0.out", |x| special::bessel_k(0, x));
     /// `aten::special_modified_bessel_k1.out(self, out)`: the modified Bessel function of the
     /// second kind, of order 1.
-    SPECIAL_MODIFIED_BESSEL_K1_OUT = function!("aten::special_modified_bessel_k1.out", |x| special::bessel_k(1, x));
+    SPECIAL_MODIFIED_BESSEL_K1_OUT =
+        function!("aten::special_modified_bessel_k1.out", |x| special::bessel_k(1, x));
     /// `aten::special_scaled_modified_bessel_k0.out(x, out)`: `special_modified_bessel_k0` times
     /// `e^x`.
-    SPECIAL_SCALED_MODIFIED_BESSEL_K0_OUT = function!("aten::special_scaled_modified_bessel_k0.out", |x| special::scaled_bessel_k(0, x));
+    SPECIAL_SCALED_MODIFIED_BESSEL_K0_OUT = function!(
+        "aten::special_scaled_modified_bessel_k0.out", |x| special::scaled_bessel_k(0, x)
+    );
     /// `aten::special_scaled_modified_bessel_k1.out(x, out)`: `special_modified_bessel_k1` times
     /// `e^x`.
-    SPECIAL_SCALED_MODIFIED_BESSEL_K1_OUT = function!("aten::special_scaled_modified_bessel_k1.out", |x| special::scaled_bessel_k(1, x));
+    SPECIAL_SCALED_MODIFIED_BESSEL_K1_OUT = function!(
+        "aten::special_scaled_modified_bessel_k1.out", |x| special::scaled_bessel_k(1, x)
+    );
     /// `aten::special_spherical_bessel_j0.out(x, out)`: the spherical Bessel function of the first
     /// kind, of order 0.
-    SPECIAL_SPHERICAL_BESSEL_J0_OUT = function!("aten::special_spherical_bessel_j0.out", special::spherical_bessel_j0);
+    SPECIAL_SPHERICAL_BESSEL_J0_OUT =
+        function!("aten::special_spherical_bessel_j0.out", special::spherical_bessel_j0);
     /// `aten::special_airy_ai.out(x, out)`: the Airy function Ai.
     SPECIAL_AIRY_AI_OUT = function!("aten::special_airy_ai.out", special::airy);
     /// `aten::special_bessel_j0.out(self, out)`: the Bessel function of the first kind, of order 0.

@@ -23,7 +23,10 @@ kernels! {
     /// and bias. All tensors are contiguous.
     LAYER_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_layer_norm_backward.out",
-        &[Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out, Out, Out],
+        &[
+            Tensor, Tensor, IntList, Tensor, Tensor, OptionalTensor, OptionalTensor, BoolList, Out,
+            Out, Out
+        ],
         |ctx| prepare(ctx, layer, layer_fits),
     );
     /// `aten::native_group_norm_backward.out(grad_out, input, mean,
@@ -31,7 +34,10 @@ kernels! {
     /// weight and bias. All tensors are contiguous.
     GROUP_NORM_BACKWARD_OUT = Kernel::new(
         "aten::native_group_norm_backward.out",
-        &[Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out, Out],
+        &[
+            Tensor, Tensor, Tensor, Tensor, OptionalTensor, Int, Int, Int, Int, BoolList, Out, Out,
+            Out
+        ],
         |ctx| prepare(ctx, group, group_fits),
     );
 }

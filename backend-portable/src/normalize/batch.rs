@@ -43,7 +43,8 @@ kernels! {
     BATCH_NORM_NO_UPDATE_OUT = Kernel::new(
         "aten::_batch_norm_no_update.out",
         &[
-            Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out, Out,
+            Tensor, OptionalTensor, OptionalTensor, Tensor, Tensor, Float, Float, Out, Out, Out,
+            Out,
         ],
         |ctx| {
             ctx.resize(10, &[0])?;

@@ -59,7 +59,8 @@ kernels! { BINS:
             }
             let mut counts = Sizes::new();
             for column in 0..columns {
-                let info = ctx.list_info(1, column)?.filter(|info| info.rank() == 1 && info.size(0) > 1);
+                let info = ctx.list_info(1, column)?;
+                let info = info.filter(|info| info.rank() == 1 && info.size(0) > 1);
                 let info = info.ok_or(KernelError::argument(1, "has what is not a list of edges"))?;
                 if info.scalar_type != of {
                     return Err(unsupported(1, info.scalar_type));

@@ -18,7 +18,8 @@ kernels! {
     SEGMENT_REDUCE_OUT = Kernel::new(
         "aten::segment_reduce.out",
         &[
-            Tensor, String, OptionalTensor, OptionalTensor, OptionalTensor, Int, Bool, OptionalScalar, Out,
+            Tensor, String, OptionalTensor, OptionalTensor, OptionalTensor, Int, Bool,
+            OptionalScalar, Out,
         ],
         prepare,
     );

@@ -61,7 +61,8 @@ kernels! { BLOCKS:
         let &[channels, height, width] = &info.sizes[..] else {
             return Err(KernelError::rank(0, info.rank()));
         };
-        let tile = i32::try_from(ctx.int(1)?).ok().filter(|tile| *tile > 0 && height % tile == 0 && width % tile == 0);
+        let divides = |tile: &i32| *tile > 0 && height % tile == 0 && width % tile == 0;
+        let tile = i32::try_from(ctx.int(1)?).ok().filter(divides);
         let tile = tile.ok_or(bad(1, "must be positive and divide height and width"))?;
         let tiles = (height / tile).checked_mul(width / tile).ok_or(bad(0, "is too large"))?;
         ctx.resize(2, &[tiles, channels, tile, tile])?;

@@ -24,31 +24,42 @@ kernels! { VIEWS:
     /// `aten::permute_copy.out(self, dims, out)`.
     PERMUTE_COPY_OUT = view_copy!("aten::permute_copy.out", [Tensor, IntList, Out], 2, permute);
     /// `aten::transpose_copy.int_out(self, dim0, dim1, out)`.
-    TRANSPOSE_COPY_INT_OUT = view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
+    TRANSPOSE_COPY_INT_OUT =
+        view_copy!("aten::transpose_copy.int_out", [Tensor, Int, Int, Out], 3, transpose);
     /// `aten::t_copy.out(self, out)`: transposes at most two dims.
     T_COPY_OUT = view_copy!("aten::t_copy.out", [Tensor, Out], 1, t);
     /// `aten::squeeze_copy.dim_out(self, dim, out)`.
-    SQUEEZE_COPY_DIM_OUT = view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
+    SQUEEZE_COPY_DIM_OUT =
+        view_copy!("aten::squeeze_copy.dim_out", [Tensor, Int, Out], 2, squeeze_dim);
     /// `aten::squeeze_copy.dims_out(self, dims, out)`.
-    SQUEEZE_COPY_DIMS_OUT = view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
+    SQUEEZE_COPY_DIMS_OUT =
+        view_copy!("aten::squeeze_copy.dims_out", [Tensor, IntList, Out], 2, squeeze_dims);
     /// `aten::squeeze_copy.out(self, out)`: removes all dims of size 1.
     SQUEEZE_COPY_OUT = view_copy!("aten::squeeze_copy.out", [Tensor, Out], 1, squeeze);
     /// `aten::unsqueeze_copy.out(self, dim, out)`.
     UNSQUEEZE_COPY_OUT = view_copy!("aten::unsqueeze_copy.out", [Tensor, Int, Out], 2, unsqueeze);
     /// `aten::expand_copy.out(self, size, implicit, out)`.
-    EXPAND_COPY_OUT = view_copy!("aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand);
+    EXPAND_COPY_OUT = view_copy!(
+        "aten::expand_copy.out", [Tensor, IntList, torchlet_core::Param::Bool, Out], 3, expand
+    );
     /// `aten::slice_copy.Tensor_out(self, dim, start, end, step, out)`.
-    SLICE_COPY_TENSOR_OUT = view_copy!("aten::slice_copy.Tensor_out", [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice);
+    SLICE_COPY_TENSOR_OUT = view_copy!(
+        "aten::slice_copy.Tensor_out", [Tensor, Int, OptionalInt, OptionalInt, Int, Out], 5, slice
+    );
     /// `aten::select_copy.int_out(self, dim, index, out)`.
-    SELECT_COPY_INT_OUT = view_copy!("aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select);
+    SELECT_COPY_INT_OUT =
+        view_copy!("aten::select_copy.int_out", [Tensor, Int, Int, Out], 3, select);
     /// `aten::narrow_copy.out(self, dim, start, length, out)`.
     NARROW_COPY_OUT = view_copy!("aten::narrow_copy.out", [Tensor, Int, Int, Int, Out], 4, narrow);
     /// `aten::diagonal_copy.out(self, offset, dim1, dim2, out)`.
-    DIAGONAL_COPY_OUT = view_copy!("aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal);
+    DIAGONAL_COPY_OUT =
+        view_copy!("aten::diagonal_copy.out", [Tensor, Int, Int, Int, Out], 4, diagonal);
     /// `aten::unfold_copy.out(self, dimension, size, step, out)`.
     UNFOLD_COPY_OUT = view_copy!("aten::unfold_copy.out", [Tensor, Int, Int, Int, Out], 4, unfold);
     /// `aten::as_strided_copy.out(self, size, stride, storage_offset, out)`.
-    AS_STRIDED_COPY_OUT = view_copy!("aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided);
+    AS_STRIDED_COPY_OUT = view_copy!(
+        "aten::as_strided_copy.out", [Tensor, IntList, IntList, OptionalInt, Out], 4, as_strided
+    );
     /// `aten::flip.out(self, dims, out)`.
     FLIP_OUT = view_copy!("aten::flip.out", [Tensor, IntList, Out], 2, flip);
     /// `aten::view_as_real_copy.out(self, out)`: the parts of complex values as the last dim.

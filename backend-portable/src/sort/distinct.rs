@@ -23,7 +23,8 @@ kernels! {
             expect_type(ctx, 5, ScalarType::Long)?;
             expect_type(ctx, 6, ScalarType::Long)?;
             let inverse = ctx.info(5)?;
-            let ranks = [(4, 1), (5, if ctx.bool(2)? { input.rank() } else { inverse.rank() }), (6, 1)];
+            let inverse_rank = if ctx.bool(2)? { input.rank() } else { inverse.rank() };
+            let ranks = [(4, 1), (5, inverse_rank), (6, 1)];
             for (arg, rank) in ranks {
                 let found = ctx.info(arg)?.rank();
                 if found != rank {

@@ -15,11 +15,17 @@ kernels! { GRID:
     /// `aten::grid_sampler_2d.out(input, grid, interpolation_mode, padding_mode,
     /// align_corners, out)`
     GRID_SAMPLER_2D_OUT =
-        Kernel::new("aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 2));
+        Kernel::new(
+            "aten::grid_sampler_2d.out", &[Tensor, Tensor, Int, Int, Bool, Out],
+            |ctx| prepare(ctx, 2)
+        );
     /// `aten::grid_sampler_3d.out(input, grid, interpolation_mode, padding_mode,
     /// align_corners, out)`
     GRID_SAMPLER_3D_OUT =
-        Kernel::new("aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out], |ctx| prepare(ctx, 3));
+        Kernel::new(
+            "aten::grid_sampler_3d.out", &[Tensor, Tensor, Int, Int, Bool, Out],
+            |ctx| prepare(ctx, 3)
+        );
 }
 
 /// Shape of the output of sampling argument `arg` at the coordinates in the next argument.

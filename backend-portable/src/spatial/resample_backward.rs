@@ -52,15 +52,21 @@ kernels! { RESAMPLING_BACKWARD:
     /// `aten::_upsample_nearest_exact1d_backward.grad_input(grad_output,
     /// output_size, input_size, scales, grad_input)`
     UPSAMPLE_NEAREST_EXACT1D_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact);
+        gradient!(
+            "aten::_upsample_nearest_exact1d_backward.grad_input", 1, nearest Method::NearestExact
+        );
     /// `aten::_upsample_nearest_exact2d_backward.grad_input(grad_output,
     /// output_size, input_size, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST_EXACT2D_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact);
+        gradient!(
+            "aten::_upsample_nearest_exact2d_backward.grad_input", 2, nearest Method::NearestExact
+        );
     /// `aten::_upsample_nearest_exact3d_backward.grad_input(grad_output,
     /// output_size, input_size, scales_d, scales_h, scales_w, grad_input)`
     UPSAMPLE_NEAREST_EXACT3D_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact);
+        gradient!(
+            "aten::_upsample_nearest_exact3d_backward.grad_input", 3, nearest Method::NearestExact
+        );
     /// `aten::upsample_linear1d_backward.grad_input(grad_output, output_size,
     /// input_size, align_corners, scales, grad_input)`
     UPSAMPLE_LINEAR1D_BACKWARD_GRAD_INPUT =
@@ -80,15 +86,24 @@ kernels! { RESAMPLING_BACKWARD:
     /// `aten::_upsample_bilinear2d_aa_backward.grad_input(grad_output,
     /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BILINEAR2D_AA_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_bilinear2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Linear));
+        gradient!(
+            "aten::_upsample_bilinear2d_aa_backward.grad_input", 2,
+            Method::Antialiased(Filter::Linear)
+        );
     /// `aten::_upsample_bicubic2d_aa_backward.grad_input(grad_output,
     /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_BICUBIC2D_AA_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_bicubic2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Cubic));
+        gradient!(
+            "aten::_upsample_bicubic2d_aa_backward.grad_input", 2,
+            Method::Antialiased(Filter::Cubic)
+        );
     /// `aten::_upsample_lanczos2d_aa_backward.grad_input(grad_output,
     /// output_size, input_size, align_corners, scales_h, scales_w, grad_input)`
     UPSAMPLE_LANCZOS2D_AA_BACKWARD_GRAD_INPUT =
-        gradient!("aten::_upsample_lanczos2d_aa_backward.grad_input", 2, Method::Antialiased(Filter::Lanczos));
+        gradient!(
+            "aten::_upsample_lanczos2d_aa_backward.grad_input", 2,
+            Method::Antialiased(Filter::Lanczos)
+        );
 }
 
 /// The resampling method of a gradient operator, and its argument indices.

@@ -7,8 +7,8 @@
 
 enum { CONVOLUTION, DEPTHWISE, LINEAR, AVERAGE, LARGEST, SUM, PRODUCT, SOFTMAX };
 
-/* As in src/peer.rs. Sizes are rows, columns and channels; kernels, strides and paddings are vertical
-   and horizontal. */
+/* As in src/peer.rs. Sizes are rows, columns and channels; kernels, strides and paddings are
+   vertical and horizontal. */
 typedef struct {
     int32_t kind;
     int32_t from[3];
