@@ -324,7 +324,7 @@ impl fmt::Display for Error {
             Error::OtherFormat { path, expected, found, remedy } => {
                 match path {
                     Some(path) => write!(f, "'{}' is {found}", path.display())?,
-                    None => write!(f, "the bytes are those of {found}")?,
+                    None => write!(f, "the bytes are {found}")?,
                 }
                 write!(f, "; expected {expected}: {remedy}")
             }
@@ -344,7 +344,8 @@ impl fmt::Display for Error {
             }
             Error::MemoryLimit { method, needed, limit } => write!(
                 f,
-                "method '{method}' needs {} of memory and may take {}; if you trust the file, raise the memory limit",
+                "method '{method}' needs {} of memory, but the limit is {}; if you trust the file, \
+                 raise the memory limit",
                 Bytes(*needed),
                 Bytes(*limit)
             ),
@@ -361,11 +362,11 @@ impl fmt::Display for Error {
                 write!(f, "input {index} of '{method}' was fixed to {expected} at export")
             }
             Error::InputNotSet { method, index, expected } => {
-                write!(f, "input {index} of '{method}' has no value; it takes {expected}")
+                write!(f, "input {index} of '{method}' has no value; expected {expected}")
             }
             Error::TooManyInputs { method, expected, found } => {
                 let plural = if *expected == 1 { "" } else { "s" };
-                write!(f, "'{method}' takes {expected} input{plural}, {found} were given")
+                write!(f, "'{method}' expects {expected} input{plural}, found {found}")
             }
             Error::Execute { method, source } => write!(f, "method '{method}' failed: {source}"),
             Error::Output { method, index, source } => {
@@ -379,11 +380,11 @@ impl fmt::Display for Error {
             }
             Error::StateNames { missing, unknown } => {
                 if !unknown.is_empty() {
-                    write!(f, "there is no state {}", unknown.join(", "))?;
+                    write!(f, "unknown state: {}", unknown.join(", "))?;
                 }
                 if !missing.is_empty() {
                     let and = if unknown.is_empty() { "" } else { "; " };
-                    write!(f, "{and}state is missing: {}", missing.join(", "))?;
+                    write!(f, "{and}missing state: {}", missing.join(", "))?;
                 }
                 Ok(())
             }
@@ -423,7 +424,7 @@ impl fmt::Display for TensorError {
                 write!(f, "{operation} is not defined for elements of type {scalar_type}")
             }
             TensorError::NotContiguous => f.write_str(
-                "the tensor's elements do not lie in row-major order; convert it with to_contiguous first",
+                "the tensor is not contiguous (row-major); call to_contiguous first",
             ),
             TensorError::DimOrder { dim_order } => {
                 write!(f, "{dim_order:?} is not a permutation of the tensor's dimensions")

@@ -234,8 +234,8 @@ impl Contents {
         let is_malformed = matches!(error, ProgramError::Malformed(_));
         let found = is_malformed.then(|| foreign::recognize(bytes, role)).flatten();
         let expected = match role {
-            Role::Program => "a program of ExecuTorch (.pte, .bpte)",
-            Role::Data => "external weights of ExecuTorch (.ptd)",
+            Role::Program => "an ExecuTorch program (.pte, .bpte)",
+            Role::Data => "ExecuTorch external weights (.ptd)",
         };
         match found {
             Some(Foreign { found, remedy }) => Error::OtherFormat { path, expected, found, remedy },

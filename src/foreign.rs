@@ -41,35 +41,35 @@ pub(crate) fn recognize(bytes: &[u8], role: Role) -> Option<Foreign> {
     if is(0, b"GGUF") {
         return of(
             "a GGUF file",
-            "export the original PyTorch model with ExecuTorch; GGUF has weights and no program",
+            "export the original PyTorch model with ExecuTorch; GGUF contains only weights",
         );
     }
     if is(4, b"TFL3") {
         return of("a TensorFlow Lite model", EXPORT);
     }
     if role == Role::Data && (is(4, b"ET12") || is(4, b"BP08")) {
-        return of("a program", "give external weights, or leave the file out");
+        return of("a program", "pass external weights, or omit the file");
     }
     if role == Role::Program && is(4, b"FT01") {
         return of(
             "a .ptd file of external weights",
-            "give the program, and this file with it as data (`--data`)",
+            "open the program, and pass this file as data (`--data`)",
         );
     }
     if is(4, b"ED00") {
-        return of("an ETDump of a run", "give the program; `torchlet profile --from` shows dumps");
+        return of("an ETDump of a run", "open the program; `torchlet profile --from` shows dumps");
     }
     if is_safetensors(bytes) {
         return of("a safetensors file of weights", LOAD);
     }
     if is(0, b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19") {
-        return of("a PyTorch checkpoint of before version 1.6", LOAD);
+        return of("a PyTorch checkpoint from before version 1.6", LOAD);
     }
     if is_onnx(bytes) {
         return of("an ONNX model", EXPORT);
     }
     if is(0, b"\x93NUMPY") {
-        return of("a NumPy array", "give the program, and this file with --input");
+        return of("a NumPy array", "open the program, and pass this file with --input");
     }
     if is(0, b"\x1f\x8b") || is(0, b"\x28\xb5\x2f\xfd") || is(257, b"ustar") {
         return of("a compressed file or an archive", "unpack it");
@@ -88,7 +88,7 @@ fn archive(bytes: &[u8]) -> Foreign {
         [end, front].into_iter().any(|part| part.windows(name.len()).any(is_name))
     };
     let (found, remedy) = if has("ETRECORD_V0") {
-        ("an ETRecord", "give the program, and this file with --etrecord")
+        ("an ETRecord", "open the program, and pass this file with --etrecord")
     } else if has("/archive_format") || has("exported_program.json") {
         ("an exported program of torch.export.save (.pt2)", FROM_PT2)
     } else if has("/code/__torch__") {
@@ -96,7 +96,7 @@ fn archive(bytes: &[u8]) -> Foreign {
     } else if has("/data.pkl") {
         ("a PyTorch checkpoint of torch.save (.pt, .pth)", LOAD)
     } else if has(".npy") {
-        ("an archive of NumPy arrays", "give the program, and this file with --input")
+        ("an archive of NumPy arrays", "open the program, and pass this file with --input")
     } else {
         ("a ZIP archive", "unpack it, or export the model with ExecuTorch")
     };
@@ -104,7 +104,8 @@ fn archive(bytes: &[u8]) -> Foreign {
 }
 
 const FROM_PT2: &str = "lower it with ExecuTorch: \
-    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer to a .pte file";
+    to_edge_transform_and_lower(torch.export.load(file)).to_executorch(), and write its buffer to a \
+    .pte file";
 
 fn is_html(bytes: &[u8]) -> bool {
     let text = bytes.trim_ascii_start();

@@ -156,7 +156,7 @@ pub use value::{Inputs, Value};
 
 /// Backends of the enabled features. All modules share them, including the devices that they open.
 #[cfg(feature = "std")]
-#[allow(unused_mut, reason = "depending on the features, there are none")]
+#[allow(unused_mut, reason = "no backend is enabled with some features")]
 fn default_backends() -> Vec<std::sync::Arc<dyn torchlet_core::Backend + Send + Sync>> {
     use std::sync::Arc;
     let mut backends: Vec<Arc<dyn torchlet_core::Backend + Send + Sync>> = Vec::new();

@@ -72,7 +72,7 @@ pub(crate) const PART: usize = 1 << 20;
 
 /// Calls `work` with each [`PART`]-byte chunk of `memory` and its start offset, on several threads.
 /// Returns the first error, or `None` if a chunk was skipped.
-#[cfg_attr(not(unix), allow(dead_code, reason = "files are read in parts on Unix alone"))]
+#[cfg_attr(not(unix), allow(dead_code, reason = "files are read in parts on Unix only"))]
 pub(crate) fn each_part<E: Send>(
     parallel: &dyn Parallel,
     memory: &mut [u8],

@@ -337,7 +337,7 @@ pub struct ProfileError(&'static str);
 
 impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this is no profile that torchlet wrote: its \"{}\" is not as expected", self.0)
+        write!(f, "not a torchlet profile: the field \"{}\" is missing or invalid", self.0)
     }
 }
 

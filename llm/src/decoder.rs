@@ -83,7 +83,7 @@ impl Stage {
     fn of(model: &dyn Model, method: &str, takes_tokens: bool) -> Result<Self, Error> {
         let meta = model
             .method_meta(method)
-            .map_err(Error::model(format!("read what the method '{method}' takes")))?;
+            .map_err(Error::model(format!("read the inputs of the method '{method}'")))?;
         let fail = |message: String| Error::interface(method, message);
         let input = |index| {
             meta.input(index).map_err(|source| Error::Model {
@@ -93,17 +93,17 @@ impl Stage {
         };
         let count = meta.input_count();
         if !(1..=3).contains(&count) {
-            return Err(fail(format!("it takes {count} inputs, not tokens and a position")));
+            return Err(fail(format!("expected 1 to 3 inputs (tokens, a position, embeddings), found {count}")));
         }
         let tokens = match input(0)? {
             Some(ValueMeta::Tensor(tensor)) => {
                 let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
                 Sequence::of(&tensor.info, is_dynamic, takes_tokens).ok_or_else(|| {
                     let expected = if takes_tokens { "tokens" } else { "embeddings of tokens" };
-                    fail(format!("input 0 should be {expected}, but is {}", describe(&tensor.info)))
+                    fail(format!("input 0: expected {expected}, found {}", describe(&tensor.info)))
                 })?
             }
-            other => return Err(fail(format!("input 0 should be a tensor, but is {other:?}"))),
+            other => return Err(fail(format!("input 0: expected a tensor, found {other:?}"))),
         };
         let position = match (count, input(1)) {
             (1, _) => Position::Absent,
@@ -112,11 +112,11 @@ impl Stage {
                 let (info, bound) = (&tensor.info, tokens.bound);
                 let is_dynamic = tensor.dynamism != ShapeDynamism::Static;
                 Position::of(info, is_dynamic, bound).ok_or_else(|| {
-                    fail(format!("input 1 should be a position, but is {}", describe(info)))
+                    fail(format!("input 1: expected a position, found {}", describe(info)))
                 })?
             }
             (_, other) => {
-                return Err(fail(format!("input 1 should be a position, but is {:?}", other?)));
+                return Err(fail(format!("input 1: expected a position, found {:?}", other?)));
             }
         };
         let beside = match (count, takes_tokens) {
@@ -128,17 +128,17 @@ impl Stage {
                         .filter(|found| tensor.info.sizes.len() == 3 && found.bound == tokens.bound)
                         .and_then(|found| Some((found.scalar_type, found.width?)));
                     let info = &tensor.info;
-                    let expected = "input 2 should be embeddings beside the tokens, but is";
+                    let expected = "input 2: expected embeddings with a row per token, found";
                     Some(found.ok_or_else(|| fail(format!("{expected} {}", describe(info))))?)
                 }
-                other => return Err(fail(format!("input 2 should be a tensor, but is {other:?}"))),
+                other => return Err(fail(format!("input 2: expected a tensor, found {other:?}"))),
             },
             (3, false) => {
-                return Err(fail("it takes 3 inputs, not embeddings and a position".into()));
+                return Err(fail("expected 2 inputs (embeddings, a position), found 3".into()));
             }
             _ => None,
         };
-        let action = format!("read what the method '{method}' gives");
+        let action = format!("read the outputs of the method '{method}'");
         let gives = model.gives(method).map_err(Error::model(action))?;
         let sizes: Vec<usize> = gives
             .iter()
@@ -199,7 +199,7 @@ impl Stage {
         };
         let mismatch = || {
             let (method, count) = (&self.method, first.count());
-            Error::interface(method, format!("{count} elements cannot be an input of {sizes:?}"))
+            Error::interface(method, format!("expected an input of shape {sizes:?}, found {count} elements"))
         };
         let first = ValueRef::Tensor(first.tensor(&sizes).ok_or_else(mismatch)?);
         let nothing: Vec<u8>;
@@ -213,7 +213,7 @@ impl Stage {
             }
         };
         let inputs: Vec<_> = [Some(first), second, third].into_iter().flatten().collect();
-        let action = format!("run '{}' on {count} tokens from position {position} on", self.method);
+        let action = format!("run '{}' on {count} tokens at position {position}", self.method);
         run(&self.method, &inputs).map_err(Error::model(action))
     }
 
@@ -226,7 +226,7 @@ impl Stage {
         position: usize,
         wanted: Option<(Range<usize>, Wanted<'_>)>,
     ) -> Result<(), Error> {
-        let mut found = Err("it gives no tensor".into());
+        let mut found = Err("output 0: expected a tensor".into());
         match wanted {
             None => {
                 found = Ok(());
@@ -263,7 +263,7 @@ impl Stage {
                         }
                         None => {
                             let rows = known.len();
-                            Err(format!("its output has {rows} rows, not logits of {count} tokens"))
+                            Err(format!("output 0: expected logits of {count} tokens, found {rows} rows"))
                         }
                     };
                 }
@@ -310,7 +310,8 @@ impl Decoder {
                 return Err(Error::interface(
                     "forward",
                     format!(
-                        "there is none, nor 'prefill' and 'decode'; the methods are {}",
+                        "the program has neither this method nor 'prefill' and 'decode'; \
+                         its methods are {}",
                         names.join(", ")
                     ),
                 ));
@@ -336,7 +337,7 @@ impl Decoder {
             return Ok(memory);
         }
         for stage in self.stages() {
-            let action = format!("list what the method '{}' keeps", stage.method);
+            let action = format!("list the state of the method '{}'", stage.method);
             let state = model.state(&stage.method).map_err(Error::model(action))?;
             for info in state {
                 memory.takes_back &= has_place_for_each(&info.sizes, context);
@@ -459,7 +460,7 @@ impl Decoder {
                 if found != Some(stage.tokens.scalar_type) {
                     let expected = stage.tokens.scalar_type;
                     let message =
-                        format!("it gives {found:?}, and '{}' takes {expected:?}", stage.method);
+                        format!("it returns {found:?}, but '{}' expects {expected:?}", stage.method);
                     return Err(Error::interface(&embedding.method, message));
                 }
                 Elements::Bytes { scalar_type: stage.tokens.scalar_type, bytes: &embeddings }
@@ -483,7 +484,8 @@ impl Decoder {
         if encoded.scalar_type != scalar_type || width != Some(encoded.width) {
             let Encoded { scalar_type: found, width: elements, .. } = encoded;
             let message = format!(
-                "it takes {width:?} elements of {scalar_type:?} for each token, and an encoder gives {elements} of {found:?}"
+                "expected {width:?} elements of {scalar_type:?} per token, found {elements} of {found:?} \
+                 from the encoder"
             );
             return Err(Error::interface(&stage.method, message));
         }

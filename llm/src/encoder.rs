@@ -61,7 +61,7 @@ impl Encoders {
             if is_known || !names.iter().any(|other| other == name) {
                 continue;
             }
-            let action = format!("read what the method '{name}' takes");
+            let action = format!("read the inputs of the method '{name}'");
             let meta = model.method_meta(name).map_err(Error::model(action))?;
             match (meta.input_count(), meta.input(0)) {
                 (1, Ok(Some(ValueMeta::Tensor(tensor)))) => {
@@ -69,7 +69,7 @@ impl Encoders {
                     found.push((kind, name.into(), tensor.info));
                 }
                 (count, _) => {
-                    let message = format!("it takes {count} inputs, not one tensor");
+                    let message = format!("expected one tensor input, found {count} inputs");
                     return Err(Error::interface(name, message));
                 }
             }
@@ -102,7 +102,7 @@ impl Encoders {
     ) -> Result<Encoded, Error> {
         let Some((_, name, _)) = self.find(kind) else {
             let name = if kind == Kind::Image { "vision_encoder" } else { "audio_encoder" };
-            return Err(Error::interface(name, "the program has none, and takes text alone"));
+            return Err(Error::interface(name, "the program has no such encoder, and accepts only text"));
         };
         encode(model, name, input)
     }
@@ -113,7 +113,7 @@ pub(crate) fn check_size(method: &str, info: &TensorInfo) -> Result<(), Error> {
     match info.nbytes() {
         ..=MAX_INPUT => Ok(()),
         bytes => {
-            let message = format!("it takes {info}, {bytes} bytes, more than {MAX_INPUT}");
+            let message = format!("input 0: {info} has {bytes} bytes, more than {MAX_INPUT}");
             Err(Error::interface(method, message))
         }
     }
@@ -125,7 +125,7 @@ pub(crate) fn encode(
     name: &str,
     input: &TensorRef<'_>,
 ) -> Result<Encoded, Error> {
-    let mut made = Err("it gives no tensor in the order of its dimensions".to_owned());
+    let mut made = Err("output 0: expected a contiguous tensor".to_owned());
     let read = &mut |index, value: ValueRef<'_>| {
         if let (0, ValueRef::Tensor(tensor)) = (index, value) {
             made = Encoded::of(&tensor);
@@ -141,7 +141,7 @@ impl Encoded {
     /// Copies a tensor of shape `[1, n, width]` or `[n, width]`.
     fn of(tensor: &TensorRef<'_>) -> Result<Self, String> {
         let info = tensor.info();
-        let fail = || format!("it gives {:?} {:?}, not rows", info.scalar_type, &info.sizes[..]);
+        let fail = || format!("output 0: expected rows, found {:?} {:?}", info.scalar_type, &info.sizes[..]);
         let (batch, count, width) = match info.sizes[..] {
             [batch, count, width] => (batch, count, width),
             [count, width] => (1, count, width),

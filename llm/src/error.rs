@@ -148,7 +148,8 @@ impl Error {
         match (self, said) {
             (Error::Model { action, source }, Some(said)) if tokens > said => {
                 let action = format!(
-                    "{action} with {tokens} tokens in its context: it says that it takes {said}, and max_context_len was set to more"
+                    "{action} with {tokens} tokens in the context: the program declares a limit of \
+                     {said}, and max_context_len overrides it with a larger one"
                 );
                 Error::Model { action, source }
             }
@@ -172,20 +173,20 @@ impl fmt::Display for Error {
             Error::Tokenizer { message } => write!(f, "tokenizer: {message}"),
             Error::Template { message } => write!(f, "chat template: {message}"),
             Error::Overloaded { message } => f.write_str(message),
-            Error::Defect { message } => write!(f, "{message}; this is a defect"),
+            Error::Defect { message } => write!(f, "{message}; this is a bug in torchlet"),
             Error::Sound { message } => write!(f, "sound: {message}"),
             Error::Tool { message } => write!(f, "function: {message}"),
-            Error::Picture { message } => write!(f, "picture: {message}"),
+            Error::Picture { message } => write!(f, "image: {message}"),
             Error::Grammar { message } => write!(f, "grammar: {message}"),
             Error::Model { action, .. } => write!(f, "cannot {action}"),
             Error::Interface { method, message } => {
-                write!(f, "method '{method}' is not one of a language model: {message}")
+                write!(f, "method '{method}' does not match a language model: {message}")
             }
             Error::Metadata { method, message } => {
                 let advice = match crate::metadata::is_overridden(method) {
-                    true => "override it to use the program all the same",
+                    true => "override it to use the program anyway",
                     false => {
-                        "export the program again without that method, or with what is expected of it"
+                        "export the program again without this method, or with a valid value"
                     }
                 };
                 write!(f, "metadata method '{method}': {message}; {advice}")
@@ -194,26 +195,26 @@ impl fmt::Display for Error {
                 let instead = if *position == 0 { "shorten the prompt" } else { "reset it" };
                 write!(
                     f,
-                    "the context is full: {position} tokens are in it and {tokens} more should be, but it takes {limit}; {instead}, or export \
-                     the program with a larger max_context_length"
+                    "the context is full: {position} tokens and {tokens} new ones exceed the limit of \
+                     {limit}; {instead}, or export the program with a larger max_context_length"
                 )
             }
-            Error::NoPrompt => f.write_str("there is no prompt, and none was given before"),
+            Error::NoPrompt => f.write_str("the prompt is empty, and so is the context"),
             Error::Setting { name, value, expected } => {
-                write!(f, "{name} is {value}, but should be {expected}")
+                write!(f, "{name} is {value}, expected {expected}")
             }
             Error::UnknownToken { name, token, vocabulary } => write!(
                 f,
-                "{name} is about the token {token}, but the program has logits of {vocabulary} tokens: it should be below {vocabulary}"
+                "{name} contains the token {token}, but the vocabulary has {vocabulary} tokens"
             ),
             Error::ForeignToken { token, vocabulary } => write!(
                 f,
-                "the prompt has the token {token}, but the program knows {vocabulary} tokens, from 0 on: give it the tokenizer that it was \
-                 exported with"
+                "the prompt contains the token {token}, but the vocabulary has {vocabulary} tokens; \
+                 use the tokenizer that the program was exported with"
             ),
             Error::NoToken { logits } => write!(
                 f,
-                "no token can be chosen: none of the {logits} logits is larger than minus infinity"
+                "no token can be sampled: none of the {logits} logits is greater than minus infinity"
             ),
         }
     }

@@ -54,7 +54,7 @@ impl Mark {
     ) -> Result<Vec<Input<'p>>, Error> {
         let (marks, found) = (prompt.matches(&self.0).count(), objects.len());
         if marks != found {
-            let message = format!("it has {marks} places for {found} pictures and sounds");
+            let message = format!("the prompt has {marks} placeholders for {found} images and sounds");
             return Err(Error::Template { message });
         }
         let mut objects = objects.iter();
@@ -91,7 +91,7 @@ mod tests {
         };
         assert_eq!(described(&format!("a{OBJECT}b{OBJECT}")).unwrap(), "a|1|b|(|2|3|)");
         assert_eq!(described(&format!("{OBJECT}{OBJECT}c")).unwrap(), "1|(|2|3|)|c");
-        assert!(described(OBJECT).unwrap_err().contains("1 places for 2 pictures"));
+        assert!(described(OBJECT).unwrap_err().contains("1 placeholders for 2 images"));
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Reader<'_> {
             .run(method, &[], &mut read)
             .map_err(Error::model(format!("run the metadata method '{method}'")))?;
         if odd || values.is_empty() {
-            let message = "expected integers, found something else".into();
+            let message = "expected integers, found another value".into();
             return Err(Error::Metadata { method: method.into(), message });
         }
         Ok(Some((method, values)))
@@ -164,7 +164,7 @@ impl Reader<'_> {
         match i32::try_from(value) {
             Ok(count) if count > 0 => Ok(Some(count as usize)),
             _ => {
-                let message = format!("expected a count from 1 to {}, found {value}", i32::MAX);
+                let message = format!("expected an integer from 1 to {}, found {value}", i32::MAX);
                 Err(Error::Metadata { method: method.into(), message })
             }
         }

@@ -63,11 +63,11 @@ impl Sampling {
         };
         let Sampling { temperature, top_p, min_p, repetition_penalty, .. } = *self;
         let is_usual = |value: f32| value.is_finite() && value >= 0.0;
-        in_range("temperature", temperature, is_usual(temperature), "a number from 0")?;
+        in_range("temperature", temperature, is_usual(temperature), "a finite number, at least 0")?;
         in_range("top_p", top_p, top_p > 0.0 && top_p <= 1.0, "above 0 and at most 1")?;
         in_range("min_p", min_p, (0.0..=1.0).contains(&min_p), "from 0 to 1")?;
         let fits = is_usual(repetition_penalty) && repetition_penalty > 0.0;
-        in_range("repetition_penalty", repetition_penalty, fits, "a number above 0")?;
+        in_range("repetition_penalty", repetition_penalty, fits, "a finite number above 0")?;
         for (name, penalty) in [
             ("frequency_penalty", self.frequency_penalty),
             ("presence_penalty", self.presence_penalty),

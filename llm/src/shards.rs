@@ -33,7 +33,7 @@ impl Shards {
             }
         }
         match found.is_empty() {
-            true => Err(format!("none of the programs has a method '{method}'").into()),
+            true => Err(format!("no program has a method '{method}'").into()),
             false => Ok(found),
         }
     }
@@ -50,7 +50,7 @@ impl Shards {
             // Several programs may have the same metadata method.
             having.truncate(1);
         }
-        let (last, before) = having.split_last().ok_or("there are no programs")?;
+        let (last, before) = having.split_last().ok_or("the list of programs is empty")?;
         let mut passed: Option<Passed> = None;
         for &at in before {
             let given = given(self.0[at].as_ref(), method, inputs, passed.as_ref())?;
@@ -61,7 +61,7 @@ impl Shards {
                 }
             })?;
             let of_program = || {
-                format!("program {at} gives no tensor in the order of its dimensions to the next")
+                format!("program {at}: output 0: expected a contiguous tensor for the next program")
             };
             passed = Some(next.ok_or_else(of_program)?);
         }
@@ -99,12 +99,12 @@ impl Model for Shards {
 
     fn method_meta(&self, method: &str) -> Result<MethodMeta<'_>, Failure> {
         let first = self.having(method)?.first().copied().unwrap_or(0);
-        self.0.get(first).ok_or("there are no programs")?.method_meta(method)
+        self.0.get(first).ok_or("the list of programs is empty")?.method_meta(method)
     }
 
     fn gives(&self, method: &str) -> Result<Option<TensorInfo>, Failure> {
         let last = self.having(method)?.last().copied().unwrap_or(0);
-        self.0.get(last).ok_or("there are no programs")?.gives(method)
+        self.0.get(last).ok_or("the list of programs is empty")?.gives(method)
     }
 
     fn load(&mut self, method: &str) -> Result<(), Failure> {
@@ -169,7 +169,7 @@ fn given<'a>(
         Some(ValueMeta::Tensor(tensor)) if tensor.info.scalar_type == *scalar_type => {}
         other => {
             let message =
-                format!("a program is passed {scalar_type:?} {sizes:?}, and takes {other:?}");
+                format!("input 0 of the next program: expected {other:?}, found {scalar_type:?} {sizes:?}");
             return Err(message.into());
         }
     }

@@ -112,7 +112,7 @@ impl fmt::Display for Stats {
         let rest = self.total.saturating_sub(self.prefill);
         let foreseen = match self.foreseen_tokens {
             0 => String::new(),
-            count => format!(", {count} of them foreseen"),
+            count => format!(", {count} of them drafted"),
         };
         writeln!(
             f,
@@ -121,7 +121,7 @@ impl fmt::Display for Stats {
         )?;
         write!(
             f,
-            "  of both, sampling {:.1} ms, the program {:.1} ms",
+            "  of this, sampling {:.1} ms, the program {:.1} ms",
             ms(self.sampling),
             ms(self.execution)
         )

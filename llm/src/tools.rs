@@ -63,7 +63,7 @@ impl Tool {
         let function = &definition["function"];
         let name = match function["name"].as_str() {
             Some(name) if !name.is_empty() => name.to_owned(),
-            _ => return fail("'function.name' should be a text"),
+            _ => return fail("'function.name' should be a non-empty string"),
         };
         match &function["parameters"] {
             Value::Null | Value::Object(_) => Ok(Tool { name, definition: definition.to_string() }),
@@ -143,7 +143,7 @@ impl ToolCall {
             Ok(arguments @ Value::Object(_)) => arguments,
             _ => {
                 return fail(format!(
-                    "the arguments of a call of '{}' are no JSON object",
+                    "the arguments of a call of '{}' are not a JSON object",
                     self.name
                 ));
             }

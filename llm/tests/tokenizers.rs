@@ -200,7 +200,7 @@ fn changed(field: &str, value: Value) -> Result<Tokenizer, torchlet_llm::Error> 
 #[test]
 fn replacements_that_multiply_are_refused() {
     let step = |count| json!({"type": "Sequence", "normalizers": vec![json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}); count]});
-    assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("as long"));
+    assert!(changed("normalizer", step(40)).unwrap_err().to_string().contains("lengthen texts"));
     let few = changed("normalizer", step(2)).unwrap();
     assert_eq!(few.decode(&few.encode("ba").unwrap()), "baaaa");
     let step = json!({"type": "Replace", "pattern": {"Regex": ""}, "content": "a".repeat(4000)});
@@ -295,7 +295,7 @@ fn replacements_that_grow_are_refused() {
     };
     assert!(Tokenizer::from_bytes(prepend(3).as_bytes()).is_ok());
     let refused = Tokenizer::from_bytes(prepend(5000).as_bytes()).unwrap_err();
-    assert!(refused.to_string().contains("5001 times as long"), "{refused}");
+    assert!(refused.to_string().contains("up to 5001 times"), "{refused}");
     let map = file(r#"{"type": "Precompiled", "precompiled_charsmap": "CAAAAAEAAAABAQAA"}"#);
     assert!(Tokenizer::from_bytes(map.as_bytes()).is_err());
 }

@@ -169,7 +169,7 @@ pub(super) fn of_method(
                 (vec![*from, *to], 1)
             }
             Instruction::JumpFalse { condition, destination } => {
-                call.label = format!("if not, to #{destination}");
+                call.label = format!("jump if false, to #{destination}");
                 (vec![*condition], 1)
             }
             _ => continue,
@@ -373,7 +373,7 @@ fn of_single(graph: &Graph<'_>, id: usize) -> String {
         Some(graph::Value::Double(value)) => format!("{value:?}"),
         Some(graph::Value::Bool(value)) => value.to_string(),
         Some(graph::Value::String(text)) => format!("{text:?}"),
-        Some(graph::Value::SymInt(value)) => format!("an integer, {value} when exported"),
+        Some(graph::Value::SymInt(value)) => format!("symbolic integer, {value} at export"),
         Some(graph::Value::None) | None => "none".into(),
         _ => "[…]".into(),
     }

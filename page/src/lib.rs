@@ -46,7 +46,7 @@ impl From<Error> for PageError {
 
 impl From<graph::Error> for PageError {
     fn from(error: graph::Error) -> Self {
-        PageError(format!("the graph of the program cannot be drawn: {error}"))
+        PageError(format!("the program's graph cannot be drawn: {error}"))
     }
 }
 
@@ -209,7 +209,7 @@ fn escaped(text: &str) -> String {
 /// Adds a graph with different levels of detail.
 fn views(title: &str, side: &str, calls: &[Call], drawn: &mut Vec<Value>) {
     let mut views = vec![json!({ "name": "all calls", "graph": graphs::object(title, calls) })];
-    views.push(json!({ "name": "chains as one", "graph": graphs::object(title, &graphs::by_chain(calls)) }));
+    views.push(json!({ "name": "collapsed chains", "graph": graphs::object(title, &graphs::by_chain(calls)) }));
     for depth in 1..=graphs::depth(calls).min(DEEPEST) {
         if let Some(calls) = graphs::by_module(calls, depth) {
             let name = format!("modules, depth {depth}");

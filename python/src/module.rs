@@ -85,7 +85,7 @@ impl State {
         if taken.iter().skip(found).any(Option::is_some) {
             let plural = if expected == 1 { "" } else { "s" };
             return Err(Failure::invalid(format!(
-                "'{method}' takes {expected} input{plural}, {found} were given"
+                "'{method}' expects {expected} input{plural}, found {found}"
             )));
         }
         let mut loaded = self.module.method(method)?;

@@ -41,7 +41,7 @@ def test_programs_are_loaded_from_paths_bytes_and_files(image: Any) -> None:
 def test_another_number_of_inputs_is_an_invalid_argument(image: Any) -> None:
     method = Runtime.get().load_program(DIGITS).load_method("forward")
     for inputs in ([], [image, image]):
-        with pytest.raises(torchlet.Error, match="takes 1 input, . were given") as caught:
+        with pytest.raises(torchlet.Error, match="expects 1 input, found .") as caught:
             method.execute(inputs)
         assert caught.value.code == 0x12
 

@@ -72,7 +72,7 @@ def test_streams_end_where_nobody_listens(runner: llm.Runner) -> None:
     assert next(stream)
     stream.close()
     assert len(runner.context) < 400
-    with pytest.raises(torchlet.Error, match="no prompt"):
+    with pytest.raises(torchlet.Error, match="the prompt is empty"):
         runner.reset()
         list(runner.stream(""))
 
@@ -206,7 +206,7 @@ def test_one_that_is_given_up_leaves_the_next_alone(runner: llm.Runner) -> None:
 
 
 def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
-    with pytest.raises(torchlet.Error, match="the context is full: 0 tokens are in it and 600") as caught:
+    with pytest.raises(torchlet.Error, match="the context is full: 0 tokens and 600 new ones") as caught:
         runner.generate([5] * 600)
     assert caught.value.name == "OutOfResources"
     with pytest.raises(torchlet.Error, match="temperature is -1"):
@@ -219,7 +219,7 @@ def test_errors_are_sentences(runner: llm.Runner, tmp_path: Path) -> None:
     with pytest.raises(torchlet.Error, match="tokenizer"):
         llm.Tokenizer(b"{}")
     digits = MODELS.parent / "tests/fixtures/digits/digits.pte"
-    with pytest.raises(torchlet.Error, match="not one of a language model") as caught:
+    with pytest.raises(torchlet.Error, match="does not match a language model") as caught:
         llm.Runner(digits, MODELS / "model/tokenizer.json")
     assert caught.value.name == "InvalidProgram"
 
@@ -280,12 +280,12 @@ def test_pictures_become_what_the_program_takes() -> None:
         (llm.Picture(points, std=0.0), "std is not 0"),
         (llm.Picture(points, mean=[0.0, 1.0]), "mean has 2 values"),
         (llm.Picture(tensor), "uint8"),
-        (llm.Picture(points[:0]), "points"),
+        (llm.Picture(points[:0]), "pixels"),
     ]:
         with pytest.raises(torchlet.Error, match=wrong):
             runner.generate([picture], **options)
     text = llm.Runner(MODELS / "model/fp32.pte", chat_template="{{ messages[0].role }}")
-    with pytest.raises(torchlet.Error, match="0 places for 1 pictures"):
+    with pytest.raises(torchlet.Error, match="0 placeholders for 1 images"):
         text.chat([{"role": "user", "content": [whole]}])
 
 

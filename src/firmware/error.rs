@@ -43,9 +43,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Taken => f.write_str("the program's memory was taken before; load it once"),
+            Error::Taken => f.write_str("the program's memory is already taken; load it only once"),
             Error::TooSmall { needed, available } => {
-                write!(f, "the arena needs {needed} bytes or more, and has {available}")
+                write!(f, "the arena needs at least {needed} bytes, but has {available}")
             }
             Error::Program(error) => error.fmt(f),
             Error::Registry(error) => error.fmt(f),
@@ -53,7 +53,7 @@ impl fmt::Display for Error {
             Error::Input(error) => error.fmt(f),
             Error::Element(error) => error.fmt(f),
             Error::Length { expected, found } => {
-                write!(f, "{found} elements instead of {expected}")
+                write!(f, "expected {expected} elements, found {found}")
             }
             Error::Execute(error) => error.fmt(f),
         }

@@ -54,7 +54,7 @@ macro_rules! program {
     ($($(#[$attribute:meta])* $visibility:vis $name:ident),+ $(,)?) => {
         $(
             $(#[$attribute])*
-            #[allow(dead_code, reason = "not every image uses all there is to know of its programs")]
+            #[allow(dead_code, reason = "not every image uses every generated item")]
             $visibility mod $name {
                 ::core::include!(::core::concat!(
                     ::core::env!("OUT_DIR"), "/", ::core::stringify!($name), ".rs"
@@ -63,7 +63,7 @@ macro_rules! program {
         )+
 
         /// Items shared by all programs of this image.
-        #[allow(dead_code, reason = "as above")]
+        #[allow(dead_code, reason = "not every image uses every generated item")]
         pub(crate) mod torchlet_image {
             ::core::include!(::core::concat!(::core::env!("OUT_DIR"), "/torchlet_image.rs"));
         }

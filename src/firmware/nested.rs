@@ -49,7 +49,7 @@ impl<T: Nested, const N: usize> Nested for [T; N] {
         T::flat(values.as_flattened())
     }
     fn nested(elements: &[T::Element]) -> &[Self] {
-        const { assert!(N > 0, "a dimension of size 0 has no place in an array") };
+        const { assert!(N > 0, "arrays cannot have a dimension of size 0") };
         T::nested(elements).as_chunks().0
     }
 }

@@ -30,7 +30,7 @@ impl<M> Once<M> {
     ///
     /// # Errors
     /// The memory was taken before.
-    #[allow(clippy::mut_from_ref, reason = "once for each cell, which the flag sees to")]
+    #[allow(clippy::mut_from_ref, reason = "at most once per cell, ensured by the flag")]
     pub fn take(&'static self) -> Result<&'static mut M, Error> {
         if self.taken.set() {
             return Err(Error::Taken);

@@ -209,7 +209,7 @@ impl Environment {
         let sharing = Sharing::of(&self.program.program()).map_err(wrap)?;
         if self.share_activations {
             if !sharing.agree {
-                let what = "its methods plan tensors of their own in the same buffers";
+                let what = "its methods use the same planned buffers for different tensors";
                 return Err(Error::of_load(method, InitError::Shared { what }));
             }
             return self.method_names();

@@ -94,7 +94,7 @@ impl TrainingModule {
             let memory = memory_of(name, parameter, own.collect())
                 .and_then(|memory| remembering.remember(name, parameter.numel(), memory));
             memory.map_err(|what| {
-                untrainable(method, format!("what is remembered of {name}: {what}"))
+                untrainable(method, format!("optimiser state of {name}: {what}"))
             })?;
             fitting.push(new);
         }
@@ -139,7 +139,7 @@ fn memory_of(
     let mut memory = Memory::default();
     for (key, tensor) in tensors {
         let what = part(&key, name).unwrap_or(&key);
-        let wrong = || format!("{what} has another type or shape");
+        let wrong = || format!("{what} has another dtype or shape");
         if what == STEP {
             memory.steps = Some(tensor.item::<i64>().map_err(|_| wrong())?);
             continue;

@@ -152,7 +152,7 @@ impl TrainingModule {
         let method = self.module.method(method)?;
         let tensor = |(index, name): (usize, String)| match method.output(first + index)? {
             ValueRef::Tensor(tensor) => Ok((name, Tensor::try_from(&tensor)?)),
-            _ => Err(untrainable(method.name(), format!("the gradient of {name} is no tensor"))),
+            _ => Err(untrainable(method.name(), format!("the gradient of {name} is not a tensor"))),
         };
         names.into_iter().enumerate().map(tensor).collect()
     }
@@ -190,7 +190,7 @@ impl TrainingModule {
         let layout = self.layout(method)?;
         match layout.has_run {
             true => Ok((layout.names.clone(), layout.first_gradient)),
-            false => Err(untrainable(method, "there are no gradients before it ran".into())),
+            false => Err(untrainable(method, "no gradients yet; run the method first".into())),
         }
     }
 
@@ -219,7 +219,7 @@ impl Layout {
             .find(|name| !known.contains(name))
         {
             let how = "export it with torch.export.experimental._export_forward_backward";
-            return Err(untrainable(method, format!("there is no method {missing}: {how}")));
+            return Err(untrainable(method, format!("the program has no method {missing}; {how}")));
         }
         let mut index = |what: &str| {
             let outputs = module.execute(&beside(what), ())?;
@@ -227,13 +227,13 @@ impl Layout {
                 Some(Value::Int(index)) => usize::try_from(*index).ok(),
                 _ => None,
             };
-            index.ok_or_else(|| untrainable(method, format!("{} is no index", beside(what))))
+            index.ok_or_else(|| untrainable(method, format!("{} did not return an index", beside(what))))
         };
         let (first_gradient, first_parameter) =
             (index("gradients_index")?, index("parameters_index")?);
         let names = module.execute(&beside("fqn"), ())?.into_iter().map(|name| match name {
             Value::String(name) => Ok(name),
-            _ => Err(untrainable(method, format!("{} has other than names", beside("fqn")))),
+            _ => Err(untrainable(method, format!("{} did not return names", beside("fqn")))),
         });
         let names = names.collect::<Result<Vec<String>, Error>>()?;
         let loaded = module.method(method)?;
@@ -242,7 +242,8 @@ impl Layout {
             && first_parameter.checked_add(names.len()) == Some(count);
         if !fits {
             let found = format!(
-                "{count} outputs, gradients from {first_gradient} and parameters from {first_parameter} on, of {} names",
+                "the outputs do not match: {count} outputs, first gradient {first_gradient}, first \
+                 parameter {first_parameter}, {} names",
                 names.len()
             );
             return Err(untrainable(method, found));
@@ -252,7 +253,7 @@ impl Layout {
             let value = loaded.output_value_index(first_parameter + number)?;
             let kept = value.filter(|value| state.iter().any(|state| state.value == *value));
             kept.ok_or_else(|| {
-                let what = "is not kept where it can be written: load the module to run on the CPU, or as it was exported";
+                let what = "is not accessible; run the module on the CPU, or as exported";
                 untrainable(method, format!("the parameter {name} {what}"))
             })
         };

@@ -23,7 +23,7 @@ pub trait Optimizer {
     /// nothing is changed.
     fn remember(&mut self, name: &str, elements: usize, memory: Memory) -> Result<(), String> {
         let _ = (name, elements);
-        if memory == Memory::default() { Ok(()) } else { Err("it remembers nothing".into()) }
+        if memory == Memory::default() { Ok(()) } else { Err("this optimiser has no state".into()) }
     }
 }
 
@@ -43,15 +43,15 @@ impl Memory {
         let Some(found) = self.elements.remove(name) else { return Ok(None) };
         match found.len() == elements {
             true => Ok(Some(found)),
-            false => Err(format!("{name} has {} numbers, not {elements}", found.len())),
+            false => Err(format!("{name} has {} elements, expected {elements}", found.len())),
         }
     }
 
     /// Checks that no entries are left.
     fn finish(self) -> Result<(), String> {
         match (self.elements.into_keys().next(), self.steps) {
-            (Some(name), _) => Err(format!("there is no place for {name}")),
-            (None, Some(_)) => Err("there is no place for step".into()),
+            (Some(name), _) => Err(format!("unexpected entry {name}")),
+            (None, Some(_)) => Err("unexpected entry step".into()),
             (None, None) => Ok(()),
         }
     }

@@ -30,8 +30,8 @@ fn dumps_are_written_and_read() {
     let same = stdout(&[&same[..], &["--etdump", &dump, "--debug-buffer", &values]].concat());
     assert!(same.contains("all in tolerance") && same.contains("output 0"), "{same}");
     std::fs::write(&dump, &bytes[..50]).unwrap();
-    assert!(error(&["profile", "--from", &dump]).contains("cut short"));
-    assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("no ETDump"));
+    assert!(error(&["profile", "--from", &dump]).contains("truncated"));
+    assert!(error(&["profile", "--from", "digits/digits.pte"]).contains("not an ETDump"));
     let run = ["run", "xnnpack/parts/each_call.bpte", "--random", "--etdump", &dump];
     let output = torchlet(&run);
     assert!(String::from_utf8_lossy(&output.stderr).contains("other numbers than in its ETRecord"));
@@ -66,7 +66,7 @@ fn profiles_are_saved_drawn_and_compared() {
     assert!(std::fs::read_to_string(&flame).unwrap().contains("aten::addmm.out"));
     let again = stdout(&[&model[..], &["--against", &saved]].concat());
     assert!(again.contains("against the earlier profile") && again.contains("one run"), "{again}");
-    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("no profile"));
+    assert!(error(&["profile", "digits/digits.pte", "--against", &flame]).contains("not a torchlet profile"));
 
     let object = json(&stdout(&[&model[..], &["--json"]].concat()));
     let addmm =

@@ -97,14 +97,15 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::NotADump => {
-                f.write_str("this is no ETDump (identifier ED00); expected a file that `--etdump` or ExecuTorch's event tracer wrote")
+                f.write_str("not an ETDump (identifier ED00); expected a file written by `--etdump` or \
+                 ExecuTorch's event tracer")
             }
             ReadError::Truncated { claimed, found } => {
-                write!(f, "the ETDump is cut short: it says that it has {claimed} bytes, found {found}")
+                write!(f, "the ETDump is truncated: expected {claimed} bytes, found {found}")
             }
             ReadError::Malformed(what) => write!(f, "the ETDump is malformed: {what}"),
             ReadError::TooMuch => {
-                f.write_str("the ETDump is malformed: it describes more than it has bytes for")
+                f.write_str("the ETDump is malformed: it describes more data than it contains")
             }
         }
     }

@@ -32,8 +32,8 @@ impl TemplateArguments {
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let fields = match serde_json::from_str(text) {
             Ok(serde_json::Value::Object(fields)) => fields,
-            Ok(_) => return fail("its arguments should be a JSON object"),
-            Err(error) => return fail(format!("its arguments are not JSON: {error}")),
+            Ok(_) => return fail("the template arguments should be a JSON object"),
+            Err(error) => return fail(format!("the template arguments are not JSON: {error}")),
         };
         let mut arguments = TemplateArguments::default();
         for (name, value) in fields {
@@ -49,7 +49,7 @@ impl TemplateArguments {
     pub fn set(&mut self, name: &str, json: &str) -> Result<(), Error> {
         match serde_json::from_str::<serde_json::Value>(json) {
             Ok(value) => self.insert(name.into(), value.to_string()),
-            Err(error) => fail(format!("its argument '{name}' is not JSON: {error}")),
+            Err(error) => fail(format!("the template argument '{name}' is not JSON: {error}")),
         }
     }
 
@@ -57,15 +57,15 @@ impl TemplateArguments {
         let mut letters = name.chars();
         let begins = letters.next().is_some_and(|letter| letter == '_' || letter.is_alphabetic());
         if !begins || !letters.all(|letter| letter == '_' || letter.is_alphanumeric()) {
-            return fail(format!("'{name}' cannot be an argument: it is no name of a variable"));
+            return fail(format!("'{name}' cannot be a template argument: it is not a variable name"));
         }
         if TAKEN.contains(&name.as_str()) {
-            return fail(format!("'{name}' cannot be an argument: it is given otherwise"));
+            return fail(format!("'{name}' cannot be a template argument: the name is reserved"));
         }
         self.values.insert(name, json);
         let bytes: usize = self.values.iter().map(|(name, json)| name.len() + json.len()).sum();
         if bytes > MAX_BYTES {
-            return fail(format!("its arguments have {bytes} bytes, more than {MAX_BYTES}"));
+            return fail(format!("the template arguments have {bytes} bytes, more than {MAX_BYTES}"));
         }
         Ok(())
     }

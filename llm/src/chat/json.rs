@@ -21,7 +21,7 @@ pub(super) fn tojson(
     let separators = match options.get::<Option<Vec<String>>>("separators")?.as_deref() {
         Some([comma, colon]) => [comma.clone(), colon.clone()],
         Some(_) => {
-            let message = "separators are what stands for a comma and what for a colon";
+            let message = "'separators' should be a pair: item separator and key separator";
             return Err(minijinja::Error::new(ErrorKind::InvalidOperation, message));
         }
         None => [if indent.is_some() { "," } else { ", " }, ": "].map(Into::into),
@@ -93,7 +93,7 @@ impl Json {
     /// Writes a value at nesting level `depth`.
     fn write(&mut self, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
         if depth > MAX_DEPTH {
-            let message = format!("lists and maps are more than {MAX_DEPTH} levels deep");
+            let message = format!("lists and maps are nested more than {MAX_DEPTH} levels deep");
             return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
         }
         let close = match value.kind() {
@@ -121,7 +121,7 @@ impl Json {
                 "]"
             }
             kind => {
-                let message = format!("{kind} has no form in JSON");
+                let message = format!("{kind} cannot be written as JSON");
                 return Err(minijinja::Error::new(ErrorKind::BadSerialization, message));
             }
         };

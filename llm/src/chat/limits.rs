@@ -132,8 +132,8 @@ pub(super) fn with_stack<T: Send>(
     let refuse = |message: String| Err(Error::Template { message });
     std::thread::scope(|scope| {
         match std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work) {
-            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be read".into())),
-            Err(error) => refuse(format!("there is no thread to read it: {error}")),
+            Ok(thread) => thread.join().unwrap_or_else(|_| refuse("it cannot be parsed".into())),
+            Err(error) => refuse(format!("cannot start a thread to parse it: {error}")),
         }
     })
 }
@@ -194,7 +194,7 @@ pub(super) fn with_stack_until<T: Send + 'static>(
         let _ = tell.send(work());
     });
     spawned.map_err(|error| {
-        overloaded(format!("chat template: there is no thread to render it: {error}"))
+        overloaded(format!("chat template: cannot start a thread to render it: {error}"))
     })?;
     loop {
         match told.recv_timeout(LOOK) {

@@ -130,7 +130,7 @@ impl ChatTemplate {
         };
         check(template, "")?;
         let source = source::rewrite(template);
-        check(&source, " with what is done for each ~ and list")?;
+        check(&source, " after expansion of each ~ and list")?;
         let mut environment = Environment::new();
         let mut syntax = SyntaxConfig::builder();
         syntax.trim_blocks(true).lstrip_blocks(true);
@@ -277,7 +277,7 @@ impl ChatTemplate {
     ) -> Result<String, Error> {
         let rendered =
             self.render_until(messages, tools, arguments, add_generation_prompt, &|| false)?;
-        rendered.ok_or_else(|| Error::Template { message: "it was not rendered".into() })
+        rendered.ok_or_else(|| Error::Template { message: "rendering was aborted".into() })
     }
 
     /// As [`render_with`](Self::render_with). Returns `None` if `is_left` abandons the rendering.
@@ -335,7 +335,7 @@ fn each_text_of_json(json: &mut String, visit: &mut dyn FnMut(&mut String)) -> R
         }
     }
     let fail =
-        |error| Error::Template { message: format!("a message has what is no JSON: {error}") };
+        |error| Error::Template { message: format!("a message contains invalid JSON: {error}") };
     let mut value: serde_json::Value = serde_json::from_str(json).map_err(fail)?;
     let mut is_changed = false;
     each(&mut value, &mut |text: &mut String| {

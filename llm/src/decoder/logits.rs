@@ -55,7 +55,7 @@ pub(crate) fn rows(
     logits: &mut Vec<f32>,
 ) -> Result<(), String> {
     let info = tensor.info();
-    let fail = || format!("its output is {}, not logits of {count} tokens", describe(info));
+    let fail = || format!("output 0: expected logits of {count} tokens, found {}", describe(info));
     let sizes: Vec<usize> =
         info.sizes.iter().map(|&size| usize::try_from(size).unwrap_or(0)).collect();
     let vocabulary = *sizes.last().ok_or_else(fail)?;

@@ -29,7 +29,7 @@ impl Picture {
         let bytes = bytes_of(width, height)?;
         if points.len() != bytes {
             let found = points.len();
-            let message = format!("{width}×{height} points take {bytes} bytes, not {found}");
+            let message = format!("{width}×{height} pixels: expected {bytes} bytes, found {found}");
             return Err(Error::Picture { message });
         }
         Ok(Picture { width, height, points })
@@ -100,7 +100,8 @@ fn bytes_of(width: usize, height: usize) -> Result<usize, Error> {
         true => Ok(bytes),
         false => Err(Error::Picture {
             message: format!(
-                "{width}×{height} points; a picture has 1 to {MAX_SIDE} a side, and at most {MAX_BYTES} bytes"
+                "{width}×{height} pixels: expected 1 to {MAX_SIDE} pixels per side, and at most \
+                 {MAX_BYTES} bytes"
             ),
         }),
     }

@@ -97,7 +97,8 @@ impl Picture {
         if between > MAX_BYTES {
             let Picture { width: from, height: rows, .. } = self;
             let message = format!(
-                "{from}×{rows} points cannot become {width}×{height}: that takes {between} bytes, more than {MAX_BYTES}"
+                "cannot resize {from}×{rows} to {width}×{height} pixels: this needs {between} bytes, \
+                 more than {MAX_BYTES}"
             );
             return Err(Error::Picture { message });
         }

@@ -55,7 +55,7 @@ impl Tiling {
             false => Err(Error::Setting {
                 name: "tiles",
                 value: self.count().to_string(),
-                expected: "from 1 to 64, of rows of tiles from 1 to 8",
+                expected: "from 1 to 64, or from 1 to 8 for rows",
             }),
         }
     }
@@ -73,7 +73,7 @@ impl Picture {
         super::bytes_of(width, height)?;
         if width != height {
             let message =
-                format!("tiles are square, and the encoder takes {width}×{height} points");
+                format!("tiles must be square, but the encoder expects {width}×{height} pixels");
             return Err(Error::Picture { message });
         }
         match tiling {

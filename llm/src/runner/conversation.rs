@@ -49,8 +49,8 @@ impl Runner {
                 (true, _) => ChatTemplate::llama3(),
                 (_, true) => ChatTemplate::chatml(),
                 _ => {
-                    let message = "the tokenizer has neither <|start_header_id|> nor <|im_start|>; set a template, such as that of \
-                                   tokenizer_config.json";
+                    let message = "the tokenizer has neither <|start_header_id|> nor <|im_start|>; set a \
+                                   template, such as that of tokenizer_config.json";
                     return Err(Error::Template { message: message.into() });
                 }
             };
@@ -181,7 +181,7 @@ fn divided(
     }
     let mark = tokenizer.unused_character(texts.iter().map(String::as_str));
     let mark = mark.ok_or_else(|| Error::Template {
-        message: "the messages have all characters for private use, but one has to be free to \
+        message: "the messages contain every private-use character, but one must be unused to \
                   mark names of control tokens"
             .into(),
     })?;

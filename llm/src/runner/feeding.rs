@@ -164,7 +164,7 @@ impl Runner {
         feeding: &mut Feeding,
     ) -> Result<bool, Error> {
         if !self.decoder.has_position() || !self.keeps_tokens() {
-            let message = "pictures and sounds need a program with a cache";
+            let message = "images and sounds require a program with a KV cache";
             return Err(Error::interface("text_decoder", message));
         }
         if let Next::Token(_) = self.next

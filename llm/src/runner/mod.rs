@@ -314,7 +314,7 @@ impl Runner {
             None => Err(Error::Setting {
                 name,
                 value: "more than 0".into(),
-                expected: "0, since neither the program nor the tokenizer has such a token",
+                expected: "0, because neither the program nor the tokenizer has such a token",
             }),
         };
         let num_eos = config.num_eos.max(usize::from(self.metadata.append_eos_to_prompt));

@@ -34,7 +34,7 @@ impl Runner {
     fn form(&self, config: &GenerationConfig) -> Result<Option<Form>, Error> {
         let Some(grammar) = &config.grammar else { return Ok(Some(Form::default())) };
         if config.ignore_eos {
-            let expected = "false where there is a grammar, which says where a text ends";
+            let expected = "false, because the grammar decides where a text ends";
             return Err(Error::Setting { name: "ignore_eos", value: "true".into(), expected });
         }
         let vocabulary = match self.vocabulary.get() {
@@ -77,7 +77,7 @@ impl Runner {
             config.sampling.check_tokens(self.decoder.vocabulary())?;
         }
         if config.stop.iter().any(String::is_empty) {
-            let expected = "a text that is not empty";
+            let expected = "a non-empty text";
             return Err(Error::Setting { name: "stop", value: "\"\"".into(), expected });
         }
         let mut stats = Stats::new(self.load_started, self.load);
@@ -91,7 +91,7 @@ impl Runner {
         };
         let mut ahead = Ahead::new(&[], []).1;
         if config.lookahead > 0 && (self.decoder.lookahead() < 2 || !self.memory.takes_back) {
-            let expected = "0, since the program gives logits of one token at a time, or cannot take tokens back";
+            let expected = "0, because the program returns logits for one token only, or cannot roll back";
             let value = config.lookahead.to_string();
             return Err(Error::Setting { name: "lookahead", value, expected });
         }

@@ -30,9 +30,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Sound, Error> {
         (_, Some(b"ftyp")) => "an MP4 file",
         (Some([0x1a, 0x45, 0xdf, 0xa3]), _) => "a Matroska or WebM file",
         (Some(b"FORM"), _) => "an AIFF file",
-        _ => "none of these",
+        _ => "unknown",
     };
-    Err(damaged(format!("sounds are taken as WAV, FLAC or MP3, and the file is {known}")))
+    Err(damaged(format!("expected a WAV, FLAC or MP3 file, found {known}")))
 }
 
 /// Decoded samples, mixed down to mono.
@@ -67,7 +67,7 @@ impl Collected {
             let room = count.max(2 * self.len()).min(self.most) - self.len();
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             self.samples.try_reserve_exact(room).map_err(|error| {
-                damaged(format!("there is no memory for {count} samples: {error}"))
+                damaged(format!("cannot allocate memory for {count} samples: {error}"))
             })?;
         }
         self.samples.extend(means.map(|mean| if mean.is_finite() { mean } else { 0.0 }));

@@ -27,7 +27,7 @@ impl Sound {
         match RATES.contains(&rate) {
             true => Ok(Sound { rate, samples }),
             false => {
-                Err(damaged(format!("a rate of {rate} samples a second is not one of sounds")))
+                Err(damaged(format!("unsupported sample rate: {rate} Hz")))
             }
         }
     }
@@ -68,7 +68,7 @@ impl Sound {
     pub fn from_wav(bytes: &[u8]) -> Result<Self, Error> {
         let mut rest = match bytes.get(12..) {
             Some(rest) if is_wav(bytes) => rest,
-            _ => return Err(damaged("the file is no WAV file: sounds are taken as WAV")),
+            _ => return Err(damaged("expected a WAV file")),
         };
         let (mut format, mut samples) = (None, None);
         loop {
@@ -92,7 +92,7 @@ impl Sound {
                 b"ds64" => samples = part.get(8..16).map(size),
                 b"data" => {
                     let format =
-                        format.ok_or_else(|| damaged("samples come before their format"))?;
+                        format.ok_or_else(|| damaged("the data chunk precedes the format chunk"))?;
                     return format.sound(part);
                 }
                 _ => {}
@@ -127,7 +127,7 @@ impl Sound {
         let reach = ZEROS * old / cutoff;
         let count = (self.samples.len() as f64 * new / old).ceil() as usize;
         let mut samples = Vec::new();
-        let no_room = |error| damaged(format!("there is no memory for {count} samples: {error}"));
+        let no_room = |error| damaged(format!("cannot allocate memory for {count} samples: {error}"));
         samples.try_reserve_exact(count).map_err(no_room)?;
         samples.extend((0..count).map(|at| {
             let place = at as f64 * old / new;
@@ -176,7 +176,7 @@ impl Format {
         let (Some(kind), Some(channels), Some(low), Some(high), Some(bits)) =
             (short(0), short(2), short(4), short(6), short(14))
         else {
-            return Err(damaged("the format of the WAV file is cut off"));
+            return Err(damaged("the format chunk of the WAV file is truncated"));
         };
         // In the extensible format, the encoding is in the subformat.
         let kind = if kind == 0xfffe { short(24).unwrap_or(0) } else { kind };
@@ -187,7 +187,8 @@ impl Format {
             (7, 8) => Kind::LawMu,
             _ => {
                 let message = format!(
-                    "samples of {bits} bits of kind {kind} are not supported: take integers, or float of 32 or 64 bits"
+                    "unsupported sample format {kind} with {bits} bits; use integers, or floats of 32 \
+                     or 64 bits"
                 );
                 return Err(damaged(message));
             }

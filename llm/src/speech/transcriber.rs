@@ -130,7 +130,7 @@ impl Transcriber {
             _ => (None, None),
         };
         let (Some(bins), Some(frames @ 1..)) = (bins, frames) else {
-            let message = format!("it takes {:?}, not [1, bins, frames]", &features.sizes[..]);
+            let message = format!("input 0: expected the shape [1, bins, frames], found {:?}", &features.sizes[..]);
             return Err(Error::interface(ENCODER, message));
         };
         check_size(ENCODER, &features)?;
@@ -276,9 +276,9 @@ impl Transcriber {
         let features = self.mel.features(samples, self.frames);
         let bytes = elements(self.features.scalar_type, &features).ok_or_else(|| {
             let found = self.features.scalar_type;
-            Error::interface(ENCODER, format!("it takes {found:?}, not floating-point numbers"))
+            Error::interface(ENCODER, format!("input 0: expected a floating-point dtype, found {found:?}"))
         })?;
-        let misfit = || Error::interface(ENCODER, "features do not fit it");
+        let misfit = || Error::interface(ENCODER, "the features do not fit input 0");
         let input = TensorRef::new(self.features.clone(), &bytes).ok_or_else(misfit)?;
         let model = self.model.as_mut();
         let heard = timed(&mut stats.execution, || encode(model, ENCODER, &input))?;
@@ -294,7 +294,7 @@ impl Transcriber {
         let missing = || Error::Setting {
             name: "timestamps",
             value: "true".into(),
-            expected: "false, since the vocabulary has no <|notimestamps|> that tells where they are",
+            expected: "false, because the vocabulary has no <|notimestamps|>",
         };
         self.tokens.first_timestamp().map(Some).ok_or_else(missing)
     }
@@ -315,14 +315,14 @@ impl Transcriber {
                 _ => Err(Error::Setting {
                     name: "start",
                     value: format!("{start:?}"),
-                    expected: "left out where there is a language or a task, which are among the first tokens",
+                    expected: "unset if a language or a task is set, because they determine the first tokens",
                 }),
             };
         }
         let missing = || {
             Error::tokenizer(
-                "it has no <|startoftranscript|>, and the program names no token to start with: set those that the decoder is fed first \
-                 (`TranscriptionConfig::start`, or --start-id)",
+                "it has no <|startoftranscript|>, and the program declares no start token; set the \
+                 initial decoder tokens (`TranscriptionConfig::start`, or --start-id)",
             )
         };
         let first = self.tokens.start.ok_or_else(missing)?;
@@ -444,11 +444,11 @@ impl std::fmt::Debug for Transcriber {
 fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
     let meta = model
         .method_meta(ENCODER)
-        .map_err(Error::model(format!("read what the method '{ENCODER}' takes")))?;
+        .map_err(Error::model(format!("read the inputs of the method '{ENCODER}'")))?;
     match (meta.input_count(), meta.input(0)) {
         (1, Ok(Some(ValueMeta::Tensor(tensor)))) => Ok(tensor.info),
         (count, _) => {
-            Err(Error::interface(ENCODER, format!("it takes {count} inputs, not features")))
+            Err(Error::interface(ENCODER, format!("expected one tensor input (features), found {count} inputs")))
         }
     }
 }
@@ -457,7 +457,7 @@ fn features_of(model: &dyn Model) -> Result<TensorInfo, Error> {
 fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
     let meta = model
         .method_meta(decoder)
-        .map_err(Error::model(format!("read what the method '{decoder}' takes")))?;
+        .map_err(Error::model(format!("read the inputs of the method '{decoder}'")))?;
     let is_whole = |index, rank: std::ops::RangeInclusive<usize>| match meta.input(index) {
         Ok(Some(ValueMeta::Tensor(tensor))) => {
             let is_one = tensor.info.sizes.iter().all(|size| *size == 1);
@@ -471,7 +471,8 @@ fn check_decoder(model: &dyn Model, decoder: &str) -> Result<(), Error> {
         true => Ok(()),
         false => {
             let message =
-                "it should take a token [1, 1], what was heard, and a position [1], of 64 bits";
+                "expected three inputs: an int64 token [1, 1], the encoder output, and an int64 \
+                 position [1]";
             Err(Error::interface(decoder, message))
         }
     }
@@ -486,14 +487,14 @@ fn step(
     position: usize,
     logits: &mut Vec<f32>,
 ) -> Result<(), Error> {
-    let misfit = || Error::interface(decoder, "what was heard does not fit it");
+    let misfit = || Error::interface(decoder, "the encoder output does not fit an input");
     let (token, place) = ([i64::from(token)], [i64::try_from(position).unwrap_or(i64::MAX)]);
     let inputs = [
         ValueRef::Tensor(TensorRef::from_slice(&[1, 1], &token).ok_or_else(misfit)?),
         ValueRef::Tensor(heard.tensor().ok_or_else(misfit)?),
         ValueRef::Tensor(TensorRef::from_slice(&[1], &place).ok_or_else(misfit)?),
     ];
-    let mut found = Err("it gives no tensor".to_owned());
+    let mut found = Err("output 0: expected a tensor".to_owned());
     let action = format!("run '{decoder}' at position {position}");
     model
         .run(decoder, &inputs, &mut |index, value| {

@@ -118,7 +118,7 @@ fn far(unit: u32) -> usize {
 
 /// Checks that no text can lead outside of the map. Returns the maximum growth factor.
 pub(super) fn check(map: &[u8]) -> Result<usize, String> {
-    let cut_off = || "a map of characters is cut off".to_owned();
+    let cut_off = || "a character map is truncated".to_owned();
     if map.is_empty() {
         return Ok(1);
     }
@@ -133,10 +133,10 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
     };
     if longest > MAX_REPLACEMENT {
         return Err(format!(
-            "a map of characters has a text of {longest} bytes, more than {MAX_REPLACEMENT}"
+            "a character map has a replacement of {longest} bytes, more than {MAX_REPLACEMENT}"
         ));
     }
-    let outside = || "a map of characters leads out of itself".to_owned();
+    let outside = || "a character map refers outside of its trie".to_owned();
     let root = *units.first().ok_or_else(cut_off)?;
     // Breadth-first, so that each unit is visited with the shortest text that leads to it.
     let (mut waiting, mut was_seen) =
@@ -156,7 +156,7 @@ pub(super) fn check(map: &[u8]) -> Result<usize, String> {
             if unit >> 8 & 1 == 1 {
                 let begin = (*units.get(next).ok_or_else(outside)? & !(1 << 31)) as usize;
                 if begin > texts.len() {
-                    return Err("a map of characters leads behind its texts".into());
+                    return Err("a character map refers outside of its texts".into());
                 }
                 growth = growth.max(length_at(begin).div_ceil(count));
             }
@@ -227,7 +227,7 @@ fn base64(text: &str) -> Result<Vec<u8>, String> {
             b'0'..=b'9' => byte - b'0' + 52,
             b'+' => 62,
             b'/' => 63,
-            _ => return Err("a map of characters is not in base 64".into()),
+            _ => return Err("a character map is not valid base64".into()),
         };
         bits = bits << 6 | u32::from(six);
         count += 6;
@@ -257,7 +257,7 @@ pub(super) fn fields(mut rest: &[u8]) -> impl Iterator<Item = Result<(u64, Field
         if field.is_none() {
             rest = &[];
         }
-        Some(field.ok_or_else(|| "a message is cut off".to_owned()))
+        Some(field.ok_or_else(|| "a protobuf message is truncated".to_owned()))
     })
 }
 
@@ -327,7 +327,7 @@ mod tests {
         let mut short = ((length / 2) as u32).to_le_bytes().to_vec();
         short.extend(&map[4..4 + length / 2]);
         short.extend(&map[4 + length..]);
-        assert!(check(&short).unwrap_err().contains("out of itself"));
+        assert!(check(&short).unwrap_err().contains("outside of its trie"));
         // A cyclic trie terminates.
         let ring = [&8u32.to_le_bytes()[..], &1u32.to_le_bytes(), &0x101u32.to_le_bytes()].concat();
         assert!(check(&ring).is_err());

@@ -56,7 +56,7 @@ impl Llama2c {
         while !rest.is_empty() {
             let at = pieces.len();
             let (head, behind) =
-                rest.split_at_checked(8).ok_or_else(|| format!("piece {at} is cut off"))?;
+                rest.split_at_checked(8).ok_or_else(|| format!("piece {at} is truncated"))?;
             let score = f32::from_le_bytes([head[0], head[1], head[2], head[3]]);
             let length = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
             let fits = length <= longest.max(16) && score.is_finite();
@@ -71,7 +71,7 @@ impl Llama2c {
             rest = behind;
         }
         if count.is_some_and(|count| count as usize != pieces.len()) || pieces.len() <= 258 {
-            return Err(format!("it has {} pieces, not {count:?}", pieces.len()));
+            return Err(format!("expected {count:?} pieces, found {}", pieces.len()));
         }
         Ok(Llama2c { pieces, scores, index, bos, eos })
     }

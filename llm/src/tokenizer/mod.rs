@@ -127,7 +127,8 @@ impl Tokenizer {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         let format = TokenizerFormat::of(bytes).ok_or_else(|| {
             Error::tokenizer(
-                "the file is none of tokenizer.json, a SentencePiece model, tiktoken's, tekken.json, llama2.c's tokenizer.bin",
+                "unknown format; expected tokenizer.json, a SentencePiece model, a tiktoken file, \
+                 tekken.json, or llama2.c's tokenizer.bin",
             )
         })?;
         if format == TokenizerFormat::Llama2c {
@@ -261,7 +262,7 @@ impl Tokenizer {
         let is_long = behind.saturating_mul(longest.unwrap_or(0)) > MAX_TEXT;
         if growth.max(behind) > MAX_GROWTH || is_long {
             let factor = growth.max(behind);
-            let message = format!("its replacements make texts up to {factor} times as long");
+            let message = format!("its replacements may lengthen texts up to {factor} times");
             return Err(Error::tokenizer(message));
         }
         let special: BTreeMap<String, u32> = definition
@@ -273,7 +274,7 @@ impl Tokenizer {
         let ids = ids.chain(definition.specials.iter().map(|token| token.id));
         let size = ids.max().map_or(0, |id| (id as usize).saturating_add(1));
         if size > rewrite::MAX_TOKENS {
-            let message = format!("it has a token {}, beyond {}", size - 1, rewrite::MAX_TOKENS);
+            let message = format!("it has the token {}, more than {}", size - 1, rewrite::MAX_TOKENS);
             return Err(Error::tokenizer(message));
         }
         let find = |names: &[&str]| names.iter().find_map(|name| special.get(*name).copied());
@@ -405,12 +406,12 @@ impl Tokenizer {
         self.check_length(text)?;
         match &self.model {
             Model::Empty if text.is_empty() => Ok(Vec::new()),
-            Model::Empty => Err(Error::tokenizer("there is none, and text needs one")),
+            Model::Empty => Err(Error::tokenizer("no tokenizer is set, but text requires one")),
             Model::Llama2c(model) => Ok(model.encode(text)),
             Model::Kitoken(pipeline) => {
                 catch_unwind(AssertUnwindSafe(|| pipeline.encode(text, specials, mark)))
                     .map_err(|_| {
-                        Error::tokenizer("it cannot encode: its file is damaged, or one of its patterns gives up on a text this long")
+                        Error::tokenizer("it cannot encode: its file is damaged, or a pattern fails on such a long text")
                     })?
                     .map_err(|error| Error::tokenizer(error.to_string()))
             }
@@ -538,12 +539,12 @@ fn replace_maps(
     }
     for step in steps {
         let Normalization::CharsMap { map } = step else { continue };
-        let found = whole.next().ok_or("it has a map of characters in a place of its own")?;
+        let found = whole.next().ok_or("it has a character map in an unexpected position")?;
         *map = read(found)?;
     }
     match whole.next() {
         None => Ok(()),
-        Some(_) => Err("it has a map of characters in a place of its own".into()),
+        Some(_) => Err("it has a character map in an unexpected position".into()),
     }
 }
 

@@ -65,9 +65,9 @@ impl Pairs {
         let (mut merges, mut made) = (HashMap::with_capacity(list.len()), HashSet::new());
         let mut name = String::new();
         for (rank, pair) in (0u32..).zip(list) {
-            let (left, right) = halves(pair).ok_or("one of its merges is no pair")?;
+            let (left, right) = halves(pair).ok_or("one of its merges is not a pair")?;
             let token = |name: &str| {
-                let missing = || format!("{name:?} of its merges is none of its tokens");
+                let missing = || format!("its merges contain {name:?}, which is not in the vocabulary");
                 pieces.get(name).copied().ok_or_else(missing)
             };
             name.clear();

@@ -120,14 +120,14 @@ pub(super) fn of(file: &mut Value) -> Result<Rewritten, String> {
         // `kitoken` supports the byte-level alphabet only with the `ByteLevel` pre-tokenizer. As a
         // post-processor, the step changes offsets, but no tokens.
         if decoders.iter().any(is_byte_level) && decoders.len() > 1 {
-            return Err("its decoder has more steps than that of bytes".into());
+            return Err("its decoder combines ByteLevel with other steps".into());
         }
         bytes.are_names =
             decoders.iter().any(is_byte_level) || decoders.is_empty() && !bytes.steps.is_empty();
         decoders.retain(|step| !is_byte_level(step));
         processors.retain(|step| !is_byte_level(step));
     }
-    let parts = file.as_object_mut().ok_or("it is no object")?;
+    let parts = file.as_object_mut().ok_or("it is not a JSON object")?;
     parts.insert("post_processor".into(), sequence("processors", processors));
     parts.insert("normalizer".into(), sequence("normalizers", normalizer));
     parts.insert("pre_tokenizer".into(), sequence("pretokenizers", splits));
@@ -303,7 +303,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
             return Ok(());
         }
         name @ ("FixedLength" | "UnicodeScripts") if names_bytes(steps) => {
-            return Err(format!("{name} cuts names of bytes"));
+            return Err(format!("{name} after ByteLevel is not supported"));
         }
         "FixedLength" => {
             let length = if step["length"].is_null() { Some(5) } else { step["length"].as_u64() };
@@ -338,7 +338,7 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
         "Split" if step["invert"] == true => {
             let behavior = step["behavior"].as_str().unwrap_or_default();
             if !matches!(behavior, "Removed" | "Isolated") {
-                return Err(format!("it cuts texts by what a pattern does not find, {behavior:?}"));
+                return Err(format!("an inverted Split with behavior {behavior:?} is not supported"));
             }
         }
         _ => refuse_prefix(prefixes(&step) && !is_first)?,
@@ -349,16 +349,16 @@ fn split(step: &Value, steps: &mut Vec<Value>, normalizer: &mut Vec<Value>) -> R
 
 fn refuse_prefix(is_inside: bool) -> Result<(), String> {
     match is_inside {
-        true => Err("it puts a space in front of each part of a text that is cut already".into()),
+        true => Err("adding a space before each part of a text that is already split is not supported".into()),
         false => Ok(()),
     }
 }
 
 fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
-    let model = parts.get_mut("model").ok_or("it has no 'model', as a tokenizer.json has")?;
+    let model = parts.get_mut("model").ok_or("it has no 'model'")?;
     let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
     if model["type"] == "BPE" && !prefix.is_empty() {
-        return Err(format!("pairs whose parts inside of words begin with {prefix:?}"));
+        return Err(format!("BPE with continuing_subword_prefix {prefix:?} is not supported"));
     }
     // `tokenizers` skips the version line of merge files at any position.
     if let Some(merges) = model.get_mut("merges").and_then(Value::as_array_mut) {
@@ -378,7 +378,7 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
         (Some(name), _) => (name.to_owned(), model["vocab"][name].as_u64()),
         (None, Some(id)) if is_unigram => {
             let piece = usize::try_from(id).map_or(&Value::Null, |at| &model["vocab"][at]);
-            let missing = || format!("its unknown token {id} is none of its tokens");
+            let missing = || format!("its unknown token {id} is not in the vocabulary");
             (piece[0].as_str().ok_or_else(missing)?.to_owned(), Some(id))
         }
         _ => return Ok(()),
@@ -389,7 +389,7 @@ fn model(parts: &mut Map<String, Value>) -> Result<(), String> {
         return Ok(());
     }
     let Some(id) = id else {
-        return Err(format!("its unknown token {unknown:?} is none of its tokens"));
+        return Err(format!("its unknown token {unknown:?} is not in the vocabulary"));
     };
     let token = json!({"id": id, "content": unknown, "single_word": false, "lstrip": false,
         "rstrip": false, "normalized": false, "special": true});
@@ -451,17 +451,17 @@ mod tests {
         let digits = json!({"type": "Digits", "individual_digits": true});
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
         let inside = file(cut(&[digits.clone(), bytes.clone()]), pairs.clone());
-        assert!(refused(&inside).contains("in front of each part"));
+        assert!(refused(&inside).contains("before each part"));
         assert!(of(&file(cut(&[bytes.clone(), digits.clone()]), pairs.clone())).is_ok());
         let spaces = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
         let inside = file(cut(&[digits, spaces]), pairs.clone());
-        assert!(refused(&inside).contains("in front of each part"));
+        assert!(refused(&inside).contains("before each part"));
         let inverted = json!({"type": "Split", "pattern": {"String": "a"}, "behavior": "Contiguous", "invert": true});
         assert!(refused(&file(inverted, pairs.clone())).contains("Contiguous"));
         for (step, expected) in [
             (json!({"type": "FixedLength", "length": 0}), "is 0, not from 1 to"),
             (json!({"type": "FixedLength", "length": 1e9}), "not from 1 to"),
-            (cut(&[bytes.clone(), json!({"type": "UnicodeScripts"})]), "names of bytes"),
+            (cut(&[bytes.clone(), json!({"type": "UnicodeScripts"})]), "after ByteLevel"),
         ] {
             let found = refused(&file(step, pairs.clone()));
             assert!(found.contains(expected), "{found}");

@@ -70,7 +70,7 @@ impl Kind {
                     (3, Field::Varint(3)) => Kind::Words,
                     (3, Field::Varint(4)) => Kind::Characters,
                     (3, _) => {
-                        return Err("its kind is none of unigrams, pairs, words, characters".into());
+                        return Err("unknown model type; expected unigram, BPE, word or char".into());
                     }
                     _ => kind,
                 };
