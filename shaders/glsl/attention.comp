@@ -3,12 +3,12 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Scaled dot product attention: out = softmax(q * k^T * scale + mask) * v, one workgroup for each
+// Scaled dot-product attention: out = softmax(q * k^T * scale + mask) * v, with one workgroup per
 // row of q.
 //
-// Keys are taken in chunks of one for each invocation; sums so far are rescaled whenever a chunk
-// raises the maximum. Then each invocation works on four neighbours of the output, several of them
-// on the same with different keys.
+// Keys are processed in chunks with one key per invocation (online softmax): partial sums are
+// rescaled whenever a chunk raises the maximum. Then each invocation computes four neighbouring
+// outputs; several invocations compute the same outputs with different keys.
 
 layout(constant_id = 3) const uint Q = 0;
 layout(constant_id = 4) const uint K = 0;
@@ -116,7 +116,7 @@ void main() {
             score = s;
         }
         float next = max(highest, reduced_max(lane, score));
-        // Nothing is visible so far: all weights are zero, whatever they are relative to.
+        // No key is visible so far: all weights are zero, for any reference.
         float reference = next == -infinity ? 0.0 : next;
         float correction = highest == -infinity ? 0.0 : exp(highest - reference);
         highest = next;

@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Writes a tensor over a run of elements in each batch of another, in place.
+// Overwrites a range of elements in each batch of another tensor, in place.
 
 layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint OUT = 0;

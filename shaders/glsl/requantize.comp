@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// From one scale and zero point to another, or the sum or the product of two such tensors.
+// Requantizes to another scale and zero point; or the sum or product of two quantized tensors.
 
 layout(constant_id = 3) const uint FUNCTION = 0;
 layout(constant_id = 4) const uint A = 0;

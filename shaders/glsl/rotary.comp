@@ -2,8 +2,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "tensor.glsl"
 
-// Rotates pairs of elements of each row by angles of its position. What comes of it may lie within
-// another tensor: where batches are no multiples of four, it does not.
+// Rotary embedding (RoPE): rotates pairs of elements of each row by angles of its position. The
+// result may be written into another tensor, unless batches are not multiples of four.
 
 layout(constant_id = 3) const uint FORM = 0;
 layout(constant_id = 4) const uint IN = 0;

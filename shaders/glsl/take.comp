@@ -3,7 +3,7 @@
 #include "tensor.glsl"
 
 // out[o, k, r] = in[o, index[k], r]; or, element by element, in[o, index[o, k, r], r]. Negative
-// indices count from the end; indices out of range read the nearest element (the host cannot see
+// indices count from the end. Indices out of range read the nearest element (the host cannot see
 // them).
 
 layout(constant_id = 3) const uint IN = 0;
@@ -23,9 +23,9 @@ TENSOR_IN(0, x, IN)
 TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
-// Where four elements come from: all indices are on their way together, and so are all elements
-// then, as loads behind conditions would wait for each other. What is beyond the last element is
-// that one again.
+// The positions of four elements. All indices are loaded together, and so are all elements
+// afterwards, because loads behind conditions would wait for each other. Beyond the last element,
+// it is repeated.
 uvec4 places(const uint first) {
     uvec4 i = min(first + uvec4(0, 1, 2, 3), uvec4(push.numel - 1));
     uvec4 rows = i / push.inner;

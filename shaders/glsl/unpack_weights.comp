@@ -3,8 +3,9 @@
 #include "tensor.glsl"
 #include "run.glsl"
 
-// Weights of 8 or 4 bits as floating-point numbers, transposed: y[k][n] = weight[n][k] * scale. An
-// invocation has eight elements of k of four neighbours n, whose four numbers it writes at once.
+// Dequantizes 8-bit or 4-bit weights to floats, transposed: y[k][n] = weight[n][k] * scale. An
+// invocation processes eight elements of k for four neighbours n, whose four values it writes at
+// once.
 
 layout(constant_id = 3) const uint SCALE = 0;
 layout(constant_id = 4) const uint OUT = 0;

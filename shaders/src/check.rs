@@ -1,13 +1,13 @@
-//! Compares a module's declaration in the catalogue with its SPIR-V, when this crate is compiled.
+//! Compares a module's declaration in the catalogue with its SPIR-V at compile time of this crate.
 
 use crate::spirv::{Declarations, Instruction, decoration, op};
 use crate::{ConstantField, Feature, Field, Module, Scalar};
 
-/// Constants 0 to 2 are the workgroup's size.
+/// Constants 0 to 2 are the workgroup size.
 const WORKGROUP_CONSTANTS: u32 = 3;
-/// More than any shader has.
+/// More constants than any shader has.
 const MOST_CONSTANTS: usize = 64;
-/// What every Vulkan device has for push constants.
+/// The push constant bytes that every Vulkan device supports.
 const MOST_PUSH_BYTES: usize = 128;
 const COMPUTE: u32 = 5;
 const BUILT_IN_WORKGROUP_SIZE: u32 = 25;
@@ -19,7 +19,7 @@ const UNIFORM: u32 = 2;
 const PUSH_CONSTANT: u32 = 9;
 const STORAGE_BUFFER: u32 = 12;
 
-/// The first point in which a declaration is not what the SPIR-V says.
+/// Returns the first difference between a declaration and its SPIR-V.
 pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     let Some(spirv) = &Declarations::new(module.spirv) else {
         return Some("the file is not SPIR-V");
@@ -42,7 +42,7 @@ pub(crate) const fn mismatch(module: &Module) -> Option<&'static str> {
     None
 }
 
-/// That of the first module that has one.
+/// Returns the first mismatch of several modules.
 pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
     let mut module = 0;
     while module < modules.len() {
@@ -67,7 +67,7 @@ const fn entry_point(spirv: &Declarations) -> Option<&'static str> {
     None
 }
 
-/// Every capability is one that Vulkan 1.1 has, or that a feature gives which the module needs.
+/// Every capability must be part of Vulkan 1.1 or enabled by a declared feature.
 const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     let mut found = spirv.first(op::CAPABILITY);
     while let Some(instruction) = found {
@@ -86,7 +86,8 @@ const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static 
     None
 }
 
-/// Storage buffers in set 0, with all numbers from 0 on; several blocks may be views of one.
+/// Storage buffers must be in set 0, numbered from 0 without gaps; several blocks may share a
+/// binding.
 const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.bindings > u32::BITS as usize {
         return Some("there are too many buffers to check");
@@ -118,8 +119,8 @@ const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str>
     None
 }
 
-/// The workgroup's size is constants 0 to 2: by a built-in vector, or by an execution mode in newer
-/// versions.
+/// The workgroup size must be constants 0 to 2: by a built-in vector, or by an execution mode in
+/// newer versions.
 const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
     let mode = spirv.first_with(op::EXECUTION_MODE_ID, &[(1, MODE_LOCAL_SIZE_ID)]);
     let vector = match spirv.decorated(decoration::BUILT_IN, BUILT_IN_WORKGROUP_SIZE) {
@@ -141,7 +142,7 @@ const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
 }
 
 const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str> {
-    // The objects by number, 0 for none, and the range in which they lie.
+    // Objects by constant number, 0 if absent, and the range of their ids.
     let mut objects = [0; MOST_CONSTANTS];
     let (mut count, mut least, mut most) = (0, u32::MAX, 0);
     let decorations = [(1, decoration::SPEC_ID)];
@@ -164,7 +165,7 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
         }
         found = spirv.next_with(instruction, op::DECORATE, &decorations);
     }
-    // No two have the same number, as `spirv-val` checks.
+    // `spirv-val` checks that ids are unique.
     if constant_at(module, count).is_some() {
         return Some("the declaration has a specialisation constant that the shader lacks");
     }
@@ -184,8 +185,7 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
     None
 }
 
-/// What the constant with this number, from 0 on, belongs to, and its place in an array if that is
-/// one.
+/// Returns the field of the constant with this number, and the index if the field is an array.
 const fn constant_at(
     module: &Module,
     number: usize,
@@ -212,7 +212,7 @@ const fn is_word(spirv: &Declarations, constant: u32) -> bool {
         || spirv.object(op::SPEC_CONSTANT_FALSE, constant).is_some()
 }
 
-/// The block of push constants, and that of the parameters in memory.
+/// The block of push constants, and the block of parameters in memory.
 const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.in_memory > module.push.len() {
         return Some("more parameters are in memory than there are");
@@ -241,7 +241,7 @@ const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static st
     }
 }
 
-/// A block whose members are these fields: types, offsets, names.
+/// Compares the members of a block with these fields: types, offsets, names.
 const fn members(
     spirv: &Declarations,
     variable: Instruction,
@@ -287,7 +287,7 @@ const fn members(
     None
 }
 
-/// The last of the buffers.
+/// Returns the last buffer.
 const fn last_buffer(spirv: &Declarations, module: &Module) -> Option<Instruction> {
     let mut found = spirv.first(op::VARIABLE);
     while let Some(instruction) = found {
@@ -333,7 +333,7 @@ const fn is(value: Option<u32>, expected: u32) -> bool {
     matches!(value, Some(value) if value == expected)
 }
 
-/// Where a value stands in a list.
+/// Returns the index of a value in a list.
 const fn position(list: &[u32], value: u32) -> Option<usize> {
     let mut index = 0;
     while index < list.len() {
@@ -345,7 +345,7 @@ const fn position(list: &[u32], value: u32) -> Option<usize> {
     None
 }
 
-/// Whether two names are one.
+/// Whether two strings are equal.
 pub(crate) const fn is_same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut index = 0;
@@ -367,8 +367,8 @@ const fn is_text(spirv: &Declarations, at: Instruction, operand: usize, text: &s
     spirv.text_byte(at, operand, index) == 0
 }
 
-/// Whether a name in the shader, in capitals, is this one or shortens words of it: `OUT_ALIGNED` is
-/// `output_aligned`. With an index, that follows: `TYPE_2` is `types[2]`.
+/// Whether a name in the shader, in capitals, equals this one or abbreviates its words:
+/// `OUT_ALIGNED` matches `output_aligned`. An index is appended: `TYPE_2` matches `types[2]`.
 const fn abbreviates(
     spirv: &Declarations,
     at: Instruction,
@@ -398,7 +398,7 @@ const fn abbreviates(
     }
 }
 
-/// Whether the rest of a text, from a byte on, is this number.
+/// Whether the rest of a string, from a byte on, is this number.
 const fn is_number(
     spirv: &Declarations,
     at: Instruction,
@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(declared, files);
     }
 
-    /// What programs carry with them stays small.
+    /// The modules are embedded in programs and must stay small.
     #[test]
     fn modules_are_few_and_small() {
         let bytes: usize = MODULES.iter().map(|module| module.spirv.len()).sum();
@@ -454,8 +454,8 @@ mod tests {
         assert!(bytes < 2_000_000, "{bytes} bytes");
     }
 
-    /// A dispatch along z may be one of several, so that shaders look at neither the number of a
-    /// workgroup there nor at how many there are: but where what lies along y goes on.
+    /// A dispatch may be split in z, so shaders must not use the z workgroup index or count
+    /// directly, except where y is folded into z.
     #[test]
     fn workgroups_along_z_are_counted_from_the_first() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/glsl");
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(mismatch(&more), Some(expected));
     }
 
-    /// The constants with one of them changed.
+    /// Returns the module with one constant changed.
     fn with_constant(module: Module, at: usize, changed: ConstantField) -> Module {
         let mut constants = module.constants.to_vec();
         constants[at] = changed;
@@ -505,7 +505,7 @@ mod tests {
         assert_eq!(mismatch(&with_constant(Pointwise::MODULE, 3, renamed)), Some(expected));
     }
 
-    /// The push constants with one of them changed.
+    /// Returns the module with one push constant changed.
     fn with_push(at: usize, changed: Field) -> Module {
         let mut push = MATMUL.push.to_vec();
         push[at] = changed;
@@ -527,8 +527,7 @@ mod tests {
         assert_eq!(mismatch(&swapped), Some(expected));
     }
 
-    /// The module with one word changed: the first that is this one, if an instruction begins with
-    /// it.
+    /// Returns the module with one word changed: the first one equal to `old`.
     fn with_word(old: u32, new: u32) -> Module {
         let mut spirv = MATMUL.spirv.to_vec();
         let at = spirv.chunks_exact(4).position(|word| word == old.to_le_bytes());
@@ -539,7 +538,7 @@ mod tests {
 
     #[test]
     fn capabilities_need_features() {
-        // `OpCapability Shader` has the number 1; another in its place.
+        // Replaces the operand of `OpCapability Shader`, which is 1.
         let mut spirv = MATMUL.spirv.to_vec();
         assert_eq!(spirv[20..28], [17, 0, 2, 0, 1, 0, 0, 0]);
         spirv[24] = 9;
@@ -563,7 +562,7 @@ mod tests {
         assert_eq!(mismatch(&other), Some(expected));
     }
 
-    /// Modules that end anywhere before their variables are read without fault.
+    /// Truncated modules are handled without panics.
     #[test]
     fn modules_that_end_early() {
         for end in (0..MATMUL.spirv.len()).step_by(4).take(200) {
