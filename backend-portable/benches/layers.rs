@@ -387,7 +387,7 @@ fn main() {
             _ => wanted.push(arg),
         }
     }
-    println!("{}, least of {passes} passes; GFLOP/s in brackets", tier.name());
+    println!("{}, minimum of {passes} passes; GFLOP/s in parentheses", tier.name());
     let models: [(&str, Vec<Layer>); 3] =
         [("mobilenet_v2", mobilenet_v2()), ("resnet50", resnet50()), ("vit_b_16", vit_b_16())];
     for (model, mut layers) in models {
@@ -414,7 +414,7 @@ fn main() {
             }
             println!();
         }
-        for (name, pick) in [("sum of the layers", true), ("least pass", false)] {
+        for (name, pick) in [("sum of layers", true), ("fastest pass", false)] {
             print!("{name:>34}      ");
             for (table, all) in &columns {
                 let sum: Duration = table.iter().map(|&(.., time)| time).sum();

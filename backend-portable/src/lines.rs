@@ -89,7 +89,7 @@ impl Lines {
         dim: usize,
     ) -> Result<Self, KernelError> {
         if out.sizes != input.sizes {
-            return Err(KernelError::argument(0, "its shape is not the output's"));
+            return Err(KernelError::argument(0, "shape differs from that of the output"));
         }
         let mut info = out.clone();
         if let Some(size) = info.sizes.get_mut(dim) {

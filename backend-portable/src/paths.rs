@@ -90,7 +90,7 @@ pub(crate) fn take(path: Paths) -> Result<(), KernelError> {
         return Ok(());
     }
     Err(KernelError::unsupported(
-        "a way to compute that this image was built without; build it with this program (torchlet-build)",
+        "an algorithm that this image omits; rebuild it with this program (torchlet-build)",
     ))
 }
 

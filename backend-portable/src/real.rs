@@ -19,7 +19,7 @@ pub(crate) fn by_type(
 }
 
 /// A floating-point compute type: `f32` or `f64`.
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "self-explanatory names")]
 pub(crate) trait Real:
     Compute
     + Add<Output = Self>

@@ -6,7 +6,7 @@ use torchlet_core::{Invoke, KernelError};
 /// [`Plan::with_scratch`](torchlet_core::Plan::with_scratch).
 pub(crate) fn bytes_for(len: usize, element: usize) -> Result<usize, KernelError> {
     let bytes = len.checked_mul(element).filter(|bytes| *bytes <= isize::MAX as usize);
-    bytes.ok_or(KernelError::unsupported("more scratch memory than can be addressed"))
+    bytes.ok_or(KernelError::unsupported("scratch memory larger than the address space"))
 }
 
 /// Returns the first `len` elements of the scratch memory that prepare requested. Can be called
@@ -28,5 +28,5 @@ pub(crate) fn take_from<'c, T: bytemuck::Pod>(
     }
     let bytes = len.checked_mul(size_of::<T>()).and_then(|len| left.split_off_mut(..len));
     let elements = bytes.and_then(|bytes| bytemuck::try_cast_slice_mut(bytes).ok());
-    elements.ok_or(KernelError::unsupported("less scratch memory than was asked for"))
+    elements.ok_or(KernelError::unsupported("scratch memory is smaller than requested"))
 }

@@ -70,7 +70,7 @@ pub(crate) const fn named(lists: &[&[Kernel]], name: &str) -> Kernel {
         }
         i += 1;
     }
-    panic!("torchlet-portable has no kernel of this name")
+    panic!("torchlet-portable has no kernel with this name")
 }
 
 /// Total number of kernels in the lists.
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic = "no kernel of this name"]
+    #[should_panic = "no kernel with this name"]
     fn a_name_without_kernel_is_refused() {
         crate::kernel("aten::nothing.out");
     }

@@ -89,7 +89,7 @@ fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
     match chosen.is_empty() {
         false => Ok(chosen),
         true => Err(format!(
-            "{ALONE} is {alone:?}: no file at {}, and none of the models {}",
+            "{ALONE}={alone:?} is neither a file ({}) nor one of the models {}",
             places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or "),
             names.join(", ")
         )
@@ -116,6 +116,6 @@ fn first_input(bundle: &BundledProgram<'_>) -> Result<Vec<u8>, Box<dyn Error>> {
     let inputs: Vec<ValueRef<'_>> = case.inputs()?.collect::<Result<_, _>>()?;
     match &inputs[..] {
         [ValueRef::Tensor(tensor)] => Ok(tensor.bytes().to_vec()),
-        _ => Err("not one tensor as the input".into()),
+        _ => Err("expected one tensor as input".into()),
     }
 }

@@ -108,7 +108,7 @@ impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.operators.is_empty() {
             write!(f, "no kernel for {}", self.operators.join(", "))?;
-            write!(f, "; export without these operators, or build with kernels for them ")?;
+            write!(f, "; export without these operators, or add kernels for them ")?;
             write!(f, "(Program::kernel in a build script)")?;
         }
         if !self.backends.is_empty() {
@@ -116,13 +116,10 @@ impl fmt::Display for Missing {
             let names = self.backends.join(", ");
             write!(
                 f,
-                "{separator}no backend {names}; lower the program first (`torchlet size --lower`, in a "
+                "{separator}no backend {names}; lower the program (`torchlet size --lower`, or \
+                 Program::lowered in a build script), which converts Vulkan and XNNPACK delegates; \
+                 export without the backend; or add it (Program::backend)"
             )?;
-            write!(
-                f,
-                "build script Program::lowered), which reads Vulkan and XNNPACK, export without "
-            )?;
-            write!(f, "it, or build with it (Program::backend)")?;
         }
         Ok(())
     }

@@ -93,10 +93,7 @@ impl fmt::Display for Error {
         match self {
             Error::File { path, source } => write!(f, "{}: {source}", path.display()),
             Error::Variable { name } => {
-                write!(
-                    f,
-                    "{name} is not set: torchlet-build is for build scripts, which Cargo runs"
-                )
+                write!(f, "{name} is not set: torchlet-build must run in a build script")
             }
             Error::Target { name, reason } => write!(f, "target {name}: {reason}"),
             Error::Name { name, reason } => write!(f, "the name '{name}' {reason}"),
@@ -105,7 +102,7 @@ impl fmt::Display for Error {
             }
             Error::NoSuchMethod { path, method, methods } => {
                 let methods = methods.join(", ");
-                write!(f, "{} has no method '{method}', but {methods}", path.display())
+                write!(f, "{} has no method '{method}'; available: {methods}", path.display())
             }
             Error::Missing { path, method, missing } => {
                 write!(f, "{}, method '{method}': {missing}", path.display())
@@ -115,10 +112,10 @@ impl fmt::Display for Error {
             }
             Error::State { program, method } => write!(
                 f,
-                "method '{method}' of {program} reads activations that it has not written, as state is kept \
-                 (and as cortex_m operators ask for their scratch tensors): it needs them to itself. Leave \
-                 Image::share_activations out; state alone moves to memory of its own when it is exported \
-                 with share_mutable_buffers=True"
+                "method '{method}' of {program} reads activation memory before writing it, so it may keep \
+                 state there (or be a cortex_m operator's scratch tensor) and cannot share it. Omit \
+                 Image::share_activations, or export with share_mutable_buffers=True, which moves state \
+                 to its own memory"
             ),
             Error::Lower { path, source } => {
                 write!(f, "{} cannot be lowered: {source}", path.display())

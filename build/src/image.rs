@@ -93,7 +93,8 @@ impl Image {
             let name = program.module();
             let taken = written.programs.iter().any(|(other, _)| *other == name);
             if taken || name == code::IMAGE {
-                let reason = "is that of another module; give it another with Program::name";
+                let reason =
+                    "is already used by another module; set a different one with Program::name";
                 return Err(Error::Name { name, reason });
             }
             let analysis = self.write_program(program, &name, target, folder)?;
@@ -139,7 +140,7 @@ impl Image {
         let modules = analysis.methods.iter().map(|method| code::method_identifier(&method.name));
         let modules: Vec<String> = modules.collect();
         if let Some(at) = (1..modules.len()).find(|at| modules[..*at].contains(&modules[*at])) {
-            let reason = "of a method is that of another method, as far as Rust tells names apart";
+            let reason = "of a method maps to the same Rust identifier as another method";
             return Err(Error::Name { name: analysis.methods[at].name.clone(), reason });
         }
         let text = code::program(&code::Source {

@@ -20,8 +20,8 @@ pub(crate) struct Loaded {
 impl Loaded {
     pub(crate) fn of(program: &Program, target: &Target) -> Result<Self, Error> {
         if target.has_vectors() {
-            let reason = "how much memory its kernels take depends on the processor; load programs \
-                          with the sizes that they name at run time (torchlet::core::MethodMeta)";
+            let reason = "the memory that its kernels require depends on the processor; query the \
+                          sizes of programs at run time (torchlet::core::MethodMeta)";
             return Err(Error::Target { name: target.name().into(), reason: reason.into() });
         }
         let files = Files::read(program)?;

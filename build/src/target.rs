@@ -36,7 +36,7 @@ impl Target {
             // Checked first, because `arm64` also starts with `arm`.
             _ if starts(&is_64) => PointerWidth::Bits64,
             _ if starts(&is_32) => PointerWidth::Bits32,
-            _ => return Err("its pointers are not known; use 32 or 64, by their bits".into()),
+            _ => return Err("unknown pointer width; use 32 or 64 instead of the target".into()),
         };
         let has_vectors =
             starts(&["64", "x86_64", "aarch64", "arm64"]) && !name.ends_with("softfloat");
@@ -48,7 +48,7 @@ impl Target {
         let width = match width {
             "32" => PointerWidth::Bits32,
             "64" => PointerWidth::Bits64,
-            _ => return Err(format!("its pointers have {width} bits; 32 and 64 are supported")),
+            _ => return Err(format!("unsupported pointer width {width}; expected 32 or 64")),
         };
         let has_vectors = matches!(arch, "x86_64" | "aarch64") && !name.ends_with("softfloat");
         Ok(Target { name: name.into(), width, has_vectors })

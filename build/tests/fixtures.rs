@@ -144,7 +144,8 @@ fn what_the_exporter_left_to_the_caller_gets_memory() {
     let folder = Folder::new("unplanned");
     write(&folder, Program::new(fixture("digits/digits_unplanned_io.bpte"))).unwrap();
     let text = folder.text("digits_unplanned_io.rs");
-    let lent = "pub const LENT: [firmware::Lent; 2] = [firmware::Lent::Input(0), firmware::Lent::Output(0)];";
+    let lent = "pub const LENT: [firmware::Lent; 2] = \
+                [firmware::Lent::Input(0), firmware::Lent::Output(0)];";
     assert!(text.contains(lent), "{text}");
     assert!(text.contains("static LENT_MEMORY_1: Once<core::AlignedBytes<[u8; 40]>>"), "{text}");
 }
@@ -154,7 +155,8 @@ fn shapes_that_change_are_tensors() {
     let folder = Folder::new("dynamic");
     write(&folder, Program::new(fixture("digits/digits_dynamic_batch.bpte"))).unwrap();
     let text = folder.text("digits_dynamic_batch.rs");
-    let run = "pub fn run(&mut self, input_0: &core::TensorRef<'_>) -> Result<core::TensorRef<'_>, Error>";
+    let run = "pub fn run(&mut self, input_0: &core::TensorRef<'_>) \
+               -> Result<core::TensorRef<'_>, Error>";
     assert!(text.contains(run), "{text}");
 }
 
@@ -186,7 +188,7 @@ fn programs_share_their_activations() {
     assert!(text.contains(&format!("pub const SCRATCH: usize = {scratch};")), "{text}");
     let twice = Image::new().program(digits()).program(digits());
     let error = twice.write_for(&cortex_m(), &folder.0).unwrap_err().to_string();
-    assert!(error.contains("'digits' is that of another module"), "{error}");
+    assert!(error.contains("'digits' is already used by another module"), "{error}");
 }
 
 /// Scratch tensors that the exporter reserves for operators are not state.
@@ -218,7 +220,7 @@ fn state_among_activations_is_not_shared() {
     let error = image().share_activations().write_for(&cortex_m(), &folder.0).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.contains("method 'forward' of lstm_step reads activations that it has not written"),
+        error.contains("method 'forward' of lstm_step reads activation memory before writing it"),
         "{error}"
     );
 }
@@ -244,7 +246,7 @@ fn what_nobody_has_fails_by_name() {
 
     let error = write(&folder, Program::new(fixture("digits/digits.pte")).method("backward"));
     let error = error.unwrap_err().to_string();
-    assert!(error.ends_with("has no method 'backward', but forward"), "{error}");
+    assert!(error.ends_with("has no method 'backward'; available: forward"), "{error}");
     let error = write(&folder, Program::new(fixture("digits/nothing.pte"))).unwrap_err();
     assert!(error.to_string().contains("nothing.pte"), "{error}");
     let server = Target::parse("x86_64-unknown-linux-gnu").unwrap();

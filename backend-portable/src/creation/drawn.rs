@@ -16,7 +16,7 @@ macro_rules! drawn {
             let given: [f64; $count] = parameters(ctx)?;
             let allowed: fn([f64; $count]) -> bool = $allowed;
             if !allowed(given) {
-                return Err(KernelError::argument(1, "is not a parameter of the distribution"));
+                return Err(KernelError::argument(1, "outside the parameter range of the distribution"));
             }
             prepare(ctx, $count + 2, |ctx| {
                 let given: [f64; $count] = parameters(ctx)?;
@@ -113,7 +113,7 @@ fn fill(ctx: &mut Invoke, out: usize, draw: &dyn Fn(f64, u64) -> f64) -> Result<
             }
         }
     });
-    if all { Ok(()) } else { Err(KernelError::argument(0, "has a number without distribution")) }
+    if all { Ok(()) } else { Err(KernelError::argument(0, "has a negative or NaN mean")) }
 }
 
 /// Draws from a Poisson distribution; NaN if no distribution has this mean.

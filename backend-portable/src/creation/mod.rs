@@ -36,7 +36,7 @@ kernels! {
     FILL_TENSOR_OUT = Kernel::new("aten::fill.Tensor_out", &[Tensor, Tensor, Out], |ctx| {
         let info = ctx.info(1)?;
         if info.numel() != 1 {
-            return Err(KernelError::argument(1, "must hold one number"));
+            return Err(KernelError::argument(1, "must have exactly one element"));
         }
         number_type(1, info.scalar_type)?;
         prepare_like(ctx, 0, 2)?;
@@ -142,7 +142,7 @@ pub(crate) fn prepare_sizes(ctx: &mut Prepare, arg: usize, out: usize) -> Result
     let mut sizes = Sizes::new();
     for size in ctx.ints(arg)? {
         let size = i32::try_from(size).ok().filter(|size| *size >= 0);
-        let range = KernelError::argument(arg, "a size is out of range");
+        let range = KernelError::argument(arg, "size is negative or too large");
         let pushed = size.map(|size| sizes.push(size));
         pushed.and_then(Result::ok).ok_or(range)?;
     }
@@ -154,7 +154,7 @@ fn prepare_diagonal(ctx: &mut Prepare, args: [usize; 2], out: usize) -> Result<(
     let mut sizes = [0; 2];
     for (size, arg) in sizes.iter_mut().zip(args) {
         let found = i32::try_from(ctx.int(arg)?).ok().filter(|size| *size >= 0);
-        *size = found.ok_or(KernelError::argument(arg, "a size is out of range"))?;
+        *size = found.ok_or(KernelError::argument(arg, "size is negative or too large"))?;
     }
     ctx.resize(out, &sizes)
 }
@@ -187,7 +187,7 @@ impl Triangle {
         let size = |arg: usize| {
             let size = args.int(arg)?;
             let fits = (0..=i64::from(i32::MAX)).contains(&size);
-            fits.then_some(size).ok_or(KernelError::argument(arg, "a size is out of range"))
+            fits.then_some(size).ok_or(KernelError::argument(arg, "size is negative or too large"))
         };
         let (rows, columns) = (size(0)?, size(1)?);
         // Diagonals farther away have all elements on one side.
@@ -217,7 +217,7 @@ fn prepare_triangle(ctx: &mut Prepare, upper: bool) -> Result<(), KernelError> {
     } else {
         triangle.lower()
     };
-    let large = KernelError::argument(0, "there are more elements than fit");
+    let large = KernelError::argument(0, "too many elements");
     ctx.resize(3, &[2, i32::try_from(count).map_err(|_| large)?])
 }
 
@@ -278,7 +278,7 @@ fn element<T: Number>(value: Value) -> T {
 /// The first element of a tensor as a scalar.
 pub(crate) fn number(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
     let tensor = ctx.tensor(arg)?;
-    let empty = KernelError::argument(arg, "must hold a number");
+    let empty = KernelError::argument(arg, "must not be empty");
     with_number!(tensor.scalar_type, |T| {
         let value = *tensor.data::<T>()?.first().ok_or(empty)?;
         Ok(match tensor.scalar_type {
@@ -330,7 +330,7 @@ fn prepare_range(
     bounds: impl Fn(&Prepare) -> Result<(Value, Value, Value), KernelError>,
 ) -> Result<(), KernelError> {
     let (start, end, step) = bounds(ctx)?;
-    let what = "no range of numbers goes from start to end by that step";
+    let what = "step must be nonzero and lead from start to end";
     let count = steps(start, end, step).ok_or(KernelError::argument(out - 1, what))?;
     ctx.resize(out, &[count])?;
     number_type(out, ctx.info(out)?.scalar_type)

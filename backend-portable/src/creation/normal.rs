@@ -55,7 +55,7 @@ kernels! { NORMAL:
                 number_type(arg, ctx.info(arg)?.scalar_type)?;
             }
             let sizes = broadcast(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes);
-            let sizes = sizes.ok_or(KernelError::argument(1, "does not broadcast with the means"))?;
+            let sizes = sizes.ok_or(KernelError::argument(1, "shape cannot be broadcast with that of the means"))?;
             prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Tensor(0), Of::Tensor(1)], 3))
         },
     );
@@ -72,7 +72,7 @@ enum Of {
 const BLOCK: usize = 64;
 
 fn negative(arg: usize) -> KernelError {
-    KernelError::argument(arg, "is a deviation below zero")
+    KernelError::argument(arg, "standard deviation must not be negative")
 }
 
 fn check_deviation(args: &Arguments, arg: usize) -> Result<(), KernelError> {

@@ -42,7 +42,7 @@ kernels! {
         super::prepare_sizes(ctx, 2, 3)?;
         number_type(3, ctx.info(3)?.scalar_type)?;
         if ctx.int(0)? >= ctx.int(1)? {
-            return Err(KernelError::argument(1, "is not above the lowest"));
+            return Err(KernelError::argument(1, "must be greater than low"));
         }
         Ok(Plan::new(|ctx| {
             let (low, high) = (ctx.int(0)?, ctx.int(1)?);
@@ -60,7 +60,7 @@ kernels! {
     /// `aten::randperm.out(n, out)`: a random permutation of the integers from 0 to below `n`.
     RANDPERM_OUT = Kernel::new("aten::randperm.out", &[Int, Out], |ctx| {
         let size = i32::try_from(ctx.int(0)?).ok().filter(|size| *size >= 0);
-        let what = "a size is out of range";
+        let what = "size is negative or too large";
         ctx.resize(1, &[size.ok_or(KernelError::argument(0, what))?])?;
         let found = ctx.info(1)?.scalar_type;
         number_type(1, found)?;
@@ -175,7 +175,7 @@ fn prepare_below(
 ) -> Result<Plan, KernelError> {
     number_type(out, ctx.info(out)?.scalar_type)?;
     if ctx.int(high)? <= 0 {
-        return Err(KernelError::argument(high, "is not above zero"));
+        return Err(KernelError::argument(high, "must be positive"));
     }
     Ok(Plan::new(invoke))
 }
@@ -226,7 +226,7 @@ fn dropout<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         return Ok(());
     }
     if !(0.0..=1.0).contains(&p) {
-        return Err(KernelError::argument(1, "a probability is from 0 to 1"));
+        return Err(KernelError::argument(1, "probability must be in 0..=1"));
     }
     let key = next_key();
     let scale = if p < 1.0 { C::real(1.0 / (1.0 - p)) } else { C::default() };

@@ -53,7 +53,7 @@ kernels! {
  ByCompute { f32: |ctx| vector(ctx, 2, GeluTanh), ..by_compute!(float gelu_tanh) }
  }
             Some(_) => {
-                return Err(KernelError::argument(1, "must be none or tanh"));
+                return Err(KernelError::argument(1, "expected 'none' or 'tanh'"));
             }
         };
         prepare(ctx, &[0], &[], 2, TypeRule::Common, functions)

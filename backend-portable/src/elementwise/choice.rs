@@ -43,8 +43,10 @@ kernels! {
     });
     /// `aten::clamp.Tensor_out(self, min, max, out)`: the same with tensor bounds; NaN if any
     /// operand is NaN.
-    CLAMP_TENSOR_OUT =
-        Kernel::new("aten::clamp.Tensor_out", &[Tensor, OptionalTensor, OptionalTensor, Out], |ctx| {
+    CLAMP_TENSOR_OUT = Kernel::new(
+        "aten::clamp.Tensor_out",
+        &[Tensor, OptionalTensor, OptionalTensor, Out],
+        |ctx| {
             let (inputs, functions): (&[usize], _) = match (ctx.is_none(1), ctx.is_none(2)) {
                 (false, false) => (&[0, 1, 2], by_compute!(ordered clamp_both)),
                 (false, true) => (&[0, 1], by_compute!(ordered clamp_low)),

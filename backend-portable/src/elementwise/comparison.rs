@@ -62,10 +62,10 @@ kernels! {
             let (a, b, out) = (ctx.info(0)?, ctx.info(1)?, ctx.info(6)?);
             number_type(0, a.scalar_type)?;
             if a.scalar_type != b.scalar_type {
-                return Err(KernelError::argument(1, "differs from the first in type"));
+                return Err(KernelError::argument(1, "dtype differs from that of the first input"));
             }
             if out.scalar_type != ScalarType::Bool || out.numel() != 1 {
-                return Err(KernelError::argument(6, "not a single truth value"));
+                return Err(KernelError::argument(6, "expected a single bool"));
             }
             Walk::broadcast(&a, [&b])?;
             Ok(Plan::new(all_close))

@@ -219,7 +219,7 @@ fn prepare_mode<const SCALAR: bool>(
             (TypeRule::Common, ByCompute { i64: Some(inward_tensor::<i64>), ..floats })
         }
         (Some("trunc"), true) => (TypeRule::Common, by_compute!(inward_scalar)),
-        _ => return Err(KernelError::argument(2, "must be None, floor or trunc")),
+        _ => return Err(KernelError::argument(2, "expected None, 'floor' or 'trunc'")),
     };
     prepare(ctx, inputs, scalars, 3, rule, functions)
 }

@@ -323,11 +323,12 @@ pub(crate) fn prepare_with(
         }
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
-    let mismatch = KernelError::argument(out, "the inputs' shapes cannot be broadcast");
+    let mismatch = KernelError::argument(out, "input shapes cannot be broadcast");
     ctx.resize(out, &sizes.ok_or(mismatch)?)?;
 
     let first = inputs.first().copied().unwrap_or(out);
-    let mixed = KernelError::argument(first, "its type cannot be mixed with the others");
+    let mixed =
+        KernelError::argument(first, "dtype cannot be promoted with those of the other inputs");
     let common = result_type(operands).ok_or(mixed)?;
     let found = ctx.info(out)?.scalar_type;
     let result = match rule {

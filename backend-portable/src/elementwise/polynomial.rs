@@ -236,7 +236,7 @@ fn check_steps(ctx: &Invoke, steps: Steps) -> Result<(), KernelError> {
     if fold(ctx, 0, true, |quick, x| quick && is_quick(x))? {
         return Ok(());
     }
-    Err(KernelError::argument(1, "has orders that take more than 2^32 steps in all"))
+    Err(KernelError::argument(1, "orders require more than 2^32 recurrence steps"))
 }
 
 /// Number of elements that `x` and `n` broadcast to.

@@ -30,7 +30,7 @@ kernels! {
     /// `aten::polygamma.out(n, self, out)`: the `n`-th derivative of `digamma`.
     POLYGAMMA_OUT = Kernel::new("aten::polygamma.out", &[Int, Tensor, Out], |ctx| {
         if u32::try_from(ctx.int(0)?).is_err() {
-            return Err(KernelError::argument(0, "is negative or too large"));
+            return Err(KernelError::argument(0, "must be a nonnegative 32-bit integer"));
         }
         prepare(ctx, &[1], &[], 2, TypeRule::Float, by_compute!(float polygamma))
     });

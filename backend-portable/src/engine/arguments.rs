@@ -14,7 +14,7 @@ impl Builder<'_, '_> {
             Value::Double(value) => Ok(*value),
             Value::Bool(value) => Ok(f64::from(u8::from(*value))),
             Value::SymInt(_) => Ok(self.integer(id)? as f64),
-            _ => Err("an argument is no number".to_owned()),
+            _ => Err("an argument is not a number".to_owned()),
         }
     }
 
@@ -33,15 +33,15 @@ impl Builder<'_, '_> {
             Value::Int(value) => Ok(Some(*value)),
             Value::SymInt(_) => match self.given_integer(id) {
                 Some(value) => Ok(Some(value)),
-                None => Err("a number is not known beforehand".to_owned()),
+                None => Err("an integer is not known ahead of time".to_owned()),
             },
-            _ => Err("an argument is no integer".to_owned()),
+            _ => Err("an argument is not an integer".to_owned()),
         }
     }
 
     /// An integer.
     pub(super) fn integer(&self, id: ValueId) -> Result<i64, Refusal> {
-        self.optional_integer(id)?.ok_or_else(|| "an integer is absent".to_owned())
+        self.optional_integer(id)?.ok_or_else(|| "a required integer is absent".to_owned())
     }
 
     /// A bool; absent means false.
@@ -49,7 +49,7 @@ impl Builder<'_, '_> {
         match self.value(id) {
             Value::Bool(value) => Ok(*value),
             Value::None => Ok(false),
-            _ => Err("an argument is no truth value".to_owned()),
+            _ => Err("an argument is not a bool".to_owned()),
         }
     }
 
@@ -60,7 +60,7 @@ impl Builder<'_, '_> {
             Value::Int(_) | Value::SymInt(_) => Ok(vec![self.integer(id)?]),
             Value::None => Ok(Vec::new()),
             Value::List(ids) => ids.iter().map(|id| self.integer(*id)).collect(),
-            _ => Err("an argument is no list of integers".to_owned()),
+            _ => Err("an argument is not a list of integers".to_owned()),
         }
     }
 }

@@ -163,11 +163,14 @@ mod tests {
         let same = packs.get(Some(key), || Err(())).unwrap();
         assert!(Arc::ptr_eq(&first, &same));
         let other = Key { precision: Some(Precision::BFloat), ..key };
-        assert!(packs.get(Some(other), || Err(())).is_err(), "the same bytes are other numbers");
+        assert!(
+            packs.get(Some(other), || Err(())).is_err(),
+            "the same bytes with another precision"
+        );
         let turned = Key { form: Form::Product { k: 2, n: 3, transposed: true }, ..key };
         assert!(packs.get(Some(turned), || Err(())).is_err());
         assert!(packs.get(None, || Err(())).is_err());
         drop((first, same));
-        assert!(packs.get(Some(key), || Err(())).is_err(), "nobody used them any more");
+        assert!(packs.get(Some(key), || Err(())).is_err(), "no longer referenced");
     }
 }

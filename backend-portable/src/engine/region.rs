@@ -82,7 +82,7 @@ impl<'m> Region<'m> {
             return Ok(region);
         }
         let plan = Builder::new(&graph, machine, packs).build(&region.inputs)?;
-        region.memory.fit(&plan).ok_or("more memory than there is")?;
+        region.memory.fit(&plan).ok_or("out of memory")?;
         region.plans.push((region.inputs.clone(), plan));
         Ok(region)
     }
@@ -100,8 +100,7 @@ impl<'m> Region<'m> {
                 let machine = Context { tier: Tier::detect(), parallel: &whole };
                 let plan = Builder::new(graph, machine, packs).build(&given);
                 let plan = plan.map_err(|why| DelegateError::InvalidData(message(&why)))?;
-                let no_memory =
-                    || DelegateError::OutOfMemory(Message::from("what a region computes with"));
+                let no_memory = || DelegateError::OutOfMemory(Message::from("memory of a region"));
                 self.memory.fit(&plan).ok_or_else(no_memory)?;
                 if self.plans.len() >= PLANS {
                     self.plans.remove(0);
@@ -136,7 +135,7 @@ impl<'m> Region<'m> {
     }
 }
 
-const OTHER_SHAPE: &str = "has another shape than the region was prepared for";
+const OTHER_SHAPE: &str = "differs from the shape for which the region was prepared";
 
 pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
     Message::new(format_args!("{text}"))
@@ -145,17 +144,17 @@ pub(super) fn message(text: &dyn core::fmt::Display) -> Message {
 fn check_type(arg: usize, info: &TensorInfo, expected: ScalarType) -> Result<(), KernelError> {
     let what = match expected {
         _ if info.scalar_type == expected => return Ok(()),
-        ScalarType::Char => "is not int8, as the region was prepared for",
-        ScalarType::Half => "is not float16, as the region was prepared for",
-        ScalarType::BFloat16 => "is not bfloat16, as the region was prepared for",
-        _ => "is not float32, as the region was prepared for",
+        ScalarType::Char => "expected dtype int8",
+        ScalarType::Half => "expected dtype float16",
+        ScalarType::BFloat16 => "expected dtype bfloat16",
+        _ => "expected dtype float32",
     };
     Err(KernelError::argument(arg, what))
 }
 
 fn cut_short(_: ShapeMismatch) -> DelegateError {
     DelegateError::InvalidData(Message::new(format_args!(
-        "an argument is shorter than its shape says"
+        "an argument has less data than its shape requires"
     )))
 }
 
@@ -241,7 +240,7 @@ impl Region<'_> {
             if varies {
                 let sizes: Result<Vec<i32>, _> =
                     sizes.iter().map(|it| i32::try_from(*it)).collect();
-                let too_large = |_| KernelError::argument(arg, "is too large");
+                let too_large = |_| KernelError::argument(arg, "too large");
                 invoke.resize(arg, &sizes.map_err(too_large)?)?;
             }
             let tensor = invoke.out(arg)?;

@@ -52,7 +52,7 @@ impl Target for CpuTarget {
     fn accepts(&self, graph: &Graph<'_>, node: &Node) -> Result<(), String> {
         let nodes = core::slice::from_ref(node);
         let answer = Builder::ask(graph, nodes, Self::machine()).pop();
-        answer.unwrap_or_else(|| Err("there is no call".to_owned()))
+        answer.unwrap_or_else(|| Err("the region has no calls".to_owned()))
     }
 
     fn accepts_each(&self, graph: &Graph<'_>) -> Vec<Result<(), String>> {
@@ -64,7 +64,7 @@ impl Target for CpuTarget {
         if self.takes_all || nodes.any(|node| is_heavy(node.operator)) {
             return Ok(());
         }
-        Err("kernels are as fast, where there are no products or convolutions".to_owned())
+        Err("kernels are equally fast without matrix multiplications or convolutions".to_owned())
     }
 
     fn shares_memory(&self) -> bool {

@@ -399,7 +399,7 @@ fn weights_are_not_read_for_a_question() {
     assert_eq!(Builder::ask(&graph, &graph.nodes, machine), [Ok(())]);
     let Err(why) = Builder::new(&graph, machine, &Packs::default()).build(&Given::of(&graph))
     else {
-        panic!("there is no data")
+        panic!("must not read data")
     };
     assert!(why.contains("cut short"), "{why}");
 }
@@ -435,11 +435,7 @@ fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
         other => panic!("{other:?}"),
     };
     assert_eq!(again.nodes.len(), graph.nodes.len());
-    assert_ne!(
-        address(&again),
-        address(&graph),
-        "what is owned may be gone, and is not looked for"
-    );
+    assert_ne!(address(&again), address(&graph), "owned data may be gone and is not cached");
 }
 
 #[test]

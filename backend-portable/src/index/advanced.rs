@@ -86,11 +86,11 @@ impl Pattern {
             let shape = if is_mask(&index) {
                 let own = info.sizes.get(dim..).and_then(|sizes| sizes.get(..index.rank()));
                 if index.rank() == 0 || own != Some(&index.sizes[..]) {
-                    return Err(bad(1, "has a mask whose shape differs from what it masks"));
+                    return Err(bad(1, "a mask does not match the shape of the input"));
                 }
                 pattern.masked = true;
                 let count = i32::try_from(count(position, &index)?);
-                Sizes::from_slice(&[count.map_err(|_| bad(1, "has a mask that is too large"))?])
+                Sizes::from_slice(&[count.map_err(|_| bad(1, "a mask is too large"))?])
                     .unwrap_or_default()
             } else {
                 index_type(1, &index)?;
@@ -102,10 +102,10 @@ impl Pattern {
             }
             dim += dims;
             pattern.shape = broadcast(&pattern.shape, &shape)
-                .ok_or(bad(1, "the shapes of the indices cannot be broadcast"))?;
+                .ok_or(bad(1, "index shapes cannot be broadcast"))?;
         }
         if !any || dim > info.rank() {
-            return Err(bad(1, "must index the input, and not more dimensions than it has"));
+            return Err(bad(1, "must index at least one dim and at most all dims of the input"));
         }
         Ok(pattern)
     }
@@ -127,7 +127,7 @@ impl Pattern {
         for size in self.shape.iter().copied().chain(kept) {
             sizes.push(size).map_err(|_| many.clone())?;
         }
-        checked_numel(&sizes).ok_or(bad(1, "make the result too large"))?;
+        checked_numel(&sizes).ok_or(bad(1, "the result is too large"))?;
         Ok(sizes)
     }
 
@@ -169,14 +169,14 @@ fn scratch_bytes(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelErro
     let last = shape.last().and_then(|&last| usize::try_from(last).ok()).unwrap_or(1);
     let numel = checked_numel(&shape).unwrap_or(0);
     let widened = (numel / last.max(1)).max(1).saturating_mul(last.max(masks));
-    let large = bad(1, "are too large");
+    let large = bad(1, "indices are too large");
     let _ = info;
     widened.max(most).checked_mul(8).filter(|&bytes| bytes <= isize::MAX as usize).ok_or(large)
 }
 
 /// Number of true elements of a mask.
 fn count_true(ctx: &Invoke, position: usize) -> Result<usize, KernelError> {
-    let mask = ctx.list_tensor(1, position)?.ok_or(bad(1, "lacks a mask"))?;
+    let mask = ctx.list_tensor(1, position)?.ok_or(bad(1, "a mask is missing"))?;
     Ok(mask.bytes().iter().filter(|&&byte| byte != 0).count())
 }
 
@@ -189,7 +189,7 @@ fn fill_offsets(
 ) -> Result<(), KernelError> {
     let strides = info.strides();
     let shape = TensorInfo::contiguous(ScalarType::Long, &pattern.shape);
-    let shape = shape.ok_or(bad(1, "are too large"))?;
+    let shape = shape.ok_or(bad(1, "indices are too large"))?;
     offsets.fill(0);
     let mut dim = 0;
     for position in 0..ctx.list_len(1)? {
@@ -304,7 +304,7 @@ fn prepare_put(ctx: &mut Prepare) -> Result<usize, KernelError> {
 fn check_values(sizes: &[i32], values: &TensorInfo) -> Result<TensorInfo, KernelError> {
     let fits = broadcast(sizes, &values.sizes).is_some_and(|common| common == sizes);
     let info = TensorInfo::contiguous(values.scalar_type, sizes).filter(|_| fits);
-    info.ok_or(bad(2, "cannot be broadcast to the shape that is written"))
+    info.ok_or(bad(2, "cannot be broadcast to the indexed shape"))
 }
 
 /// Writes to output `out`, either a copy of argument 0 or argument 0 itself.

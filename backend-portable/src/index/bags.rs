@@ -39,17 +39,17 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let mode = ctx.int(4)?;
     if !(SUM..=MAX).contains(&mode) {
-        return Err(bad(4, "must be 0 (sum), 1 (mean) or 2 (maximum)"));
+        return Err(bad(4, "expected 0 (sum), 1 (mean) or 2 (max)"));
     }
     if let Some(weights) = ctx.optional_info(6)? {
         let fits = mode == SUM && weights.sizes == indices.sizes;
         if !fits || weights.scalar_type != weight.scalar_type {
-            return Err(bad(6, "must weigh each index of sums"));
+            return Err(bad(6, "requires mode sum and one weight per index"));
         }
     }
     let bags = i32::try_from(offsets.numel()).unwrap_or(i32::MAX) - i32::from(ctx.bool(7)?);
     if bags < 0 {
-        return Err(bad(2, "lacks the last offset"));
+        return Err(bad(2, "the last offset is missing"));
     }
     let width = i32::try_from(weight.size(1)).unwrap_or(i32::MAX);
     let count = i32::try_from(indices.numel()).unwrap_or(i32::MAX);

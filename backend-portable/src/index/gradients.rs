@@ -28,11 +28,11 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::rank(0, grad.rank()));
     };
     if rows != &indices.sizes[..] {
-        return Err(bad(0, "has not a row for each index"));
+        return Err(bad(0, "expected a row per index"));
     }
     let weights = ctx.int(2)?;
     let count = i32::try_from(weights).ok().filter(|count| *count >= 0);
-    let count = count.ok_or(bad(2, "is no number of rows"))?;
+    let count = count.ok_or(bad(2, "number of rows is negative or too large"))?;
     ctx.resize(5, &[count, width])?;
     same_type(ctx, 0, 5)?;
     for arg in [0, 1, 5] {

@@ -22,7 +22,7 @@ kernels! { MASKED:
                 return Err(unsupported(2, source.scalar_type));
             }
             let sizes = broadcast(&info.sizes, &mask.sizes)
-                .ok_or(bad(1, "cannot be broadcast together with the input"))?;
+                .ok_or(bad(1, "cannot be broadcast with the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             Ok(Plan::new(|ctx| {
@@ -31,7 +31,7 @@ kernels! { MASKED:
                 let info = out.info().clone();
                 // Row-major order determines the destination of each source element.
                 let order = TensorInfo::contiguous(info.scalar_type, &info.sizes);
-                let order = order.ok_or(bad(0, "is too large"))?;
+                let order = order.ok_or(bad(0, "too large"))?;
                 let steps = |info: &TensorInfo| {
                     Steps::broadcast(&order, info).ok_or(bad(1, "cannot be broadcast"))
                 };

@@ -31,7 +31,7 @@ kernels! { REDUCING:
             return Err(unsupported(1, index.scalar_type));
         }
         if source.numel() != index.numel() {
-            return Err(bad(2, "has not a value for each index"));
+            return Err(bad(2, "expected a value per index"));
         }
         if ctx.bool(3)? {
             ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
@@ -52,11 +52,11 @@ kernels! { REDUCING:
             let sizes = ctx.ints(2)?;
             let own = source.sizes.iter().map(|&size| i64::from(size));
             if !own.eq(sizes.iter().copied()) {
-                return Err(bad(1, "has not the shape of what is written"));
+                return Err(bad(1, "differs from the shape of the window"));
             }
             let offset = ctx.optional_int(4)?.unwrap_or(0);
             View::as_strided(input.numel(), &sizes, &ctx.ints(3)?, offset)
-                .ok_or(bad(3, "leads outside of the input"))?;
+                .ok_or(bad(3, "the window exceeds the input"))?;
             same_type(ctx, 0, 1)?;
             ctx.resize(5, &input.sizes)?;
             same_type(ctx, 0, 5)?;
@@ -75,7 +75,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     index_type(2, &index)?;
     ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
     if named_reduction(ctx)? == Reduce::Sum {
-        return Err(bad(4, "must be prod, mean, amax or amin"));
+        return Err(bad(4, "expected 'prod', 'mean', 'amax' or 'amin'"));
     }
     let counted = named_reduction(ctx)? == Reduce::Mean || !ctx.bool(5)?;
     let scratch = if counted { crate::scratch::bytes_for(input.numel(), 4)? } else { 0 };
@@ -89,7 +89,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         && source.sizes.iter().zip(&input.sizes).enumerate().all(alike)
         && (source.rank() == 0 || source.size(dim) == index.numel());
     if !fits {
-        return Err(bad(3, "has not a slice for each index"));
+        return Err(bad(3, "expected a slice per index"));
     }
     same_type(ctx, 0, 3)?;
     ctx.resize(6, &input.sizes)?;

@@ -209,7 +209,7 @@ impl Reduce {
 }
 
 pub(super) fn dim_of(ctx: &Arguments, info: &TensorInfo) -> Result<usize, KernelError> {
-    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "is not a dimension"))
+    normalize_dim(ctx.int(1)?, info.rank()).ok_or(bad(1, "dim out of range"))
 }
 
 /// Checks `self`, `dim`, `index` and the optional source, and resizes the output.
@@ -232,7 +232,7 @@ fn prepare(
         }
         for (at, (&size, &bound)) in index.sizes.iter().zip(&info.sizes).enumerate() {
             if at != dim && size > bound {
-                return Err(bad(2, "is larger than what is written"));
+                return Err(bad(2, "larger than the output"));
             }
         }
     }
@@ -243,7 +243,7 @@ fn prepare(
         }
         let larger = index.sizes.iter().zip(&source.sizes).any(|(index, own)| index > own);
         if index.numel() > 0 && (source.rank().max(1) != index.rank().max(1) || larger) {
-            return Err(bad(arg, "is smaller than the index"));
+            return Err(bad(arg, "smaller than the index"));
         }
     }
     ctx.resize(out, &info.sizes)?;
@@ -310,13 +310,13 @@ fn plainly_named(ctx: &Arguments) -> Result<Reduce, KernelError> {
     match ctx.optional_string(4)?.unwrap_or("") {
         "add" => Ok(Reduce::Sum),
         "multiply" => Ok(Reduce::Product),
-        _ => Err(bad(4, "must be add or multiply")),
+        _ => Err(bad(4, "expected 'add' or 'multiply'")),
     }
 }
 
 pub(super) fn named_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     let name = ctx.optional_string(4)?.unwrap_or("");
-    Reduce::named(name).ok_or(bad(4, "must be sum, prod, mean, amax or amin"))
+    Reduce::named(name).ok_or(bad(4, "expected 'sum', 'prod', 'mean', 'amax' or 'amin'"))
 }
 
 /// Visitor over pairs of output position and source position.

@@ -112,7 +112,9 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
             expect_shape(ctx, running + 1, &channels)?;
         }
         None if !trains => {
-            return Err(KernelError::unsupported("batch norm without moments"));
+            return Err(KernelError::unsupported(
+                "batch norm without running statistics outside of training",
+            ));
         }
         None => {}
     }

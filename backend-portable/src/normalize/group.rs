@@ -48,7 +48,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     ];
     for (arg, expected) in sizes {
         if args.int(arg)? != expected {
-            return Err(KernelError::argument(arg, "is not the input's size"));
+            return Err(KernelError::argument(arg, "differs from the size of the input"));
         }
     }
     Ok(extent)

@@ -26,7 +26,7 @@ kernels! {
 }
 
 fn wrong() -> KernelError {
-    KernelError::argument(1, "is not the shape of the input's last dimensions")
+    KernelError::argument(1, "differs from the last dims of the input")
 }
 
 /// First normalized dim, number of rows and elements per row, from the input's shape.

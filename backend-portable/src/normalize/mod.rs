@@ -41,7 +41,7 @@ fn expect_shape(args: &Arguments, arg: usize, sizes: &[i32]) -> Result<(), Kerne
     match args.optional_info(arg)? {
         Some(info) if !info.scalar_type.is_floating() => Err(unsupported(arg, info.scalar_type)),
         Some(info) if info.sizes != *sizes => {
-            Err(KernelError::argument(arg, "its shape does not match what is normalised"))
+            Err(KernelError::argument(arg, "shape does not match the normalized dims"))
         }
         _ => Ok(()),
     }

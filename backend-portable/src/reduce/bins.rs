@@ -22,7 +22,7 @@ kernels! { BINS:
             let columns = columns(ctx)?;
             let counts = counts(ctx, columns)?;
             if ctx.list_len(5)? != columns {
-                return Err(KernelError::argument(5, "is not a list of an output for each column"));
+                return Err(KernelError::argument(5, "expected an output per column"));
             }
             let of = ctx.info(0)?.scalar_type;
             for (column, count) in counts.iter().enumerate() {
@@ -55,13 +55,13 @@ kernels! { BINS:
         |ctx| {
             let (columns, of) = (columns(ctx)?, ctx.info(0)?.scalar_type);
             if ctx.list_len(1)? != columns {
-                return Err(KernelError::argument(1, "is not a list of edges for each column"));
+                return Err(KernelError::argument(1, "expected a list of edges per column"));
             }
             let mut counts = Sizes::new();
             for column in 0..columns {
                 let info = ctx.list_info(1, column)?;
                 let info = info.filter(|info| info.rank() == 1 && info.size(0) > 1);
-                let info = info.ok_or(KernelError::argument(1, "has what is not a list of edges"))?;
+                let info = info.ok_or(KernelError::argument(1, "edges must be 1D with at least two values"))?;
                 if info.scalar_type != of {
                     return Err(unsupported(1, info.scalar_type));
                 }
@@ -73,7 +73,7 @@ kernels! { BINS:
 }
 
 fn many() -> KernelError {
-    KernelError::argument(1, "are too many")
+    KernelError::argument(1, "too many bins")
 }
 
 /// Checks the matrix of points and returns its number of columns.
@@ -89,21 +89,25 @@ fn columns(args: &Arguments) -> Result<usize, KernelError> {
         return Err(KernelError::layout(0));
     }
     let columns = input.size(input.rank() - 1);
-    if columns == 0 { Err(KernelError::argument(0, "has no columns")) } else { Ok(columns) }
+    if columns == 0 {
+        Err(KernelError::argument(0, "expected at least one column"))
+    } else {
+        Ok(columns)
+    }
 }
 
 /// Number of bins per column, from argument 1; also checks the range, argument 2.
 fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     if args.list_len(1)? != columns {
-        return Err(KernelError::argument(1, "is not a number for each column"));
+        return Err(KernelError::argument(1, "expected a bin count per column"));
     }
     if !args.is_none(2) && Some(args.list_len(2)?) != columns.checked_mul(2) {
-        return Err(KernelError::argument(2, "is not two ends for each column"));
+        return Err(KernelError::argument(2, "expected two range limits per column"));
     }
     let mut counts = Sizes::new();
     for count in args.ints(1)? {
         let count = i32::try_from(count).ok().filter(|count| (1..i32::MAX).contains(count));
-        let few = KernelError::argument(1, "is not positive, or too large");
+        let few = KernelError::argument(1, "must be positive and fit in 32 bits");
         counts.push(count.ok_or(few)?).map_err(|_| many())?;
     }
     Ok(counts)
@@ -130,7 +134,7 @@ fn prepare(
             return Err(unsupported(weight, info.scalar_type));
         }
         if Some(&info.sizes[..]) != input.sizes.split_last().map(|(_, rows)| rows) {
-            return Err(KernelError::argument(weight, "is not one for each point"));
+            return Err(KernelError::argument(weight, "expected a weight per point"));
         }
         if !info.is_contiguous() {
             return Err(KernelError::layout(weight));

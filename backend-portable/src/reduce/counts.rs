@@ -21,7 +21,7 @@ kernels! {
             let mut made = ScalarType::Long;
             if let Some(weights) = ctx.optional_info(1)? {
                 if weights.sizes != input.sizes {
-                    return Err(KernelError::argument(1, "is not one for each number"));
+                    return Err(KernelError::argument(1, "expected a weight per value"));
                 }
                 made = match weights.scalar_type {
                     ScalarType::Float => ScalarType::Float,
@@ -30,7 +30,7 @@ kernels! {
                 };
             }
             if ctx.int(2)? < 0 {
-                return Err(KernelError::argument(2, "is negative"));
+                return Err(KernelError::argument(2, "must not be negative"));
             }
             expect_type(ctx, 3, made)?;
             let rank = ctx.info(3)?.rank();
@@ -60,13 +60,10 @@ fn bincount(ctx: &mut Invoke) -> Result<(), KernelError> {
         largest = largest.max(number);
     });
     if least < 0 {
-        return Err(KernelError::argument(0, "has negative numbers"));
+        return Err(KernelError::argument(0, "values must not be negative"));
     }
     let count = i32::try_from(largest.saturating_add(1).max(ctx.int(2)?));
-    ctx.resize(
-        3,
-        &[count.map_err(|_| KernelError::argument(0, "has numbers that are too large"))?],
-    )?;
+    ctx.resize(3, &[count.map_err(|_| KernelError::argument(0, "a value is too large"))?])?;
     let mut out = ctx.out(3)?;
     let scalar_type = out.scalar_type;
     out.bytes_mut().fill(0);

@@ -33,7 +33,7 @@ const GRAIN: usize = 1 << 14;
 pub(super) fn check_norm(args: &Arguments, arg: usize) -> Result<(), KernelError> {
     let p = args.float(arg)?;
     // Also rejects NaN.
-    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "is negative")) }
+    if p >= 0.0 { Ok(()) } else { Err(KernelError::argument(arg, "must not be negative")) }
 }
 
 fn prepare_between(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -54,7 +54,7 @@ pub(super) fn between_sizes(args: &Arguments, a: usize, b: usize) -> Result<Size
             return Err(KernelError::rank(arg, info.rank()));
         }
     }
-    let mismatch = KernelError::argument(b, "its shape does not match the first's");
+    let mismatch = KernelError::argument(b, "shape does not match that of the first input");
     let (batch_a, [rows, width]) = split(&first.sizes).ok_or(mismatch.clone())?;
     let (batch_b, [columns, other]) = split(&second.sizes).ok_or(mismatch.clone())?;
     let mut sizes: Sizes = broadcast(batch_a, batch_b).ok_or(mismatch.clone())?;
@@ -67,7 +67,7 @@ fn prepare_whole(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if a.scalar_type != b.scalar_type {
         return Err(unsupported(1, b.scalar_type));
     }
-    let mismatch = KernelError::argument(1, "its shape does not match the first's");
+    let mismatch = KernelError::argument(1, "shape does not match that of the first input");
     broadcast(&a.sizes, &b.sizes).ok_or(mismatch)?;
     ctx.resize(3, &[])?;
     let made = ctx.info(3)?.scalar_type;
@@ -82,7 +82,7 @@ fn whole<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (a, b) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let p = ctx.scalar(2)?.to_f64();
     let mut out = ctx.out(3)?;
-    let (scalar_type, what) = (a.scalar_type, "its shape does not match the first's");
+    let (scalar_type, what) = (a.scalar_type, "shape does not match that of the first input");
     let sizes = broadcast(&a.sizes, &b.sizes);
     let all = sizes.and_then(|sizes| TensorInfo::contiguous(scalar_type, &sizes));
     let all = all.ok_or(KernelError::argument(1, what))?;

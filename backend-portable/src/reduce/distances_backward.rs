@@ -40,7 +40,10 @@ fn expect(ctx: &Arguments, args: &[(usize, &[i32])]) -> Result<(), KernelError> 
             return Err(unsupported(arg, info.scalar_type));
         }
         if info.sizes != *sizes {
-            return Err(KernelError::argument(arg, "its shape does not fit the others"));
+            return Err(KernelError::argument(
+                arg,
+                "shape does not match those of the other inputs",
+            ));
         }
     }
     Ok(())

@@ -17,12 +17,12 @@ kernels! {
         "aten::histogram.bin_ct_out",
         &[Tensor, Int, OptionalFloatList, OptionalTensor, Bool, Out, Out],
         |ctx| {
-            let few = KernelError::argument(1, "is not positive, or too large");
+            let few = KernelError::argument(1, "must be positive and fit in 32 bits");
             let edges = ctx.info(6)?.numel();
             ctx.scratch_at_most(scratch_for(edges)?);
             let bins = usize::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0).ok_or(few)?;
             if !ctx.is_none(2) && ctx.list_len(2)? != 2 {
-                return Err(KernelError::argument(2, "is not two ends"));
+                return Err(KernelError::argument(2, "expected two range limits"));
             }
             prepare(ctx, bins, 3, by_count)
         },
@@ -36,7 +36,7 @@ kernels! {
             let bins = ctx.info(1)?;
             let count = if bins.rank() == 1 { bins.size(0).checked_sub(1) } else { None };
             let count = count.filter(|count| *count > 0);
-            let count = count.ok_or(KernelError::argument(1, "is not a list of edges"))?;
+            let count = count.ok_or(KernelError::argument(1, "edges must be 1D with at least two values"))?;
             if bins.scalar_type != ctx.info(0)?.scalar_type {
                 return Err(unsupported(1, bins.scalar_type));
             }
@@ -68,14 +68,14 @@ fn prepare(
             return Err(unsupported(weight, info.scalar_type));
         }
         if info.sizes != input.sizes {
-            return Err(KernelError::argument(weight, "are not as many as there are values"));
+            return Err(KernelError::argument(weight, "expected a weight per value"));
         }
         if info.strides() != input.strides() {
-            return Err(KernelError::unsupported("weights in another order than values"));
+            return Err(KernelError::unsupported("weights in another memory order than values"));
         }
     }
     let edges = i32::try_from(bins).ok().and_then(|bins| Some((bins, bins.checked_add(1)?)));
-    let large = KernelError::argument(1, "is not positive, or too large");
+    let large = KernelError::argument(1, "must be positive and fit in 32 bits");
     let (bins, edges) = edges.ok_or(large)?;
     for (out, size) in [(weight + 2, bins), (weight + 3, edges)] {
         ctx.resize(out, &[size])?;
@@ -137,7 +137,7 @@ pub(super) fn checked_ends(
     [low, high]: [f64; 2],
 ) -> Result<[f64; 2], KernelError> {
     if !low.is_finite() || !high.is_finite() || low > high {
-        return Err(KernelError::argument(2, "its range is empty, or not finite"));
+        return Err(KernelError::argument(2, "range must be finite and ordered"));
     }
     let apart = if low == high { 0.5 } else { 0.0 };
     Ok([low - apart, high + apart].map(|end| rounded(scalar_type, end)))

@@ -17,7 +17,7 @@ const BLOCK: usize = 64;
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let bins = i32::try_from(ctx.int(1)?).ok().filter(|bins| *bins > 0);
-    ctx.resize(4, &[bins.ok_or(KernelError::argument(1, "is not positive, or too large"))?])?;
+    ctx.resize(4, &[bins.ok_or(KernelError::argument(1, "must be positive and fit in 32 bits"))?])?;
     let (found, made) = (ctx.info(0)?.scalar_type, ctx.info(4)?.scalar_type);
     if found != made {
         return Err(unsupported(4, made));
@@ -63,7 +63,7 @@ fn histogram<C: Real + PartialOrd>(ctx: &mut Invoke) -> Result<(), KernelError> 
     }
     let is_finite = |value: C| value.to_f64().is_finite();
     if !is_finite(low) || !is_finite(high) || low > high {
-        return Err(KernelError::argument(2, "its range is empty, or not finite"));
+        return Err(KernelError::argument(2, "range must be finite and ordered"));
     }
     let mut out = ctx.out(4)?;
     let bins = out.numel();

@@ -62,7 +62,7 @@ impl Form {
                 None => (arg, Some(DimSet::all(rank))),
             },
         };
-        set.ok_or(KernelError::argument(arg, "not distinct dimensions of the tensor"))
+        set.ok_or(KernelError::argument(arg, "dims are repeated or out of range"))
     }
 
     fn keep(&self, args: &Arguments) -> Result<bool, KernelError> {
@@ -96,7 +96,7 @@ pub(crate) fn reduced_of_some(
     let dims = form.dims(ctx, input.rank())?;
     let results = reduced_shape(&input.sizes, dims, false);
     if reduced_count(&input.sizes, dims) == 0 && !results.contains(&0) {
-        return Err(KernelError::argument(0, "reduces no values"));
+        return Err(KernelError::argument(0, "the reduction has no values"));
     }
     Ok(input)
 }

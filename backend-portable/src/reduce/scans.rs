@@ -36,7 +36,7 @@ kernels! {
 }
 
 fn dim(args: &Arguments) -> Result<usize, KernelError> {
-    let what = "not a dimension of the tensor";
+    let what = "dim out of range";
     normalize_dim(args.int(1)?, args.info(0)?.rank()).ok_or(KernelError::argument(1, what))
 }
 

@@ -46,7 +46,7 @@ impl Reduction {
             Some("prod") => Reduction::Product,
             Some("min") => Reduction::Least,
             Some("max") => Reduction::Largest,
-            _ => return Err(KernelError::argument(1, "is no reduction")),
+            _ => return Err(KernelError::argument(1, "unknown reduction")),
         })
     }
 
@@ -75,12 +75,12 @@ impl Reduction {
 /// The argument that defines the segments, and how many more elements than segments it has.
 fn said(args: &Arguments) -> Result<(usize, usize), KernelError> {
     if !args.is_none(3) {
-        return Err(KernelError::unsupported("segments by indices"));
+        return Err(KernelError::unsupported("segments given by indices"));
     }
     match (args.is_none(2), args.is_none(4)) {
         (false, _) => Ok((2, 0)),
         (true, false) => Ok((4, 1)),
-        (true, true) => Err(KernelError::argument(2, "says no segments")),
+        (true, true) => Err(KernelError::argument(2, "lengths or offsets are required")),
     }
 }
 
@@ -98,18 +98,18 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let axis = ctx.int(5)?;
     let axis = if axis < 0 { axis.saturating_add(rank) } else { axis };
     let last = ends.rank().checked_sub(1).filter(|last| i64::try_from(*last) == Ok(axis));
-    let unlike = KernelError::argument(5, "is not the last dimension of what says the segments");
+    let unlike = KernelError::argument(5, "axis must be the last dim of lengths or offsets");
     let axis = last.ok_or(unlike)?;
     let outer = data.sizes.get(..axis).filter(|_| axis < data.rank());
     let segments = ends.size(axis).checked_sub(more).and_then(|count| i32::try_from(count).ok());
     let (Some(outer), Some(segments)) = (outer, segments) else {
-        return Err(KernelError::argument(arg, "does not fit the data"));
+        return Err(KernelError::argument(arg, "shape does not match that of the data"));
     };
     if ends.sizes.get(..axis) != Some(outer) {
-        return Err(KernelError::argument(arg, "does not fit the data"));
+        return Err(KernelError::argument(arg, "shape does not match that of the data"));
     }
     let mut sizes = Sizes::new();
-    let large = || KernelError::argument(0, "its shape is too large");
+    let large = || KernelError::argument(0, "shape is too large");
     sizes.extend_from_slice(outer).map_err(|_| large())?;
     sizes.push(segments).map_err(|_| large())?;
     let inner = data.sizes.get(axis + 1..).unwrap_or_default();
@@ -158,7 +158,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (axis, rank) = (ends.rank().saturating_sub(1), data.rank());
     let (size, step) = (data.info().size(axis), stride(data.info(), axis));
     let segments = ends.info().size(axis).saturating_sub(more);
-    let outside = || KernelError::argument(arg, "says segments that are not in the data");
+    let outside = || KernelError::argument(arg, "a segment is outside of the data");
     for outer in 0..places(data.info(), 0..axis) {
         let number = |segment: usize| -> Result<usize, KernelError> {
             let at =
@@ -204,10 +204,7 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
             from = end;
         }
         if more == 0 && !ctx.bool(6)? && from != size {
-            return Err(KernelError::argument(
-                arg,
-                "does not say of all of the data where it belongs",
-            ));
+            return Err(KernelError::argument(arg, "segments do not cover the data"));
         }
     }
     Ok(())

@@ -44,7 +44,7 @@ kernels! { PADDING:
     CONSTANT_PAD_ND_OUT =
         Kernel::new("aten::constant_pad_nd.out", &[Tensor, IntList, ScalarParam, Out], |ctx| {
             let info = ctx.info(0)?;
-            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, "does not fit the input"))?;
+            let sizes = pad(&info.sizes, &pads(ctx, 1)?).ok_or(bad(1, "does not match the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             element_bytes(info.scalar_type, ctx.scalar(2)?)
@@ -57,7 +57,7 @@ kernels! { PADDING:
     /// `aten::repeat.out(self, repeats, out)`.
     REPEAT_OUT = Kernel::new("aten::repeat.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = repeat(&ctx.info(0)?.sizes, &ctx.ints(1)?)
-            .ok_or(bad(1, "must have a number, not negative, for each dimension"))?;
+            .ok_or(bad(1, "expected a nonnegative integer per dim"))?;
         ctx.resize(2, &sizes)?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -78,7 +78,7 @@ kernels! { PADDING:
             || !dims.is_empty() && dims.len() != shifts.len()
             || dims.iter().any(|&dim| info.rank() == 0 || normalize_dim(dim, info.rank()).is_none())
         {
-            return Err(bad(2, "must name dimensions, as many as there are shifts"));
+            return Err(bad(2, "expected a dim in range per shift"));
         }
         ctx.resize(3, &info.sizes)?;
         same_type(ctx, 0, 3)?;
@@ -131,7 +131,7 @@ fn invoke_maps(
 ) -> Result<(), KernelError> {
     let (input, out) = (ctx.tensor(0)?, ctx.out(out)?);
     let strides = input.strides();
-    let missing = out.rank().checked_sub(input.rank()).ok_or(bad(0, "has too many dimensions"))?;
+    let missing = out.rank().checked_sub(input.rank()).ok_or(bad(0, "rank is too high"))?;
     let maps = Maps::new(out.info(), |dim| {
         let own = dim.checked_sub(missing).and_then(|own| strides.get(own));
         (map(dim), own.copied().unwrap_or(0))
@@ -170,7 +170,7 @@ type Pads = heapless::Vec<i64, { 2 * MAX_RANK }, u8>;
 pub(crate) fn pads(ctx: &Arguments, arg: usize) -> Result<Pads, KernelError> {
     let mut pads = Pads::new();
     for position in 0..ctx.list_len(arg)? {
-        pads.push(ctx.list_int(arg, position)?).map_err(|_| bad(arg, "is too long"))?;
+        pads.push(ctx.list_int(arg, position)?).map_err(|_| bad(arg, "too long"))?;
     }
     Ok(pads)
 }
@@ -200,15 +200,15 @@ pub(crate) fn edge_sizes(
         return Err(KernelError::rank(input, info.rank()));
     }
     if pads.len() != 2 * dims {
-        return Err(bad(list, "must have two numbers for each dimension"));
+        return Err(bad(list, "expected two integers per dim"));
     }
     for (&size, pads) in info.sizes.iter().rev().zip(pads.chunks(2)) {
         let too_much = |&pad: &i64| reflects && pad >= i64::from(size);
         if size == 0 || pads.iter().any(too_much) {
-            return Err(bad(list, "is more than the input has to show"));
+            return Err(bad(list, "padding exceeds the size of the input"));
         }
     }
-    pad(&info.sizes, &pads).ok_or(bad(list, "does not fit the input"))
+    pad(&info.sizes, &pads).ok_or(bad(list, "does not match the input"))
 }
 
 /// Normalizes a shift to `0..len`.

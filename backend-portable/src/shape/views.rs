@@ -89,7 +89,7 @@ kernels! { VIEWS:
     RESHAPE_ALIAS_COPY_OUT =
         Kernel::new("aten::_reshape_alias_copy.out", &[Tensor, IntList, IntList, Out], |ctx| {
             let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-                .ok_or(bad(1, "the input does not have this many elements"))?;
+                .ok_or(bad(1, "differs from the number of elements of the input"))?;
             ctx.resize(3, &sizes)?;
             same_type(ctx, 0, 3)?;
             Ok(Plan::new(|ctx| {
@@ -103,7 +103,7 @@ kernels! { VIEWS:
         use torchlet_core::ScalarType as S;
         let (input, found) = (ctx.info(0)?, ctx.info(1)?.scalar_type);
         let Some((2, sizes)) = input.sizes.split_last() else {
-            return Err(bad(0, "its last dimension must have two elements"));
+            return Err(bad(0, "the last dim must have size 2"));
         };
         ctx.resize(1, sizes)?;
         let fits = matches!(
@@ -122,7 +122,7 @@ kernels! { VIEWS:
             let last = u8::try_from(pairs.rank()).map_err(|_| deep.clone())?;
             pairs.sizes.push(2).map_err(|_| deep.clone())?;
             pairs.dim_order.push(last).map_err(|_| deep)?;
-            let view = View::of(input.info()).ok_or(bad(0, "is too large"))?;
+            let view = View::of(input.info()).ok_or(bad(0, "too large"))?;
             let walk = walk_of(&pairs, &view)?;
             let size = input.scalar_type.size();
             moves::copy(ctx.parallel(), size, &walk, input.bytes(), out.into_bytes());
@@ -132,7 +132,7 @@ kernels! { VIEWS:
     /// `aten::view_copy.out(self, size, out)`: the elements in row-major order in another shape.
     VIEW_COPY_OUT = Kernel::new("aten::view_copy.out", &[Tensor, IntList, Out], |ctx| {
         let sizes = view_sizes(ctx.info(0)?.numel(), &ctx.ints(1)?)
-            .ok_or(bad(1, "the input does not have this many elements"))?;
+            .ok_or(bad(1, "differs from the number of elements of the input"))?;
         ctx.resize(2, &sizes)?;
         same_type(ctx, 0, 2)?;
         Ok(Plan::new(|ctx| {
@@ -153,7 +153,7 @@ kernels! { VIEWS:
                 1.. => (size / part + i64::from(size % part != 0)).max(1),
                 _ => return Err(bad(1, "must be positive")),
             };
-            let parts = usize::try_from(parts).map_err(|_| bad(1, "gives too many parts"))?;
+            let parts = usize::try_from(parts).map_err(|_| bad(1, "too many parts"))?;
             prepare_parts(ctx, 3, parts, split, |ctx| invoke_parts(ctx, 3, split))
         });
     /// `aten::unsafe_split.Tensor_out(self, split_size, dim, out)`: alias of
@@ -168,14 +168,14 @@ kernels! { VIEWS:
                 sum = sum.saturating_add(ctx.list_int(1, position)?);
             }
             if sum != dim_size(ctx, ctx.int(2)?, 2)? {
-                return Err(bad(1, "must add up to the dimension's size"));
+                return Err(bad(1, "must add up to the size of the dim"));
             }
             prepare_parts(ctx, 3, parts, split_sizes, |ctx| invoke_parts(ctx, 3, split_sizes))
         });
     /// `aten::unbind_copy.int_out(self, dim, out)`.
     UNBIND_COPY_INT_OUT = Kernel::new("aten::unbind_copy.int_out", &[Tensor, Int, OutList], |ctx| {
         let parts = dim_size(ctx, ctx.int(1)?, 1)?;
-        let parts = usize::try_from(parts).map_err(|_| bad(1, "has too many indices"))?;
+        let parts = usize::try_from(parts).map_err(|_| bad(1, "the dim has too many indices"))?;
         prepare_parts(ctx, 2, parts, unbind, |ctx| invoke_parts(ctx, 2, unbind))
     });
 }
@@ -206,48 +206,48 @@ pub(crate) fn invoke(ctx: &mut Invoke, out: usize, rule: Rule) -> Result<(), Ker
 
 /// The unchanged input.
 pub(crate) fn input(ctx: &Arguments) -> Result<View, KernelError> {
-    View::of(&ctx.info(0)?).ok_or(bad(0, "it is too large"))
+    View::of(&ctx.info(0)?).ok_or(bad(0, "too large"))
 }
 
 fn permute(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must name each dimension once"))
+    input(ctx)?.permute(&ctx.ints(1)?).ok_or(bad(1, "must be a permutation of the dims"))
 }
 
 fn transpose(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .transpose(ctx.int(1)?, ctx.int(2)?)
-        .ok_or(bad(1, "this or the next argument is not a dimension"))
+        .ok_or(bad(1, "this or the next argument is out of range"))
 }
 
 fn t(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     match view.rank() {
         0 | 1 => Ok(view),
-        2 => view.transpose(0, 1).ok_or(bad(0, "cannot be transposed")),
+        2 => view.transpose(0, 1).ok_or(bad(0, "rank must be at most 2")),
         found => Err(KernelError::rank(0, found)),
     }
 }
 
 fn squeeze_dim(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "is not a dimension"))
+    input(ctx)?.squeeze(&[ctx.int(1)?]).ok_or(bad(1, "dim out of range"))
 }
 
 fn squeeze(ctx: &Arguments) -> Result<View, KernelError> {
     let view = input(ctx)?;
     let dims: heapless::Vec<i64, MAX_RANK> = (0..view.rank() as i64).collect();
-    view.squeeze(&dims).ok_or(bad(0, "has too many dimensions"))
+    view.squeeze(&dims).ok_or(bad(0, "rank is too high"))
 }
 
 fn squeeze_dims(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.squeeze(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
+    input(ctx)?.squeeze(&ctx.ints(1)?).ok_or(bad(1, "dims are repeated or out of range"))
 }
 
 fn unsqueeze(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "is not a place for a dimension"))
+    input(ctx)?.unsqueeze(ctx.int(1)?).ok_or(bad(1, "dim out of range"))
 }
 
 fn expand(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this"))
+    input(ctx)?.expand(&ctx.ints(1)?).ok_or(bad(1, "the input cannot be expanded to this shape"))
 }
 
 fn slice(ctx: &Arguments) -> Result<View, KernelError> {
@@ -257,14 +257,11 @@ fn slice(ctx: &Arguments) -> Result<View, KernelError> {
     if view.rank() == 0 {
         return Err(KernelError::rank(0, 0));
     }
-    view.slice(dim, start, end, step)
-        .ok_or(bad(1, "is not a dimension, or the step is not positive"))
+    view.slice(dim, start, end, step).ok_or(bad(1, "dim out of range, or step not positive"))
 }
 
 fn select(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?
-        .select(ctx.int(1)?, ctx.int(2)?)
-        .ok_or(bad(2, "is not an index of the dimension, or there is no such dimension"))
+    input(ctx)?.select(ctx.int(1)?, ctx.int(2)?).ok_or(bad(2, "dim or index out of range"))
 }
 
 fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
@@ -273,30 +270,30 @@ fn narrow(ctx: &Arguments) -> Result<View, KernelError> {
         return Err(KernelError::rank(0, 0));
     }
     view.narrow(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "start and length do not fit the dimension"))
+        .ok_or(bad(2, "start and length exceed the dim"))
 }
 
 fn diagonal(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .diagonal(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "a diagonal is of two different dimensions"))
+        .ok_or(bad(2, "a diagonal needs two different dims"))
 }
 
 fn unfold(ctx: &Arguments) -> Result<View, KernelError> {
     input(ctx)?
         .unfold(ctx.int(1)?, ctx.int(2)?, ctx.int(3)?)
-        .ok_or(bad(2, "the dimension has no such windows"))
+        .ok_or(bad(2, "size or step of the windows is invalid"))
 }
 
 fn as_strided(ctx: &Arguments) -> Result<View, KernelError> {
     let (sizes, strides) = (ctx.ints(1)?, ctx.ints(2)?);
     let offset = ctx.optional_int(3)?.unwrap_or(0);
     View::as_strided(ctx.info(0)?.numel(), &sizes, &strides, offset)
-        .ok_or(bad(2, "leads outside of the input"))
+        .ok_or(bad(2, "the strides exceed the input"))
 }
 
 fn flip(ctx: &Arguments) -> Result<View, KernelError> {
-    input(ctx)?.flip(&ctx.ints(1)?).ok_or(bad(1, "must name dimensions, each once"))
+    input(ctx)?.flip(&ctx.ints(1)?).ok_or(bad(1, "dims are repeated or out of range"))
 }
 
 fn view_as_real(ctx: &Arguments) -> Result<View, KernelError> {
@@ -313,14 +310,14 @@ pub(crate) fn reshape(
     to: &TensorInfo,
     out: &mut [u8],
 ) -> Result<(), KernelError> {
-    let wrong = bad(0, "its shape and the output's have different numbers of elements");
+    let wrong = bad(0, "differs from the output in its number of elements");
     if from.numel() != to.numel() {
         return Err(wrong);
     }
     let size = from.scalar_type.size();
     // Contiguous memory can be viewed in any shape, so the walk uses the shape of the other side.
     let contiguous = |info: &TensorInfo| {
-        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "is too large"))
+        TensorInfo::contiguous(info.scalar_type, &info.sizes).ok_or(bad(0, "too large"))
     };
     let walk = if to.is_contiguous() {
         walk_of(&contiguous(from)?, &View::of(from).ok_or(wrong)?)?
@@ -372,14 +369,14 @@ fn prepare_parts(
     invoke: InvokeFn,
 ) -> Result<Plan, KernelError> {
     if ctx.list_len(out)? != parts {
-        return Err(bad(out, "must have as many tensors as there are parts"));
+        return Err(bad(out, "expected an output per part"));
     }
     let scalar_type = ctx.info(0)?.scalar_type;
     let mut next = 0;
     for position in 0..parts {
         let view = rule(ctx, position, &mut next)?;
         ctx.resize_item(out, position, view.sizes())?;
-        let item = ctx.list_info(out, position)?.ok_or(bad(out, "lacks a tensor"))?;
+        let item = ctx.list_info(out, position)?.ok_or(bad(out, "a tensor is missing"))?;
         if item.scalar_type != scalar_type {
             return Err(KernelError::scalar_type(out, item.scalar_type));
         }
@@ -404,7 +401,7 @@ fn dim_size(ctx: &Arguments, dim: i64, arg: usize) -> Result<i64, KernelError> {
     let info = ctx.info(0)?;
     let dim = torchlet_core::rules::normalize_dim(dim, info.rank());
     let size = dim.and_then(|dim| info.sizes.get(dim));
-    size.map(|&size| i64::from(size)).ok_or(bad(arg, "is not a dimension"))
+    size.map(|&size| i64::from(size)).ok_or(bad(arg, "dim out of range"))
 }
 
 fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError> {
@@ -412,17 +409,17 @@ fn split(ctx: &Arguments, _: usize, next: &mut i64) -> Result<View, KernelError>
     let start = *next;
     let len = part.min(dim_size(ctx, dim, 2)?.saturating_sub(start));
     *next = start.saturating_add(len);
-    input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "does not fit the dimension"))
+    input(ctx)?.narrow(dim, start, len).ok_or(bad(1, "exceeds the size of the dim"))
 }
 
 fn split_sizes(ctx: &Arguments, position: usize, next: &mut i64) -> Result<View, KernelError> {
     let (start, len) = (*next, ctx.list_int(1, position)?);
     *next = start.saturating_add(len);
-    input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "does not fit the dimension"))
+    input(ctx)?.narrow(ctx.int(2)?, start, len).ok_or(bad(1, "exceeds the size of the dim"))
 }
 
 fn unbind(ctx: &Arguments, position: usize, _: &mut i64) -> Result<View, KernelError> {
-    let wrong = bad(1, "is not a dimension");
+    let wrong = bad(1, "dim out of range");
     let index = i64::try_from(position).map_err(|_| wrong.clone())?;
     input(ctx)?.select(ctx.int(1)?, index).ok_or(wrong)
 }

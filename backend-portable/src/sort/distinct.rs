@@ -36,7 +36,7 @@ kernels! {
                 return Err(KernelError::layout(5));
             }
             if u32::try_from(input.numel()).is_err() {
-                return Err(KernelError::argument(0, "its shape is too large"));
+                return Err(KernelError::argument(0, "shape is too large"));
             }
             let scratch = scratch::bytes_for(input.numel(), if wide { 16 } else { 8 })?;
             let functions: [InvokeFn; 2] = [unique::<u64>, unique::<u128>];
@@ -55,8 +55,7 @@ fn unique<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let entries = &*entries;
     let same = |a: &E, b: &E| a.key() == b.key() && !(floating && a.key() == E::NAN);
     let count = entries.chunk_by(same).count();
-    let count =
-        i32::try_from(count).map_err(|_| KernelError::unsupported("more results than fit"))?;
+    let count = i32::try_from(count).map_err(|_| KernelError::unsupported("too many results"))?;
     ctx.resize(4, &[count])?;
     if wants_inverse {
         ctx.resize(5, &input.sizes)?;

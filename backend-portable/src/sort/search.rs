@@ -36,7 +36,7 @@ kernels! {
                 rank == values.rank() && sequence.sizes[..rank - 1] == values.sizes[..rank - 1]
             };
             if rank == 0 || rank > 1 && !alike() {
-                return Err(KernelError::argument(1, "its rows are not those of the sequence"));
+                return Err(KernelError::argument(1, "rows do not match those of the sequence"));
             }
             let sizes = values.sizes.clone();
             prepare(ctx, SEARCH, &sizes, Operand::from(&values), by_compute!(searchsorted))
@@ -83,7 +83,7 @@ impl Call {
             Some("right") => Ok(true),
             Some("left") if !args.bool(3)? => Ok(false),
             Some(_) => {
-                let what = "is neither 'left' nor 'right', or contradicts `right`";
+                let what = "expected 'left' or 'right', consistent with `right`";
                 Err(KernelError::argument(arg, what))
             }
         }
@@ -196,7 +196,7 @@ fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     if let Some(sorter) = &sorter {
         let inside = |at: &i64| usize::try_from(*at).is_ok_and(|at| at < sequence.size(last));
         if !sorter.data::<i64>()?.iter().all(inside) {
-            return Err(KernelError::argument(5, "has an index outside its row of the sequence"));
+            return Err(KernelError::argument(5, "an index is outside of its row of the sequence"));
         }
     }
     // A scalar is rounded to the common dtype with the sequence.

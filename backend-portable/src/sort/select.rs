@@ -21,7 +21,7 @@ kernels! {
         let input = ctx.info(0)?;
         let compute = ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
         let size = i32::try_from(ctx.int(1)?).ok().filter(|size| *size >= 0);
-        let size = size.ok_or(KernelError::argument(1, "is no size"))?;
+        let size = size.ok_or(KernelError::argument(1, "size is negative or too large"))?;
         ctx.resize(3, &[size, input.rank() as i32])?;
         expect_type(ctx, 3, ScalarType::Long)?;
         Ok(Plan::new(by_compute!(nonzero_static).choose(compute)))
@@ -65,12 +65,12 @@ fn each_true<C: Compute, const N: usize>(
 /// A contiguous tensor of this shape.
 fn in_order(sizes: &[i32]) -> Result<TensorInfo, KernelError> {
     TensorInfo::contiguous(ScalarType::Byte, sizes)
-        .ok_or(KernelError::argument(0, "its shape is too large"))
+        .ok_or(KernelError::argument(0, "shape is too large"))
 }
 
 /// A count as the size of an output dim.
 fn size_of_count(count: usize) -> Result<i32, KernelError> {
-    i32::try_from(count).map_err(|_| KernelError::unsupported("more results than fit"))
+    i32::try_from(count).map_err(|_| KernelError::unsupported("too many results"))
 }
 
 fn prepare_nonzero(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -135,7 +135,7 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(unsupported(1, mask.scalar_type));
     }
     if broadcast(&input.sizes, &mask.sizes).is_none() {
-        return Err(KernelError::argument(1, "cannot be broadcast with the tensor"));
+        return Err(KernelError::argument(1, "cannot be broadcast with the input"));
     }
     expect_type(ctx, 2, input.scalar_type)?;
     let out = ctx.info(2)?;
@@ -147,7 +147,7 @@ fn prepare_masked_select(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 
 fn masked_select(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (input, mask) = (ctx.tensor(0)?, ctx.tensor(1)?);
-    let what = "cannot be broadcast with the tensor";
+    let what = "cannot be broadcast with the input";
     let sizes = broadcast(&input.sizes, &mask.sizes);
     let sizes = sizes.ok_or(KernelError::argument(1, what))?;
     let walk = Walk::broadcast(&in_order(&sizes)?, [input.info(), mask.info()])?;

@@ -60,7 +60,7 @@ impl Call {
     }
 
     fn dim(args: &Arguments, dim: i64, arg: usize) -> Result<usize, KernelError> {
-        let what = "not a dimension of the tensor";
+        let what = "dim out of range";
         normalize_dim(dim, args.info(0)?.rank()).ok_or(KernelError::argument(arg, what))
     }
 }
@@ -206,7 +206,7 @@ fn slices(ctx: &Invoke, call: Call) -> Result<Slices, KernelError> {
         .ok_or(large)
 }
 
-const LARGE: &str = "its shape is too large";
+const LARGE: &str = "shape is too large";
 
 /// Writes one of each run of equal slices, in the given order.
 fn runs(
@@ -218,7 +218,7 @@ fn runs(
     let input = ctx.tensor(0)?;
     let mut runs = 0usize;
     slices.for_each(&input, order, &mut |_, _, differs| runs += usize::from(differs));
-    let large = |_| KernelError::unsupported("more results than fit");
+    let large = |_| KernelError::unsupported("too many results");
     let runs = i32::try_from(runs).map_err(large)?;
     let all = i32::try_from(slices.count).map_err(large)?;
     let mut sizes = input.sizes.clone();

@@ -52,7 +52,7 @@ pub(super) fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Pla
 }
 
 pub(super) fn misfit(arg: usize) -> KernelError {
-    KernelError::argument(arg, "its shape does not fit the others")
+    KernelError::argument(arg, "shape does not match those of the other inputs")
 }
 
 pub(super) fn picture(

@@ -24,7 +24,7 @@ kernels! { COLUMNS:
 
 fn read_windows(ctx: &Arguments) -> Result<Windows, KernelError> {
     let windows = windows(2, &ctx.ints(2)?, &ctx.ints(5)?, &ctx.ints(4)?, &ctx.ints(3)?);
-    windows.ok_or(bad(2, "kernel, dilation, padding or stride is wrong"))
+    windows.ok_or(bad(2, "kernel, dilation, padding or stride is invalid"))
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
@@ -35,9 +35,11 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         _ => return Err(KernelError::rank(0, input.rank())),
     };
     let size = ctx.ints(1)?;
-    let [height, width] = *size else { return Err(bad(1, "is no height and width")) };
+    let [height, width] = *size else { return Err(bad(1, "expected a positive height and width")) };
     let as_size = |size: i64| i32::try_from(size).ok().filter(|size| *size > 0);
-    let space = as_size(height).zip(as_size(width)).ok_or(bad(1, "is no height and width"))?;
+    let space = as_size(height)
+        .zip(as_size(width))
+        .ok_or(bad(1, "expected a positive height and width"))?;
     let places = windows.iter().zip([space.0, space.1]);
     let mut places = places.map(|(window, size)| window.convolved(size as usize));
     let places = places.try_fold(1usize, |all, places| all.checked_mul(places?));

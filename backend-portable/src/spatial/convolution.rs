@@ -60,12 +60,12 @@ impl Call {
         let wrong = |arg, what| KernelError::argument(arg, what);
         let windows =
             convolution_windows(&weight.sizes, &ctx.ints(3)?, &ctx.ints(4)?, &ctx.ints(5)?)
-                .ok_or(wrong(3, "stride, padding and dilation do not fit the weights"))?;
+                .ok_or(wrong(3, "stride, padding or dilation does not match the weights"))?;
         let extra = ctx.ints(7)?;
         let (transposed, groups) = (ctx.bool(6)?, ctx.int(8)?);
         let kind = ConvolutionKind { transposed, output_padding: &extra, groups };
         let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind)
-            .ok_or(wrong(0, "its shape does not fit the weights, or leaves no output"))?;
+            .ok_or(wrong(0, "shape does not match the weights, or the output is empty"))?;
         let rank = windows.len();
         let mut output_padding = [0; 3];
         for (dim, padding) in output_padding[3 - rank..].iter_mut().enumerate() {
@@ -239,7 +239,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             return Err(unsupported(2, bias.scalar_type));
         }
         if bias.rank() != 1 || bias.size(0) != call.out.sizes[1] {
-            return Err(KernelError::argument(2, "it needs an element per channel"));
+            return Err(KernelError::argument(2, "expected an element per channel"));
         }
     }
     let (tier, threads) = (machine::tier(ctx), ctx.threads());
@@ -298,7 +298,7 @@ pub(super) fn call(ctx: &Arguments) -> Result<Call, KernelError> {
 }
 
 fn short(_: crate::compute::gemm::ShapeMismatch) -> KernelError {
-    KernelError::argument(0, "its data is shorter than its shape says")
+    KernelError::argument(0, "less data than the shape requires")
 }
 
 fn pack(ctx: &mut Invoke, packed: &mut [u8]) -> Result<(), KernelError> {

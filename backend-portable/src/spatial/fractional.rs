@@ -46,8 +46,7 @@ impl<const D: usize> Windows<D> {
             for (dim, size) in sizes.iter_mut().enumerate() {
                 let given = list.get(dim).filter(|_| list.len() == D);
                 let given = given.and_then(|given| usize::try_from(*given).ok());
-                let wrong =
-                    KernelError::argument(arg, "is not a positive number for each dimension");
+                let wrong = KernelError::argument(arg, "expected a positive integer per dim");
                 *size = given.filter(|size| *size > 0).ok_or(wrong)?;
             }
             Ok::<_, KernelError>(sizes)
@@ -59,7 +58,7 @@ impl<const D: usize> Windows<D> {
             reach.is_some_and(|reach| reach - 1 <= spatial[dim])
         });
         if !fits {
-            return Err(KernelError::argument(2, "has more windows than fit"));
+            return Err(KernelError::argument(2, "too many windows for the input"));
         }
         let batch = if leading == 2 { input.size(0) } else { 1 };
         let planes = [batch, input.size(leading - 1)];
@@ -85,7 +84,7 @@ fn prepare<const D: usize>(
     let windows = Windows::<D>::of(ctx)?;
     let (input, samples) = (ctx.info(0)?, ctx.info(3)?);
     let mut sizes = Sizes::new();
-    let large = KernelError::argument(2, "is too large");
+    let large = KernelError::argument(2, "too large");
     let leading = input.sizes.get(..input.rank() - D).unwrap_or_default();
     sizes.extend_from_slice(leading).map_err(|_| large.clone())?;
     for size in windows.output {
@@ -100,7 +99,7 @@ fn prepare<const D: usize>(
         && samples.size(1) == channels
         && samples.size(2) == D;
     if !fits {
-        return Err(KernelError::argument(3, "has not a number for each channel and dimension"));
+        return Err(KernelError::argument(3, "expected a sample per channel and dim"));
     }
     let of = input.scalar_type;
     for (arg, found, wanted) in [

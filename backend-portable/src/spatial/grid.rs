@@ -39,10 +39,13 @@ pub(super) fn sampled_sizes(
         || grid.rank() != spatial + 2
         || grid.size(spatial + 1) != spatial
     {
-        return Err(KernelError::argument(arg + 1, "does not name places of pictures"));
+        return Err(KernelError::argument(arg + 1, "the grid has the wrong rank or last dim"));
     }
     if input.sizes[0] != grid.sizes[0] || input.sizes[2..].iter().any(|&size| size < 1) {
-        return Err(KernelError::argument(arg, "has no pixels, or a grid for another batch"));
+        return Err(KernelError::argument(
+            arg,
+            "the input is empty, or the grid has another batch size",
+        ));
     }
     let mut sizes = input.sizes.clone();
     for (size, &places) in sizes.iter_mut().skip(2).zip(grid.sizes.iter().skip(1)) {
@@ -57,13 +60,13 @@ pub(super) fn read_modes(ctx: &Arguments, arg: usize) -> Result<(Mode, Padding),
         0 => Mode::Bilinear,
         1 => Mode::Nearest,
         2 => Mode::Bicubic,
-        _ => return Err(KernelError::argument(arg, "is no interpolation mode")),
+        _ => return Err(KernelError::argument(arg, "unknown interpolation mode")),
     };
     let padding = match ctx.int(arg + 1)? {
         0 => Padding::Zeros,
         1 => Padding::Border,
         2 => Padding::Reflection,
-        _ => return Err(KernelError::argument(arg + 1, "is no padding mode")),
+        _ => return Err(KernelError::argument(arg + 1, "unknown padding mode")),
     };
     Ok((mode, padding))
 }
@@ -80,7 +83,7 @@ fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     }
     let (mode, _) = read_modes(ctx, 2)?;
     if spatial == 3 && mode == Mode::Bicubic {
-        return Err(KernelError::argument(2, "is bicubic, which volumes have not"));
+        return Err(KernelError::argument(2, "bicubic interpolation does not support volumes"));
     }
     let invoke: InvokeFn = match input.scalar_type {
         ScalarType::Float => run::<f32, f32>,

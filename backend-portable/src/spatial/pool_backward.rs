@@ -237,7 +237,7 @@ fn to_largest<C: Pooled>(
         add(scalar_type, bytes, seen, value[0]);
     });
     if outside {
-        return Err(KernelError::argument(indices, "an index is outside the input"));
+        return Err(KernelError::argument(indices, "an index is outside of the input"));
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ kernels! { POOLING:
 }
 
 fn refused() -> KernelError {
-    KernelError::argument(0, "its shape does not fit the windows, or leaves no output")
+    KernelError::argument(0, "shape does not fit the windows, or the output is empty")
 }
 
 /// The windows of a pooling, from three arguments starting at `first` and an optional list of
@@ -90,7 +90,7 @@ pub(super) fn read_windows(
         &ctx.ints(first + 2)?,
         dilation.as_deref().unwrap_or(&[1]),
     )
-    .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is wrong"))
+    .ok_or(KernelError::argument(1, "kernel, stride, padding or dilation is invalid"))
 }
 
 /// Assigns windows to the last of the three axes.

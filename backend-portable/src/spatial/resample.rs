@@ -172,12 +172,12 @@ impl Form {
     fn shape(&self, ctx: &Arguments) -> Result<Sizes, KernelError> {
         let input = ctx.info(0)?;
         let (&[batch, channels, height, width], wrong) =
-            (&*input.sizes, KernelError::argument(1, "is not the height and width of a picture"))
+            (&*input.sizes, KernelError::argument(1, "expected a positive height and width"))
         else {
             return Err(KernelError::rank(0, input.rank()));
         };
         if [channels, height, width].contains(&0) {
-            return Err(KernelError::argument(0, "has no elements"));
+            return Err(KernelError::argument(0, "the input is empty"));
         }
         let mut sizes = Sizes::new();
         // The capacity suffices for any tensor.

@@ -58,7 +58,7 @@ fn expected<R>(fault: &str, number: usize, result: Result<R, Error>) -> Result<(
             Ok(())
         }
         Ok(_) => {
-            println!("error: nobody noticed: {=str} {=usize}", fault, number);
+            println!("error: not detected: {=str} {=usize}", fault, number);
             Err(Failed)
         }
     }
@@ -145,7 +145,7 @@ fn failing_reads(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> {
         }
         // Without any read, this test would not show anything.
         if number == 0 {
-            println!("error: loading reads nothing");
+            println!("error: loading did not read from flash");
             return Err(Failed);
         }
     }

@@ -101,11 +101,11 @@ pub(crate) fn all() -> Result<(), Failed> {
         }
     }
     if !plain::softmax_is_right(buffers) {
-        println!("error: softmax differs from CMSIS-NN's");
+        println!("error: softmax differs from CMSIS-NN");
         return Err(Failed);
     }
     println!(
-        "kernels: {=u32} random layers as in plain loops, softmax as CMSIS-NN's",
+        "kernels: {=u32} random layers match plain loops, softmax matches CMSIS-NN",
         LAYERS * KINDS.len() as u32
     );
     Ok(())

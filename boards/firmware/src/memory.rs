@@ -92,7 +92,7 @@ impl<const BLOCKS: usize, const PLANNED: usize, const SECOND: usize, const SCRAT
     Room<BLOCKS, PLANNED, SECOND, SCRATCH>
 {
     /// Zeroed memory.
-    #[allow(clippy::new_without_default, reason = "statics ask for a constant function")]
+    #[allow(clippy::new_without_default, reason = "statics require a const function")]
     pub const fn new() -> Self {
         Room {
             arena: [ArenaBlock::UNINIT; BLOCKS],

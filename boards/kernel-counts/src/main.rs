@@ -67,7 +67,7 @@ fn main() -> ! {
         {
             memory.out.fill(0);
             let Some(mut peer) = peer::Peer::prepare(layer, memory) else {
-                println!("{name}: the peer asks for more memory than there is");
+                println!("{name}: the peer needs more memory than available");
                 ExitCode::FAILURE.exit_process()
             };
             let mut succeeded = false;

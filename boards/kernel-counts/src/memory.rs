@@ -36,7 +36,7 @@ static MEMORY: Static = Static(
 
 /// The memory; panics the second time.
 pub fn take() -> &'static mut Memory {
-    assert!(!MEMORY.1.swap(true, Ordering::Relaxed), "memory is taken once");
+    assert!(!MEMORY.1.swap(true, Ordering::Relaxed), "memory is already taken");
     // SAFETY: the flag was not set before, so no other reference exists.
     unsafe { &mut *MEMORY.0.get() }
 }

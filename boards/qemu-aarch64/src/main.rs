@@ -64,13 +64,13 @@ fn models() -> Result<Vec<Model>, String> {
         else {
             continue;
         };
-        let runs = runs.parse().map_err(|_| format!("{argument}: how many runs?"))?;
+        let runs = runs.parse().map_err(|_| format!("{argument}: expected NAME=RUNS=FILE"))?;
         let of_file = |error: &dyn core::fmt::Display| format!("{path}: {error}");
         let file = read(path).map_err(|error| of_file(&error))?;
         let bundle = BundledProgram::from_bytes(&file).map_err(|error| of_file(&error))?;
         let program = kept(bundle.program().map_err(|error| of_file(&error))?);
         let input =
-            first_input(&bundle).ok_or_else(|| format!("{path}: no tensor as the input"))?;
+            first_input(&bundle).ok_or_else(|| format!("{path}: expected one tensor as input"))?;
         let compiled = compile(program).map_err(|error| of_file(&error))?;
         let kept_name = |text: String| &*String::leak(text);
         models.push(model(kept_name(name.into()), program, input, runs)?);
@@ -86,7 +86,7 @@ fn models() -> Result<Vec<Model>, String> {
 /// Reads a file of the host in chunks.
 fn read(path: &str) -> Result<Vec<u8>, String> {
     let error = |error| format!("cannot be read: {error}");
-    let name = CString::new(path).map_err(|_| String::from("its name has a zero"))?;
+    let name = CString::new(path).map_err(|_| String::from("the name contains a zero byte"))?;
     let mut file = File::open(name.as_c_str()).map_err(error)?;
     let mut bytes = Vec::new();
     let mut piece = vec![0; 4096];

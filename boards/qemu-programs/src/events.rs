@@ -52,7 +52,7 @@ pub(crate) fn drain(runs: usize) -> Result<(), Failed> {
         match record.kind {
             EventKind::Execute => {
                 if inside > whole {
-                    return Err(Failed::Differs("operators that take longer than their run"));
+                    return Err(Failed::Differs("operators that last longer than their run"));
                 }
                 (found, whole, inside) = (found + 1, record.ticks, 0);
             }

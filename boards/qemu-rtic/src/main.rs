@@ -57,7 +57,7 @@ mod app {
         let before = context.shared.beats.lock(|beats| *beats);
         let result = context.local.model.as_mut().and_then(|model| log_errors(run(model)));
         let between = context.shared.beats.lock(|beats| *beats) - before;
-        defmt::println!("{=u32} urgent things while it ran", between);
+        defmt::println!("{=u32} urgent tasks during the run", between);
         let noticed = firmware::try_faults!(digits, IMAGE.0.split_at(128).1);
         finish(result.is_some() && between > 0 && noticed);
     }

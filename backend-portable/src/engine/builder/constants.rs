@@ -10,15 +10,15 @@ use std::sync::Arc;
 use torchlet_graph::graph::{Tensor, Value, ValueId};
 
 /// The cache key of data, if its address is stable: only borrowed data stays in place.
-#[expect(clippy::ptr_arg, reason = "whether it is borrowed is the question")]
+#[expect(clippy::ptr_arg, reason = "whether the data is borrowed matters")]
 fn lasting(data: &Cow<'_, [u8]>, key: Key) -> Option<Key> {
     matches!(data, Cow::Borrowed(_)).then_some(key)
 }
 
 /// Copies `len` int8 values.
 pub(super) fn code_lines<'p>(data: &[u8], len: usize) -> Result<Constant<'p>, Refusal> {
-    let data = data.get(..len).ok_or("a constant is cut short")?;
-    let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("no memory for constants")?;
+    let data = data.get(..len).ok_or("a constant is truncated")?;
+    let mut lines = Lines::zeroed(len.div_ceil(4)).ok_or("out of memory for constants")?;
     let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines.as_mut_slice());
     bytes.iter_mut().zip(data).for_each(|(slot, byte)| *slot = *byte);
     Ok(Constant::Shared(Arc::new(lines)))
@@ -33,8 +33,9 @@ impl<'g, 'p> Builder<'g, 'p> {
         data: &'g Cow<'p, [u8]>,
         len: usize,
     ) -> Result<Constant<'p>, Refusal> {
-        let cut_short = "a constant is cut short";
-        let precision = Precision::of(tensor.scalar_type).ok_or("a constant without numbers")?;
+        let cut_short = "a constant is truncated";
+        let precision =
+            Precision::of(tensor.scalar_type).ok_or("a constant is not floating-point")?;
         if precision == Precision::Single
             && let Cow::Borrowed(lent) = data
             && let Cow::Borrowed(lent) = precision.elements(lent)
@@ -48,9 +49,9 @@ impl<'g, 'p> Builder<'g, 'p> {
         let copy = || {
             let elements = precision.elements(data);
             let elements = elements.get(..len).ok_or(cut_short)?;
-            Lines::of(elements).ok_or("no memory for constants")
+            Lines::of(elements).ok_or("out of memory for constants")
         };
-        let packs = self.packs().ok_or("constants are not read yet")?;
+        let packs = self.packs().ok_or("constants are not available while support is queried")?;
         let copy = Constant::Shared(packs.get(lasting(data, key), copy)?);
         self.lines.insert(key, copy.clone());
         Ok(copy)
@@ -77,7 +78,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         id: ValueId,
     ) -> Result<Option<Constant<'p>>, Refusal> {
         let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(id) else {
-            return Err("it is not constant".to_owned());
+            return Err("the value is not constant".to_owned());
         };
         self.plain.insert(id);
         let len = self.count(sizes)?;
@@ -98,20 +99,20 @@ impl<'g, 'p> Builder<'g, 'p> {
         data: ValueId,
     ) -> Result<(), Refusal> {
         if self.is_question() {
-            return Err("weights that are packed for one machine".to_owned());
+            return Err("weights are already packed for one machine".to_owned());
         }
         let Value::IntList(form) = self.value(form) else {
-            return Err("an argument is no list of integers".to_owned());
+            return Err("an argument is not a list of integers".to_owned());
         };
         let Value::Tensor(tensor @ Tensor { data: Some(data), sizes, .. }) = self.value(data)
         else {
-            return Err("packed weights without data".to_owned());
+            return Err("packed weights have no data".to_owned());
         };
         let len = self.count(sizes)?;
         let data = self.lent(tensor, data, len)?;
         let forms = self.packed.entry(id).or_default();
         if forms.iter().any(|(known, _)| *known == form) {
-            return Err("weights that are packed twice in one form".to_owned());
+            return Err("weights are packed twice in the same form".to_owned());
         }
         forms.push((form, data));
         Ok(())
@@ -145,17 +146,17 @@ impl<'g, 'p> Builder<'g, 'p> {
             let (_, data) = forms
                 .iter()
                 .find(|(form, data)| *form == numbers && data.as_slice().len() == len)
-                .ok_or("its weights are packed for another machine")?;
+                .ok_or("the weights are packed for another machine")?;
             return Ok(data.clone());
         }
         let (Value::Tensor(tensor @ Tensor { data: Some(data), .. }), Some(packs)) =
             (self.value(id), self.packs())
         else {
-            return Err("there are no weights to pack".to_owned());
+            return Err("the weights are missing".to_owned());
         };
         let key = self.key(data, Precision::of(tensor.scalar_type), form);
         let lines = packs.get(lasting(data, key), || {
-            let mut lines = Lines::zeroed(len).ok_or("no memory for weights")?;
+            let mut lines = Lines::zeroed(len).ok_or("out of memory for packed weights")?;
             pack(self.machine, data, lines.as_mut_slice())?;
             Ok::<_, Refusal>(lines)
         })?;

@@ -144,7 +144,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             // Every token position would need a plan of its own.
             let mut items = node.args.iter().flat_map(|id| graph.items(id));
             if items.any(|id| of_elements.contains(id)) {
-                return Err("a number may be another one in each run".to_owned());
+                return Err("an integer may change in every run".to_owned());
             }
             // Unused results need not be computed.
             let results = node.args.last().map_or(&[][..], |out| graph.items(out));
@@ -178,7 +178,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return Err(why);
         }
         Plan::new(self.calls, &self.buffers, self.outputs, self.machine)
-            .ok_or_else(|| "more memory than there is".to_owned())
+            .ok_or_else(|| "out of memory".to_owned())
     }
 
     fn add_all(&mut self, given: &[Given]) -> Result<(), Refusal> {
@@ -187,10 +187,10 @@ impl<'g, 'p> Builder<'g, 'p> {
             _ => false,
         };
         if !self.graph.updates.is_empty() || self.graph.values.iter().any(changes) {
-            return Err("regions of the CPU keep no state".to_owned());
+            return Err("CPU regions do not support state".to_owned());
         }
         if given.len() != self.graph.inputs.len() {
-            return Err("another number of inputs".to_owned());
+            return Err("the number of inputs differs from the graph".to_owned());
         }
         for (index, (id, given)) in self.graph.inputs.iter().zip(given).enumerate() {
             match given {
@@ -226,7 +226,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// Lowers a call.
     fn add(&mut self, node: &Node) -> Result<(), Refusal> {
         let operation = ops::find(node.operator)
-            .ok_or_else(|| "it is not one of the engine's operators".to_owned())?;
+            .ok_or_else(|| "the engine does not support this operator".to_owned())?;
         let mut is_open = false;
         for id in node.args.iter().flat_map(|id| self.graph.items(id)) {
             match self.graph.values.get(*id) {
@@ -248,7 +248,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     fn leave_open(&mut self, node: &Node) -> Result<(), Refusal> {
         let is_known = matches!(self.purpose, Purpose::Plan(_));
         if is_known || !ops::only_rearranges(node.operator) {
-            return Err("a number is not known beforehand".to_owned());
+            return Err("an integer is not known ahead of time".to_owned());
         }
         for id in node.args.last().map_or(&[][..], |out| self.graph.items(out)) {
             if self.is_taken(*id) {

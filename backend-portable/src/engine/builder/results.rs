@@ -46,7 +46,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     ) -> Result<View, Refusal> {
         let home = match self.purpose {
             Purpose::Plan(_) => {
-                let lines = Lines::of(elements).ok_or("no memory for constants")?;
+                let lines = Lines::of(elements).ok_or("out of memory for constants")?;
                 Some(Constant::Shared(Arc::new(lines)))
             }
             Purpose::Question | Purpose::Packing(_) => None,
@@ -95,12 +95,12 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// A tensor expanded by strides needs no memory, but would take too long to process.
     pub(in crate::engine) fn define(&mut self, id: ValueId, view: View) -> Result<(), Refusal> {
         if self.count(&view.sizes)? > MOST {
-            return Err(format!("a tensor of {:?} elements", view.sizes));
+            return Err(format!("a tensor of shape {:?} is too large", view.sizes));
         }
         self.check_shape(id, &view.sizes)?;
         let (tensor, element) = (self.tensor(id)?, self.element(id)?);
         if self.element_of(&view) != element {
-            return Err("its result is of another type".to_owned());
+            return Err("the dtype of the result differs from the graph".to_owned());
         }
         let view = match self.purpose {
             // Packing lowers each call independently, with the declared shapes.
@@ -128,7 +128,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             return;
         }
         if reads.iter().any(|view| view.numel() == 0) {
-            self.refused = Some("something is made of a tensor without elements".to_owned());
+            self.refused = Some("an operator reads an empty tensor".to_owned());
             return;
         }
         let reads = reads.iter().map(|view| view.buffer).collect();
@@ -225,7 +225,7 @@ impl<'g, 'p> Builder<'g, 'p> {
         view: &View,
         sizes: &[usize],
     ) -> Result<View, Refusal> {
-        let wrong = || format!("{:?} does not become {sizes:?}", view.sizes);
+        let wrong = || format!("shape {:?} cannot be reshaped to {sizes:?}", view.sizes);
         match view.reshaped(sizes) {
             Some(reshaped) => Ok(reshaped),
             None => self.contiguous(view)?.reshaped(sizes).ok_or_else(wrong),

@@ -31,7 +31,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn tensor(&self, id: ValueId) -> Result<&'g Tensor<'p>, Refusal> {
         match self.value(id) {
             Value::Tensor(tensor) => Ok(tensor),
-            _ => Err("an argument is no tensor".to_owned()),
+            _ => Err("an argument is not a tensor".to_owned()),
         }
     }
 
@@ -45,7 +45,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             Element::of(tensor.scalar_type).filter(|_| tensor.host_type == tensor.scalar_type);
         let scalar_type = tensor.scalar_type;
         found.ok_or_else(|| {
-            format!("the engine computes in floating point of 16 and 32 bits and in 8 bits, not {scalar_type:?}")
+            format!("the engine supports float16, bfloat16, float32 and int8, not {scalar_type:?}")
         })
     }
 
@@ -55,7 +55,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     /// If the value is not a tensor of floats.
     pub(in crate::engine) fn precision(&self, id: ValueId) -> Result<Precision, Refusal> {
         let precision = Precision::of(self.tensor(id)?.scalar_type);
-        precision.ok_or_else(|| "it takes numbers, not codes".to_owned())
+        precision.ok_or_else(|| "expected a float tensor, found an int8 tensor".to_owned())
     }
 
     /// Whether the elements are computed in this region.
@@ -86,7 +86,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(in crate::engine) fn view(&mut self, id: ValueId) -> Result<View, Refusal> {
         match self.element(id)? {
             Element::Float => self.any(id),
-            Element::Code => Err("it takes numbers, not codes".to_owned()),
+            Element::Code => Err("expected a float tensor, found an int8 tensor".to_owned()),
         }
     }
 
@@ -94,7 +94,7 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(in crate::engine) fn codes(&mut self, id: ValueId) -> Result<View, Refusal> {
         match self.element(id)? {
             Element::Code => self.any(id),
-            Element::Float => Err("it takes codes, not numbers".to_owned()),
+            Element::Float => Err("expected an int8 tensor, found a float tensor".to_owned()),
         }
     }
 
@@ -118,7 +118,7 @@ impl<'g, 'p> Builder<'g, 'p> {
                 Home::Constant(elements)
             }
             None if self.is_question() => Home::Shared,
-            None => return Err("a value is read before it is made".to_owned()),
+            None => return Err("a value is read before it is computed".to_owned()),
         };
         let buffer = self.buffer(home, len, element);
         let view = View::whole(buffer, &tensor.sizes);
@@ -130,10 +130,10 @@ impl<'g, 'p> Builder<'g, 'p> {
     pub(super) fn count(&self, sizes: &[usize]) -> Result<usize, Refusal> {
         match numel(sizes) {
             Some(0) if !matches!(self.purpose, Purpose::Plan(_)) => {
-                Err("a tensor without elements".to_owned())
+                Err("a tensor is empty".to_owned())
             }
             Some(count) => Ok(count),
-            None => Err(format!("a tensor of {sizes:?} elements")),
+            None => Err(format!("a tensor of shape {sizes:?} is too large")),
         }
     }
 
@@ -173,7 +173,7 @@ impl<'g, 'p> Builder<'g, 'p> {
             true => Ok(()),
             false => {
                 let expected = &tensor.sizes;
-                Err(format!("it gives the shape {found:?}, the program has {expected:?}"))
+                Err(format!("expected result shape {expected:?}, found {found:?}"))
             }
         }
     }

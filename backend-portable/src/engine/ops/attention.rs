@@ -26,7 +26,7 @@ pub(super) fn attention(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
         _ => None,
     };
     let offset = offset.map(usize::try_from);
-    let offset = offset.transpose().map_err(|_| "a causal offset that is negative")?;
+    let offset = offset.transpose().map_err(|_| "the causal offset is negative")?;
     attend(builder, args, offset, 0.0)
 }
 
@@ -48,16 +48,17 @@ fn attend(
     let (&[batch, heads, rows, width], &[kb, key_heads, keys, kw], &[vb, vh, vk, value_width]) =
         (&q.sizes[..], &k.sizes[..], &v.sizes[..])
     else {
-        return Err("attention over other than batches of heads".into());
+        return Err("attention inputs must have rank 4: batch, heads, rows, width".into());
     };
     let fits = [kb, vb] == [batch; 2] && kw == width && vh == key_heads && vk == keys;
     if !fits || !heads.is_multiple_of(key_heads.max(1)) {
-        return Err("queries, keys and values that do not fit each other".into());
+        return Err("the shapes of queries, keys and values do not match".into());
     }
     let mask = match mask {
-        Some(mask) => {
-            Some(mask.expanded(&[batch, heads, rows, keys]).ok_or("a mask of another shape")?)
-        }
+        Some(mask) => Some(
+            mask.expanded(&[batch, heads, rows, keys])
+                .ok_or("the mask cannot be broadcast to the scores")?,
+        ),
         None => None,
     };
     // Heads are interleaved per row, as the following linear layer reads them.

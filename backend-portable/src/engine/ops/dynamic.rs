@@ -24,24 +24,26 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let input = as_stored(builder, argument(args, 0)?)?;
     let (codes, scales) = (argument(args, 1)?, argument(args, 2)?);
     let [n, k] = *builder.sizes(codes)? else {
-        return Err("weights that are no matrix".to_owned());
+        return Err("the weights are not a matrix".to_owned());
     };
     let are_constant = builder.is_constant(codes) && builder.is_constant(scales);
     if !are_constant || builder.element(codes)? != Element::Code {
         return Err(
-            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+            "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
         );
     }
     let groups = match *builder.sizes(scales)? {
         [rows, groups] if rows == n && groups > 0 => groups,
-        _ => return Err("scales of other rows".to_owned()),
+        _ => return Err("the scales do not match the rows of the weights".to_owned()),
     };
     if k == 0 || input.sizes.last() != Some(&k) {
-        return Err("weights of another number of inputs".to_owned());
+        return Err("the weights do not match the number of inputs".to_owned());
     }
     let bits = builder.integer(argument(args, 5)?)?;
     if !(bits == 4 && nibbles_len([k, n], groups).is_some() || bits == 8 && groups == 1) {
-        return Err(std::format!("weights of {bits} bits in {groups} groups of {k}"));
+        return Err(std::format!(
+            "unsupported weights: {bits} bits, {k} inputs in {groups} groups"
+        ));
     }
     let rows = input.numel() / k;
     let input = builder.contiguous(&input)?;
@@ -53,7 +55,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().any(|view| view.numel() != n) {
-        return Err("sums or a bias of another number of columns".to_owned());
+        return Err("sums or bias do not match the number of outputs".to_owned());
     }
     let mut sizes = input.sizes.clone();
     if let Some(last) = sizes.last_mut() {
@@ -83,7 +85,7 @@ fn nibble_weights<'p>(
     [k, n]: [usize; 2],
     groups: usize,
 ) -> Result<Weights<'p>, Refusal> {
-    let wrong = || "codes that are not of 4 bits, or cut short".to_owned();
+    let wrong = || "the int4 weights are out of range or truncated".to_owned();
     let len = nibbles_len([k, n], groups).ok_or_else(wrong)?;
     let form = Form::Nibbles { k, n, groups };
     let codes = builder.packed_bytes(codes, form, len, |_, data, packed| {

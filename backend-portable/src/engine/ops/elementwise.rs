@@ -54,7 +54,9 @@ pub(super) fn find(operator: Operator) -> Option<Operation> {
         },
         Operator::GELU => |builder, args| match builder.value(argument(args, 1)?) {
             Value::String(text) if text == "tanh" => unary(builder, args, Unary::GeluTanh),
-            Value::String(text) if text != "none" => Err("an approximation of no name".into()),
+            Value::String(text) if text != "none" => {
+                Err("the GELU approximation is unknown".into())
+            }
             _ => unary(builder, args, Unary::Gelu),
         },
         Operator::ADD_TENSOR => |builder, args| scaled(builder, args, 1.0),
@@ -125,7 +127,7 @@ fn clamp(
     max: f32,
 ) -> Result<(), Refusal> {
     if min.is_nan() || max.is_nan() {
-        return Err("a limit that is no number".into());
+        return Err("a clamp limit is NaN".into());
     }
     let input = builder.view(argument(args, 0)?)?;
     if min <= max && builder.limit(&input, min, max) {
@@ -214,7 +216,7 @@ pub(super) fn broadcasting(
     function: Binary,
 ) -> Result<View, Refusal> {
     let sizes = broadcast(&a.sizes, &b.sizes);
-    let expanded = |view: &View| view.expanded(&sizes).ok_or("operands that do not broadcast");
+    let expanded = |view: &View| view.expanded(&sizes).ok_or("the operands cannot be broadcast");
     let (a, b) = (expanded(a)?, expanded(b)?);
     let result = target(builder, &[&a, &b], sizes)?;
     let walk = Loops::new(&result, [&a, &b]);

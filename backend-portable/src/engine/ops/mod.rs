@@ -93,8 +93,8 @@ pub(super) fn only_rearranges(operator: Operator) -> bool {
 /// Weights that were packed ahead of time: pairs of data and form, then the value that they
 /// replace.
 fn packed(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let (out, forms) = args.split_last().ok_or("a call without arguments")?;
-    let (forms, []) = forms.as_chunks::<2>() else { return Err("data without a form".into()) };
+    let (out, forms) = args.split_last().ok_or("the call has no arguments")?;
+    let (forms, []) = forms.as_chunks::<2>() else { return Err("packed data has no form".into()) };
     forms.iter().try_for_each(|[data, form]| builder.define_packed(*out, *form, *data))
 }
 
@@ -124,16 +124,16 @@ fn dimension(dim: i64, rank: usize) -> Result<usize, Refusal> {
     let wrapped = if dim < 0 { dim.saturating_add(rank) } else { dim };
     match usize::try_from(wrapped) {
         Ok(dim) if wrapped < rank => Ok(dim),
-        _ => Err(std::format!("there is no dimension {dim} of {rank}")),
+        _ => Err(std::format!("dim {dim} is out of range for rank {rank}")),
     }
 }
 
 /// The argument at an index, not counting the output, which is last.
 fn argument(args: &[ValueId], at: usize) -> Result<ValueId, Refusal> {
-    let (_, inputs) = args.split_last().ok_or("a call without arguments")?;
+    let (_, inputs) = args.split_last().ok_or("the call has no arguments")?;
     inputs.get(at).copied().ok_or_else(|| std::format!("argument {at} is missing"))
 }
 
 fn output(args: &[ValueId]) -> Result<ValueId, Refusal> {
-    args.last().copied().ok_or_else(|| Refusal::from("a call without arguments"))
+    args.last().copied().ok_or_else(|| Refusal::from("the call has no arguments"))
 }

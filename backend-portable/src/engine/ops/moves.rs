@@ -25,9 +25,9 @@ const GRAIN: usize = 1 << 14;
 pub(super) fn view(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.any(argument(args, 0)?)?;
     let sizes = view_sizes(input.numel(), &builder.integers(argument(args, 1)?)?);
-    let sizes = sizes.ok_or("a shape with another number of elements")?;
+    let sizes = sizes.ok_or("the new shape has a different number of elements")?;
     let sizes: Result<Vec<usize>, _> = sizes.iter().map(|size| usize::try_from(*size)).collect();
-    let view = builder.reshaped(&input, &sizes.map_err(|_| "a dimension of negative size")?)?;
+    let view = builder.reshaped(&input, &sizes.map_err(|_| "a dim has a negative size")?)?;
     builder.define(output(args)?, view)
 }
 
@@ -76,7 +76,7 @@ pub(super) fn permute(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
     let rank = input.sizes.len();
     let dims = builder.integers(argument(args, 1)?)?;
     let dims: Result<Vec<usize>, _> = dims.into_iter().map(|dim| dimension(dim, rank)).collect();
-    let view = input.permuted(&dims?).ok_or("dimensions are named twice, or not at all")?;
+    let view = input.permuted(&dims?).ok_or("dims are not a permutation")?;
     builder.define(output(args)?, view)
 }
 
@@ -88,7 +88,7 @@ pub(super) fn transpose(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resu
     if rank > 0 {
         order.swap(dim(1)?, dim(2)?);
     }
-    let view = input.permuted(&order).ok_or("a permutation that is none")?;
+    let view = input.permuted(&order).ok_or("dims are not a permutation")?;
     builder.define(output(args)?, view)
 }
 
@@ -96,14 +96,17 @@ pub(super) fn expand(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let input = builder.any(argument(args, 0)?)?;
     let sizes = builder.integers(argument(args, 1)?)?;
     // A size of -1 keeps the dim's size; new dims are prepended.
-    let lead = sizes.len().checked_sub(input.sizes.len()).ok_or("fewer dimensions than it has")?;
+    let lead = sizes
+        .len()
+        .checked_sub(input.sizes.len())
+        .ok_or("the new shape has a lower rank than the input")?;
     let own = core::iter::repeat_n(None, lead).chain(input.sizes.iter().map(Some));
     let sizes: Option<Vec<usize>> = own
         .zip(&sizes)
         .map(|(own, size)| if *size == -1 { own.copied() } else { usize::try_from(*size).ok() })
         .collect();
     let view = sizes.and_then(|sizes| input.expanded(&sizes));
-    builder.define(output(args)?, view.ok_or("it does not broadcast to this shape")?)
+    builder.define(output(args)?, view.ok_or("the input cannot be broadcast to this shape")?)
 }
 
 pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
@@ -119,8 +122,8 @@ pub(super) fn slice(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let start = builder.optional_integer(argument(args, 2)?)?.map_or(0, within);
     let end = builder.optional_integer(argument(args, 3)?)?.map_or(size, within);
     let step = usize::try_from(builder.integer(argument(args, 4)?)?);
-    let step = step.map_err(|_| "a step backwards")?;
-    let view = input.sliced(dim, start, end, step).ok_or("a slice of nothing")?;
+    let step = step.map_err(|_| "the step is negative")?;
+    let view = input.sliced(dim, start, end, step).ok_or("the slice is out of range")?;
     builder.define(output(args)?, view)
 }
 
@@ -129,7 +132,7 @@ pub(super) fn select(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let dim = dimension(builder.integer(argument(args, 1)?)?, input.sizes.len())?;
     let size = input.sizes.get(dim).copied().unwrap_or(0);
     let index = dimension(builder.integer(argument(args, 2)?)?, size)?;
-    let view = input.selected(dim, index).ok_or("an index that is out of range")?;
+    let view = input.selected(dim, index).ok_or("the index is out of range")?;
     builder.define(output(args)?, view)
 }
 
@@ -139,12 +142,12 @@ pub(super) fn split_with_sizes(
 ) -> Result<(), Refusal> {
     let sizes = builder.integers(argument(args, 1)?)?;
     let sizes: Result<Vec<usize>, _> = sizes.into_iter().map(usize::try_from).collect();
-    parts(builder, args, sizes.map_err(|_| "a part of negative size")?)
+    parts(builder, args, sizes.map_err(|_| "a part has a negative size")?)
 }
 
 pub(super) fn split(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let size = usize::try_from(builder.integer(argument(args, 1)?)?);
-    let size = size.map_err(|_| "a part of negative size")?;
+    let size = size.map_err(|_| "a part has a negative size")?;
     let count = args.last().map_or(0, |out| builder.items(out).len());
     parts(builder, args, std::vec![size; count])
 }
@@ -163,7 +166,7 @@ fn parts(
     for (out, size) in outs.into_iter().zip(sizes) {
         let end = start.saturating_add(size).min(all);
         if builder.is_taken(out) {
-            let view = input.sliced(dim, start, end, 1).ok_or("a part of nothing")?;
+            let view = input.sliced(dim, start, end, 1).ok_or("a part is out of range")?;
             builder.define(out, view)?;
         }
         start = end;
@@ -172,17 +175,19 @@ fn parts(
 }
 
 pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
-    let [list, dim, out] = args else { return Err("a call with other arguments".into()) };
+    let [list, dim, out] = args else {
+        return Err("the call has an unexpected number of arguments".into());
+    };
     let mut inputs = Vec::new();
     for id in builder.items(list) {
         inputs.push(builder.any(*id)?);
     }
-    let mut sizes = inputs.first().ok_or("nothing to join")?.sizes.clone();
+    let mut sizes = inputs.first().ok_or("no tensors to concatenate")?.sizes.clone();
     let dim = dimension(builder.integer(*dim)?, sizes.len())?;
     let mut along = inputs.iter().filter_map(|view| view.sizes.get(dim));
     let along = along.try_fold(0usize, |all, size| all.checked_add(*size));
     if let Some(size) = sizes.get_mut(dim) {
-        *size = along.ok_or("parts that are too long")?;
+        *size = along.ok_or("the concatenated dim is too large")?;
     }
     // In the memory order of the largest input.
     let largest = inputs.iter().filter(|view| view.sizes.len() == sizes.len() && view.is_dense());
@@ -190,20 +195,22 @@ pub(super) fn cat(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let order = order.unwrap_or_else(|| (0..sizes.len()).collect());
     let element = inputs.first().map_or(Element::Float, |view| builder.element_of(view));
     if inputs.iter().any(|view| builder.element_of(view) != element) {
-        return Err("parts of different types".into());
+        return Err("the tensors have different dtypes".into());
     }
     let joined = builder.make_of_in_order(&sizes, &order, element)?;
     let mut start = 0usize;
     for input in inputs {
         let size = input.sizes.get(dim).copied().unwrap_or(0);
-        let end = start.checked_add(size).ok_or("parts that are too long")?;
+        let end = start.checked_add(size).ok_or("the concatenated dim is too large")?;
         let part = joined.sliced(dim, start, end, 1);
-        let part = part.filter(|part| part.sizes == input.sizes).ok_or("parts that do not fit")?;
+        let part = part
+            .filter(|part| part.sizes == input.sizes)
+            .ok_or("a tensor does not fit in the output")?;
         copy(builder, &input, &part);
         start = end;
     }
     if sizes.get(dim) != Some(&start) {
-        return Err("parts that do not fill the output".into());
+        return Err("the tensors do not fill the output".into());
     }
     builder.define(*out, joined)
 }

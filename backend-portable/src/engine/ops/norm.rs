@@ -12,14 +12,14 @@ use torchlet_graph::graph::{Value, ValueId};
 pub(super) fn batch_norm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let out = output(args)?;
     let [out, statistics @ ..] = builder.members(out) else {
-        return Err("a call without outputs".into());
+        return Err("the call has no outputs".into());
     };
     if statistics.iter().any(|id| builder.is_taken(*id)) {
-        return Err("the engine's batch norm gives no statistics".into());
+        return Err("the engine's batch norm does not return statistics".into());
     }
     let input = builder.view(argument(args, 0)?)?;
     let &[_, channels, ..] = &input.sizes[..] else {
-        return Err("a tensor without channels".into());
+        return Err("the input has no channel dim".into());
     };
     let mut parameter = |at| {
         let id = argument(args, at)?;

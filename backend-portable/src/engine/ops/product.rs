@@ -22,12 +22,14 @@ use torchlet_graph::graph::ValueId;
 pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let weight = argument(args, 1)?;
-    let [n, k] = *builder.sizes(weight)? else { return Err("weights that are no matrix".into()) };
-    let rows = input.numel().checked_div(k).ok_or("weights without inputs")?;
+    let [n, k] = *builder.sizes(weight)? else { return Err("the weights are not a matrix".into()) };
+    let rows = input.numel().checked_div(k).ok_or("the weights have no inputs")?;
     let a = builder.reshaped(&input, &[rows, k])?;
     let right = Right::new(builder, weight, [k, n], true)?;
     let bias = match builder.optional(argument(args, 2)?)? {
-        Some(bias) => Some(bias.expanded(&[rows, n]).ok_or("a bias that does not fit")?),
+        Some(bias) => {
+            Some(bias.expanded(&[rows, n]).ok_or("the bias does not match the number of outputs")?)
+        }
         None => None,
     };
     let mut sizes = input.sizes;
@@ -35,7 +37,7 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
         *last = n;
     }
     let c = multiply(builder, a, right, bias, 1.0, 1.0)?;
-    let c = c.reshaped(&sizes).ok_or("an output of another size")?;
+    let c = c.reshaped(&sizes).ok_or("the output has a different size")?;
     builder.define(output(args)?, c)
 }
 
@@ -44,10 +46,10 @@ pub(super) fn addmm(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(
     let addend = builder.view(argument(args, 0)?)?;
     let a = builder.view(argument(args, 1)?)?;
     let right = argument(args, 2)?;
-    let [k, n] = *builder.sizes(right)? else { return Err("an operand that is no matrix".into()) };
-    let &[m, _] = &a.sizes[..] else { return Err("an operand that is no matrix".into()) };
+    let [k, n] = *builder.sizes(right)? else { return Err("an operand is not a matrix".into()) };
+    let &[m, _] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
     let (beta, alpha) = (builder.number(argument(args, 3)?)?, builder.number(argument(args, 4)?)?);
-    let addend = addend.expanded(&[m, n]).ok_or("an addend that does not fit")?;
+    let addend = addend.expanded(&[m, n]).ok_or("the addend cannot be broadcast to the result")?;
     let right = Right::new(builder, right, [k, n], false)?;
     let c = multiply(builder, a, right, Some(addend), alpha as f32, beta as f32)?;
     builder.define(output(args)?, c)
@@ -63,7 +65,7 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
             multiply(builder, a, right, None, 1.0, 0.0)?
         }
         [_, _, _] => batched(builder, a, id)?,
-        _ => return Err("an operand that is no matrix".into()),
+        _ => return Err("an operand is not a matrix".into()),
     };
     builder.define(output(args)?, c)
 }
@@ -71,10 +73,10 @@ pub(super) fn matmul(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
 fn batched(builder: &mut Builder<'_, '_>, a: View, b: ValueId) -> Result<View, Refusal> {
     let b = builder.view(b)?;
     let (&[count, m, k], &[other, same, n]) = (&a.sizes[..], &b.sizes[..]) else {
-        return Err("an operand that is no batch of matrices".into());
+        return Err("an operand is not a batch of matrices".into());
     };
     if other != count || same != k {
-        return Err("operands that do not fit each other".into());
+        return Err("the shapes of the operands do not match".into());
     }
     let out = builder.make(&[count, m, n])?;
     builder.push(
@@ -104,7 +106,7 @@ impl<'p> Right<'p> {
         transposed: bool,
     ) -> Result<Self, Refusal> {
         let tier = builder.machine.tier;
-        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix that is too large")?;
+        let packed = PackedRhs::len(tier, k, n).ok_or("a matrix is too large")?;
         // Packing pads narrow matrices, which would grow too much.
         let pays = tier != Tier::SCALAR && packed <= k.saturating_mul(n).saturating_mul(2);
         if pays && builder.is_constant(id) {
@@ -127,7 +129,7 @@ impl<'p> Right<'p> {
         }
         let view = builder.view(id)?;
         let view = if transposed { view.permuted(&[1, 0]) } else { Some(view) };
-        view.map(Right::Plain).ok_or_else(|| "an operand that is no matrix".into())
+        view.map(Right::Plain).ok_or_else(|| "an operand is not a matrix".into())
     }
 
     fn sizes(&self) -> [usize; 2] {
@@ -148,9 +150,9 @@ fn multiply<'p>(
     beta: f32,
 ) -> Result<View, Refusal> {
     let [k, n] = right.sizes();
-    let &[m, same] = &a.sizes[..] else { return Err("an operand that is no matrix".into()) };
+    let &[m, same] = &a.sizes[..] else { return Err("an operand is not a matrix".into()) };
     if same != k {
-        return Err("operands that do not fit each other".into());
+        return Err("the shapes of the operands do not match".into());
     }
     let out = builder.make(&[m, n])?;
     let addend = addend.filter(|_| beta != 0.0);
@@ -199,7 +201,7 @@ struct Pack<'a> {
 impl Pack<'_> {
     fn of<E: Stored + bytemuck::Pod>(self, data: &[E]) -> Result<(), Refusal> {
         let ([k, n], [row, col]) = (self.shape, self.strides);
-        let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is cut short")?;
+        let matrix = Matrix::new(data, k, n, row, col).ok_or("a constant is truncated")?;
         let packed = match E::as_f32(data) {
             // Packing transposes blocks of this type in registers.
             Some(_) => PackedRhs::pack(self.context, matrix, self.packed).map(drop),
@@ -208,7 +210,7 @@ impl Pack<'_> {
                 PackedRhs::pack_as_is(self.context, matrix, packed).map(drop)
             }
         };
-        packed.map_err(|_| "a matrix that is too large".into())
+        packed.map_err(|_| "a matrix is too large".into())
     }
 }
 

@@ -21,9 +21,11 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let input = builder.view(argument(args, 0)?)?;
     let pads = builder.integers(argument(args, 1)?)?;
     let value = builder.optional_number(argument(args, 2)?)?.unwrap_or(0.0) as f32;
-    let (pads, []) = pads.as_chunks::<2>() else { return Err("a border of one side".into()) };
+    let (pads, []) = pads.as_chunks::<2>() else {
+        return Err("padding must have two values per dim".into());
+    };
     if pads.len() > input.sizes.len() {
-        return Err("more dimensions than it has".into());
+        return Err("padding has more dims than the input".into());
     }
     // The part of the input that remains, the output shape, and the position of the part in it.
     let (mut kept, mut sizes) = (input.clone(), input.sizes.clone());
@@ -33,11 +35,12 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
         let cut = |pad: i64| usize::try_from(pad.saturating_neg()).unwrap_or(0);
         let added = |pad: i64| usize::try_from(pad).unwrap_or(0);
         let end = size.saturating_sub(cut(*behind));
-        kept = kept.sliced(dim, cut(*before), end, 1).ok_or("a border that leaves nothing")?;
+        kept =
+            kept.sliced(dim, cut(*before), end, 1).ok_or("negative padding exceeds the input")?;
         let own = end - cut(*before);
         let all = own.checked_add(added(*before)).and_then(|all| all.checked_add(added(*behind)));
         if let Some(slot) = sizes.get_mut(dim) {
-            *slot = all.ok_or("a border that is too large")?;
+            *slot = all.ok_or("the padded shape is too large")?;
         }
         places.push((dim, added(*before), own));
     }
@@ -47,8 +50,8 @@ pub(super) fn pad(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(),
     let result = builder.make_in_order(&sizes, &input.order())?;
     let mut inside = result.clone();
     for (dim, start, len) in places {
-        let end = start.checked_add(len).ok_or("a border that is too large")?;
-        inside = inside.sliced(dim, start, end, 1).ok_or("a border that is too large")?;
+        let end = start.checked_add(len).ok_or("the padded shape is too large")?;
+        inside = inside.sliced(dim, start, end, 1).ok_or("the padded shape is too large")?;
     }
     builder.push(Fill { value }, &[], &result);
     copy(builder, &kept, &inside);
@@ -72,7 +75,7 @@ impl Step for Fill {
 pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
-        return Err("the engine makes batches of pictures larger".into());
+        return Err("upsampling requires a batch of images (rank 4)".into());
     };
     let sizes = builder.integers(argument(args, 1)?)?;
     let factors: &[f64] = match builder.value(argument(args, 2)?) {
@@ -84,23 +87,23 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
         let (all, scale) = match (sizes.get(dim), factors.get(dim)) {
             (Some(all), _) => (usize::try_from(*all).unwrap_or(0), size as f32 / *all as f32),
             (None, Some(factor)) => ((size as f64 * factor) as usize, (1.0 / factor) as f32),
-            (None, None) => return Err("neither sizes nor factors".into()),
+            (None, None) => return Err("neither output size nor scale factors are given".into()),
         };
         *slot = all / size.max(1);
         // The same index computation as the kernel.
         let is_even = (0..all).all(|at| (at as f32 * scale) as usize == at / (*slot).max(1));
         if *slot == 0 || *slot * size != all || !is_even {
-            return Err("pixels that come more often than others".into());
+            return Err("only integer scale factors are supported".into());
         }
     }
     let [tall, wide] = times;
     let sizes = [batch, channels, height * tall, width * wide];
     let result = builder.make_in_order(&sizes, &input.order())?;
     let apart = [batch, channels, height, tall, width, wide];
-    let target = result.reshaped(&apart).ok_or("pixels that do not come apart")?;
+    let target = result.reshaped(&apart).ok_or("the image cannot be split into pixels")?;
     let source = input.reshaped(&[batch, channels, height, 1, width, 1]);
     let source = source.and_then(|source| source.expanded(&apart));
-    copy(builder, &source.ok_or("pixels that do not come apart")?, &target);
+    copy(builder, &source.ok_or("the image cannot be split into pixels")?, &target);
     builder.define(output(args)?, result)
 }
 
@@ -108,7 +111,7 @@ pub(super) fn nearest(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result
 pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<(), Refusal> {
     let input = builder.view(argument(args, 0)?)?;
     let &[batch, channels, height, width] = &input.sizes[..] else {
-        return Err("the engine makes batches of pictures larger".into());
+        return Err("upsampling requires a batch of images (rank 4)".into());
     };
     let corners = builder.truth(argument(args, 2)?)?;
     let factors: &[f64] = match builder.value(argument(args, 3)?) {
@@ -128,13 +131,13 @@ pub(super) fn bilinear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
         }
     }
     if sizes.contains(&0) || [channels, height, width].contains(&0) {
-        return Err("pictures without pixels".into());
+        return Err("the images are empty".into());
     }
     if sizes == [height, width] {
         return builder.define(output(args)?, input);
     }
     if sizes[0] == height || sizes[1] == width {
-        return Err("pictures that stay as high, or as wide, as they are".into());
+        return Err("height and width must both change".into());
     }
     let result = [batch, channels, sizes[0], sizes[1]];
     let is_last =

@@ -55,8 +55,10 @@ fn reduce(
     if count == 0 {
         // Empty sums: every result is a constant.
         let nothing = builder.made(&[1], &[0.0 / by])?.expanded(&sizes);
-        return builder
-            .define(output(args)?, nothing.ok_or("it does not broadcast to this shape")?);
+        return builder.define(
+            output(args)?,
+            nothing.ok_or("the result cannot be broadcast to the output shape")?,
+        );
     }
     let strides = dense_strides(&input.sizes, &(0..rank).collect::<Vec<usize>>());
     let innermost = |reduced: bool| {
@@ -77,7 +79,7 @@ fn reduce(
         Some((lead, turned)) => (turned, pick(false).skip(lead).map(size).product()),
         None => {
             let order: Vec<usize> = pick(false).chain(pick(true)).collect();
-            let turned = input.permuted(&order).ok_or("a permutation that is none")?;
+            let turned = input.permuted(&order).ok_or("dims are not a permutation")?;
             (builder.contiguous(&turned)?, 1)
         }
     };

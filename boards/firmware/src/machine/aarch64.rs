@@ -51,11 +51,11 @@ impl ExceptionHandlers for Handlers {
     }
 
     extern "C" fn irq_current(state: RegisterStateRef<'_>) {
-        fault("an interrupt that nobody expects", &state)
+        fault("an unexpected interrupt", &state)
     }
 
     extern "C" fn fiq_current(state: RegisterStateRef<'_>) {
-        fault("a fast interrupt that nobody expects", &state)
+        fault("an unexpected fast interrupt", &state)
     }
 
     extern "C" fn serror_current(state: RegisterStateRef<'_>) {

@@ -62,7 +62,7 @@ mod handlers {
 
     #[exception]
     unsafe fn DefaultHandler(number: i16) -> ! {
-        defmt::println!("interrupt {=i16} that nobody expects", number);
+        defmt::println!("unexpected interrupt {=i16}", number);
         exit(false)
     }
 }

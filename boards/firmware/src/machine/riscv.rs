@@ -54,6 +54,6 @@ extern "C" fn exception(_: &TrapFrame) -> ! {
 
 #[unsafe(export_name = "DefaultHandler")]
 extern "C" fn interrupt() -> ! {
-    defmt::println!("an interrupt that nobody expects");
+    defmt::println!("an unexpected interrupt");
     exit(false)
 }

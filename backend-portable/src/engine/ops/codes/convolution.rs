@@ -38,7 +38,7 @@ pub(in crate::engine::ops) fn convolution(
     let [_, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
     let (axes, groups) = window(builder, args, 9, 12)?;
     let whole = Windows::new([height, width, channels], axes);
-    let whole = whole.ok_or("a shape that windows do not fit")?;
+    let whole = whole.ok_or("the input shape does not fit the windows")?;
     let weights = constant_weights(builder, args, 3)?;
     let [tall, wide] = axes.map(|axis| axis.kernel());
     match *builder.sizes(weights)? {
@@ -58,7 +58,7 @@ pub(in crate::engine::ops) fn convolution(
             let made = requantized(builder, args, outputs, 14)?;
             in_parts(builder, (output(args)?, &input), &filter, (whole.output, phases), &made)
         }
-        _ => Err("weights of other dimensions".to_owned()),
+        _ => Err("the weights are not a matrix".to_owned()),
     }
 }
 
@@ -77,7 +77,7 @@ pub(in crate::engine::ops) fn transposed(
     let parts = transposed_phases(axes, [height, width], &more)?;
     let filter = Filter { weights, outputs, row, groups };
     if groups != 1 {
-        return Err("a transposed convolution in groups, which share their scales".to_owned());
+        return Err("grouped transposed int8 convolution is not supported".to_owned());
     }
     let made = requantized(builder, args, outputs, 15)?;
     in_parts(builder, (output(args)?, &input), &filter, parts, &made)
@@ -94,9 +94,11 @@ fn transposed_phases(
     for (dim, (axis, input)) in axes.into_iter().zip(input).enumerate() {
         let more = more.get(dim).or(more.first()).map(|more| usize::try_from(*more));
         let size = more.and_then(Result::ok).and_then(|more| axis.transposed(input, more));
-        sizes[dim] = size.filter(|size| *size > 0).ok_or("a shape that windows do not fit")?;
+        sizes[dim] =
+            size.filter(|size| *size > 0).ok_or("the input shape does not fit the windows")?;
         let parts = Phase::of_transposed(axis, input, sizes[dim]);
-        phases[dim] = parts.ok_or("windows with gaps, or far apart")?;
+        phases[dim] =
+            parts.ok_or("transposed convolution has outputs without taps, or a stride above 16")?;
     }
     Ok((sizes, phases))
 }
@@ -117,28 +119,27 @@ pub(in crate::engine::ops) fn dynamic(
     let [outputs, row] = matrix(builder, weights)?;
     let groups = usize::try_from(groups).unwrap_or(0);
     if is_transposed && groups != 1 {
-        return Err("a transposed convolution in groups, which share their scales".to_owned());
+        return Err("grouped transposed int8 convolution is not supported".to_owned());
     }
     let parts = if is_transposed {
         transposed_phases(axes, [height, width], &more)?
     } else {
         let whole = Windows::new([height, width, channels], axes);
-        let output = whole.ok_or("a shape that windows do not fit")?.output;
+        let output = whole.ok_or("the input shape does not fit the windows")?.output;
         (output, [0, 1].map(|dim| Vec::from([Phase::whole(axes[dim], output[dim])])))
     };
     let picture = channels.saturating_mul(height).saturating_mul(width);
     if picture == 0 || batch == 0 {
-        return Err("pictures without elements".to_owned());
+        return Err("the images are empty".to_owned());
     }
     // The quantized values keep the memory order of the floats if each image is contiguous.
     let input = match input.is_dense() && input.order().first() == Some(&0) || batch == 1 {
         true => dense(builder, &input)?,
         false => builder.contiguous(&input)?,
     };
-    let codes =
-        batch.checked_mul(picture.next_multiple_of(4)).ok_or("pictures that are too large")?;
+    let codes = batch.checked_mul(picture.next_multiple_of(4)).ok_or("the images are too large")?;
     let head = batch.saturating_mul(HEAD);
-    let len = codes.checked_add(head).ok_or("pictures that are too large")?;
+    let len = codes.checked_add(head).ok_or("the images are too large")?;
     let made = builder.make_of_in_order(&[len], &[0], Element::Code)?;
     let step = Quantize { batch, picture, at: input.offset };
     builder.push(step, &[&input], &made);
@@ -154,14 +155,14 @@ pub(in crate::engine::ops) fn dynamic(
         reads.push(builder.contiguous(&bias)?);
     }
     if reads.iter().skip(1).any(|view| view.sizes != [outputs]) {
-        return Err("scales or a bias of another number of channels".to_owned());
+        return Err("scales or bias do not match the number of output channels".to_owned());
     }
     let filter = Filter { weights, outputs, row, groups };
     in_parts(builder, (output(args)?, &source), &filter, parts, &Made::Numbers { reads })
 }
 
 fn no_pictures() -> Refusal {
-    "the engine convolves codes of batches of pictures".to_owned()
+    "int8 convolution requires a batch of images (rank 4)".to_owned()
 }
 
 fn pictures(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<View, Refusal> {
@@ -191,14 +192,14 @@ fn axes(
 ) -> Result<[Window; 2], Refusal> {
     let axes = windows(2, kernel, stride, padding, dilation);
     let axes = axes.and_then(|axes| <[Window; 2]>::try_from(&axes[..]).ok());
-    axes.ok_or_else(|| "kernel, stride, padding or dilation is wrong".to_owned())
+    axes.ok_or_else(|| "kernel, stride, padding or dilation is invalid".to_owned())
 }
 
 /// The sizes of a weight matrix.
 fn matrix(builder: &Builder<'_, '_>, weights: ValueId) -> Result<[usize; 2], Refusal> {
     match *builder.sizes(weights)? {
         [outputs, row] => Ok([outputs, row]),
-        _ => Err("weights of other dimensions".to_owned()),
+        _ => Err("the weights are not a matrix".to_owned()),
     }
 }
 
@@ -211,7 +212,7 @@ fn constant_weights(
     if builder.is_constant(weights) && builder.element(weights)? == Element::Code {
         return Ok(weights);
     }
-    Err("the engine packs codes of weights beforehand, and these are not constant".to_owned())
+    Err("the engine requires constant int8 weights, which it packs ahead of time".to_owned())
 }
 
 /// Convolution weights `[outputs, row]`; a row holds all taps of all channels of a group.
@@ -371,21 +372,21 @@ fn in_parts(
     let [batch, channels, height, width] = input.sizes[..] else { return Err(no_pictures()) };
     let divides = |count: usize| groups > 0 && count > 0 && count.is_multiple_of(groups);
     if !divides(channels) || !divides(outputs) {
-        return Err("channels that do not come apart in groups".to_owned());
+        return Err("channels are not divisible by groups".to_owned());
     }
     let own = [channels / groups, outputs / groups];
     let taps = phases.iter().try_fold(1usize, |taps, phases| {
         taps.checked_mul(phases.first().map_or(0, |phase| phase.taps.kernel))
     });
     if taps.and_then(|taps| taps.checked_mul(own[0])) != Some(row) {
-        return Err("weights of another number of channels".to_owned());
+        return Err("the weights do not match the number of channels".to_owned());
     }
     // Groups that are too narrow for a panel share one; each has zeros for the others' channels.
     let fill = (1..=LANES / own[1].min(LANES)).rev().find(|count| groups.is_multiple_of(*count));
     let merged = fill.unwrap_or(1);
     let blocks = groups / merged;
     if blocks.saturating_mul(phases[0].len()).saturating_mul(phases[1].len()) > PARTS {
-        return Err("a convolution of many small parts".to_owned());
+        return Err("the convolution has too many parts".to_owned());
     }
     let (shape, order) = ([batch, outputs, size[0], size[1]], channels_last_order(4));
     let out = builder.make_of_in_order(&shape, &order, kind.element())?;
@@ -405,7 +406,7 @@ fn in_parts(
                 [tall.count, wide.count],
             );
             let windows = windows.and_then(|windows| windows.of_groups(channels));
-            let windows = windows.ok_or("a shape that windows do not fit")?;
+            let windows = windows.ok_or("the input shape does not fit the windows")?;
             let shape = part.shape();
             let packed = match is_whole && filter.has_whole_rows(&part) {
                 true => product_weights(builder, weights, shape)?,
@@ -423,7 +424,7 @@ fn in_parts(
             if !is_whole {
                 let place = out.sliced(2, tall.start, size[0], tall.every);
                 let place = place.and_then(|it| it.sliced(3, wide.start, size[1], wide.every));
-                copy(builder, &made, &place.ok_or("a part that is outside")?);
+                copy(builder, &made, &place.ok_or("a phase is outside of the output")?);
             }
         }
     }
@@ -438,11 +439,11 @@ fn part_weights<'p>(
     part: &Part,
 ) -> Result<Constant<'p>, Refusal> {
     let shape = pack::side_by_side(part.shape(), part.blocks);
-    let shape = shape.ok_or("weights that are too large")?;
-    let len = pack::packed_len(shape).ok_or("weights that are too large")?;
+    let shape = shape.ok_or("the weights are too large")?;
+    let len = pack::packed_len(shape).ok_or("the weights are too large")?;
     builder.packed_bytes(id, part.form(), len, |_, data, packed| {
         let packed = pack::pack(shape, |at, col| part.code(data, row, at, col), packed);
-        packed.ok_or_else(|| "a constant is cut short".to_owned())
+        packed.ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 
@@ -457,7 +458,7 @@ fn single_channels(
     let [tall, wide] = windows.axes.map(|axis| axis.kernel());
     let taps = tall.saturating_mul(wide);
     if taps > depthwise::TAPS {
-        return Err("windows of too many taps".to_owned());
+        return Err("the window has too many taps".to_owned());
     }
     let (columns, reads) = Columns::of(builder, args, channels, 14)?;
     let outside = code(columns.from.zero)?;
@@ -481,13 +482,13 @@ fn depthwise_weights<'p>(
     taps: usize,
     channels: usize,
 ) -> Result<Constant<'p>, Refusal> {
-    let len = depthwise::packed_len(taps, channels).ok_or("weights that are too large")?;
+    let len = depthwise::packed_len(taps, channels).ok_or("the weights are too large")?;
     builder.packed_bytes(id, Form::Depthwise { taps, channels }, len, |_, data, packed| {
         let code = |tap: usize, channel: usize| {
             data.get(tap * channels + channel).map(|code| code.cast_signed())
         };
         let packed = depthwise::pack(taps, channels, code, packed);
-        packed.ok_or_else(|| "a constant is cut short".to_owned())
+        packed.ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 

@@ -34,14 +34,14 @@ fn scaled(builder: &Builder<'_, '_>, args: &[ValueId], at: usize) -> Result<Scal
     let zero = builder.integer(argument(args, at + 1)?)?;
     let is_step = scale.is_normal() && scale > 0.0;
     if !is_step || !ZEROS.contains(&zero) {
-        return Err(std::format!("codes of scale {scale} with {zero} for zero"));
+        return Err(std::format!("unsupported quantization: scale {scale}, zero point {zero}"));
     }
     Ok(Scaled { scale, zero: i32::try_from(zero).unwrap_or(0) })
 }
 
 /// A zero point as int8, for padding.
 fn code(zero: i32) -> Result<i8, Refusal> {
-    i8::try_from(zero).map_err(|_| "a zero that no code stands for".to_owned())
+    i8::try_from(zero).map_err(|_| "the zero point does not fit in int8".to_owned())
 }
 
 /// The output range, limited by a fused activation.
@@ -55,7 +55,7 @@ fn range(
         None => Ok(all),
         Some(Value::String(name)) if name == "none" => Ok(all),
         Some(Value::String(name)) if name == "relu" => Ok(Range { low: code(zero)?, ..all }),
-        _ => Err("an activation that the engine does not have".to_owned()),
+        _ => Err("the fused activation is not supported".to_owned()),
     }
 }
 
@@ -100,7 +100,7 @@ impl Columns {
             reads.push(builder.contiguous(&bias)?);
         }
         if reads.iter().any(|view| view.sizes != [count]) {
-            return Err("scales or a bias of another number of channels".to_owned());
+            return Err("scales or bias do not match the number of output channels".to_owned());
         }
         let at = |index: usize| reads.get(index).map(|view| view.offset);
         let (scales, bias) = (at(0).unwrap_or(0), at(1));
@@ -148,15 +148,15 @@ pub(super) fn linear(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let input = builder.codes(argument(args, 0)?)?;
     let weights = argument(args, 3)?;
     let [n, k] = *builder.sizes(weights)? else {
-        return Err("weights that are no matrix".to_owned());
+        return Err("the weights are not a matrix".to_owned());
     };
     if !builder.is_constant(weights) || builder.element(weights)? != Element::Code {
         return Err(
-            "the engine packs codes of weights beforehand, and these are not constant".to_owned()
+            "the engine requires constant int8 weights, which it packs ahead of time".to_owned()
         );
     }
     if k == 0 || input.sizes.last() != Some(&k) {
-        return Err("weights of another number of inputs".to_owned());
+        return Err("the weights do not match the number of inputs".to_owned());
     }
     let rows = input.numel() / k;
     let (columns, reads) = Columns::of(builder, args, n, 9)?;
@@ -183,10 +183,10 @@ pub(super) fn product_weights<'p>(
     id: ValueId,
     [k, n]: [usize; 2],
 ) -> Result<Constant<'p>, Refusal> {
-    let len = pack::packed_len([k, n]).ok_or("weights that are too large")?;
+    let len = pack::packed_len([k, n]).ok_or("the weights are too large")?;
     builder.packed_bytes(id, Form::Codes { k, n }, len, |_, data, packed| {
         let code = |row: usize, col: usize| data.get(col * k + row).map(|code| code.cast_signed());
-        pack::pack([k, n], code, packed).ok_or_else(|| "a constant is cut short".to_owned())
+        pack::pack([k, n], code, packed).ok_or_else(|| "a constant is truncated".to_owned())
     })
 }
 
@@ -260,11 +260,11 @@ pub(super) fn quantize(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Resul
     let to = scaled(builder, args, 1)?;
     let limit = |at| {
         let limit = builder.integer(argument(args, at)?)?;
-        i8::try_from(limit).map_err(|_| "limits that are not of 8 bits".to_owned())
+        i8::try_from(limit).map_err(|_| "the quantization limits do not fit in int8".to_owned())
     };
     let range = Range { zero: to.zero, low: limit(3)?, high: limit(4)? };
     if range.low > range.high {
-        return Err("limits that leave no code".to_owned());
+        return Err("the quantization range is empty".to_owned());
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
@@ -321,7 +321,7 @@ pub(super) fn lookup(builder: &mut Builder<'_, '_>, args: &[ValueId]) -> Result<
     let (input, table) = (builder.codes(argument(args, 0)?)?, builder.codes(argument(args, 1)?)?);
     let table = builder.contiguous(&table)?;
     if table.sizes != [elementwise::CODES] {
-        return Err("a table of another length".to_owned());
+        return Err("the lookup table must have 256 entries".to_owned());
     }
     let input = dense(builder, &input)?;
     let out = builder.make_of_in_order(&input.sizes, &input.order(), Element::Code)?;
@@ -353,7 +353,7 @@ fn binary(
     let (from, to) =
         ([scaled(builder, args, 2)?, scaled(builder, args, 4)?], scaled(builder, args, 6)?);
     // At most one of the operands may be broadcast.
-    let refusal = "codes of shapes that are both repeated";
+    let refusal = "only one operand may be broadcast";
     let [a, b] = match b.expanded(&a.sizes) {
         Some(b) => [dense(builder, &a)?, b],
         None => [a.expanded(&b.sizes).ok_or(refusal)?, dense(builder, &b)?],
@@ -444,15 +444,15 @@ pub(super) fn largest(
     let input = builder.codes(argument(args, 0)?)?;
     let list = |at| builder.integers(argument(args, at)?);
     let axes = windows(2, &list(1)?, &list(2)?, &list(3)?, &list(4)?);
-    let axes = axes.ok_or("kernel, stride, padding or dilation is wrong")?;
+    let axes = axes.ok_or("kernel, stride, padding or dilation is invalid")?;
     let sizes: Result<Vec<i32>, _> = input.sizes.iter().map(|size| i32::try_from(*size)).collect();
-    let sizes = pooling(&sizes.map_err(|_| "a dimension that is too large")?, &axes, ceil);
-    let sizes = sizes.ok_or("a shape that windows do not fit")?;
+    let sizes = pooling(&sizes.map_err(|_| "a dim is too large")?, &axes, ceil);
+    let sizes = sizes.ok_or("the input shape does not fit the windows")?;
     let sizes: Vec<usize> = sizes.iter().map(|size| usize::try_from(*size).unwrap_or(0)).collect();
-    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "windows of other dimensions")?;
+    let axes = <[Window; 2]>::try_from(&axes[..]).map_err(|_| "the windows are not 2D")?;
     let (&[_, channels, height, width], &[_, _, tall, wide]) = (&input.sizes[..], &sizes[..])
     else {
-        return Err("the engine pools batches of pictures".to_owned());
+        return Err("pooling requires a batch of images (rank 4)".to_owned());
     };
     let input = channels_last(builder, &input)?;
     let result = builder.make_of_in_order(&sizes, &channels_last_order(4), Element::Code)?;

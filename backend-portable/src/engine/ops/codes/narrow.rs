@@ -25,7 +25,7 @@ pub(super) fn convolution(
     group: usize,
 ) -> Result<(), Refusal> {
     let [batch, channels, ..] = input.sizes[..] else {
-        return Err("codes that are no pictures".to_owned());
+        return Err("the input is not a batch of images".to_owned());
     };
     let (columns, reads) = Columns::of(builder, args, channels, 14)?;
     let outside = code(columns.from.zero)?;
@@ -35,7 +35,7 @@ pub(super) fn convolution(
     if !builder.is_question() {
         let [tall, wide] = windows.axes.map(|axis| axis.kernel());
         let taps = tall.saturating_mul(wide);
-        let len = narrow::packed_len(taps, channels, group).ok_or("weights that are too large")?;
+        let len = narrow::packed_len(taps, channels, group).ok_or("the weights are too large")?;
         let form = Form::Narrow { taps, channels, group };
         let packed = builder.packed_bytes(argument(args, 3)?, form, len, |_, data, packed| {
             // A row holds all taps of all channels of a group.
@@ -44,7 +44,7 @@ pub(super) fn convolution(
                 code.map(|code| code.cast_signed())
             };
             let packed = narrow::pack(taps, channels, group, code, packed);
-            packed.ok_or_else(|| "a constant is cut short".to_owned())
+            packed.ok_or_else(|| "a constant is truncated".to_owned())
         })?;
         let (at, windows) = (input.offset, windows.along_rows());
         let reads: Vec<&View> = core::iter::once(&input).chain(&reads).collect();
