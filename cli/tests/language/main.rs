@@ -111,7 +111,7 @@ fn errors_say_the_way_out() {
     let model = format!("{forms}/llama_wide.pte");
     let error =
         told(&["generate", &model, "--tokenizer", tokenizer, "--prompt", "In the beginning"]);
-    assert!(error.contains("knows 131 tokens") && error.contains("--tokenizer"), "{error}");
+    assert!(error.contains("the vocabulary has 131 tokens") && error.contains("--tokenizer"), "{error}");
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../llm/model/8da4w.pte");
     let mut exported = Command::new(env!("CARGO_BIN_EXE_torchlet"));
     let exported = exported.args(["generate", model, "--prompt", "x", "--backend", "as-exported"]);
@@ -143,14 +143,14 @@ fn options_without_effect_are_refused() {
     for (option, expected) in [
         (
             &["--logit-bias", "1024=1"][..],
-            "logit_bias is about the token 1024, but the program has logits of 1024 tokens",
+            "logit_bias contains the token 1024, but the vocabulary has 1024 tokens",
         ),
         (&["--chat-template", "x.jinja"], "unexpected argument"),
         (&["--tiling", "canvas"], "--tiling is for pictures"),
         // These tests run on the CPU only.
         (&["--device", "0"], "--device 0 is of no use"),
-        (&["--max-seq-len", "0"], "max_seq_len is 0, but should be 1 or more"),
-        (&["--max-context-len", "0"], "max_context_len is 0, but should be 1 or more"),
+        (&["--max-seq-len", "0"], "max_seq_len is 0, expected 1 or more"),
+        (&["--max-context-len", "0"], "max_context_len is 0, expected 1 or more"),
     ] {
         let error = refused(&[&generate[..], option].concat());
         assert!(error.contains(expected), "{option:?}: {error}");
@@ -168,7 +168,7 @@ fn options_without_effect_are_refused() {
     let long = ["-n", "520", "--ignore-eos", "--max-context-len", "1000"];
     let error = refused(&[&generate[..4], &long].concat());
     assert!(
-        error.contains("513 tokens in its context: it says that it takes 512, and max_context_len"),
+        error.contains("513 tokens in the context: the program declares a limit of 512, and max_context_len"),
         "{error}"
     );
     let error = refused(&["bench-llm", MODEL, "--prompt-tokens", "0,600"]);
@@ -221,7 +221,7 @@ fn templates_are_given_arguments() {
         "",
         r#"{"prompt": "a", "logit_bias": {"7": 1, "1024": -100}}"#,
     );
-    assert!(status == 400 && body.contains("logit_bias is about the token 1024"), "{body}");
+    assert!(status == 400 && body.contains("logit_bias contains the token 1024"), "{body}");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
