@@ -149,7 +149,7 @@ impl VulkanBackendBuilder {
 
     /// Autotunes each program when it is loaded, for roughly this long. Calls that have several
     /// kernel variants run with each of them, and the fastest is used from then on. Results are
-    /// stored beside the [pipelines](Self::pipeline_cache) and apply to all programs with the same
+    /// stored with the [pipelines](Self::pipeline_cache) and apply to all programs with the same
     /// kernel shapes, even when tuning is off. The default is the environment variable
     /// `TORCHLET_VULKAN_TUNE`, in seconds; without it, nothing is measured. Tuning does not change
     /// state or outputs. It needs device memory for a second copy of the program; without it,
@@ -162,7 +162,7 @@ impl VulkanBackendBuilder {
     /// Sets whether the first load of a program that would use matrix units
     /// (`VK_KHR_cooperative_matrix`) measures one GEMM with and without them. The measurement lasts
     /// a few milliseconds. If matrix units are not faster, for example because the driver emulates
-    /// them, all later programs avoid them on this device. The result is stored beside the
+    /// them, all later programs avoid them on this device. The result is stored with the
     /// [pipelines](Self::pipeline_cache). The default is the environment variable
     /// `TORCHLET_VULKAN_PROBE_MATRICES` (`on` or `off`), then `on`. If off, every feature that the
     /// device lists is used.

@@ -1,6 +1,6 @@
 //! Benchmark of a device's matrix units (cooperative matrices), which some drivers emulate element
 //! by element. The first load of a program that would use them measures one GEMM with and without
-//! them. The result is stored beside the pipelines and applies to all programs.
+//! them. The result is stored with the pipelines and applies to all programs.
 
 use crate::choices::Choices;
 use crate::compiled::Build;

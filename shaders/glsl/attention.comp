@@ -16,10 +16,10 @@ layout(constant_id = 5) const uint V = 0;
 layout(constant_id = 6) const uint MASK = 0;
 layout(constant_id = 7) const uint OUT = 0;
 layout(constant_id = 8) const uint HAS_MASK = 0;
-layout(constant_id = 9) const uint CAUSAL = 0; // row i sees keys up to offset + i
+layout(constant_id = 9) const uint CAUSAL = 0; // row i attends to keys up to offset + i
 layout(constant_id = 10) const uint ALIGNED = 0; // all strides and depths are multiples of four
 layout(constant_id = 11) const uint ROW = 512;
-layout(constant_id = 12) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 12) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
 
 layout(push_constant) uniform Push {
     uint heads;

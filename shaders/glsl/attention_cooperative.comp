@@ -26,8 +26,8 @@
 layout(constant_id = 3) const uint MASK = 0;
 layout(constant_id = 4) const uint OUT = 0;
 layout(constant_id = 5) const uint HAS_MASK = 0;
-layout(constant_id = 6) const uint CAUSAL = 0; // row i sees keys up to offset + i
-layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 6) const uint CAUSAL = 0; // row i attends to keys up to offset + i
+layout(constant_id = 7) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
 // Groups of 16 elements of a head, of q and k and of v: at most 16, and 8 for each of VALUE_PARTS.
 // All strides of q, k and v are multiples of eight.
 layout(constant_id = 8) const uint SIDES = 4;
@@ -157,8 +157,7 @@ void main() {
     uint limit = CAUSAL != 0 ? min(keys, offset + first_row + ROWS) : keys;
     MATRIX(float16_t, gl_MatrixUseB) ones = MATRIX(float16_t, gl_MatrixUseB)(1.0);
 
-    // If subgroups are so large that there are fewer than UNITS, each processes several units in
-    // turn.
+    // If the workgroup has fewer than UNITS subgroups, each processes several units in turn.
     for (uint turn = 0; turn < UNITS; turn += gl_NumSubgroups) {
         uint unit = turn + gl_SubgroupID;
         bool works = unit < UNITS;

@@ -18,13 +18,13 @@ layout(constant_id = 4) const uint K = 0;
 layout(constant_id = 5) const uint V = 0;
 layout(constant_id = 6) const uint MASK = 0;
 layout(constant_id = 7) const uint HAS_MASK = 0;
-layout(constant_id = 8) const uint CAUSAL = 0; // row i sees keys up to offset + i
+layout(constant_id = 8) const uint CAUSAL = 0; // row i attends to keys up to offset + i
 layout(constant_id = 9) const uint QUADS = 1; // of q and k
 layout(constant_id = 10) const uint VALUE_QUADS = 1;
 layout(constant_id = 11) const uint GROUP = 1; // heads of q
 layout(constant_id = 12) const uint TILE = 16; // keys
 layout(constant_id = 13) const uint OUT = 0;
-layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows of which every key is hidden are zeros, not NaN
+layout(constant_id = 14) const uint HIDDEN_ZEROS = 0; // rows with all keys masked are zero, not NaN
 layout(constant_id = 15) const uint GROUPS = 1; // of heads that share one of k and v
 
 layout(push_constant) uniform Push {
@@ -37,7 +37,7 @@ layout(push_constant) uniform Push {
     uint v_strides[3];
     uint mask_strides[4]; // batch, head, row, key
     uint out_strides[3];
-    uint first_share; // in groups of four: behind the counts
+    uint first_share; // in groups of four: after the counters
     uint base_z;
 } push;
 

@@ -239,8 +239,7 @@ void main() {
 
 #ifdef COOPERATIVE
     SUMS sums[16];
-    // If subgroups are so large that there are fewer than PARTS, each processes several parts in
-    // turn.
+    // If the workgroup has fewer than PARTS subgroups, each processes several parts in turn.
     for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
     uint part = turn + gl_SubgroupID;
     uint part_m = part / PARTS_ACROSS * (TILE_M / 2);

@@ -16,7 +16,7 @@ layout(constant_id = 7) const uint HAS_BIAS = 0;
 layout(constant_id = 8) const uint DEPTHWISE = 0;
 layout(constant_id = 9) const uint TRANSPOSED = 0;
 layout(constant_id = 10) const uint TILE = 1; // 1 or 4; 4 needs planes and groups of multiples of four
-layout(constant_id = 11) const uint BY_FOUR = 0; // four weights of neighbouring channels are a word
+layout(constant_id = 11) const uint BY_FOUR = 0; // four weights of neighbouring channels form a word
 layout(constant_id = 12) const uint RELU = 0;
 
 layout(push_constant) uniform Push {
@@ -38,10 +38,10 @@ layout(push_constant) uniform Push {
     uint group_in; // channels
     uint group_out;
     uint weight_row; // elements
-    uint scales; // how many there are
+    uint scales; // the number of scales
     float input_scale;
     int input_zero;
-    float out_inverse; // one over the output's scale, if that is quantized
+    float out_inverse; // reciprocal of the output's scale, if it is quantized
     float out_zero;
 } push;
 

@@ -26,7 +26,7 @@
     int padding_y; \
     /* The last four elements of the input. */ \
     int last; \
-    /* Of the activation in between. */ \
+    /* Parameters of the activation of the depthwise convolution. */ \
     float c; \
     float d; \
     uint base_z;

@@ -32,7 +32,7 @@ uint run_left;
     uint a_batch; \
     uint b_batch; \
     uint splits; \
-    /* The input channels of a split: a multiple of CHANNELS. */ \
+    /* Input channels per split: a multiple of CHANNELS. */ \
     uint channels; \
     int in_y; \
     int in_x; \
@@ -42,9 +42,9 @@ uint run_left;
     int padding_x; \
     uint pitch; \
     uint strip; \
-    /* Tiles of a strip. */ \
+    /* Tiles per strip. */ \
     uint tiles; \
-    /* Of pictures of several planes: planes of a channel. */ \
+    /* 3D: planes per channel. */ \
     int in_z; \
     uint out_z; \
     int padding_z; \
@@ -158,7 +158,7 @@ void main() {
     uint end = min(start + push.channels, push.k);
 
     // The positions in a plane of the pixels that this invocation stages; pixels outside are zero.
-    // All are read, because loads behind conditions would wait for each other.
+    // All are read, because conditional loads would wait for each other.
     uint plane = uint(push.in_y * push.in_x);
     uint own[MOST_PLACES];
     bool within[MOST_PLACES];
@@ -185,8 +185,7 @@ void main() {
     }
 
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
-    // If subgroups are so large that there are fewer than PARTS, each processes several parts in
-    // turn.
+    // If the workgroup has fewer than PARTS subgroups, each processes several parts in turn.
     for (uint turn = 0; turn < PARTS; turn += gl_NumSubgroups) {
     uint part = turn + gl_SubgroupID;
     uint part_m = part / PARTS_ACROSS * (TILE_M / 2);

@@ -15,7 +15,7 @@ const uint GRADIENT = 1;
 layout(push_constant) uniform Push {
     uint numel;
     uint classes;
-    float inverse; // one over the number of rows that count
+    float inverse; // reciprocal of the number of rows with a label
 } push;
 
 TENSOR_IN(0, x, IN)

@@ -25,7 +25,7 @@ layout(constant_id = 12) const uint HAS_BIAS = 0;
 layout(push_constant) uniform Push {
     uint batch;
     uint channels; // a multiple of four
-    uint pitch;    // from a tap's weights to the next
+    uint pitch;    // distance between the weights of taps
     int in_y;
     int in_x;
     uint out_y;

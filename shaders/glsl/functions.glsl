@@ -173,7 +173,7 @@ bvec4 either_is_nan(const vec4 a, const vec4 b) { return notEqual(vec4(isnan(a))
         case DIV_FLOOR: return floor_div_f(a, b); \
         case DIV_TRUNC: return trunc(a / b); \
         case POW: return pow_f(a, b); \
-     /* NaN is contagious. */ \
+     /* NaN propagates. */ \
         case MINIMUM: return mix(min(a, b), a + b, either_is_nan(a, b)); \
         case MAXIMUM: return mix(max(a, b), a + b, either_is_nan(a, b)); \
         case EQ: return vec4(equal(a, b)); \

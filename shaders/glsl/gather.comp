@@ -13,7 +13,7 @@ layout(constant_id = 6) const uint BY_FOUR = 0;
 layout(push_constant) uniform Push {
     uint numel;
     int base;
-    uint rank; // of the dimensions below, the last count
+    uint rank; // number of dimensions, the last of those below
     uint sizes[8];
     int strides[8];
 } push;

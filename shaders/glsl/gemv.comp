@@ -51,18 +51,18 @@ layout(constant_id = 3) const uint IN = 0;
 layout(constant_id = 4) const uint SCALE = 0;
 layout(constant_id = 5) const uint NORM = 0;
 layout(constant_id = 6) const uint OUT = 0;
-layout(constant_id = 7) const uint WEIGHT = 0; // as linear_quantized.comp numbers the forms; HALF_WEIGHTS and FLOAT_WEIGHTS: WIDE, and without scales
-layout(constant_id = 8) const uint GROUPED = 0; // scales change along k
+layout(constant_id = 7) const uint WEIGHT = 0; // form as in linear_quantized.comp; HALF_WEIGHTS and FLOAT_WEIGHTS: WIDE, without scales
+layout(constant_id = 8) const uint GROUPED = 0; // scales per group of k
 layout(constant_id = 9) const uint WIDE = 0;
 layout(constant_id = 10) const uint HAS_NORM = 0;
 #ifdef PLACED
-layout(constant_id = 11) const uint ROTATION = 0; // as rotary.comp numbers the forms; or NONE
+layout(constant_id = 11) const uint ROTATION = 0; // form as in rotary.comp, or NONE
 #else
 layout(constant_id = 11) const uint ACTIVATION = 0;
 #endif
 layout(constant_id = 12) const uint QUADS = 1; // of a team; at most MOST_SUMS, of all matrices
 layout(constant_id = 13) const uint TEAMS = 1; // more than one: STAGED is not zero
-layout(constant_id = 14) const uint STAGED = 0; // groups of eight numbers of x in shared memory, with what lies between them; or none
+layout(constant_id = 14) const uint STAGED = 0; // groups of eight elements of x in shared memory, including gaps; or 0
 #ifndef GATED
 layout(constant_id = 15) const uint BIAS = 0;
 layout(constant_id = 16) const uint HAS_BIAS = 0;
@@ -79,8 +79,8 @@ layout(push_constant) uniform Push {
     uint n;           // a multiple of the elements of all quads
     uint k;           // a multiple of eight; WIDE: of the elements in 16 bytes of a row
     uint weight_row;  // bytes, a multiple of the bytes of eight elements; WIDE: of 16
-    uint group_shift; // elements that share a scale, as a power of two: at least eight; WIDE: those in 16 bytes
-    uint scale_row;   // scales of a row of the weights
+    uint group_shift; // log2 of the elements that share a scale: at least eight elements; WIDE: those in 16 bytes
+    uint scale_row;   // scales per row of the weights
 #ifndef PLACED
     float a;          // of the activation
     float b;
@@ -89,10 +89,10 @@ layout(push_constant) uniform Push {
 #ifdef PLACED
     uint depth;       // of a head: a multiple of four
     uint positions;   // rows of a batch
-    uint rotated;     // elements of a head that take part: a multiple of four; HALVES_OF_HEADS: all of them, and a multiple of eight
-    uint angle_row;   // angles of a position
-    uint angle_head;  // from one head's angles to the next
-    uint out_batch;   // from one batch of the output to the next: a multiple of four
+    uint rotated;     // rotated elements of a head: a multiple of four; HALVES_OF_HEADS: all of them, a multiple of eight
+    uint angle_row;   // angles per position
+    uint angle_head;  // distance between the angles of heads
+    uint out_batch;   // batch stride of the output: a multiple of four
 #endif
 } push;
 
@@ -270,7 +270,7 @@ void take_halves(const uint m, const uint k) {
         } else {
             uvec2 first = halves(m, k + j * 8);
             uvec2 second = halves(m, k + j * 8 + 4);
-            uint even = WEIGHT == 2 ? 1 : 0; // as `turned`
+            uint even = WEIGHT == 2 ? 1 : 0; // in the order of `turned`
             pairs[j][even] = low_halves(first.x, second.x);
             pairs[j][1 - even] = high_halves(first.x, second.x);
             pairs[j][2 + even] = low_halves(first.y, second.y);

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
     uint numel;
     uint out_size; // of the dimension, in the output
     uint in_size;
-    uint inner;    // elements behind the dimension
+    uint inner;    // elements of the inner dimensions
     uint start;
     uint step;
     // The maximum number of groups of four output elements per input row, if no group contains

@@ -10,12 +10,12 @@
 // same order, which does not depend on the device's floating-point behaviour.
 
 layout(constant_id = 3) const uint IN = 0;
-layout(constant_id = 4) const uint COMBINES = 0; // whether x has keys and places
+layout(constant_id = 4) const uint COMBINES = 0; // whether x contains keys and indices
 
 layout(push_constant) uniform Push {
     uint rows;
-    uint count; // elements of a row, or keys and places
-    uint share; // of those, for each workgroup
+    uint count; // elements of a row, or keys with indices
+    uint share; // the same per workgroup
 } push;
 
 WORDS_IN(0, x)

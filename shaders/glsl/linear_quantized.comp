@@ -24,9 +24,9 @@ layout(constant_id = 7) const uint IN_ZERO = 0;
 layout(constant_id = 8) const uint OUT = 0;
 layout(constant_id = 9) const uint WEIGHT = 0; // 0: bytes; 1: nibbles, low one first; 2: nibbles, high one first
 layout(constant_id = 10) const uint HAS_BIAS = 0;
-layout(constant_id = 11) const uint BY_ROW = 0; // x_scale and x_zero have an entry for each row
+layout(constant_id = 11) const uint BY_ROW = 0; // x_scale and x_zero have one element per row
 layout(constant_id = 12) const uint ALIGNED = 0; // rows of x and of the weights can be read four elements at a time
-layout(constant_id = 13) const uint GROUPED = 0; // scales change along k
+layout(constant_id = 13) const uint GROUPED = 0; // scales per group of k
 layout(constant_id = 14) const uint ROWS = 1; // 0: n is not a multiple of four
 layout(constant_id = 15) const uint ACTIVATION = 0; // see epilogue.glsl
 layout(constant_id = 16) const uint RESIDUAL = 0;
@@ -41,7 +41,7 @@ layout(push_constant) uniform Push {
     uint scale_row;
     float input_scale;
     int input_zero;
-    float out_inverse; // one over the output's scale, if that is quantized
+    float out_inverse; // reciprocal of the output's scale, if it is quantized
     float out_zero;
     float a; // of the activation
     float b;

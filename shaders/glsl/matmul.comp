@@ -14,7 +14,7 @@
     uint k; \
     uint a_pitch; \
     uint b_pitch; \
-    /* Elements from batch to batch; `a` starts again after `period` batches. */ \
+    /* Batch strides; `a` repeats after `period` batches. */ \
     uint a_batch; \
     uint b_batch; \
     uint base_z;

@@ -49,7 +49,7 @@
     int out_x; \
     int padding_y; \
     int padding_x; \
-    /* Of pictures of several planes. */ \
+    /* For 3D images. */ \
     int in_z; \
     int out_y; \
     int padding_z;
@@ -60,11 +60,11 @@
     uint k; \
     uint a_pitch; \
     uint b_pitch; \
-    /* Elements from batch to batch; `a` starts again after `period` batches. */ \
+    /* Batch strides; `a` repeats after `period` batches. */ \
     uint a_batch; \
     uint b_batch; \
     uint splits; \
-    /* The terms of a split: a multiple of TILE_K. */ \
+    /* Terms per split: a multiple of TILE_K. */ \
     uint terms; \
     uint base_z; \
     WINDOW_FIELDS
@@ -243,8 +243,8 @@ uvec2 halves(const vec4 v) { return uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw)
 #endif
 
 // Units are kept as loaded: any operation on them before the current tile is multiplied would wait
-// for the loads, and loads behind conditions may wait for each other. LATE: units beyond the last
-// term are therefore clamped, and replaced by zeros when they are stored. Not for fp16: tuned on an
+// for the loads, and conditional loads may wait for each other. LATE: units beyond the last term
+// are therefore clamped, and replaced by zeros when they are stored. Not for fp16: tuned on an
 // NVIDIA H200, where GEMMs last 3 to 8 % longer with it.
 #if defined(COOPERATIVE) && !defined(BFLOAT16)
 const bool LATE = false;
@@ -590,8 +590,7 @@ void main() {
 
 #ifdef COOPERATIVE
     MATRIX(float, gl_MatrixUseAccumulator) sums[16];
-    // If subgroups are so large that there are fewer than PARTS, each processes several parts in
-    // turn.
+    // If the workgroup has fewer than PARTS subgroups, each processes several parts in turn.
     for (uint turn = 0; turn < (EXACT != 0 ? 1 : PARTS); turn += EXACT != 0 ? 1 : gl_NumSubgroups) {
     uint part = EXACT != 0 ? gl_SubgroupID % PARTS : turn + gl_SubgroupID;
     uint first_term = TERM_PARTS > 1 ? gl_SubgroupID / PARTS * OWN_TERMS : 0;

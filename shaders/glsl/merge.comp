@@ -15,8 +15,8 @@ layout(constant_id = 5) const uint FIRST_STEP = 0;
 layout(push_constant) uniform Push {
     uint numel;
     uint count; // of the dimension
-    uint inner; // elements behind it
-    uint run;   // elements of a run: those there are, FIRST_STEP: those there will be
+    uint inner; // elements of the inner dimensions
+    uint run;   // elements of an input run; FIRST_STEP: of an output run
 } push;
 
 TENSOR_IN(0, x, IN)

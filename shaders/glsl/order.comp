@@ -17,7 +17,7 @@ layout(constant_id = 5) const uint FUNCTION = 0;
 layout(push_constant) uniform Push {
     uint numel; // of the input
     uint count; // of the dimension
-    uint inner; // elements behind it
+    uint inner; // elements of the inner dimensions
     uint first; // of the dimension in the output
 } push;
 

@@ -6,7 +6,7 @@
 // channels padded with zeros to a multiple of 16. An invocation packs 16 channels of a pixel.
 
 layout(push_constant) uniform Push {
-    uint numel; // groups of 16 codes
+    uint numel; // groups of 16 channels
     uint channels;
     uint plane;
 } push;

@@ -59,8 +59,8 @@ Place place(uint i) {
 void main() {
     uint i = invocation_x() * 4;
     if (i >= push.numel) return;
-    // Four neighbours usually belong to one row. All are read, because loads behind conditions
-    // would wait for each other.
+    // Four neighbours usually belong to one row. All are read, because conditional loads would wait
+    // for each other.
     Place p = place(i);
     uvec4 from;
     bvec4 inside;

@@ -15,7 +15,7 @@ layout(push_constant) uniform Push {
     uint numel;    // of the input, by rows, or else of the output
     uint out_size; // of the dimension, in the output
     uint count;    // of indices
-    uint inner;    // elements behind the dimension
+    uint inner;    // elements of the inner dimensions
 } push;
 
 TENSOR_IN(0, x, IN)

@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
     uint numel;
     float low; // bounds of quantized values
     float high;
-    float epsilon; // the least scale
+    float epsilon; // the minimum scale
 } push;
 
 TENSOR_IN(0, least, F32)

@@ -15,13 +15,13 @@ layout(constant_id = 6) const uint OUT = 0;
 layout(push_constant) uniform Push {
     uint numel;  // of the output
     uint count;  // of the reduced dimension
-    uint inner;  // elements behind it
-    uint parts;  // outputs that follow each other, an inner dimension apart, and share a number of `other`
+    uint inner;  // elements of the inner dimensions
+    uint parts;  // consecutive outputs, `inner` apart, that share an element of `other`
     float scale;
 } push;
 
 TENSOR_IN(0, x, IN)
-TENSOR_IN(1, other, OTHER) // by output; what some functions subtract
+TENSOR_IN(1, other, OTHER) // per output; subtracted by some functions
 TENSOR_OUT(2, y, OUT)
 
 shared vec4 partial[256];

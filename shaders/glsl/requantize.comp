@@ -20,7 +20,7 @@ layout(push_constant) uniform Push {
     float a_zero;
     float b_scale; // with the factor of b
     float b_zero;
-    float out_inverse; // one over the output's scale
+    float out_inverse; // reciprocal of the output's scale
     float out_zero;
     float low;
     float high;

@@ -14,8 +14,8 @@ layout(push_constant) uniform Push {
     uint numel;
     uint in_size;
     uint out_size;
-    uint inner;  // elements behind the dimension
-    float scale; // elements of the input for one of the output
+    uint inner;  // elements of the inner dimensions
+    float scale; // input elements per output element
 } push;
 
 const uint LINEAR = 0;

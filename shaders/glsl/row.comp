@@ -35,10 +35,10 @@ layout(push_constant) uniform Push {
     uint rows;
     uint count;       // elements of a row
     uint aligned;     // whether rows start at multiples of four elements
-    uint weight_step; // elements side by side that share a weight
+    uint weight_step; // consecutive elements that share a weight
     uint weight_count;
     float epsilon;
-    uint added_rows; // rows of `added`, which come again
+    uint added_rows; // rows of `added`, which repeat
 } push;
 
 RUN_IN(0, x, IN)
@@ -149,8 +149,8 @@ void main() {
     uint first = gl_LocalInvocationID.x * 4;
     uint step = gl_WorkGroupSize.x * 4;
     uint turns = (push.count + step - 1) / step;
-    // Groups beyond the end are clamped and not used, because loads behind conditions would wait
-    // for each other.
+    // Groups beyond the end are clamped and not used, because conditional loads would wait for each
+    // other.
     [[unroll]] for (uint turn = 0; turn < KEPT; ++turn) {
         uint i = min(first + turn * step, (push.count - 1) & ~3u);
         kept[turn] = elements(base, i);

@@ -23,7 +23,7 @@ layout(constant_id = 6) const uint FORM = 0;
 layout(push_constant) uniform Push {
     uint numel;
     uint count; // of the dimension
-    uint inner; // elements behind it
+    uint inner; // elements of the inner dimensions
 } push;
 
 const uint SUM = 0;
@@ -33,7 +33,7 @@ const uint LARGEST = 3;
 const uint SMALLEST = 4;
 
 const uint EACH = 0;
-const uint LINES = 1; // beside each other, of a multiple of four
+const uint LINES = 1; // adjacent lines, in multiples of four
 const uint ROW = 2;
 
 const bool FINDS_PLACES = FUNCTION == LARGEST || FUNCTION == SMALLEST;
@@ -58,7 +58,7 @@ struct Line {
     // The sum of non-finite values; or the product of these, of zeros, and of the signs of all
     // others. A segment whose finite values alone overflow or underflow 32 bits does not change it.
     float beyond;
-    int n; // of a place: less than zero before the first
+    int n; // of an index: negative before the first
     int best;
 };
 

@@ -18,7 +18,7 @@ layout(push_constant) uniform Push {
     uint numel;
     uint size;  // of the dimension, in the output
     uint count; // in the source
-    uint inner; // elements behind it
+    uint inner; // elements of the inner dimensions
 } push;
 
 const uint REPLACE = 0;

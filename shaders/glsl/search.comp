@@ -12,8 +12,8 @@ layout(constant_id = 5) const uint RIGHT = 0;
 
 layout(push_constant) uniform Push {
     uint numel;
-    uint count; // of a row to look in
-    uint row;   // values that have the same
+    uint count; // of a row to search
+    uint row;   // values that share a row
 } push;
 
 TENSOR_IN(0, sequence, SEQUENCE)

@@ -14,9 +14,9 @@ layout(push_constant) uniform Push {
     uint numel;
     uint in_size;  // of the dimension, in the input
     uint out_size; // in the output
-    uint inner;    // elements behind it in the output
-    uint in_outer_step; // elements from one o to the next in the input
-    uint in_inner; // elements behind it in the input
+    uint inner;    // elements of the inner dimensions of the output
+    uint in_outer_step; // distance between values of o in the input
+    uint in_inner; // elements of the inner dimensions of the input
 } push;
 
 TENSOR_IN(0, x, IN)
@@ -24,8 +24,8 @@ TENSOR_IN(1, index, I32)
 TENSOR_OUT(2, y, OUT)
 
 // The positions of four elements. All indices are loaded together, and so are all elements
-// afterwards, because loads behind conditions would wait for each other. Beyond the last element,
-// it is repeated.
+// afterwards, because conditional loads would wait for each other. Beyond the last element, it is
+// repeated.
 uvec4 places(const uint first) {
     uvec4 i = min(first + uvec4(0, 1, 2, 3), uvec4(push.numel - 1));
     uvec4 rows = i / push.inner;

@@ -22,8 +22,8 @@ layout(push_constant) uniform Push {
 // Functions with more parameters than those of functions.glsl.
 const uint QUANTIZE = 31;
 const uint DEQUANTIZE = 32;
-const uint ROUND_PARTS = 34; // to a whole number of parts, of which so many are one
-const uint ROUND_MULTIPLES = 35; // to a multiple of a number
+const uint ROUND_PARTS = 34; // to a multiple of 1 / a
+const uint ROUND_MULTIPLES = 35; // to a multiple of a
 
 TENSOR_IN(0, x, IN)
 TENSOR_OUT(1, y, OUT)
