@@ -64,7 +64,7 @@ pub(crate) fn run(software: &SoftwareVulkan) -> Result<()> {
     silent(test(&["--no-fail-fast", "--test", "vulkan*"]))?;
     println!("Nor here, with every optional feature of the device switched off:");
     // How work is folded has nothing to do with features.
-    let folded = "fixtures::work_goes_on_in_the_next_dimension";
+    let folded = "fixtures::workgroups_fold_into_the_next_dimension";
     let mut plain = test(&["--test", "vulkan", "--", "--skip", folded]);
     plain.env("TORCHLET_VULKAN_DISABLE", "all");
     silent(plain)
