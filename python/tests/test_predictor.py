@@ -50,7 +50,7 @@ def test_what_makes_no_sense() -> None:
     for options in ({"inputs": ["a", "b"]}, {"outputs": []}):
         with pytest.raises(torchlet.Error, match="has 1"):
             torchlet.Predictor(digits, **options)
-    with pytest.raises(torchlet.Error, match="tensors with rows"):
+    with pytest.raises(torchlet.Error, match="tensors with a batch dim"):
         torchlet.Predictor(fixture("programs/many_inputs.bpte"), inputs=list("abcde"), outputs=list("abcdefgh"))
     predict = torchlet.Predictor(digits)
     with pytest.raises(torchlet.Error, match="no columns"):
