@@ -157,7 +157,7 @@ mod tests {
         assert!(!fit_float16(&matrix(&|row| if row == 3 { 1e-4 } else { 1.0 }), &sizes));
         assert!(!fit_float16(&matrix(&|row| if row == 3 { 65536.0 } else { 1.0 }), &sizes));
         assert!(!fit_float16(&matrix(&|row| if row == 3 { f32::NAN } else { 1.0 }), &sizes));
-        assert!(!fit_float16(&matrix(&|_| 0.02), &[4096]), "no matrix");
+        assert!(!fit_float16(&matrix(&|_| 0.02), &[4096]), "not a matrix");
         assert!(!fit_float16(&bytes([1.0; 32]), &[4, 8]), "few");
     }
 }

@@ -31,7 +31,7 @@ pub(crate) fn of(graph: &Graph<'_>) -> Result<Vec<Cell>, Error> {
         let sizes: Result<Vec<i32>, _> =
             tensor.sizes.iter().map(|size| i32::try_from(*size)).collect();
         let info = sizes.ok().and_then(|it| TensorInfo::contiguous(tensor.scalar_type, &it));
-        let info = info.ok_or_else(|| Error::invalid("a tensor that is kept is too large"))?;
+        let info = info.ok_or_else(|| Error::invalid("a state tensor is too large"))?;
         cells.push(Cell { id, name: graph.names.get(&id).cloned(), info });
     }
     Ok(cells)
@@ -39,12 +39,12 @@ pub(crate) fn of(graph: &Graph<'_>) -> Result<Vec<Cell>, Error> {
 
 impl Compiled {
     fn cell(&self, number: usize, bytes: usize) -> Result<&Cell, Error> {
-        let missing = || Error::Invalid(format!("the delegate keeps no tensor {number}"));
+        let missing = || Error::Invalid(format!("the delegate has no state tensor {number}"));
         let cell = self.cells.get(number).ok_or_else(missing)?;
         match cell.info.nbytes() {
             expected if expected == bytes => Ok(cell),
             expected => Err(Error::Invalid(format!(
-                "tensor {number} of the delegate's state has {expected} bytes, not {bytes}"
+                "state tensor {number}: expected {expected} bytes, found {bytes}"
             ))),
         }
     }

@@ -56,9 +56,7 @@ impl Compiled {
         let place = self.places.get(&root).ok_or_else(missing)?;
         let needed = self.state.tensor(id)?.bytes();
         let rest = place.bytes.checked_sub(start).filter(|rest| needed <= *rest);
-        let rest = rest.ok_or_else(|| {
-            Error::invalid("a tensor exceeds the bound that it was exported with")
-        })?;
+        let rest = rest.ok_or_else(|| Error::invalid("a tensor exceeds its exported bound"))?;
         let buffer = match place.memory {
             Memory::Tensors => self.tensors.get(place.buffer),
             Memory::Constants => self.constants.get(place.buffer),
@@ -163,7 +161,7 @@ impl Compiled {
         let Some(host) = at_host.get(&root) else { return self.binding(id, written) };
         let needed = self.state.tensor(id)?.bytes();
         let size = host.size.checked_sub(start).filter(|rest| needed <= *rest);
-        let size = size.ok_or_else(|| Error::invalid("a tensor exceeds what it lies in"))?;
+        let size = size.ok_or_else(|| Error::invalid("a tensor exceeds its staging memory"))?;
         Ok(Binding { offset: host.offset + start, size, written, ..*host })
     }
 

@@ -200,7 +200,7 @@ impl Compiled {
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = {
             let bytes = contents.bytes() + of_weights.bytes();
-            format!("{} pipelines, {bytes} bytes, {} weights there", keys.len(), plan.there.len())
+            format!("{} pipelines, {bytes} bytes, {} weights shared", keys.len(), plan.there.len())
         };
         let longest = Mutex::new((Duration::ZERO, ""));
         let pipelines = keys.into_iter().map(|key| -> Task<'_> {
@@ -224,8 +224,8 @@ impl Compiled {
         contents.run(context, &mut constants, parallel, Vec::new())?;
         let (took, name) = longest.into_inner().unwrap_or_else(PoisonError::into_inner);
         let took = took.as_secs_f64() * 1e3;
-        let made = format!("{made}, the longest took {took:.1} ms: {name}");
-        watch.lap_of("make pipelines and write constants", made);
+        let made = format!("{made}, slowest {took:.1} ms: {name}");
+        watch.lap_of("create pipelines and upload constants", made);
         if let Some(contest) = contest {
             let (goes_on, why) = contest.settle(build)?;
             watch.lap_of("compare matrix units", why);
@@ -300,7 +300,7 @@ impl Compiled {
             }
         }
         self.updates = in_safe_order(&copies, |id| self.state.root(id))
-            .ok_or_else(|| Error::unsupported("buffers that take each other's values"))?;
+            .ok_or_else(|| Error::unsupported("buffers that exchange their values"))?;
         Ok(())
     }
 

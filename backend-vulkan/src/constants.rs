@@ -75,7 +75,7 @@ impl Constant<'_> {
         match self.origin {
             Origin::Bytes(bytes) => match bytes.get(..target.len()) {
                 Some(bytes) => target.copy_from_slice(bytes),
-                None => return Err(Error::invalid("a constant has fewer bytes than its place")),
+                None => return Err(Error::invalid("a constant is smaller than its allocation")),
             },
             Origin::Converted(bytes, element) => bfloat16::convert(bytes, element, target),
             Origin::Nothing => target.fill(0),
@@ -183,7 +183,7 @@ impl<'c> ConstantWrites<'c> {
                 },
             };
             if bytes as u64 > place.bytes {
-                return Err(Error::invalid("a constant is larger than its place"));
+                return Err(Error::invalid("a constant is larger than its allocation"));
             }
             constants.extend(pieces(place, bytes, origin));
         }
@@ -205,7 +205,7 @@ impl<'c> ConstantWrites<'c> {
         others: Vec<Task<'_>>,
     ) -> Result<(), Error> {
         let mut tasks = others;
-        let missing = || Error::invalid("a constant lies outside all memory");
+        let missing = || Error::invalid("a constant lies outside of all buffers");
         if context.host_writes && buffers.iter_mut().all(|buffer| !buffer.mapped().is_empty()) {
             let mut buffers = buffers.iter_mut().enumerate();
             for constants in self.constants.chunk_by(|a, b| a.buffer == b.buffer) {
@@ -316,7 +316,7 @@ fn writes<'t>(
     start: u64,
     memory: &'t mut [u8],
 ) -> Result<Vec<Task<'t>>, Error> {
-    let short = || Error::invalid("a constant lies outside its memory");
+    let short = || Error::invalid("a constant lies outside of its buffer");
     let mut tasks: Vec<Task<'t>> = Vec::new();
     let (mut rest, mut at) = (memory, start);
     for constant in chunk {

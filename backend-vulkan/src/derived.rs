@@ -367,12 +367,12 @@ fn floats(
             let halves = bytes.as_chunks::<2>().0.iter();
             halves.map(|bytes| half::f16::from_le_bytes(*bytes).to_f32()).collect()
         }
-        _ => return Err(Error::invalid("parameters are not floating-point numbers")),
+        _ => return Err(Error::invalid("the parameters are not floating point")),
     };
     if floats.len() == count {
         Ok(floats)
     } else {
-        Err(Error::invalid("parameters do not match the channels"))
+        Err(Error::invalid("the number of parameters differs from the number of channels"))
     }
 }
 
@@ -503,7 +503,7 @@ mod tests {
         let derived = Derived::Recoding(recoding);
         assert_eq!((derived.bytes(), derived.grain()), (256, 256));
         let mut target = vec![99; 256];
-        derived.make(&|_| Err(Error::invalid("there is none")), 0, &mut target).unwrap();
+        derived.make(&|_| Err(Error::invalid("no source")), 0, &mut target).unwrap();
         let code = |code: i8| target[(i16::from(code) + 128) as usize].cast_signed();
         // Bounds beyond a byte, and NaN.
         let odd = |to: [f64; 2]| {

@@ -164,7 +164,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Returns the current call.
     pub(crate) fn call(&self) -> Result<&'e Node, Error> {
-        self.graph.nodes.get(self.node).ok_or_else(|| Error::invalid("there is no call"))
+        self.graph.nodes.get(self.node).ok_or_else(|| Error::invalid("the call does not exist"))
     }
 
     /// Returns the current call's operator.
@@ -293,7 +293,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     pub(crate) fn host_int(&mut self, id: TensorId, at: usize) -> Result<Option<i64>, Error> {
         // For a part of a tensor, the host has the values of the whole.
         let (root, start) = self.state.location(id);
-        let missing = || Error::invalid("the index is out of range");
+        let missing = || Error::invalid("an index is out of range");
         let element = self.state.tensor(root)?.element;
         let at =
             usize::try_from(start).ok().and_then(|start| at.checked_add(start / element.size()));
@@ -345,12 +345,12 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let numel = numel_of(sizes)?;
         // Memory is planned for the shape at the first use.
         if tensor.sizes != sizes && self.bound.get(id) == Some(&true) {
-            return Err(Error::invalid("a tensor changes its shape after it was used"));
+            return Err(Error::invalid("a tensor changes its shape after its first use"));
         }
         if tensor.sizes.len() != sizes.len() && tensor.numel() != numel {
             let found = &tensor.sizes;
             return Err(Error::Invalid(format!(
-                "the output has shape {found:?}, the operator gives {sizes:?}"
+                "output: expected shape {sizes:?}, found {found:?}"
             )));
         }
         if tensor.sizes.len() == sizes.len() {
@@ -365,7 +365,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     pub(crate) fn alias(&mut self, id: TensorId, target: TensorId) -> Result<(), Error> {
         let (a, b) = (self.state.tensor(id)?, self.state.tensor(target)?);
         if a.element != b.element || a.numel() != b.numel() {
-            return Err(Error::invalid("a view differs from what it views in type or size"));
+            return Err(Error::invalid("a view differs from its tensor in type or size"));
         }
         self.share(id, self.state.location(target));
         Ok(())
@@ -397,7 +397,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             }
             None => {
                 return Err(Error::unsupported(
-                    "a change of shapes that needs other intermediate tensors",
+                    "a change of shapes that requires other intermediate tensors",
                 ));
             }
         };
@@ -441,7 +441,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
                 id
             }
             None => {
-                return Err(Error::unsupported("a change of shapes that needs other constants"));
+                return Err(Error::unsupported("a change of shapes that requires other constants"));
             }
         };
         Ok(Operand { id, value: id, element, sizes })
@@ -528,12 +528,14 @@ impl<'e, 'p> Encoder<'e, 'p> {
         let name = module.name;
         if !self.features().have(module.features) {
             let needed = module.features;
-            return Err(Error::unsupported(format!("{name} needs {needed:?} of the device")));
+            return Err(Error::unsupported(format!(
+                "{name} requires the device features {needed:?}"
+            )));
         }
         if !self.state.limits.bind(&module) {
             let (needed, most) = (module.bindings, self.state.limits.buffers);
             return Err(Error::unsupported(format!(
-                "{name} binds {needed} buffers; the device binds at most {most}"
+                "{name} binds {needed} buffers, the device limit is {most}"
             )));
         }
         if workgroup.iter().product::<u32>() > MOST_INVOCATIONS {

@@ -45,8 +45,9 @@ impl Wanted<'_> {
         let answers = found.as_chunks::<4>().0;
         let (rows, room) = (answers.len(), self.indices.len());
         let indices = self.indices.get_mut(..rows);
-        let indices = indices
-            .ok_or_else(|| Error::Invalid(format!("an output has {rows} rows, not {room}")))?;
+        let indices = indices.ok_or_else(|| {
+            Error::Invalid(format!("output: expected at most {room} rows, found {rows}"))
+        })?;
         for (index, answer) in indices.iter_mut().zip(answers) {
             *index = i32::from_le_bytes(*answer);
         }
@@ -117,7 +118,7 @@ impl Compiled {
             self.left = Some((Buffer::new(&self.context, bytes, MemoryKind::Device)?, bytes));
         }
         let Some((left, _)) = &self.left else {
-            return Err(Error::invalid("what workgroups leave has no memory"));
+            return Err(Error::invalid("partial results have no memory"));
         };
         let left = Binding { buffer: left.raw, offset: 0, size: bytes, written: true };
         let pipeline = Largest { input, combines: false };
@@ -145,7 +146,7 @@ impl Compiled {
             workgroup: [WORKGROUP, 1, 1],
         };
         let groups = self.groups(parts, rows);
-        let groups = groups.ok_or_else(|| Error::unsupported("a search of so many rows"))?;
+        let groups = groups.ok_or_else(|| Error::unsupported("an argmax over this many rows"))?;
         Ok(Command::Dispatch {
             key: Cow::Owned(key),
             bindings: bindings.into(),
@@ -159,7 +160,10 @@ impl Compiled {
         let start = search.staging.offset as usize;
         let found = self.output_staging.mapped().get(start..);
         let found = found.and_then(|rest| rest.get(..search.answers() as usize));
-        wanted.take(found.ok_or_else(|| Error::invalid("answers lie outside their memory"))?)
+        wanted.take(
+            found
+                .ok_or_else(|| Error::invalid("the argmax results lie outside of their memory"))?,
+        )
     }
 }
 

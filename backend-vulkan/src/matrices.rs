@@ -174,9 +174,9 @@ impl Contest {
         let why = match (times, &context.clock) {
             (Some(times), Some(clock)) => {
                 let [with, without] = times.map(|ticks| clock.nanoseconds(ticks) as f64 / 1e3);
-                format!("{with:.1} µs with them, {without:.1} µs without")
+                format!("{with:.1} µs with matrix units, {without:.1} µs without")
             }
-            _ => String::from("not to be measured"),
+            _ => String::from("not measurable"),
         };
         Ok((goes_on, why))
     }
@@ -248,7 +248,7 @@ mod tests {
     fn what_was_found_holds_for_later_loads() {
         for (times, expected) in [([10, 50], true), ([90, 50], false)] {
             let found = Found::new(None);
-            assert_eq!(known(true, &found).get(), None, "not asked yet");
+            assert_eq!(known(true, &found).get(), None, "not measured yet");
             found.keep([(question(), answer(times))]);
             assert_eq!(known(true, &found).get(), Some(&expected));
             // If the benchmark is disabled, matrix units are kept.
@@ -291,7 +291,7 @@ mod tests {
         let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
         let context = match Context::open(&Options::default()) {
             Ok(context) if wanted != "off" && context.clock.is_some() => context,
-            Err(error) if wanted == "required" => panic!("there has to be a device: {error}"),
+            Err(error) if wanted == "required" => panic!("no device: {error}"),
             _ => return,
         };
         let build = Build {

@@ -83,7 +83,7 @@ fn aligned(offset: u64, align: u64) -> Result<u64, Error> {
 }
 
 fn uncountable() -> Error {
-    Error::OutOfMemory("the graph needs more bytes than there can be".to_owned())
+    Error::OutOfMemory("the graph's memory size overflows".to_owned())
 }
 
 /// The kinds of memory, each with its own buffers.
@@ -177,8 +177,7 @@ pub(crate) fn plan_memory(
     }
     // State that callers can access is placed even if no call reads it.
     for (_, old) in &graph.updates {
-        if matches!(state.tensor(*old), Ok(tensor) if matches!(tensor.storage, Storage::Constant(_)))
-        {
+        if state.tensor(*old).is_ok_and(|it| matches!(it.storage, Storage::Constant(_))) {
             touch(*old, end)?;
         }
     }

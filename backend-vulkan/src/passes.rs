@@ -479,10 +479,10 @@ mod tests {
         };
         let of = |shapes| normed(Operator::NATIVE_LAYER_NORM, shapes);
         assert!(!kept(of([&[3, 8], ROWS, ROWS])));
-        assert!(kept(of([ROWS, &[2, 1, 8], ROWS])), "rows between come again");
+        assert!(kept(of([ROWS, &[2, 1, 8], ROWS])), "rows in the middle broadcast");
         assert!(kept(of([ROWS, &[2, 3, 1], ROWS])), "less than a row");
-        assert!(kept(of([&[2, 1, 8], &[1, 3, 8], ROWS])), "both come again");
-        assert!(kept(of([&[3, 7]; 3])), "no whole groups of four");
+        assert!(kept(of([&[2, 1, 8], &[1, 3, 8], ROWS])), "both broadcast");
+        assert!(kept(of([&[3, 7]; 3])), "not a multiple of four");
         assert!(kept(of([&[2, 1 << 15]; 3])), "too long");
         let mut scaled = of([ROWS; 3]);
         scaled.values[5] = Value::Int(2);
@@ -493,7 +493,7 @@ mod tests {
         assert!(kept(halves), "two types");
         let mut weights = of([ROWS; 3]);
         weights.nodes[1].args[2] = 2;
-        assert!(kept(weights), "the sum is the weight, too");
+        assert!(kept(weights), "the sum is also the weight");
     }
 
     #[test]

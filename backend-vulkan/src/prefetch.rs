@@ -105,7 +105,7 @@ pub(crate) fn nothing(context: &Arc<Context>) -> Result<Buffer, Error> {
 impl Compiled {
     /// Returns the dispatch that prefetches a tensor.
     pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command<'static>, Error> {
-        let missing = || Error::invalid("a prefetch has nothing to write to");
+        let missing = || Error::invalid("a prefetch has no dummy output");
         let nothing = self.nothing.as_ref().ok_or_else(missing)?.raw;
         let weights = self.binding(id, false)?;
         let size = self.state.tensor(id)?.bytes().min(weights.size);

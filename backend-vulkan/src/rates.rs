@@ -30,9 +30,9 @@ pub(crate) fn of(device: &DeviceInfo) -> Rates {
 
 /// Estimates by kind of device.
 ///
-/// Those of discrete GPUs are fitted to ResNet-18, ResNet-50 and MobileNetV2 (32-bit floats,
-/// batch 1) on an NVIDIA H200 (0.55, 1.35 and 0.35 ms), rounded down because most GPUs are slower. The
-/// others are extrapolated from typical specifications and are not measured.
+/// Those of discrete GPUs are fitted to ResNet-18, ResNet-50 and MobileNetV2 (32-bit floats, a
+/// batch of one) on an NVIDIA H200 (0.55, 1.35 and 0.35 ms), rounded down because most GPUs are
+/// slower. The others are extrapolated from typical specifications and are not measured.
 fn of_kind(kind: DeviceKind) -> Rates {
     let discrete = Rates {
         operations: 6e12,

@@ -193,7 +193,7 @@ impl Replay {
 fn write(mapped: &mut [u8], offset: Option<usize>, bytes: &[u8]) -> Result<(), Error> {
     let Some(offset) = offset else { return Ok(()) };
     let place = mapped.get_mut(offset..).and_then(|rest| rest.get_mut(..bytes.len()));
-    let place = place.ok_or_else(|| Error::invalid("parameters lie outside their memory"))?;
+    let place = place.ok_or_else(|| Error::invalid("parameters lie outside of their memory"))?;
     place.copy_from_slice(bytes);
     Ok(())
 }

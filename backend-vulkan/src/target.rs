@@ -73,7 +73,7 @@ impl VulkanTarget {
             let root = state.root(id);
             let is_there = root != id || tensor.data.is_some() || graph.inputs.contains(&id);
             if !is_there && !written.contains(&root) && state.tensor(id)?.numel() > 0 {
-                return Err(Error::unsupported("it does not compute one of its results"));
+                return Err(Error::unsupported("it does not compute one of its outputs"));
             }
         }
         // The resulting shapes must match those that other calls expect.
@@ -85,7 +85,7 @@ impl VulkanTarget {
                 {
                     let (found, expected) = (&state.tensor(*id)?.sizes, &tensor.sizes);
                     return Err(Error::Invalid(format!(
-                        "it gives the shape {found:?}, the program has {expected:?}"
+                        "output: expected shape {expected:?}, the operator gives {found:?}"
                     )));
                 }
             }
@@ -95,7 +95,7 @@ impl VulkanTarget {
 
     fn check(&self, graph: &Graph<'_>, facts: &Facts, node: &Node) -> Result<(), String> {
         if ops::find(node.operator).is_none() {
-            return Err(format!("there is no {} for Vulkan", node.operator.name()));
+            return Err(format!("operator {} has no Vulkan implementation", node.operator.name()));
         }
         check_types(graph, &facts.bounds, node)?;
         let (mut single, ids) = alone(graph, node);
@@ -184,18 +184,18 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
             if is_integer && computes_in_floats(node.operator) {
                 let exact = |(low, high): (i64, i64)| low >= -(1 << 24) && high <= 1 << 24;
                 if !bounds.interval(*id).is_some_and(exact) {
-                    return Err("reductions of integers beyond 2^24 are not exact".to_owned());
+                    return Err("reductions of integers beyond 2^24 would be inexact".to_owned());
                 }
             }
             if is_integer && is_periodic(node.operator) {
                 let near = |(low, high): (i64, i64)| low > -(1 << 16) && high < 1 << 16;
                 if !bounds.interval(*id).is_some_and(near) {
-                    return Err("angles beyond 2^16 are not exact".to_owned());
+                    return Err("functions of angles beyond 2^16 would be inexact".to_owned());
                 }
             }
             match tensor.scalar_type {
                 ScalarType::Double => {
-                    return Err("shaders do not compute with 64-bit floating point".to_owned());
+                    return Err("shaders do not support 64-bit floating point".to_owned());
                 }
                 ScalarType::Long => {
                     // A result that is used only as an index may saturate if it was derived from an
@@ -207,9 +207,9 @@ fn check_types(graph: &Graph<'_>, bounds: &Bounds, node: &Node) -> Result<(), St
                         false => bounds.argument_tolerates(graph, node, position),
                     };
                     if !bounds.fits_32_bits(*id) && !tolerates {
-                        let what = if position == last { "its result" } else { "an argument" };
+                        let what = if position == last { "the output" } else { "an argument" };
                         return Err(format!(
-                            "{what} may be integers beyond 32 bits, which shaders compute with"
+                            "{what} may contain unsupported integers beyond 32 bits"
                         ));
                     }
                 }
@@ -324,7 +324,10 @@ mod tests {
         let float = || tensor(ScalarType::Float, &[2, 3]);
         assert_eq!(answer(Operator::ABS, vec![float(), float()], &[0, 1]), "");
         let said = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
-        assert!(said.contains("there is no aten.nonzero.default"), "{said}");
+        assert!(
+            said.contains("operator aten.nonzero.default has no Vulkan implementation"),
+            "{said}"
+        );
         // A program whose shapes contradict the operator is rejected.
         let said =
             answer(Operator::ABS, vec![float(), tensor(ScalarType::Float, &[3, 2])], &[0, 1]);
@@ -407,7 +410,7 @@ mod tests {
         };
         let args = [0, 1, 2, 2, 3, 7];
         let said = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
-        assert!(said.contains("does not compute one of its results"), "{said}");
+        assert!(said.contains("does not compute one of its outputs"), "{said}");
         let mut graph = Graph { values: values(), outputs: vec![4], ..Graph::default() };
         graph.nodes.push(Node::new(Operator::NATIVE_LAYER_NORM, args.to_vec()));
         assert_eq!(VulkanTarget::any().accepts_each(&graph), [Ok(())]);

@@ -53,7 +53,10 @@ impl Operand {
     /// Normalizes a dimension that may count from the end.
     pub(crate) fn dim(&self, dim: i64) -> Result<usize, Error> {
         torchlet_core::rules::normalize_dim(dim, self.rank()).ok_or_else(|| {
-            Error::Invalid(format!("dimension {dim} of a tensor of {} dimensions", self.rank()))
+            Error::Invalid(format!(
+                "dimension {dim} is out of range for a tensor of {} dimensions",
+                self.rank()
+            ))
         })
     }
 

@@ -115,7 +115,7 @@ impl Stopwatch {
             format!(", {} {:.3} ms", lap.name, lap.end.saturating_sub(lap.start) as f64 / 1e6)
         });
         let all = format!("{:.3} ms", earlier.last as f64 / 1e6);
-        watch.lap_of("opened before", all + &parts.collect::<String>());
+        watch.lap_of("opened earlier", all + &parts.collect::<String>());
         watch
     }
 
@@ -211,9 +211,9 @@ mod tests {
         opening.laps.push(Lap { name: "one", detail: String::new(), start: 0, end: 5_000_000 });
         let start = Instant::now() + std::time::Duration::from_secs(1);
         Stopwatch::after(opening, start).report(|event| {
-            assert_eq!(event.name, "opened before");
+            assert_eq!(event.name, "opened earlier");
             assert_eq!(event.metadata, b"5.000 ms, one 5.000 ms");
-            assert!(event.end < 5_000_000, "that was not now");
+            assert!(event.end < 5_000_000, "the earlier phases were counted");
         });
     }
 
@@ -251,6 +251,6 @@ mod tests {
     fn nothing_is_measured_where_nobody_listens() {
         let mut watch = Stopwatch::new(false);
         watch.lap("one");
-        watch.report(|_| panic!("nothing to tell"));
+        watch.report(|_| panic!("reported without a listener"));
     }
 }

@@ -27,14 +27,14 @@ macro_rules! pipelines {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-            #[allow(missing_docs, reason = "the fields are the shader's")]
+            #[allow(missing_docs, reason = "the fields are those of the shader")]
             pub struct $name {
                 $(pub $constant: $constant_type,)*
             }
 
             #[doc = concat!("The parameters of [`", stringify!($name), "`].")]
             #[derive(Debug, Clone, Copy, PartialEq)]
-            #[allow(missing_docs, reason = "the fields are the shader's")]
+            #[allow(missing_docs, reason = "the fields are those of the shader")]
             pub struct $push {
                 $(pub $field: $field_type,)*
                 $($(pub $memory: $memory_type,)*)?

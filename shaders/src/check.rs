@@ -56,10 +56,10 @@ pub(crate) const fn first_mismatch(modules: &[Module]) -> Option<&'static str> {
 
 const fn entry_point(spirv: &Declarations) -> Option<&'static str> {
     let Some(entry) = spirv.first(op::ENTRY_POINT) else {
-        return Some("there is no entry point");
+        return Some("the module has no entry point");
     };
     if spirv.next(entry, op::ENTRY_POINT).is_some() {
-        return Some("there are several entry points");
+        return Some("the module has several entry points");
     }
     if spirv.operand(entry, 0) != COMPUTE || !is_text(spirv, entry, 2, "main") {
         return Some("the entry point is not a compute shader's `main`");
@@ -79,7 +79,7 @@ const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static 
             feature += 1;
         }
         if !allowed {
-            return Some("the shader uses a capability that no feature of the declaration gives");
+            return Some("the shader uses a capability that no declared feature enables");
         }
         found = spirv.next(instruction, op::CAPABILITY);
     }
@@ -90,7 +90,7 @@ const fn capabilities(spirv: &Declarations, module: &Module) -> Option<&'static 
 /// binding.
 const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.bindings > u32::BITS as usize {
-        return Some("there are too many buffers to check");
+        return Some("the declaration has too many buffers to check");
     }
     let mut seen = 0_u32;
     let mut found = spirv.first(op::VARIABLE);
@@ -103,11 +103,11 @@ const fn bindings(spirv: &Declarations, module: &Module) -> Option<&'static str>
                 }
                 match spirv.decoration(variable, decoration::BINDING) {
                     Some(binding) if (binding as usize) < module.bindings => seen |= 1 << binding,
-                    _ => return Some("the shader binds a buffer that the declaration lacks"),
+                    _ => return Some("the shader binds an undeclared buffer"),
                 }
             }
             UNIFORM | UNIFORM_CONSTANT => {
-                return Some("the shader binds something else than buffers");
+                return Some("the shader binds a resource other than a buffer");
             }
             _ => {}
         }
@@ -128,13 +128,13 @@ const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
         None => None,
     };
     let Some(size) = (if mode.is_some() { mode } else { vector }) else {
-        return Some("the workgroup's size is fixed");
+        return Some("the workgroup size is fixed");
     };
     let mut dimension = 0;
     while dimension < WORKGROUP_CONSTANTS {
         let constant = spirv.operand(size, 2 + dimension as usize);
         if !is(spirv.decoration(constant, decoration::SPEC_ID), dimension) {
-            return Some("the workgroup's size is not specialisation constants 0 to 2");
+            return Some("the workgroup size is not given by specialisation constants 0 to 2");
         }
         dimension += 1;
     }
@@ -152,11 +152,11 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
         if id >= WORKGROUP_CONSTANTS {
             let number = (id - WORKGROUP_CONSTANTS) as usize;
             if number >= MOST_CONSTANTS || constant_at(module, number).is_none() {
-                return Some("the shader has a specialisation constant that the declaration lacks");
+                return Some("the shader has an undeclared specialisation constant");
             }
             let object = spirv.operand(instruction, 0);
             if !is_word(spirv, object) {
-                return Some("a specialisation constant is not a 32-bit integer or truth value");
+                return Some("a specialisation constant is neither a 32-bit integer nor a boolean");
             }
             objects[number] = object;
             least = if object < least { object } else { least };
@@ -178,7 +178,7 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
             && let Some((field, index)) = constant_at(module, number)
             && !abbreviates(spirv, name, 1, field.name, index)
         {
-            return Some("specialisation constants are in another order or have other names");
+            return Some("the order or names of specialisation constants differ");
         }
         found = spirv.next(name, op::NAME);
     }
@@ -215,7 +215,7 @@ const fn is_word(spirv: &Declarations, constant: u32) -> bool {
 /// The block of push constants, and the block of parameters in memory.
 const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     if module.in_memory > module.push.len() {
-        return Some("more parameters are in memory than there are");
+        return Some("more parameters are in memory than declared");
     }
     let pushed = module.push.len() - module.in_memory;
     let (first, rest) = module.push.split_at(pushed);
@@ -223,7 +223,7 @@ const fn parameters(spirv: &Declarations, module: &Module) -> Option<&'static st
         (None, true) => {}
         (None, false) => return Some("the shader has no push constants"),
         (Some(_), true) if module.in_memory > 0 => {
-            return Some("the shader has push constants beside the buffer for them");
+            return Some("the shader has both push constants and a buffer for them");
         }
         (Some(block), _) => {
             let point = members(spirv, block, first);
@@ -252,7 +252,7 @@ const fn members(
     };
     let structure = spirv.operand(pointer, 2);
     let Some(block) = spirv.object(op::TYPE_STRUCT, structure) else {
-        return Some("the parameters are no structure");
+        return Some("the parameters are not a structure");
     };
     if spirv.operands(block) - 1 != fields.len() {
         return Some("the number of parameters differs");
@@ -265,13 +265,13 @@ const fn members(
         }
         let place = spirv.member_decoration(structure, member as u32, decoration::OFFSET);
         if !is(place, offset as u32) {
-            return Some("parameters lie at other offsets");
+            return Some("the offsets of parameters differ");
         }
         offset += 4 * field.count;
         member += 1;
     }
     if offset > MOST_PUSH_BYTES {
-        return Some("parameters take more bytes than every device has for push constants");
+        return Some("the parameters exceed the guaranteed size of push constants");
     }
     let mut found = spirv.first(op::MEMBER_NAME);
     while let Some(name) = found {
@@ -280,7 +280,7 @@ const fn members(
             && member < fields.len()
             && !is_text(spirv, name, 2, fields[member].name)
         {
-            return Some("parameters are in another order or have other names");
+            return Some("the order or names of parameters differ");
         }
         found = spirv.next(name, op::MEMBER_NAME);
     }
@@ -474,7 +474,7 @@ mod tests {
     #[test]
     fn bindings_are_counted() {
         let fewer = Module { bindings: MATMUL.bindings - 1, ..MATMUL };
-        assert_eq!(mismatch(&fewer), Some("the shader binds a buffer that the declaration lacks"));
+        assert_eq!(mismatch(&fewer), Some("the shader binds an undeclared buffer"));
         let more = Module { bindings: MATMUL.bindings + 1, ..MATMUL };
         let expected = "the declaration has a buffer that the shader does not bind";
         assert_eq!(mismatch(&more), Some(expected));
@@ -490,14 +490,14 @@ mod tests {
     #[test]
     fn constants_have_an_order_and_names() {
         let fewer = Module { constants: &MATMUL.constants[1..], ..MATMUL };
-        let expected = "the shader has a specialisation constant that the declaration lacks";
+        let expected = "the shader has an undeclared specialisation constant";
         assert_eq!(mismatch(&fewer), Some(expected));
         let two = ConstantField { count: 2, ..MATMUL.constants[0] };
         let more = with_constant(MATMUL, 0, two);
         let expected = "the declaration has a specialisation constant that the shader lacks";
         assert_eq!(mismatch(&more), Some(expected));
         let swapped = with_constant(MATMUL, 0, MATMUL.constants[1]);
-        let expected = "specialisation constants are in another order or have other names";
+        let expected = "the order or names of specialisation constants differ";
         assert_eq!(mismatch(&swapped), Some(expected));
         let array = Pointwise::MODULE.constants[3];
         assert!(array.count > 1);
@@ -523,7 +523,7 @@ mod tests {
         let longer = with_push(0, Field { count: 2, ..MATMUL.push[0] });
         assert_eq!(mismatch(&longer), Some("the types of parameters differ"));
         let swapped = with_push(0, MATMUL.push[1]);
-        let expected = "parameters are in another order or have other names";
+        let expected = "the order or names of parameters differ";
         assert_eq!(mismatch(&swapped), Some(expected));
     }
 
@@ -531,7 +531,7 @@ mod tests {
     fn with_word(old: u32, new: u32) -> Module {
         let mut spirv = MATMUL.spirv.to_vec();
         let at = spirv.chunks_exact(4).position(|word| word == old.to_le_bytes());
-        let at = 4 * at.expect("a module with this word");
+        let at = 4 * at.expect("the word occurs in the module");
         spirv[at..at + 4].copy_from_slice(&new.to_le_bytes());
         Module { spirv: spirv.leak(), ..MATMUL }
     }
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(spirv[20..28], [17, 0, 2, 0, 1, 0, 0, 0]);
         spirv[24] = 9;
         let half = Module { spirv: spirv.leak(), ..MATMUL };
-        let expected = "the shader uses a capability that no feature of the declaration gives";
+        let expected = "the shader uses a capability that no declared feature enables";
         assert_eq!(mismatch(&half), Some(expected));
         let declared = Module { features: &[Feature::HalfArithmetic], ..half };
         assert_eq!(mismatch(&declared), None);
@@ -556,7 +556,7 @@ mod tests {
         let cut = Module { spirv: &MATMUL.spirv[..MATMUL.spirv.len() - 1], ..MATMUL };
         assert_eq!(mismatch(&cut), Some("the file is not SPIR-V"));
         let header = Module { spirv: &MATMUL.spirv[..20], ..MATMUL };
-        assert_eq!(mismatch(&header), Some("there is no entry point"));
+        assert_eq!(mismatch(&header), Some("the module has no entry point"));
         let other = with_word(0x6e69_616d, 0x7465_7267);
         let expected = "the entry point is not a compute shader's `main`";
         assert_eq!(mismatch(&other), Some(expected));

@@ -5,7 +5,7 @@
 macro_rules! numbers {
     ($(#[$doc:meta])* $module:ident, [$($source:literal),*]: $($name:ident),*;) => {
         $(#[$doc])*
-        #[allow(missing_docs, reason = "the names say it")]
+        #[allow(missing_docs, reason = "the names are self-explanatory")]
         pub mod $module {
             const SOURCES: &[&str] = &[$(include_str!(concat!("../glsl/", $source))),*];
             const NAMES: super::Names = super::Names::of(SOURCES);
@@ -158,7 +158,7 @@ impl Names {
 const fn number(sources: &[&str], names: &Names, name: &str) -> u32 {
     match declared(sources, names, name) {
         Some(number) => number,
-        None => panic!("no source of the shader declares this function"),
+        None => panic!("no source of the shader declares this constant"),
     }
 }
 

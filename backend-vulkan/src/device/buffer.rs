@@ -33,7 +33,7 @@ impl Buffer {
     /// Creates a buffer of at least `size` bytes with unspecified contents.
     pub(crate) fn new(context: &Arc<Context>, size: u64, kind: MemoryKind) -> Result<Self, Error> {
         let size = size.max(16).checked_next_multiple_of(16).ok_or_else(|| {
-            Error::OutOfMemory(format!("{size} bytes are more than any device has"))
+            Error::OutOfMemory(format!("{size} bytes exceed any device's memory"))
         })?;
         let usage = vk::BufferUsageFlags::STORAGE_BUFFER
             | vk::BufferUsageFlags::TRANSFER_SRC

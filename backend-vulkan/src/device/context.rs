@@ -95,7 +95,7 @@ impl Context {
         let options = options.clone().or_environment(|name| std::env::var(name).ok())?;
         let mut watch = Stopwatch::new(true);
         let instance = Instance::shared()?;
-        watch.lap("make instance");
+        watch.lap("create instance");
         let physical = instance.physical_devices()?;
         let infos: Vec<DeviceInfo> = physical
             .iter()
@@ -105,17 +105,17 @@ impl Context {
         let info = choose(&infos, options.device.as_deref())?.clone();
         let device = *physical
             .get(info.index)
-            .ok_or_else(|| Error::Unavailable("the device has gone".to_owned()))?;
+            .ok_or_else(|| Error::Unavailable("the device has disappeared".to_owned()))?;
         let families = instance.families(device);
         let family = queues::compute_family(&families)
-            .ok_or_else(|| Error::Unavailable("the device has no queue for compute".to_owned()))?;
+            .ok_or_else(|| Error::Unavailable("the device has no compute queue".to_owned()))?;
         let upload = options.upload.unwrap_or_default();
         let host_writes = upload == Upload::Host && instance.host_sees_device(device);
         // The transfer family is requested only if it is used: sharing memory between families may
         // be slower.
         let transfers = upload != Upload::Copy && !host_writes;
         let for_transfers = queues::transfer_family(&families).filter(|_| transfers);
-        watch.lap("look at devices");
+        watch.lap("list devices");
         let features = info.features.without(&options.disabled);
         let both: Vec<u32> = [family].into_iter().chain(for_transfers).collect();
         let raw = make_device(&instance, device, &both, &features)
@@ -125,7 +125,7 @@ impl Context {
         let compute = lane(family);
         let stand_in = (transfers && options.stand_in).then(|| compute.for_copies());
         let uploads = for_transfers.map(|family| lane(family).for_copies()).or(stand_in);
-        watch.lap("make device");
+        watch.lap("create device");
         // SAFETY: the device is one of the instance's.
         let properties = unsafe { instance.raw.get_physical_device_properties(device) };
         let clock = families.get(family as usize).map_or(0, |family| family.timestamp_valid_bits);
@@ -305,14 +305,16 @@ impl Context {
         if bytes > self.largest_allocation {
             let most = self.largest_allocation;
             return Err(Error::OutOfMemory(format!(
-                "{bytes} bytes in one piece, the device gives at most {most}"
+                "an allocation of {bytes} bytes exceeds the device limit of {most}"
             )));
         }
         let on_device = matches!(kind, MemoryKind::Device | MemoryKind::Constants);
         if on_device && self.features.has(DeviceFeature::MemoryBudget) {
             let free = self.instance.free_memory(self.physical);
             if bytes > free {
-                return Err(Error::OutOfMemory(format!("{bytes} bytes, {free} are free")));
+                return Err(Error::OutOfMemory(format!(
+                    "{bytes} bytes requested, {free} bytes free"
+                )));
             }
         }
         Ok(())
@@ -411,7 +413,7 @@ pub(super) mod tests {
             _ if wanted == "off" => None,
             Ok(context) => Some(context),
             Err(error) => {
-                assert_ne!(wanted, "required", "there has to be a device: {error}");
+                assert_ne!(wanted, "required", "no device: {error}");
                 None
             }
         }

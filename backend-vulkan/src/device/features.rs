@@ -188,7 +188,7 @@ impl From<vk::ComponentTypeKHR> for MatrixElement {
 /// A matrix multiplication that a subgroup can compute: `[m, k] x [k, n] + [m, n]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "sizes and types of a product are named as everywhere")]
+#[allow(missing_docs, reason = "sizes and types have their usual names")]
 pub struct CooperativeMatrix {
     pub m: u32,
     pub n: u32,

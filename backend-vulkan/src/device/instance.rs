@@ -195,9 +195,9 @@ impl Instance {
         };
         let largest = if is_old { 0 } else { self.largest_allocation(device) };
         let unusable = if is_old {
-            Some("it supports Vulkan 1.0 only; 1.1 is needed".to_owned())
+            Some("it supports Vulkan 1.0 only; 1.1 is required".to_owned())
         } else if queues::compute_family(&families).is_none() {
-            Some("it has no queue for compute".to_owned())
+            Some("it has no compute queue".to_owned())
         } else {
             limits::lacking(&properties.limits)
         };

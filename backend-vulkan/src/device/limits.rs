@@ -125,7 +125,7 @@ impl Limits {
         match self.take(groups) {
             true => Ok(()),
             false => Err(Error::unsupported(format!(
-                "{shader}: {groups:?} workgroups; the device takes at most {:?}",
+                "{shader}: {groups:?} workgroups exceed the device limit of {:?}",
                 self.workgroups
             ))),
         }
@@ -136,7 +136,7 @@ impl Limits {
         match bytes <= self.tensor {
             true => Ok(()),
             false => Err(Error::unsupported(format!(
-                "{shader}: a tensor of {bytes} bytes; the device binds at most {}",
+                "{shader}: a tensor of {bytes} bytes exceeds the device limit of {}",
                 self.tensor
             ))),
         }
@@ -163,11 +163,11 @@ fn invocations_of(device: &vk::PhysicalDeviceLimits) -> u32 {
 /// Describes, for the user, which limit of a device is too low for the shaders, if any.
 pub(crate) fn lacking(device: &vk::PhysicalDeviceLimits) -> Option<String> {
     let needs = [
-        ("invocations in a workgroup", invocations_of(device), MOST_INVOCATIONS),
-        ("storage buffers for a shader", buffers_of(device), NEEDED_BUFFERS),
+        ("invocations per workgroup", invocations_of(device), MOST_INVOCATIONS),
+        ("storage buffers per shader", buffers_of(device), NEEDED_BUFFERS),
     ];
     let (what, has, needed) = needs.into_iter().find(|(_, has, needed)| has < needed)?;
-    Some(format!("it has {has} {what}; {needed} are needed"))
+    Some(format!("it supports {has} {what}; {needed} are required"))
 }
 
 #[cfg(test)]
@@ -201,15 +201,15 @@ mod tests {
         assert_eq!(lacking(&device), None);
         device.max_compute_work_group_invocations = 128;
         let said = lacking(&device).unwrap();
-        assert_eq!(said, "it has 128 invocations in a workgroup; 256 are needed");
+        assert_eq!(said, "it supports 128 invocations per workgroup; 256 are required");
         device.max_compute_work_group_invocations = 1024;
         device.max_per_stage_descriptor_storage_buffers = 7;
         assert_eq!(lacking(&device), None);
         device.max_descriptor_set_storage_buffers = 6;
         let said = lacking(&device).unwrap();
-        assert_eq!(said, "it has 6 storage buffers for a shader; 7 are needed");
+        assert_eq!(said, "it supports 6 storage buffers per shader; 7 are required");
         device.max_per_stage_descriptor_storage_buffers = 4;
-        assert!(lacking(&device).unwrap().starts_with("it has 4 storage buffers for a shader"));
+        assert!(lacking(&device).unwrap().starts_with("it supports 4 storage buffers per shader"));
     }
 
     #[test]

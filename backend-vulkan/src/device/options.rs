@@ -93,7 +93,7 @@ impl Options {
         let pipeline_cache = self.pipeline_cache.or_else(|| folder().map(PathBuf::from));
         let number = |name: &str, unit: &str| match variable(name) {
             Some(text) => text.trim().parse::<u64>().map(Some).map_err(|_| {
-                let wanted = format!("not a whole number of {unit}");
+                let wanted = format!("expected an integer number of {unit}");
                 Error::Unavailable(format!("{name} is '{text}', {wanted}"))
             }),
             None => Ok(None),
@@ -102,7 +102,9 @@ impl Options {
             None | Some("") => Ok(None),
             Some("on") => Ok(Some(true)),
             Some("off") => Ok(Some(false)),
-            Some(text) => Err(Error::Unavailable(format!("{name} is '{text}', not on or off"))),
+            Some(text) => {
+                Err(Error::Unavailable(format!("{name} is '{text}', expected 'on' or 'off'")))
+            }
         };
         let mut disabled = self.disabled;
         let names = variable(DISABLE_VARIABLE).unwrap_or_default();
@@ -113,7 +115,7 @@ impl Options {
                     DeviceFeature::ALL.iter().map(|feature| feature.name()).collect();
                 let known = known.join(", ");
                 return Err(Error::Unavailable(format!(
-                    "{DISABLE_VARIABLE} names '{name}'; there are {known}, subgroup and all"
+                    "{DISABLE_VARIABLE} contains '{name}', expected {known}, subgroup or all"
                 )));
             }
             disabled.extend(features);
@@ -165,7 +167,7 @@ fn upload_of(text: &str) -> Result<Option<Upload>, Error> {
         "transfer" => Some(Upload::Transfer),
         _ => {
             return Err(Error::Unavailable(format!(
-                "{UPLOAD_VARIABLE} is '{text}'; there are host, copy and transfer"
+                "{UPLOAD_VARIABLE} is '{text}', expected host, copy or transfer"
             )));
         }
     })
@@ -228,9 +230,9 @@ mod tests {
         assert!(of(DISABLE_VARIABLE, "fp17").is_err());
         assert_eq!(of(MEMORY_LIMIT_VARIABLE, "4096").unwrap().memory_limit, Some(4096));
         let said = of(MEMORY_LIMIT_VARIABLE, "4 GiB").unwrap_err().to_string();
-        assert!(said.ends_with("is '4 GiB', not a whole number of bytes"), "{said}");
+        assert!(said.ends_with("is '4 GiB', expected an integer number of bytes"), "{said}");
         let said = of(TUNE_VARIABLE, "0.5").unwrap_err().to_string();
-        assert!(said.ends_with("is '0.5', not a whole number of seconds"), "{said}");
+        assert!(said.ends_with("is '0.5', expected an integer number of seconds"), "{said}");
         assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
         assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_battery_is_looked_at_again_now_and_then() {
         let seconds = Duration::from_secs;
-        let unasked = || -> Battery { panic!("it was looked at a moment ago") };
+        let unasked = || -> Battery { panic!("it was read a moment ago") };
         let power = Power::of(Battery::Charged);
         assert!(!power.at(seconds(4), unasked));
         assert!(power.at(seconds(5), || Battery::Discharged), "unplugged");

@@ -8,7 +8,7 @@ use super::options::Options;
 use ash::vk;
 
 #[test]
-#[ignore = "breaks the rules of Vulkan, for layers to notice"]
+#[ignore = "violates the rules of Vulkan, for validation layers to report"]
 fn rules_are_broken() {
     let context = Context::open(&Options::default()).unwrap();
     let device = &context.raw;

@@ -56,7 +56,7 @@ const TABLE: &[Workaround] = &[
     // ggml-org/llama.cpp pull request 22750, 2026-05. AMD's proprietary and open-source drivers
     // share the code; Mesa does not. No fixed version is known.
     Workaround {
-        name: "matrices of integrated AMD GPUs on Windows",
+        name: "cooperative matrices of integrated AMD GPUs on Windows",
         without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
         applies: |driver| {
             let own = [vk::DriverId::AMD_PROPRIETARY, vk::DriverId::AMD_OPEN_SOURCE];
@@ -67,7 +67,7 @@ const TABLE: &[Workaround] = &[
     // Software devices compute cooperative matrices element by element, which is slower than
     // vectorised tiles. This holds as long as no CPU driver uses matrix units of the CPU.
     Workaround {
-        name: "matrices in software",
+        name: "cooperative matrices in software",
         without: &[DeviceFeature::CooperativeMatrix, DeviceFeature::CooperativeMatrix2],
         applies: |driver| driver.kind == DeviceKind::Cpu,
     },
@@ -115,7 +115,7 @@ mod tests {
         let kind = DeviceKind::Cpu;
         let software = Driver { vendor: 0x1_0005, kind, on_windows: false, id, version: 1 };
         let names: Vec<&str> = workarounds(&software).map(|it| it.name).collect();
-        assert_eq!(names, ["matrices in software"]);
+        assert_eq!(names, ["cooperative matrices in software"]);
     }
 
     #[test]

@@ -72,13 +72,14 @@ impl<'e> Encoder<'e, '_> {
     pub(crate) fn keep_strides(&mut self, out: &Operand, input: &Operand) -> Result<(), Error> {
         let Some(strides) = self.state.strided.get(&input.id) else { return Ok(()) };
         if !is_like(out, input) {
-            return Err(Error::invalid("a view of elements that are not in order"));
+            return Err(Error::invalid("a view of a strided tensor"));
         }
         let of_many = input.sizes.iter().zip(strides).filter(|(size, _)| **size != 1);
         let mut of_many = of_many.map(|(_, stride)| *stride);
         let stride = |size: &usize| if *size == 1 { Some(0) } else { of_many.next() };
         let strides = out.sizes.iter().map(stride).collect::<Option<_>>();
-        let strides = strides.ok_or_else(|| Error::invalid("a view of fewer dimensions"))?;
+        let strides =
+            strides.ok_or_else(|| Error::invalid("a strided view with fewer dimensions"))?;
         self.state.strided.insert(out.id, strides);
         Ok(())
     }

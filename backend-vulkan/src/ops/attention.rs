@@ -59,7 +59,10 @@ pub(super) fn three(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[Operand; 3
     let tensors =
         [e.tensor(e.arg(args, 0)?)?, e.tensor(e.arg(args, 1)?)?, e.tensor(e.arg(args, 2)?)?];
     match tensors.iter().find(|tensor| tensor.rank() != 4) {
-        Some(tensor) => Err(Error::Invalid(format!("attention over {:?}", tensor.sizes))),
+        Some(tensor) => Err(Error::Invalid(format!(
+            "attention requires tensors of four dimensions, found shape {:?}",
+            tensor.sizes
+        ))),
         None => Ok(tensors),
     }
 }
@@ -70,7 +73,7 @@ pub(super) fn position(e: &Encoder<'_, '_>, args: &[ValueId], at: usize) -> Resu
     usize::try_from(position)
         .ok()
         .filter(|position| u32::try_from(*position).is_ok())
-        .ok_or_else(|| Error::Invalid(format!("position {position}")))
+        .ok_or_else(|| Error::Invalid(format!("position {position} is out of range")))
 }
 
 /// The dimensions of heads and rows in a tensor; batches come first, the head depth last.
@@ -228,7 +231,10 @@ fn attend(
         return Err(Error::Invalid(format!("queries {q:?}, keys {k:?} and values {v:?}")));
     }
     if let Some(other) = [q, k, v].iter().find(|operand| !operand.element.is_floating()) {
-        return Err(Error::unsupported(format!("attention over elements of {:?}", other.element)));
+        return Err(Error::unsupported(format!(
+            "attention over tensors of type {:?}",
+            other.element
+        )));
     }
     // The shader keeps a row in shared memory, of which every device has 16 KiB.
     let row = match depth {
@@ -240,7 +246,7 @@ fn attend(
     sizes[3] = value_depth;
     let out = e.resize(out, &sizes)?;
     if !out.element.is_floating() {
-        return Err(Error::Invalid(format!("attention into elements of {:?}", out.element)));
+        return Err(Error::Invalid(format!("attention with outputs of type {:?}", out.element)));
     }
     if out.numel() == 0 {
         return Ok(());
@@ -248,13 +254,17 @@ fn attend(
     let mut mask_strides = [0; 4];
     if let Some(mask) = mask {
         let missing = 4usize.checked_sub(mask.rank());
-        let missing = missing.ok_or_else(|| Error::invalid("the mask has five dimensions"))?;
+        let missing = missing
+            .ok_or_else(|| Error::invalid("the attention mask has more than four dimensions"))?;
         let own = mask.strides();
         for (dim, wanted) in [batches, heads, rows, keys].into_iter().enumerate() {
             let Some(source) = dim.checked_sub(missing) else { continue };
             let size = mask.size(source);
             if size != 1 && size < wanted {
-                return Err(Error::Invalid(format!("a mask of {:?}", mask.sizes)));
+                return Err(Error::Invalid(format!(
+                    "the attention mask of shape {:?} does not broadcast",
+                    mask.sizes
+                )));
             }
             mask_strides[dim] = if size == 1 { 0 } else { u32_of(own[source])? };
         }

@@ -41,7 +41,9 @@ fn store(
         && start.checked_add(value.size(1)).is_some_and(|end| end <= cache.size(1));
     if !fits {
         let (value, cache) = (&value.sizes, &cache.sizes);
-        return Err(Error::Invalid(format!("{value:?} into a cache of {cache:?} from {start} on")));
+        return Err(Error::Invalid(format!(
+            "{value:?} does not fit into a cache of {cache:?} at position {start}"
+        )));
     }
     u32_of(cache.numel())?;
     if value.numel() == 0 {
@@ -207,7 +209,9 @@ impl Rotation {
             && angles.numel() >= input.size(1).saturating_mul(input.size(2));
         if !fits {
             let (input, angles) = (&input.sizes, &angles.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of {input:?} by angles of {angles:?}"
+            )));
         }
         let (positions, depth) = (input.size(1), input.size(2));
         let push = RotaryPush {
@@ -226,7 +230,7 @@ impl Rotation {
         let (depth, angles) = match (form, &input.sizes[..]) {
             (NEIGHBOURS, [_, _, _, pairs, 2]) => (pairs.saturating_mul(2), *pairs),
             (HALVES, [_, _, _, depth]) => (*depth, *depth),
-            _ => return Err(Error::Invalid(format!("{:?} rotated", input.sizes))),
+            _ => return Err(Error::Invalid(format!("rotary embedding of {:?}", input.sizes))),
         };
         let own_sizes = [input.size(1), input.size(2)];
         // Missing dimensions have size one.
@@ -240,7 +244,9 @@ impl Rotation {
             && own_rows.iter().zip(own_sizes).all(|(own, row)| *own == row || *own == 1);
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?}")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of {input:?} by angles of {angles:?}"
+            )));
         }
         let stride = |size: usize, own: usize| if size == 1 { Ok(0) } else { u32_of(own) };
         let push = RotaryPush {
@@ -288,7 +294,9 @@ impl Rotation {
             && needed <= cosine.numel();
         if !fits {
             let (input, angles) = (&input.sizes, &cosine.sizes);
-            return Err(Error::Invalid(format!("{input:?} rotated by {angles:?} from {start} on")));
+            return Err(Error::Invalid(format!(
+                "rotary embedding of {input:?} by angles of {angles:?} from position {start}"
+            )));
         }
         let push = RotaryPush {
             start: u32_of(start)?,
@@ -344,7 +352,7 @@ impl Rotation {
     ) -> Result<(), Error> {
         let Rotation { form, input, angles: [cosine, sine], mut push } = self;
         if !input.element.is_floating() || !out.element.is_floating() {
-            return Err(Error::invalid("rotates what is not floating-point"));
+            return Err(Error::invalid("rotary embedding of integers"));
         }
         // A batch for the shader comprises all positions, also in the interleaved form, which has
         // no heads.

@@ -107,7 +107,7 @@ fn stages(
     };
     for (index, part) in parts.iter().enumerate() {
         let register = |id: &ValueId| {
-            registers.get(id).copied().ok_or_else(|| Error::invalid("a chain lacks an input"))
+            registers.get(id).copied().ok_or_else(|| Error::invalid("a chain has an unknown input"))
         };
         let stage = stage_of(e, part.operator, &part.args)?;
         let (function, operands, parameters) = match stage {
@@ -153,13 +153,13 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let kept = match kept {
         Some(kept) => {
             let stage = e.parts().iter().position(|part| part.args.last() == Some(&kept));
-            let stage = stage.ok_or_else(|| Error::invalid("a chain lacks an output"))?;
+            let stage = stage.ok_or_else(|| Error::invalid("a chain has an unknown output"))?;
             Some((u32_of(stage)?, e.resize(kept, &sizes)?))
         }
         None => None,
     };
     let walk = walk(&inputs, &sizes)?;
-    let walk = walk.ok_or_else(|| Error::unsupported("a chain over too many dimensions"))?;
+    let walk = walk.ok_or_else(|| Error::unsupported("a chain with too many dimensions"))?;
     let registers = ids.iter().copied().zip(0..).collect();
     let stages = stages(e, e.parts(), registers)?;
     let mut types = [Element::F32; MAX_INPUTS];

@@ -126,7 +126,9 @@ fn convolution(
     }
     let misfit = || {
         let (input, weight) = (&input.sizes, &weight.sizes);
-        Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}"))
+        Error::Invalid(format!(
+            "an input of shape {input:?} does not match weights of shape {weight:?}"
+        ))
     };
 
     // Missing dimensions count as leading ones of size 1, an input without batches as one batch.
@@ -160,7 +162,9 @@ fn convolution(
     let groups = usize::try_from(groups)
         .ok()
         .filter(|groups| *groups > 0 && channels > 0 && channels.is_multiple_of(*groups))
-        .ok_or_else(|| Error::Invalid(format!("{groups} groups of {channels} channels")))?;
+        .ok_or_else(|| {
+            Error::Invalid(format!("{channels} channels are not divisible into {groups} groups"))
+        })?;
     let in_channels = channels / groups;
     // Weights are `[out, in / groups, ..]`, for transposed convolutions `[in, out / groups, ..]`.
     let out_channels = match transposed {
@@ -178,7 +182,7 @@ fn convolution(
         .checked_mul(groups)
         .ok_or_else(|| Error::unsupported("a tensor of more than 2^31 elements"))?;
     if bias.as_ref().is_some_and(|bias| bias.numel() != all_channels) {
-        return Err(Error::invalid("the bias does not fit the weights"));
+        return Err(Error::invalid("the bias does not match the weights"));
     }
     let mut out_size = [1, 1, 1];
     for dim in 3 - lines..3 {

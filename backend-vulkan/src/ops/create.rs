@@ -52,7 +52,9 @@ pub(super) const OPERATORS: &[Entry] = &[
 fn to_sizes(sizes: &[i64]) -> Result<Vec<usize>, Error> {
     sizes
         .iter()
-        .map(|size| usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size}"))))
+        .map(|size| {
+            usize::try_from(*size).map_err(|_| Error::Invalid(format!("size {size} is negative")))
+        })
         .collect()
 }
 

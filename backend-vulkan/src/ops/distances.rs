@@ -25,9 +25,9 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         2.0 => distances::SQUARES,
         f64::INFINITY => distances::LARGEST,
         p if p > 0.0 => distances::POWERS,
-        p => return Err(Error::Invalid(format!("the norm of {p}"))),
+        p => return Err(Error::Invalid(format!("a distance with p = {p}"))),
     };
-    let mismatch = || Error::Invalid(format!("distances of {:?} from {:?}", a.sizes, b.sizes));
+    let mismatch = || Error::Invalid(format!("distances between {:?} and {:?}", a.sizes, b.sizes));
     let (Some((a_batch, &[rows, width])), Some((b_batch, &[columns, other]))) =
         (a.sizes.split_last_chunk::<2>(), b.sizes.split_last_chunk::<2>())
     else {
@@ -40,7 +40,7 @@ fn between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let out = e.out(args)?;
     let out = e.resize(out.id, &[&batch[..], &[rows, columns]].concat())?;
     if [&a, &b, &out].iter().any(|operand| operand.element != Element::F32) {
-        return Err(Error::unsupported("distances of other numbers than of 32 bits"));
+        return Err(Error::unsupported("distances of types other than 32-bit floats"));
     }
     check_looks(out.numel(), width)?;
     if out.numel() == 0 {

@@ -45,7 +45,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         match [number(1)?, number(2)?, number(3)?] {
             [alpha, scale, 1.0] => unary(e, args, unary::ELU, alpha * scale, scale),
             [alpha, 1.0, input_scale] => unary(e, args, unary::CELU, alpha, input_scale),
-            _ => Err(Error::unsupported("an ELU that scales its input and its output")),
+            _ => Err(Error::unsupported("an ELU with scaled input and scaled output")),
         }
     }),
     pointwise(Operator::ROUND, |e, args| unary(e, args, unary::ROUND, 0.0, 0.0)),
@@ -83,7 +83,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     pointwise(Operator::RSUB_SCALAR, |e, args| {
         // The shader function supports floats only.
         if !e.tensor(e.arg(args, 0)?)?.element.is_floating() {
-            return Err(Error::unsupported("a difference of integers"));
+            return Err(Error::unsupported("a reversed subtraction of integers"));
         }
         let alpha = if args.len() > 3 { e.optional_float(args[2])? } else { None };
         let a = e.arg(args, 0)?;
@@ -170,9 +170,7 @@ fn binary(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage,
 fn rounding(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     let mode = e.optional_string(e.arg(args, 2)?)?;
     if mode.is_some() && e.scalar_type(&e.out(args)?) == Some(ScalarType::BFloat16) {
-        return Err(Error::unsupported(
-            "quotients that are rounded to bfloat16 before they are cut",
-        ));
+        return Err(Error::unsupported("bfloat16 division with a rounding mode"));
     }
     Ok(match mode {
         Some("floor") => binary::DIV_FLOOR,
@@ -216,11 +214,11 @@ fn with_number(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<S
 fn shift(e: &Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<Stage, Error> {
     let (a, bits) = (e.arg(args, 0)?, e.arg(args, 1)?);
     if e.tensor(a)?.element.is_floating() || e.tensor(e.out(args)?.id)?.element.is_floating() {
-        return Err(Error::unsupported("bits of floating-point numbers"));
+        return Err(Error::unsupported("bitwise operators on floating point"));
     }
     let by = e.float(bits)?;
     if e.is_symbolic(bits) || !(0.0..=30.0).contains(&by) || by.fract() != 0.0 {
-        return Err(Error::unsupported("a shift that is not by 0 to 30 bits, known beforehand"));
+        return Err(Error::unsupported("a shift other than by a constant of 0 to 30 bits"));
     }
     Ok(Stage::Binary(function, a, Source::Number(f64::from(1_u32 << by as u32)), 1.0))
 }
@@ -360,7 +358,7 @@ fn clamp_between(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error>
             || (is_wide && bound.element.is_floating() && input.element.is_floating())
     };
     if !bounds().all(fits) {
-        return Err(Error::unsupported("a clamp between tensors of other types"));
+        return Err(Error::unsupported("a clamp with bounds of another type"));
     }
     let is_narrow = bounds().all(|bound| bound.element == input.element);
     let element = if is_narrow { input.element } else { Element::F32 };

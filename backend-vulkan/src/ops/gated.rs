@@ -25,14 +25,14 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let (Some(product), Some(other), Some(activation), Some(last)) =
         (products.next(), products.next(), parts.iter().find(is_activation), parts.last())
     else {
-        return Err(Error::invalid("a gate that lacks a part"));
+        return Err(Error::invalid("a gated GEMM lacks a part"));
     };
     // For few rows, one dispatch reads and writes the memory that several dispatches use for many
     // rows.
     e.reserve(&e.out(args)?);
     let stage = stage_of(e, activation.operator, &activation.args)?;
     let Stage::Unary(function, _, parameters) = stage else {
-        return Err(Error::invalid("a gate without an activation"));
+        return Err(Error::invalid("a gated GEMM lacks an activation"));
     };
     let epilogue = Epilogue::function(function, parameters);
     let gated = gated(e, [product, other], &epilogue)?;
@@ -54,7 +54,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(gated) => {
             let out = e.resize(out.id, &other.sizes)?;
             if out.numel() != gated.numel() || out.element != gate.element {
-                return Err(Error::invalid("a gate whose parts do not fit one another"));
+                return Err(Error::invalid("the parts of a gated GEMM do not match"));
             }
             gated.emit(e, &out)
         }

@@ -69,7 +69,7 @@ fn take(
     let inner: usize = input.sizes[end..].iter().product();
     let in_size: usize = input.sizes[dim.min(end)..end].iter().product();
     if out.numel() > 0 && in_size == 0 {
-        return Err(Error::invalid("picks from an empty dimension"));
+        return Err(Error::invalid("a selection from an empty dimension"));
     }
     let push = TakePush {
         numel: u32_of(out.numel())?,
@@ -176,12 +176,12 @@ fn index_put(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         let is_one = value.numel() == 1 && value.element == input.element;
         return match is_one && !adds {
             true => choose(e, args, [mask, Operand { sizes: Vec::new(), ..value }, input]),
-            false => Err(Error::unsupported("several numbers where a mask says")),
+            false => Err(Error::unsupported("index_put with a mask and several values")),
         };
     }
     let indices = index_tensors(e, e.arg(args, 1)?)?;
     if value.element.is_floating() != input.element.is_floating() {
-        return Err(Error::unsupported("numbers of another kind"));
+        return Err(Error::unsupported("index_put with values of another type"));
     }
     let [(dim, index)] = &indices[..] else {
         return put_each(e, args, [&input, &value], &indices, adds);
@@ -232,7 +232,7 @@ fn mask_of(e: &Encoder<'_, '_>, list: ValueId, input: &Operand) -> Result<Option
     }
     let Some((first, mut mask)) = found else { return Ok(None) };
     if input.sizes.get(first..first + mask.rank()) != Some(&mask.sizes[..]) {
-        return Err(Error::invalid("a mask of another shape"));
+        return Err(Error::invalid("the shape of the mask differs from the input"));
     }
     let behind = input.rank() - first - mask.rank();
     mask.sizes.extend(std::iter::repeat_n(1, behind));
@@ -248,7 +248,7 @@ fn masked_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
         .ok_or_else(|| Error::invalid("the shapes do not broadcast"))?;
     let count = numel_of(&sizes)?;
     if mask.element != Element::Bool || source.element != input.element || source.numel() == 0 {
-        return Err(Error::unsupported("a mask, or what goes there, of another type"));
+        return Err(Error::unsupported("masked_scatter with a mask or source of another type"));
     }
     // A prefix sum gives the number of selected elements up to each position.
     let wanted = e.temporary(Element::I32, &sizes)?;
@@ -280,11 +280,14 @@ fn put_each(
     };
     let end = first + indices.len();
     if last + 1 != end || end > input.rank() {
-        return Err(Error::unsupported("index tensors of dimensions that are not neighbours"));
+        return Err(Error::unsupported("index_put with index tensors for non-adjacent dimensions"));
     }
     let is_counted = input.element.is_floating() || input.element == Element::I32;
     if adds && !is_counted {
-        return Err(Error::unsupported(format!("sums of {:?}", input.element)));
+        return Err(Error::unsupported(format!(
+            "index_put with accumulation of type {:?}",
+            input.element
+        )));
     }
     let shape = broadcast_shape(indices)?;
     let product = |sizes: &[usize]| sizes.iter().product::<usize>();
@@ -307,7 +310,9 @@ fn put_each(
         Some(whole) => {
             if common_shape([&value.sizes[..], &sizes]).as_ref() != Some(&sizes) {
                 let value = &value.sizes;
-                return Err(Error::unsupported(format!("{value:?} put where {sizes:?} go")));
+                return Err(Error::unsupported(format!(
+                    "values of shape {value:?} do not broadcast to {sizes:?}"
+                )));
             }
             let strides = broadcast_strides(value, sizes.len());
             super::views::gather(e, value, &whole, &sizes, &strides, 0)?;
@@ -362,7 +367,9 @@ fn gather(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         && (0..input.rank()).all(|other| other == dim || input.size(other) >= index.size(other));
     if !fits {
         let (input, index) = (&input.sizes, &index.sizes);
-        return Err(Error::Invalid(format!("gathers {index:?} from {input:?}")));
+        return Err(Error::Invalid(format!(
+            "an index of shape {index:?} does not match input shape {input:?}"
+        )));
     }
     let out = e.out(args)?;
     let out = e.resize(out.id, &index.sizes)?;
@@ -394,10 +401,10 @@ pub(super) fn values_and_places(
     sizes: &[usize],
 ) -> Result<[Operand; 2], Error> {
     let outs = e.outs(args)?;
-    let [values, places] = outs[..] else { return Err(Error::invalid("there are two results")) };
+    let [values, places] = outs[..] else { return Err(Error::invalid("expected two outputs")) };
     let (values, places) = (e.resize(values, sizes)?, e.resize(places, sizes)?);
     if places.element != Element::I32 {
-        return Err(Error::invalid("places are integers of 64 bits"));
+        return Err(Error::invalid("the index output is not an integer tensor"));
     }
     Ok([values, places])
 }

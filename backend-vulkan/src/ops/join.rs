@@ -33,19 +33,22 @@ fn cat(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     // PyTorch ignores empty one-dimensional tensors among others.
     let legacy = |input: &Operand| input.rank() == 1 && input.numel() == 0;
     let first = inputs.iter().find(|input| !legacy(input)).or(inputs.first());
-    let first = first.ok_or_else(|| Error::invalid("concatenates nothing"))?;
+    let first = first.ok_or_else(|| Error::invalid("a concatenation of no tensors"))?;
     let dim = first.dim(dim)?;
     let mut sizes = first.sizes.clone();
     let total = inputs.iter().filter(|input| !legacy(input)).map(|input| input.size(dim)).sum();
     match sizes.get_mut(dim) {
         Some(size) => *size = total,
-        None => return Err(Error::invalid("concatenates numbers")),
+        None => return Err(Error::invalid("a concatenation of scalars")),
     }
     for input in inputs.iter().filter(|input| !legacy(input)) {
         let fits = input.rank() == sizes.len()
             && (0..sizes.len()).all(|other| other == dim || input.size(other) == sizes[other]);
         if !fits {
-            return Err(Error::Invalid(format!("{:?} does not fit into {sizes:?}", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "shape {:?} does not match the concatenated shape {sizes:?}",
+                input.sizes
+            )));
         }
     }
     let out = e.out(args)?;
@@ -63,12 +66,12 @@ fn stack(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     for id in e.list(e.arg(args, 0)?)? {
         inputs.push(e.tensor(id)?);
     }
-    let first = inputs.first().ok_or_else(|| Error::invalid("stacks nothing"))?;
+    let first = inputs.first().ok_or_else(|| Error::invalid("a stack of no tensors"))?;
     let dim = if args.len() > 2 { e.optional_int(args[1])?.unwrap_or(0) } else { 0 };
     let dim = torchlet_core::rules::normalize_dim(dim, first.rank() + 1)
         .ok_or_else(|| Error::Invalid(format!("dimension {dim}")))?;
     if inputs.iter().any(|input| input.sizes != first.sizes) {
-        return Err(Error::invalid("stacks tensors of several shapes"));
+        return Err(Error::invalid("a stack of tensors with different shapes"));
     }
     let mut sizes = first.sizes.clone();
     sizes.insert(dim, inputs.len());
@@ -152,12 +155,12 @@ fn select_scatter(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let (at, size) = (e.int(e.arg(args, 3)?)?, input.size(dim));
     let at = if at < 0 { at.checked_add(size as i64) } else { Some(at) };
     let at = at.and_then(|at| usize::try_from(at).ok()).filter(|at| *at < size);
-    let at = at.ok_or_else(|| Error::invalid("a number that a dimension has not"))?;
+    let at = at.ok_or_else(|| Error::invalid("an index is out of range"))?;
     let mut sizes = input.sizes.clone();
     sizes.remove(dim);
     if source.sizes != sizes {
         let (found, wanted) = (&source.sizes, &sizes);
-        return Err(Error::Invalid(format!("elements of shape {found:?} where {wanted:?} are")));
+        return Err(Error::Invalid(format!("source: expected shape {wanted:?}, found {found:?}")));
     }
     source.sizes.insert(dim, 1);
     let out = e.out(args)?;
@@ -185,7 +188,9 @@ fn extend(
     let pads = e.ints(e.arg(args, 1)?)?;
     if pads.len() != 2 * dims || input.rank() < dims {
         let (count, rank) = (pads.len(), input.rank());
-        return Err(Error::Invalid(format!("{count} pads for {dims} of {rank} dimensions")));
+        return Err(Error::Invalid(format!(
+            "{count} padding values for the last {dims} of {rank} dimensions"
+        )));
     }
     for (dim, pair) in input.sizes.iter().rev().zip(pads.chunks_exact(2)) {
         // Reflection does not repeat the edge element.
@@ -195,7 +200,9 @@ fn extend(
             _ => i64::MAX,
         };
         if pair.iter().any(|pad| *pad > most.max(0)) {
-            return Err(Error::Invalid(format!("{pair:?} elements around {dim}")));
+            return Err(Error::Invalid(format!(
+                "padding of {pair:?} exceeds a dimension of {dim}"
+            )));
         }
     }
     let (sizes, before) = margins(&input, &pads)?;
@@ -207,7 +214,11 @@ fn extend(
 /// Returns the padded sizes, and the padding before each dimension.
 fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Error> {
     if !pads.len().is_multiple_of(2) || pads.len() / 2 > input.rank() {
-        return Err(Error::Invalid(format!("{} pads for {} dimensions", pads.len(), input.rank())));
+        return Err(Error::Invalid(format!(
+            "{} padding values for {} dimensions",
+            pads.len(),
+            input.rank()
+        )));
     }
     let mut before = vec![0; input.rank()];
     let mut sizes = input.sizes.clone();
@@ -218,8 +229,8 @@ fn margins(input: &Operand, pads: &[i64]) -> Result<(Vec<usize>, Vec<i32>), Erro
             .and_then(|size| size.checked_add(pair[1]));
         let size = size.and_then(|size| usize::try_from(size).ok());
         sizes[dim] = size.ok_or_else(|| Error::invalid("a padded size is negative"))?;
-        before[dim] =
-            i32::try_from(pair[0]).map_err(|_| Error::invalid("a pad is out of range"))?;
+        before[dim] = i32::try_from(pair[0])
+            .map_err(|_| Error::invalid("a padding value is out of range"))?;
     }
     Ok((sizes, before))
 }

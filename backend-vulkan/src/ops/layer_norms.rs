@@ -106,7 +106,11 @@ impl LayerNorm {
         epilogue: Epilogue,
     ) -> Result<(), Error> {
         let constant = |operand: &Operand| -> Result<Source, Error> {
-            let missing = || Error::invalid("a norm was left to a product of what is not constant");
+            let missing = || {
+                Error::invalid(
+                    "a layer norm is fused into a GEMM with weights that are not constant",
+                )
+            };
             e.constant(operand.id).ok_or_else(missing)
         };
         let optional = |operand: &Option<Operand>| operand.as_ref().map(constant).transpose();

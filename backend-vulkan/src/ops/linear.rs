@@ -66,10 +66,16 @@ fn multiply(
         _ => None,
     });
     let (Some([batches, m, k]), Some([b_batches, b_k, n])) = (a_shape, b_shape) else {
-        return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
+        return Err(Error::Invalid(format!(
+            "shapes {:?} and {:?} cannot be multiplied",
+            a.sizes, b.sizes
+        )));
     };
     if batches != b_batches || k != b_k || a.rank() != b.rank() {
-        return Err(Error::Invalid(format!("a product of {:?} and {:?}", a.sizes, b.sizes)));
+        return Err(Error::Invalid(format!(
+            "shapes {:?} and {:?} cannot be multiplied",
+            a.sizes, b.sizes
+        )));
     }
     let a_rank = a.rank();
     let sizes = if a_rank == 3 { vec![batches, m, n] } else { vec![m, n] };
@@ -90,12 +96,17 @@ fn multiply(
             [column] => [1, 1, column],
             [row, column] => [1, row, column],
             [batch, row, column] if a_rank == 3 => [batch, row, column],
-            _ => return Err(Error::Invalid(format!("a bias of shape {:?}", bias.tensor.sizes))),
+            _ => {
+                return Err(Error::Invalid(format!(
+                    "a bias of shape {:?} does not broadcast",
+                    bias.tensor.sizes
+                )));
+            }
         };
         let fits = |size: usize, whole: usize| size == 1 || size == whole;
         if !fits(batch, batches) || !fits(row, m) || !fits(column, n) {
             return Err(Error::Invalid(format!(
-                "a bias of shape {:?} for a product of shape {sizes:?}",
+                "a bias of shape {:?} does not broadcast to {sizes:?}",
                 bias.tensor.sizes
             )));
         }
@@ -117,10 +128,12 @@ pub(super) fn weighted(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Weig
     let (k, n) = (*k, *n);
     if k != *weight_k {
         let (input, weight) = (&input.sizes, &weight.sizes);
-        return Err(Error::Invalid(format!("an input of shape {input:?} and weights {weight:?}")));
+        return Err(Error::Invalid(format!(
+            "an input of shape {input:?} does not match weights of shape {weight:?}"
+        )));
     }
     if bias.as_ref().is_some_and(|bias| bias.sizes != [n]) {
-        return Err(Error::invalid("the bias does not fit the weights"));
+        return Err(Error::invalid("the bias does not match the weights"));
     }
     let m = checked_numel(outer)?;
     let mut sizes = outer.to_vec();

@@ -69,7 +69,8 @@ pub(super) struct Windows {
 /// Builds a pipeline with the constants that all GEMM kernels share, which describe bias and
 /// epilogue, and further ones.
 macro_rules! constants {
-    ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($pipeline:ident of $product:expr, $epilogue:expr, $bias:expr, $out:expr,
+     {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
             bias: $bias.element,
             output: $out.element,
@@ -183,7 +184,7 @@ impl Product {
         for operand in [Some(&self.a), Some(&self.b), Some(&self.out), bias].into_iter().flatten() {
             checked_numel(&operand.sizes)?;
             if !operand.element.is_floating() {
-                return Err(Error::unsupported("products of integers"));
+                return Err(Error::unsupported("GEMM of integers"));
             }
         }
         if self.batches * self.m * self.n == 0 {
@@ -217,7 +218,7 @@ impl Product {
             Some(tiling) => (Way::Tiles(tiling), None),
             None if windows || self.b_transposed => {
                 return Err(Error::unsupported(
-                    "a product without tiles of windows, or of columns",
+                    "an untiled GEMM of windows, or with a transposed operand",
                 ));
             }
             None => {
@@ -228,8 +229,7 @@ impl Product {
         let orders = [self.a_transposed, self.b_transposed];
         let question = (factors, self.out.element, orders, bound, self.windows);
         if self.norm.is_some() {
-            let missing =
-                || Error::unsupported("a product of rows that are normalised, not in tiles");
+            let missing = || Error::unsupported("an untiled GEMM with a fused layer norm");
             let tiling = Tiling::normed(bound, &means).ok_or_else(missing)?;
             let others = |tiling: &Tiling| tiling.others_normed(bound, shared);
             let tiling = e.choose(&self.out, (question, "normed"), tiling, others);
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(factors([512, 8192, 2048], [true, false]), [1, 1, 0], "rows vary");
         assert_eq!(factors([512, 8192, 2048], [true; 2]), [0, 0, 0], "terms may vary");
         assert_eq!(factors([4096, 4096, 4104], [false; 2]), [0, 0, 0], "part of a step");
-        assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "rows begin anywhere");
+        assert_eq!(factors([512, 4092, 2048], [false; 2])[1..], [0, 0], "unaligned rows");
     }
 
     /// More matrices than devices support in z are split into several dispatches of one pipeline,

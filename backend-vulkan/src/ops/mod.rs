@@ -181,9 +181,9 @@ fn check_length(
 ) -> Result<usize, Error> {
     let length = e.bound_sizes(tensor).get(dim).copied().unwrap_or(1);
     match length > longest {
-        true => {
-            Err(Error::unsupported(format!("{length} elements in a row; {longest} are the most")))
-        }
+        true => Err(Error::unsupported(format!(
+            "a dimension of {length} elements, the limit is {longest}"
+        ))),
         false => Ok(length),
     }
 }
@@ -193,7 +193,9 @@ fn check_looks(outputs: usize, each: usize) -> Result<(), Error> {
     let looks = (outputs as u64).checked_mul(each as u64);
     match looks.is_some_and(|looks| looks <= MOST_LOOKS) {
         true => Ok(()),
-        false => Err(Error::unsupported(format!("{outputs} outputs of {each} elements each"))),
+        false => {
+            Err(Error::unsupported(format!("{outputs} outputs that each read {each} elements")))
+        }
     }
 }
 

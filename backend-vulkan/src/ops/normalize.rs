@@ -99,7 +99,10 @@ impl<'o> Weights<'o> {
             let any = self.weight.or(self.bias).unwrap_or(input);
             return Ok([self.weight.unwrap_or(any), self.bias.unwrap_or(any)]);
         }
-        Err(Error::Invalid(format!("weight or bias of a normalisation of {} elements", self.count)))
+        Err(Error::Invalid(format!(
+            "the weight or bias does not match a normalisation over {} elements",
+            self.count
+        )))
     }
 }
 
@@ -163,7 +166,7 @@ pub(super) fn round_rows(
 ) -> Result<(), Error> {
     let rows = Rows::from_dim(e, input, input.rank().saturating_sub(1));
     if !rows.are_short() {
-        return Err(Error::unsupported("rows that are too long to be quantized at once"));
+        return Err(Error::unsupported("dynamic quantization of rows this long"));
     }
     row(e, ROUND, input, rows, Weights::default(), 0.0, out)
 }
@@ -252,7 +255,8 @@ fn normalize(
 fn left_layer_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let norm = LayerNorm::of_call(e, args)?;
     let is_of_rows = e.ints(e.arg(args, 1)?)?.len() == 1;
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out =
+        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &norm.input.sizes)?;
     if is_of_rows && norm.leave(e, &out) {
         return Ok(());
@@ -271,9 +275,10 @@ pub(super) fn layer_norm(
     let first = input
         .rank()
         .checked_sub(normalized)
-        .ok_or_else(|| Error::invalid("normalises more dimensions than there are"))?;
+        .ok_or_else(|| Error::invalid("the normalized shape has more dimensions than the input"))?;
     let count: usize = input.sizes[first..].iter().product();
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out =
+        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &input.sizes)?;
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step: 1, count };
     let rows = Rows { sum, ..Rows::from_dim(e, input, first) };
@@ -293,7 +298,7 @@ fn by_channels(
     let bias = e.optional_tensor(e.arg(args, 2)?)?;
     let rows = Rows::of_number(e, input, rows);
     let outs = e.outs(args)?;
-    let out = outs.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out = outs.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &input.sizes)?;
     let (count, step) = (input.size(1), input.sizes.iter().skip(2).product());
     let weights = Weights { weight: weight.as_ref(), bias: bias.as_ref(), step, count };
@@ -306,7 +311,9 @@ fn group_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let epsilon = e.float(e.arg(args, 7)?)?;
     let (batch, channels) = (input.size(0), input.size(1));
     if groups == 0 || channels % groups != 0 || input.rank() < 2 {
-        return Err(Error::Invalid(format!("{groups} groups of {channels} channels")));
+        return Err(Error::Invalid(format!(
+            "{channels} channels are not divisible into {groups} groups"
+        )));
     }
     by_channels(e, args, &input, batch * groups, epsilon)
 }
@@ -318,10 +325,10 @@ fn own_statistics(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     let epsilon = e.float(e.arg(args, 5)?)?;
     let channels = input.size(1);
     if e.bound_sizes(&input).first() != Some(&1) || input.rank() < 2 {
-        return Err(Error::unsupported("statistics over several of a batch"));
+        return Err(Error::unsupported("batch norm statistics over several batches"));
     }
     if !e.bool(e.arg(args, 3)?)? {
-        return Err(Error::invalid("there are no other statistics than those of the input"));
+        return Err(Error::invalid("the batch norm has no running statistics"));
     }
     by_channels(e, args, &input, channels, epsilon)
 }
@@ -371,7 +378,8 @@ fn batch_norm(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
         Some(norm) => [e.derived(Derived::Scale(norm))?, e.derived(Derived::Shift(norm))?],
         None => scale_and_shift(e, parameters, channels, epsilon)?,
     };
-    let out = e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("there is no output"))?;
+    let out =
+        e.outs(args)?.first().copied().ok_or_else(|| Error::invalid("the call has no output"))?;
     let out = e.resize(out, &input.sizes)?;
     let step = input.sizes.iter().skip(2).product();
     let weights = Weights { weight: Some(&scale), bias: Some(&shift), step, count: channels };
@@ -389,7 +397,9 @@ fn scale_and_shift(
     let (mean, variance) = (e.tensor(mean)?, e.tensor(variance)?);
     for parameter in [weight.as_ref(), bias.as_ref(), Some(&mean), Some(&variance)] {
         if parameter.is_some_and(|parameter| parameter.sizes != [channels]) {
-            return Err(Error::invalid("parameters do not match the channels"));
+            return Err(Error::invalid(
+                "the number of parameters differs from the number of channels",
+            ));
         }
     }
     let mut temporary = || e.temporary(Element::F32, &[channels]);
@@ -424,10 +434,12 @@ fn constant_batch_norm(
     for (source, id) in sources.iter_mut().zip(parameters) {
         let Some(parameter) = e.optional_tensor(id)? else { continue };
         if parameter.sizes != [channels] {
-            return Err(Error::invalid("parameters do not match the channels"));
+            return Err(Error::invalid(
+                "the number of parameters differs from the number of channels",
+            ));
         }
         if !parameter.element.is_floating() {
-            return Err(Error::invalid("parameters are not floating-point numbers"));
+            return Err(Error::invalid("the parameters are not floating point"));
         }
         match e.constant(parameter.id) {
             Some(constant) => *source = Some(constant),

@@ -56,7 +56,7 @@ pub(crate) fn terms(
 
 fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let [add, norm] = e.parts() else {
-        return Err(Error::invalid("a norm of a sum lacks a part"));
+        return Err(Error::invalid("a fused sum and norm lacks a part"));
     };
     let (a, b) = (e.tensor(e.arg(&add.args, 0)?)?, e.tensor(e.arg(&add.args, 1)?)?);
     let sum = e.out(&add.args)?;
@@ -65,7 +65,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let normalized = match norm.operator {
         Operator::NATIVE_LAYER_NORM => e.ints(e.arg(&norm.args, 1)?)?.len(),
         Operator::ET_VK_RMS_NORM => 1,
-        other => return Err(Error::Invalid(format!("{other:?} is no norm of a sum"))),
+        other => return Err(Error::Invalid(format!("{other:?} cannot be fused with a sum"))),
     };
     let one_type = |terms: &[Operand; 2]| terms.iter().all(|term| term.element == sum.element);
     let terms = terms(&a, &b, &sum.sizes, normalized).filter(one_type);

@@ -26,7 +26,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     }),
     operator(Operator::TOPK, |e, args| {
         let first = usize::try_from(e.int(e.arg(args, 1)?)?);
-        let first = first.map_err(|_| Error::invalid("fewer than no elements are wanted"))?;
+        let first = first.map_err(|_| Error::invalid("k is negative"))?;
         let dim = if args.len() > 3 { e.int(args[2])? } else { -1 };
         let largest = if args.len() > 4 { e.bool(args[3])? } else { true };
         order(e, args, dim, Some(first), largest)
@@ -61,7 +61,9 @@ fn order(
     let count = input.size(dim);
     let first = first.unwrap_or(count);
     if first > count {
-        return Err(Error::Invalid(format!("the first {first} of {count} elements")));
+        return Err(Error::Invalid(format!(
+            "k = {first} exceeds the dimension of {count} elements"
+        )));
     }
     let mut sizes = input.sizes.clone();
     if let Some(size) = sizes.get_mut(dim) {
@@ -129,7 +131,7 @@ fn median(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
         // NaN, as in PyTorch; for integers, PyTorch's result depends on the processor.
         return match out.element.is_floating() {
             true => apply_fill(e, &out, f64::NAN, 0.0),
-            false => Err(Error::unsupported("the median of no integers")),
+            false => Err(Error::unsupported("the median of an empty integer tensor")),
         };
     }
     let pipeline = Order { input: input.element, descending: false, function };
@@ -147,7 +149,7 @@ fn median_along(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Res
         return Ok(());
     }
     if input.numel() == 0 {
-        return Err(Error::invalid("the median of nothing"));
+        return Err(Error::invalid("the median of an empty dimension"));
     }
     let places = Operand { sizes: reduced_sizes(&input, &[dim], true), ..places };
     let pipeline = Order { input: input.element, descending: false, function };

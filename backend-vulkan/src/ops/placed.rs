@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn where_fewer_buffers_are_bound_rotations_are_apart() {
         let placed = GemvPlaced::MODULE.bindings;
-        assert_eq!(placed, 9, "eight, and one for what changes from run to run");
+        assert_eq!(placed, 9, "eight, and one for changing parameters");
         let found = shaders_of(&graph(64, false), &SUBGROUPS, placed - 1, &[64, 4, 1]);
         let few = &["gemv_subgroups", "rotary"][..];
         assert_eq!(found, [&["matmul_tiled", "rotary"][..], few, few]);

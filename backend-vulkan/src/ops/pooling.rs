@@ -33,7 +33,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             Some(divisor) => i32::try_from(divisor)
                 .ok()
                 .filter(|divisor| *divisor != 0)
-                .ok_or_else(|| Error::Invalid(format!("divisor {divisor}")))?,
+                .ok_or_else(|| Error::Invalid(format!("divisor {divisor} is out of range")))?,
         };
         let windows = Windows::read(e, args, vec![1, 1], ceil)?;
         let input = e.tensor(e.arg(args, 0)?)?;
@@ -102,7 +102,8 @@ fn adaptive_boxes(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error
     }
     let [out_z, out_y, out_x] =
         [as_many(wanted[0], z)?, as_many(wanted[1], y)?, as_many(wanted[2], x)?];
-    let out_plane = out_y.checked_mul(out_x).ok_or_else(|| Error::unsupported("large planes"))?;
+    let out_plane =
+        out_y.checked_mul(out_x).ok_or_else(|| Error::unsupported("planes of this size"))?;
     as_many(out_plane as i64, out_plane)?;
     check_size([y, x])?;
     check_size([z, out_plane])?;
@@ -131,16 +132,18 @@ fn as_many(wanted: i64, size: usize) -> Result<usize, Error> {
         *wanted > 0 && edge.is_some_and(|edge| edge < 1 << 30)
     };
     let number = usize::try_from(wanted).ok().filter(fits);
-    number.ok_or_else(|| Error::unsupported(format!("{wanted} windows over {size}")))
+    number.ok_or_else(|| {
+        Error::unsupported(format!("adaptive pooling to {wanted} windows over a size of {size}"))
+    })
 }
 
 /// Rejects empty planes, and planes that are too large for a single window.
 fn check_size(size: [usize; 2]) -> Result<(), Error> {
     if size.contains(&0) {
-        return Err(Error::invalid("windows of nothing"));
+        return Err(Error::invalid("pooling over an empty plane"));
     }
     if size.iter().product::<usize>() > LARGEST_PLANE {
-        return Err(Error::unsupported(format!("windows that may be as large as {size:?}")));
+        return Err(Error::unsupported(format!("pooling windows as large as {size:?}")));
     }
     Ok(())
 }
@@ -183,7 +186,7 @@ impl Windows {
         let lift = |list: &[i64], neutral: i64| match list {
             [] => Ok(Vec::new()),
             [only] => Ok(vec![neutral, *only]),
-            _ => Err(Error::invalid("several numbers for one dimension")),
+            _ => Err(Error::invalid("several values for one dimension")),
         };
         Ok(Windows {
             lines: 1,
@@ -236,7 +239,7 @@ fn pool(
     for (dim, size) in plane.size.into_iter().enumerate() {
         window[dim] = Window::new(kernel[dim], stride[dim], padding[dim], dilation[dim])?;
         if i64::from(window[dim].padding) * 2 > window[dim].reach() {
-            return Err(Error::invalid("the padding is more than half of the window"));
+            return Err(Error::invalid("the padding exceeds half of the window"));
         }
         out_size[dim] = window[dim].count(size, windows.ceil)?;
     }

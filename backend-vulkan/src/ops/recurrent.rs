@@ -151,7 +151,11 @@ impl Places {
         count: usize,
     ) -> Result<Self, Error> {
         let [first, next] = [e.int(e.arg(args, at)?)?, e.int(e.arg(args, at + 1)?)?];
-        let outside = || Error::Invalid(format!("steps from {first} on, each {next} further"));
+        let outside = || {
+            Error::Invalid(format!(
+                "recurrent steps at {first} with stride {next} are out of range"
+            ))
+        };
         let steps = i64::try_from(steps).map_err(|_| outside())?;
         let last = next.checked_mul(steps - 1).and_then(|rest| first.checked_add(rest));
         let last = last.ok_or_else(outside)?;
@@ -170,7 +174,7 @@ impl Places {
         let place = place.and_then(|far| far.checked_add(i64::from(self.first)));
         place
             .and_then(|place| u32::try_from(place).ok())
-            .ok_or_else(|| Error::invalid("a step's place is beyond 32 bits"))
+            .ok_or_else(|| Error::invalid("the position of a recurrent step exceeds 32 bits"))
     }
 }
 
@@ -216,20 +220,18 @@ impl Layer {
         let bias = e.optional_tensor(e.arg(args, 4)?)?;
         let cell = e.int(e.arg(args, 5)?)?;
         let cell = Cell::ALL.into_iter().find(|it| i64::from(it.number()) == cell);
-        let cell = cell.ok_or_else(|| Error::invalid("there is no such recurrent cell"))?;
+        let cell = cell.ok_or_else(|| Error::invalid("the type of a recurrent cell is unknown"))?;
         let steps = usize::try_from(e.int(e.arg(args, 6)?)?).unwrap_or(0);
         let (out, last) = match e.outs(args)?[..] {
             [out] => (out, None),
             [out, last] if cell == Cell::Lstm => (out, Some(last)),
             _ => {
-                return Err(Error::invalid(
-                    "a recurrent layer has states, and a last one of its cell",
-                ));
+                return Err(Error::invalid("a recurrent layer has one or two outputs"));
             }
         };
 
         let gates = cell.gates();
-        let misfit = || Error::invalid("the tensors of a recurrent layer do not fit one another");
+        let misfit = || Error::invalid("the tensors of a recurrent layer do not match");
         let (hidden, rows) = match (&w.sizes[..], &h.sizes[..]) {
             ([outputs, hidden], [1, rows, width])
                 if hidden == width && Some(*outputs) == hidden.checked_mul(gates) =>

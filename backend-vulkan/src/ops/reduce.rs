@@ -28,7 +28,7 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::VAR_MEAN_CORRECTION, |e, args| {
         let (correction, outs) = (correction(e, args)?, e.outs(args)?);
         let [out, mean] = outs[..] else {
-            return Err(Error::invalid("a variance and a mean are two outputs"));
+            return Err(Error::invalid("expected two outputs: variance and mean"));
         };
         variance(e, args, correction, out, Some(mean))
     }),

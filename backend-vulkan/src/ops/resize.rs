@@ -101,7 +101,7 @@ pub(super) fn pixel_shuffle(
     let Some(factor) =
         factor.filter(|factor| rank >= 3 && input.size(rank - 3).is_multiple_of(factor * factor))
     else {
-        return Err(Error::Invalid(format!("{:?} cannot be shuffled", input.sizes)));
+        return Err(Error::Invalid(format!("pixel shuffle of shape {:?}", input.sizes)));
     };
     let (channels, height, width) =
         (input.size(rank - 3), input.size(rank - 2), input.size(rank - 1));
@@ -127,11 +127,13 @@ fn antialiased(e: &mut Encoder<'_, '_>, args: &[ValueId], filter: u32) -> Result
     let aligned = e.bool(e.arg(args, 2)?)?;
     let sizes: Vec<usize> =
         e.ints(e.arg(args, 1)?)?.iter().filter_map(|size| usize::try_from(*size).ok()).collect();
-    let [height, width] = sizes[..] else { return Err(Error::invalid("a picture has two sizes")) };
+    let [height, width] = sizes[..] else {
+        return Err(Error::invalid("expected two output sizes"));
+    };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), height, width])?;
     if !input.element.is_floating() || input.element != out.element {
-        return Err(Error::unsupported("pictures of integers"));
+        return Err(Error::unsupported("resizing of integer images"));
     }
     let across =
         e.temporary(Element::F32, &[input.size(0), input.size(1), input.size(2), width])?;
@@ -186,7 +188,7 @@ fn upsample(
             .zip(factors)
             .map(|(size, factor)| (*size as f64 * factor) as usize)
             .collect(),
-        _ => return Err(Error::invalid("neither sizes nor factors are given")),
+        _ => return Err(Error::invalid("neither output sizes nor scale factors are given")),
     };
     let out = e.out(args)?;
     let out = e.resize(out.id, &[input.size(0), input.size(1), sizes[0], sizes[1]])?;

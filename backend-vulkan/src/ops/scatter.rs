@@ -39,10 +39,10 @@ pub(super) const OPERATORS: &[Entry] = &[
             Some("prod") => scatter::MULTIPLY,
             Some("amax") => scatter::LARGEST,
             Some("amin") => scatter::SMALLEST,
-            _ => return Err(Error::unsupported("another mean of what goes to an element")),
+            _ => return Err(Error::unsupported("scatter_reduce with this reduction")),
         };
         if args.len() > 6 && !e.bool(args[5])? {
-            return Err(Error::unsupported("elements that go where nothing was"));
+            return Err(Error::unsupported("scatter_reduce without the input"));
         }
         send(e, args, &source, false, function)
     }),
@@ -54,7 +54,7 @@ fn one_number(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand, Erro
     let number = match out.element.is_floating() {
         true => Number::Float((number as f32).to_bits()),
         false if number == f64::from(number as i32) => Number::Int(number as i32),
-        false => return Err(Error::unsupported("a number that integers are not")),
+        false => return Err(Error::unsupported("a scalar that the integer type cannot represent")),
     };
     e.derived(Derived::Number(number))
 }
@@ -64,7 +64,7 @@ fn combining(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<u32, Error> {
     match e.optional_string(e.arg(args, 4)?)? {
         Some("add") => Ok(scatter::ADD),
         Some("multiply") => Ok(scatter::MULTIPLY),
-        _ => Err(Error::unsupported("another function of what goes to an element")),
+        _ => Err(Error::unsupported("scatter with this reduction")),
     }
 }
 
@@ -132,7 +132,9 @@ fn send(
         && (0..index.rank()).all(|it| index.size(it) <= source.size(it));
     if !one_source && !has_all {
         let (source, index) = (&source.sizes, &index.sizes);
-        return Err(Error::unsupported(format!("elements of {source:?} by indices {index:?}")));
+        return Err(Error::unsupported(format!(
+            "a scatter of elements of shape {source:?} by indices of shape {index:?}"
+        )));
     }
     // Indices may cover only a part of the tensor and of the source; the rest is not scattered.
     let varies = [&input, &index, source].into_iter().any(|tensor| e.is_dynamic(tensor));

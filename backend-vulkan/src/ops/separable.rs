@@ -27,7 +27,7 @@ fn encode(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let second = parts.iter().skip(1).position(is_product);
     let (first, second) = second
         .and_then(|place| parts.split_at_checked(place + 1))
-        .ok_or_else(|| Error::invalid("a separable convolution that lacks a part"))?;
+        .ok_or_else(|| Error::invalid("a separable convolution lacks a part"))?;
     let first = shape(e, first, args)?;
     let second = shape(e, second, args)?;
     let (Some(first), Some(second)) = (first, second) else { return Ok(()) };
@@ -54,7 +54,7 @@ fn shape(
     args: &[ValueId],
 ) -> Result<Option<Shape>, Error> {
     let (call, rest) =
-        parts.split_first().ok_or_else(|| Error::invalid("a convolution of nothing"))?;
+        parts.split_first().ok_or_else(|| Error::invalid("a convolution is missing"))?;
     if !rest.is_empty() {
         let epilogue = epilogue::of(e, rest, args)?;
         e.set_epilogue(epilogue);

@@ -31,7 +31,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         // Floats cannot represent all integers.
         match e.tensor(e.arg(args, 0)?)?.element.is_floating() {
             true => unary(e, args, special::TRUNC),
-            false => Err(Error::unsupported("the whole part of integers")),
+            false => Err(Error::unsupported("trunc of integers")),
         }
     }),
     operator(Operator::FMOD_TENSOR, |e, args| of_two(e, args, binary::FMOD)),
@@ -102,7 +102,7 @@ fn of_two(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<()
 /// Encodes a bitwise function of integers.
 fn of_bits(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Result<(), Error> {
     if e.out(args)?.element.is_floating() {
-        return Err(Error::unsupported("bits of floating-point numbers"));
+        return Err(Error::unsupported("bitwise operators on floating point"));
     }
     of_two(e, args, function)
 }
@@ -112,11 +112,12 @@ fn round_to_decimals(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Er
     let input = e.tensor(e.arg(args, 0)?)?;
     let decimals = i32::try_from(e.int(e.arg(args, 1)?)?).ok();
     let decimals = decimals.filter(|decimals| (-30..=30).contains(decimals));
-    let decimals = decimals.ok_or_else(|| Error::unsupported("more than 30 decimals"))?;
+    let decimals =
+        decimals.ok_or_else(|| Error::unsupported("rounding to more than 30 decimals"))?;
     let out = e.out(args)?;
     let is_narrow = matches!(e.scalar_type(&out), Some(ScalarType::Half | ScalarType::BFloat16));
     if !out.element.is_floating() || (is_narrow && !e.is_narrowed()) {
-        return Err(Error::unsupported("decimals of numbers of 16 bits, or of integers"));
+        return Err(Error::unsupported("rounding to decimals of 16-bit floats or integers"));
     }
     let out = e.resize(out.id, &input.sizes)?;
     let function = match decimals {
@@ -151,7 +152,7 @@ fn from_number(e: &mut Encoder<'_, '_>, args: &[ValueId], function: u32) -> Resu
         _ => true,
     };
     if !has_room {
-        return Err(Error::unsupported("a number that integers of its type are not"));
+        return Err(Error::unsupported("a scalar that the integer type cannot represent"));
     }
     let beside = if out.element.is_floating() { &out } else { &elements };
     let first = number(e, beside, argument, value)?;

@@ -17,7 +17,7 @@ pub(super) fn parts(
 ) -> Result<[Operand; 2], Error> {
     let sums = e.temporary(Element::F32, &[now, splits, tile.iter().product()])?;
     let counts = counts_for(bound).filter(|counts| now.div_ceil(4) <= *counts);
-    let counts = counts.ok_or_else(|| Error::invalid("a product exceeds its bound"))?;
+    let counts = counts.ok_or_else(|| Error::invalid("a GEMM exceeds its bound"))?;
     // Independent neighbouring calls use different counters, so that they do not wait for each
     // other.
     let shares = out.id % TURNS;

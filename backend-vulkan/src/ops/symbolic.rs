@@ -30,7 +30,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(e.arg(args, 0)?)?;
         let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
         let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
-        let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
+        let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
         let at = index * input.strides().get(dim).copied().unwrap_or(1);
         // While memory is planned, inputs have no value: the integer keeps its bound, or the
         // exporter's sample value.
@@ -89,7 +89,7 @@ fn element(
         Operator::SELECT_COPY_INT | Operator::SELECT_INT => {
             let dim = input.dim(e.int(e.arg(args, 1)?)?)?;
             let index = normalize_index(e.int(e.arg(args, 2)?)?, input.size(dim));
-            let index = index.ok_or_else(|| Error::invalid("the index is out of range"))?;
+            let index = index.ok_or_else(|| Error::invalid("an index is out of range"))?;
             element(e, source, picked(at, &input, dim, 1, [index, 1]), calls)
         }
         Operator::SLICE_COPY_TENSOR | Operator::SLICE_TENSOR => {

@@ -144,7 +144,7 @@ fn fused_ce(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let classes = last(&logits)?;
     let rows = logits.numel() / classes;
     let [loss, gradient] = e.outs(args)?[..] else {
-        return Err(Error::invalid("there are not two outputs"));
+        return Err(Error::invalid("expected two outputs"));
     };
     if labels.numel() != rows || labels.element != Element::I32 {
         let (logits, labels) = (&logits.sizes, &labels.sizes);

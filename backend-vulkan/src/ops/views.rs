@@ -48,7 +48,10 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::T_COPY, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         if input.rank() > 2 {
-            return Err(Error::Invalid(format!("{:?} is no matrix", input.sizes)));
+            return Err(Error::Invalid(format!(
+                "expected a matrix, found shape {:?}",
+                input.sizes
+            )));
         }
         let order: Vec<usize> = (0..input.rank()).rev().collect();
         reorder(e, args, &input, &order)
@@ -136,8 +139,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         let input = e.tensor(e.arg(args, 0)?)?;
         let repeats = e.ints(e.arg(args, 1)?)?;
         let missing = repeats.len().checked_sub(input.rank());
-        let missing =
-            missing.ok_or_else(|| Error::invalid("repeats fewer dimensions than there are"))?;
+        let missing = missing.ok_or_else(|| Error::invalid("fewer repeats than dimensions"))?;
         let own = input.strides();
         let (mut sizes, mut shape, mut strides) = (Vec::new(), Vec::new(), Vec::new());
         for (dim, repeat) in repeats.iter().enumerate() {
@@ -146,7 +148,7 @@ pub(super) const OPERATORS: &[Entry] = &[
             let repeat =
                 usize::try_from(*repeat).map_err(|_| Error::invalid("a repeat is negative"))?;
             let whole = repeat.checked_mul(size);
-            sizes.push(whole.ok_or_else(|| Error::invalid("a repeat is out of range"))?);
+            sizes.push(whole.ok_or_else(|| Error::invalid("a repeated size is out of range"))?);
             shape.extend([repeat, size]);
             strides.extend([0, source.map_or(0, |dim| own[dim] as i64)]);
         }
@@ -164,7 +166,7 @@ pub(super) const OPERATORS: &[Entry] = &[
         };
         let mut sizes = view.clone();
         let whole = sizes[dim].checked_mul(repeat);
-        sizes[dim] = whole.ok_or_else(|| Error::invalid("a repeat is out of range"))?;
+        sizes[dim] = whole.ok_or_else(|| Error::invalid("a repeated size is out of range"))?;
         let own = crate::tensors::strides(&view);
         let mut strides: Vec<i64> = own.iter().map(|stride| *stride as i64).collect();
         view.insert(dim + 1, repeat);
@@ -179,7 +181,9 @@ pub(super) const OPERATORS: &[Entry] = &[
         let (size, step) = (e.int(e.arg(args, 2)?)?, e.int(e.arg(args, 3)?)?);
         let length = input.size(dim) as i64;
         if size < 0 || size > length || step <= 0 {
-            return Err(Error::Invalid(format!("windows of {size} every {step} of {length}")));
+            return Err(Error::Invalid(format!(
+                "unfold: windows of {size} with step {step} over {length} elements"
+            )));
         }
         let step = step.min(length + 1);
         let mut sizes = input.sizes.clone();
@@ -203,9 +207,10 @@ pub(super) const OPERATORS: &[Entry] = &[
         let outs = e.outs(args)?;
         let mut start = 0usize;
         for (size, out) in sizes.iter().zip(outs) {
-            let size = usize::try_from(*size).map_err(|_| Error::invalid("a split is negative"))?;
+            let size =
+                usize::try_from(*size).map_err(|_| Error::invalid("a split size is negative"))?;
             if size > input.size(dim) - start {
-                return Err(Error::invalid("the splits exceed the tensor"));
+                return Err(Error::invalid("the split sizes exceed the dimension"));
             }
             slice_into(e, &input, dim, start, size, 1, out)?;
             start += size;
@@ -215,13 +220,14 @@ pub(super) const OPERATORS: &[Entry] = &[
     operator(Operator::SPLIT_COPY_TENSOR, |e, args| {
         let input = e.tensor(e.arg(args, 0)?)?;
         let size = usize::try_from(e.int(e.arg(args, 1)?)?).ok().filter(|size| *size > 0);
-        let size = size.ok_or_else(|| Error::invalid("a split of nothing"))?;
+        let size = size.ok_or_else(|| Error::invalid("a split size is zero"))?;
         let dim = if args.len() > 3 { e.int(args[2])? } else { 0 };
         let dim = input.dim(dim)?;
         for (number, out) in e.outs(args)?.into_iter().enumerate() {
             let rest =
                 number.checked_mul(size).and_then(|start| input.size(dim).checked_sub(start));
-            let rest = rest.ok_or_else(|| Error::invalid("the splits exceed the tensor"))?;
+            let rest =
+                rest.ok_or_else(|| Error::invalid("the split sizes exceed the dimension"))?;
             slice_into(e, &input, dim, number * size, size.min(rest), 1, out)?;
         }
         Ok(())
@@ -288,7 +294,7 @@ fn expand(
     let missing = wanted
         .len()
         .checked_sub(input.rank())
-        .ok_or_else(|| Error::invalid("expands to fewer dimensions"))?;
+        .ok_or_else(|| Error::invalid("expand to fewer dimensions"))?;
     let own = input.strides();
     let (mut sizes, mut strides) = (Vec::new(), Vec::new());
     for (dim, size) in wanted.iter().enumerate() {
@@ -536,7 +542,10 @@ fn check_reach(input: &Operand, sizes: &[usize], strides: &[i64], base: i64) -> 
         if end < 0 { least += end } else { most += end }
     }
     if least < 0 || most >= input.numel() as i128 {
-        return Err(Error::Invalid(format!("a view of {sizes:?} beyond {:?}", input.sizes)));
+        return Err(Error::Invalid(format!(
+            "a view of shape {sizes:?} exceeds a tensor of shape {:?}",
+            input.sizes
+        )));
     }
     Ok(())
 }

@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn others_are_made_of_numbers() {
         let both = [Operator::TORCHAO_DEQUANTIZE_AFFINE, Operator::LINEAR];
-        assert_eq!(operators(&product([4, 16], 1, false)), both, "a zero point");
-        assert_eq!(operators(&product([3, 16], 0, false)), both, "rows of no regular shape");
+        assert_eq!(operators(&product([4, 16], 1, false)), both, "zero points that are not zero");
+        assert_eq!(operators(&product([3, 16], 0, false)), both, "rows of irregular shape");
         assert_eq!(
             operators(&product([4, 16], 0, true))[..2],
             both,
-            "somebody else takes the numbers"
+            "the floats have other readers"
         );
         assert_eq!(operators(&product_of(ScalarType::BFloat16, [4, 16], 0, false)), both);
     }

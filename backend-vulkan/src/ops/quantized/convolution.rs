@@ -132,7 +132,7 @@ fn two(
     let (y, x) = match sizes[..] {
         [both] => (both, both),
         [y, x] => (y, x),
-        _ => return Err(Error::Invalid(format!("{sizes:?} for two dimensions"))),
+        _ => return Err(Error::Invalid(format!("{sizes:?} is not valid for two dimensions"))),
     };
     if y < least || x < least || y > 1 << 24 || x > 1 << 24 {
         return Err(Error::Invalid(format!("{sizes:?} is out of range")));
@@ -180,7 +180,9 @@ impl Call {
         let rank = input.rank();
         if rank < 3 || groups == 0 || out_channels == 0 || weight.element != Element::I8 {
             let (input, weight) = (&input.sizes, &weight.sizes);
-            return Err(Error::Invalid(format!("{input:?} convolved with {weight:?}")));
+            return Err(Error::Invalid(format!(
+                "an input of shape {input:?} does not match weights of shape {weight:?}"
+            )));
         }
         let channels = input.size(rank - 3);
         let size = [input.size(rank - 2), input.size(rank - 1)];
@@ -199,7 +201,8 @@ impl Call {
         if !fits {
             let (input, weight) = (&input.sizes, &weight.sizes);
             return Err(Error::Invalid(format!(
-                "{input:?} convolved with {weight:?} in {groups} groups of kernels {kernel:?}"
+                "an input of shape {input:?} does not match weights of shape {weight:?} with \
+                 {groups} groups and kernel {kernel:?}"
             )));
         }
         let transposed = convolution.output_padding;

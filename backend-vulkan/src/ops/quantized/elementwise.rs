@@ -112,7 +112,10 @@ pub(super) fn table_of(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<Operand,
     let table = e.tensor(e.arg(args, 1)?)?;
     match (table.element, table.numel()) {
         (Element::I8, 256) => Ok(table),
-        _ => Err(Error::Invalid(format!("{:?} is no table of codes", table.sizes))),
+        _ => Err(Error::Invalid(format!(
+            "lookup table: expected 256 int8 values, found shape {:?}",
+            table.sizes
+        ))),
     }
 }
 
@@ -124,7 +127,7 @@ pub(super) fn look_up(
     out: &Operand,
 ) -> Result<(), Error> {
     if input.element != Element::I8 || out.element != Element::I8 {
-        return Err(Error::invalid("a table is looked up for codes of 8 bits"));
+        return Err(Error::invalid("a lookup requires int8 tensors"));
     }
     let push = LookupPush { numel: u32_of(out.numel())? };
     let accesses = [read(input.id), read(table.id), write(out.id)];

@@ -158,7 +158,8 @@ pub(in crate::ops) fn weighted(e: &mut Encoder<'_, '_>, call: &Node) -> Result<W
     if call.operator == Operator::LINEAR {
         return crate::ops::linear::weighted(e, &call.args);
     }
-    let linear = of_floats(call.operator).ok_or_else(|| Error::invalid("this is no product"))?;
+    let linear = of_floats(call.operator)
+        .ok_or_else(|| Error::invalid("the operator is not a linear layer"))?;
     Weighted::of(e, &call.args, linear)
 }
 
@@ -202,26 +203,32 @@ impl Weighted {
         let weight = e.tensor(e.arg(args, linear.weight)?)?;
         let scales = e.tensor(e.arg(args, linear.scales)?)?;
         let (Some(k), 2) = (input.sizes.last().copied(), weight.rank()) else {
-            return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+            return Err(Error::Invalid(format!(
+                "an input of shape {:?} does not match weights of shape {:?}",
+                input.sizes, weight.sizes
+            )));
         };
         let (n, weight_row) = (weight.size(0), weight.size(1));
         let m = input.numel() / k.max(1);
         let bytes = if linear.form == WeightForm::Bytes { k } else { k.div_ceil(2) };
         if weight.element.size() != 1 || bytes > weight_row || k == 0 {
-            return Err(Error::Invalid(format!("{:?} times {:?}", input.sizes, weight.sizes)));
+            return Err(Error::Invalid(format!(
+                "an input of shape {:?} does not match weights of shape {:?}",
+                input.sizes, weight.sizes
+            )));
         }
         let groups = if linear.scales_in_rows { scales.numel() / n.max(1) } else { 1 };
         if linear.scales_in_rows
             && (groups.checked_mul(n) != Some(scales.numel()) || !k.is_multiple_of(groups.max(1)))
         {
-            return Err(Error::invalid("the scales do not fit the weights"));
+            return Err(Error::invalid("the scales do not match the weights"));
         }
         let group = match linear.group {
             None => k / groups.max(1),
             Some(position) => usize::try_from(e.int(e.arg(args, position)?)?).unwrap_or(0),
         };
         if group == 0 {
-            return Err(Error::invalid("the groups of weights are empty"));
+            return Err(Error::invalid("the group size of the weights is zero"));
         }
         let scale_row = match (linear.group, scales.sizes.last()) {
             (Some(_), Some(row)) => *row,
@@ -284,7 +291,8 @@ impl Weighted {
         let form =
             if weight.element == Element::F16 { WeightForm::Halves } else { WeightForm::Floats };
         let weight_row = k.checked_mul(weight.element.size());
-        let weight_row = weight_row.ok_or_else(|| Error::unsupported("rows of so many weights"))?;
+        let weight_row =
+            weight_row.ok_or_else(|| Error::unsupported("weight rows of this size"))?;
         let scales = weight.clone();
         let (scale_row, group) = (n, k);
         Ok(Weighted {
@@ -394,7 +402,7 @@ fn linear_quantized(
     } else if let Some([scale, zero]) = linear.by_row {
         let (scale, zero) = (e.tensor(e.arg(args, scale)?)?, e.tensor(e.arg(args, zero)?)?);
         if scale.numel() < it.m || zero.numel() < it.m {
-            return Err(Error::invalid("there are too few scales of the input"));
+            return Err(Error::invalid("there are too few input scales"));
         }
         let codes = e.temporary(Element::I8, &it.input.sizes)?;
         let bounds = bounds(Element::I8);
@@ -457,7 +465,8 @@ fn any(
     let mut scales = it.scales.clone();
     if grouped && it.scales_in_rows {
         let source = e.constant(scales.id);
-        let source = source.ok_or_else(|| Error::unsupported("scales that are computed"))?;
+        let source =
+            source.ok_or_else(|| Error::unsupported("group scales that are not constant"))?;
         let matrices = Matrices { count: 1, rows: n, columns: k / group };
         scale_row = matrices.pitch();
         scales = e.derived(Derived::Transposed(Transposed { source, matrices }))?;
@@ -486,7 +495,7 @@ fn any(
     let residual = epilogue.residual.as_ref();
     let (scale, zero) = match &source.by_row {
         Some(_) if residual.is_some() => {
-            return Err(Error::invalid("a sum behind a product of quantized rows"));
+            return Err(Error::invalid("a residual after a GEMM with quantized input"));
         }
         Some((scale, zero)) => (scale, zero),
         None => (residual.unwrap_or(&scales), &scales),
@@ -551,7 +560,9 @@ fn embedding_q4gsw(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Erro
         };
     if !fits {
         let (weight, scales) = (&weight.sizes, &scales.sizes);
-        return Err(Error::Invalid(format!("a table of {weight:?} with scales of {scales:?}")));
+        return Err(Error::Invalid(format!(
+            "an embedding table of shape {weight:?} does not match scales of shape {scales:?}"
+        )));
     }
     let mut sizes = index.sizes.clone();
     sizes.push(depth);

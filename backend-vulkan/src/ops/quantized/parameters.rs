@@ -57,7 +57,7 @@ enum Mapping {
 fn two_outs(e: &Encoder<'_, '_>, args: &[ValueId]) -> Result<[ValueId; 2], Error> {
     match e.outs(args)?[..] {
         [scale, zero] => Ok([scale, zero]),
-        _ => Err(Error::invalid("there are not two outputs")),
+        _ => Err(Error::invalid("expected two outputs")),
     }
 }
 

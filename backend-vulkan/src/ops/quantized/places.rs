@@ -27,7 +27,7 @@ pub(in crate::ops) const OPERATORS: &[Entry] = &[
         let channels = channels_and_plane(&input.sizes)?;
         let out = e.out(args)?;
         if [input.element, out.element] != [Element::I8; 2] {
-            return Err(Error::invalid("places are of codes of 8 bits"));
+            return Err(Error::invalid("channels-last conversion requires int8 tensors"));
         }
         let out = e.resize(out.id, &sizes_by_place(&input, channels))?;
         pack(e, &input, channels, &out)
@@ -45,10 +45,10 @@ fn channels_and_plane(sizes: &[usize]) -> Result<[usize; 2], Error> {
     match sizes {
         [_, channels, height, width] => {
             let plane = height.checked_mul(*width);
-            let plane = plane.ok_or_else(|| Error::unsupported("pictures so large"))?;
+            let plane = plane.ok_or_else(|| Error::unsupported("images of this size"))?;
             Ok([*channels, plane])
         }
-        _ => Err(Error::Invalid(format!("{sizes:?} is not of pictures"))),
+        _ => Err(Error::Invalid(format!("expected an image tensor, found shape {sizes:?}"))),
     }
 }
 
@@ -93,7 +93,7 @@ fn planes(e: &mut Encoder<'_, '_>, packed: &Operand, pictures: &Operand) -> Resu
     let pitch = packed.size(2);
     if packed.sizes != sizes_by_place(pictures, [channels, plane]) {
         let (from, to) = (&packed.sizes, &pictures.sizes);
-        return Err(Error::Invalid(format!("{from:?} are not the places of {to:?}")));
+        return Err(Error::Invalid(format!("channels-last shape {from:?} does not match {to:?}")));
     }
     let sizes = [packed.size(0), channels, plane];
     let steps = [plane * pitch, 1, pitch].map(|step| step as i64);
@@ -158,7 +158,7 @@ pub(crate) fn suited(
 
 fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let Some((part, behind)) = e.parts().split_first() else {
-        return Err(Error::invalid("a convolution by place is of no call"));
+        return Err(Error::invalid("a channels-last convolution lacks its call"));
     };
     let call = Call::of_codes(e, &part.args)?;
     let input = e.tensor(e.arg(args, 0)?)?;
@@ -167,7 +167,7 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let declared = e.tensor(e.arg(&part.args, part.args.len().saturating_sub(1))?)?.sizes;
     if call.input.rank() != 4 || declared != call.out_sizes() {
         return Err(Error::Invalid(format!(
-            "the result is declared as {declared:?}; it is {:?}",
+            "output: declared shape {declared:?}, computed {:?}",
             call.out_sizes()
         )));
     }
@@ -177,7 +177,7 @@ fn convolution(e: &mut Encoder<'_, '_>, args: &[ValueId]) -> Result<(), Error> {
     let shape = |[channels, plane]: [usize; 2]| [batches, plane, channels.next_multiple_of(GROUP)];
     let codes = [input.element, call.input.element, out.element];
     if input.sizes != shape(channels) || codes != [Element::I8; 3] {
-        return Err(Error::invalid("a convolution by place is of other pictures"));
+        return Err(Error::invalid("a channels-last convolution has tensors of another shape"));
     }
     let out = e.resize(out.id, &shape(out_channels))?;
     let table = table(e, behind, call.output)?;
@@ -230,7 +230,11 @@ fn table(
                 }
                 match stage_of(e, call.operator, &call.args)? {
                     Stage::Unary(unary::CLAMP, _, bounds) => clamp = bounds,
-                    _ => return Err(Error::invalid("something else than a clamp between codes")),
+                    _ => {
+                        return Err(Error::invalid(
+                            "only a clamp may be fused between dequantize and quantize",
+                        ));
+                    }
                 }
             }
             let to = pair(e, &last.args, [1, 2])?;
@@ -251,8 +255,9 @@ fn depthwise(
     out: &Operand,
     table: Option<&Operand>,
 ) -> Result<(), Error> {
-    let i32_of =
-        |size: usize| i32::try_from(size).map_err(|_| Error::unsupported("a convolution so large"));
+    let i32_of = |size: usize| {
+        i32::try_from(size).map_err(|_| Error::unsupported("a convolution of this size"))
+    };
     let [height, width] = call.out_size;
     let quads = out.size(2) / 4;
     // At most the number of output elements, so this does not overflow.

@@ -39,7 +39,8 @@ const MOST_UNPACKED: usize = 1 << 29;
 
 /// Builds the push constants of GEMV kernels, with additional fields.
 macro_rules! gemv_push {
-    ($push:ident, $regular:expr, $product:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($push:ident, $regular:expr, $product:expr, $norm:expr,
+     {$($field:ident: $value:expr),* $(,)?}) => {
         $push {
             m: u32_of($product.m)?,
             n: u32_of($product.n)?,
@@ -55,7 +56,8 @@ macro_rules! gemv_push {
 
 /// Builds the pipeline of a GEMV kernel, with additional fields.
 macro_rules! gemv {
-    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $norm:expr, {$($field:ident: $value:expr),* $(,)?}) => {
+    ($pipeline:ident, $regular:expr, $split:expr, $product:expr, $norm:expr,
+     {$($field:ident: $value:expr),* $(,)?}) => {
         $pipeline {
             input: source($product, $norm).element,
             scale: $regular.scales.element,
