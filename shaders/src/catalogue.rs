@@ -23,7 +23,8 @@ macro_rules! pipelines {
         $($constant:ident: $constant_type:ty),* $(,)?
     }, {
         $($field:ident: $field_type:ty),* $(,)?
-    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)? $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
+    } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)?
+    $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -137,13 +138,15 @@ pipelines! {
     Binary, BinaryPush = "binary", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element, same_layout: bool,
     }, {
-        numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS], b_strides: [u32; MAX_DIMS],
+        numel: u32, alpha: f32, alpha_int: i32, sizes: [u32; MAX_DIMS], a_strides: [u32; MAX_DIMS],
+        b_strides: [u32; MAX_DIMS],
     };
 
     /// A chain of element-wise functions of up to five tensors; four elements per invocation.
     /// Buffers: inputs, output, additional output of one stage.
     Pointwise, PointwisePush = "pointwise", 7 buffers, {
-        output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5], functions: [u32; 9], operands: [u32; 9],
+        output: Element, kept: Element, kept_stage: u32, types: [Element; 5], layouts: [u32; 5],
+        functions: [u32; 9], operands: [u32; 9],
     }, {
         numel: u32, parameters: [f32; 18], sizes: [u32; 2], strides: [i32; 9],
     };
@@ -178,7 +181,8 @@ pipelines! {
     Pad, PadPush = "pad", 2 buffers, {
         input: Element, output: Element, around: u32,
     }, {
-        numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS], in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
+        numel: u32, value: f32, value_int: i32, first: u32, out_sizes: [u32; MAX_DIMS],
+        in_sizes: [u32; MAX_DIMS], before: [i32; MAX_DIMS],
     };
 
     /// Resizes the middle of three dimensions, with antialiasing.
@@ -206,9 +210,11 @@ pipelines! {
 
     /// Softmax and normalisations, given the statistics of each row (two buffers of `F32`).
     Normalize, NormalizePush = "normalize", 6 buffers, {
-        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool,
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool,
+        has_bias: bool,
     }, {
-        numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+        numel: u32, row_size: u32, row_inner: u32, weight_step: u32, weight_count: u32,
+        epsilon: f32,
     };
 
     /// Softmax and normalisations of contiguous rows, with one workgroup of up to 256 invocations
@@ -216,17 +222,20 @@ pipelines! {
     /// them again each time. The rows may be sums ([`functions::row`](crate::functions::row)).
     /// Buffers: input, weight, bias, output, tensor added to the input, the sum.
     Row, RowPush = "row", 6 buffers, {
-        function: u32, input: Element, weight: Element, output: Element, has_weight: bool, has_bias: bool, kept: u32,
+        function: u32, input: Element, weight: Element, output: Element, has_weight: bool,
+        has_bias: bool, kept: u32,
         weights_aligned: bool, aligned: bool, sum: u32,
     }, {
-        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32, added_rows: u32,
+        rows: u32, count: u32, aligned: u32, weight_step: u32, weight_count: u32, epsilon: f32,
+        added_rows: u32,
     }, or "row_subgroups" needs SubgroupArithmetic;
 
     /// Upsamples planes.
     Upsample, UpsamplePush = "upsample", 2 buffers, {
         bilinear: bool, align_corners: bool, element: Element,
     }, {
-        numel: u32, in_height: u32, in_width: u32, out_height: u32, out_width: u32, scale_y: f32, scale_x: f32,
+        numel: u32, in_height: u32, in_width: u32, out_height: u32, out_width: u32, scale_y: f32,
+        scale_x: f32,
     };
 
     /// Selects by an index tensor (the second buffer) over one dimension.
@@ -294,7 +303,8 @@ pipelines! {
     /// Quantizes or dequantizes blocks of elements with scales (the second buffer) and zero points
     /// (the third).
     Affine, AffinePush = "affine", 4 buffers, {
-        function: u32, input: Element, scale: Element, zero: Element, output: Element, has_zero: bool,
+        function: u32, input: Element, scale: Element, zero: Element, output: Element,
+        has_zero: bool,
     }, {
         numel: u32, low: f32, high: f32, sizes: [u32; MAX_DIMS], strides: [u32; MAX_DIMS],
     };
@@ -310,18 +320,22 @@ pipelines! {
     Requantize, RequantizePush = "requantize", 3 buffers, {
         function: u32, a: Element, b: Element, output: Element,
     }, {
-        numel: u32, a_scale: f32, a_zero: f32, b_scale: f32, b_zero: f32, out_inverse: f32, out_zero: f32,
+        numel: u32, a_scale: f32, a_zero: f32, b_scale: f32, b_zero: f32, out_inverse: f32,
+        out_zero: f32,
         low: f32, high: f32,
     };
 
     /// A GEMM with 8-bit or 4-bit weights. Buffers: input, weights, scales, bias, the input's
     /// scales by row (or the residual) and zero points, output.
     LinearQuantized, LinearQuantizedPush = "linear_quantized", 7 buffers, {
-        input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element, output: Element,
-        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32, activation: u32, residual: Element,
+        input: Element, scale: Element, bias: Element, input_scale: Element, input_zero: Element,
+        output: Element,
+        weight: u32, has_bias: bool, by_row: bool, aligned: bool, grouped: bool, rows: u32,
+        activation: u32, residual: Element,
         has_residual: bool,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32, input_zero: i32,
+        m: u32, n: u32, k: u32, weight_row: u32, group: u32, scale_row: u32, input_scale: f32,
+        input_zero: i32,
         out_inverse: f32, out_zero: f32, a: f32, b: f32,
     }, or "linear_quantized_dot" needs IntegerDotProduct;
 
@@ -330,20 +344,25 @@ pipelines! {
     /// Buffers: input, weights, scales by row of the weights, bias, residual, weights of a norm of
     /// the input, output.
     Gemv, GemvPush = "gemv", 7 buffers, {
-        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, residual: Element, has_residual: bool,
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
+        wide: bool, has_norm: bool,
+        activation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool,
+        residual: Element, has_residual: bool,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
+        epsilon: f32,
     }, or "gemv_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_subgroups" needs SubgroupArithmetic;
 
     /// The activation of such a GEMV times another GEMV of the same input. Buffers: input, weights
     /// and scales of the first, those of the second, weights of a norm of the input, output.
     GemvGated, GemvGatedPush = "gemv_gated", 7 buffers, {
-        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
+        wide: bool, has_norm: bool,
         activation: u32, quads: u32, teams: u32, staged: u32,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32, epsilon: f32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, a: f32, b: f32,
+        epsilon: f32,
     }, or "gemv_gated_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle,
         or "gemv_gated_subgroups" needs SubgroupArithmetic;
 
@@ -351,14 +370,18 @@ pipelines! {
     /// which is written to an offset of the output. Buffers: input, weights, scales, bias, cosines,
     /// weights of a norm of the input, output, sines.
     GemvPlaced, GemvPlacedPush = "gemv_placed", 8 buffers, {
-        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool, wide: bool, has_norm: bool,
-        rotation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool, angle: Element,
+        input: Element, scale: Element, norm: Element, output: Element, weight: u32, grouped: bool,
+        wide: bool, has_norm: bool,
+        rotation: u32, quads: u32, teams: u32, staged: u32, bias: Element, has_bias: bool,
+        angle: Element,
     }, {
-        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, epsilon: f32, depth: u32, positions: u32,
+        m: u32, n: u32, k: u32, weight_row: u32, group_shift: u32, scale_row: u32, epsilon: f32,
+        depth: u32, positions: u32,
         rotated: u32, angle_row: u32, angle_head: u32, out_batch: u32,
     }, and {
         start: u32, out_start: u32,
-    }, needs SubgroupArithmetic, or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
+    }, needs SubgroupArithmetic,
+    or "gemv_placed_halves" needs HalfArithmetic & SubgroupArithmetic & SubgroupShuffle;
 
     /// Dequantizes 8-bit or 4-bit weights to floats, transposed. Buffers: weights, scales by row of
     /// the weights, output.
@@ -370,12 +393,15 @@ pipelines! {
 
     /// A convolution with 8-bit weights. Buffers: input, weights, scales, bias, output.
     ConvolutionQuantized, ConvolutionQuantizedPush = "convolution_quantized", 5 buffers, {
-        input: Element, scale: Element, bias: Element, output: Element, has_bias: bool, depthwise: bool,
+        input: Element, scale: Element, bias: Element, output: Element, has_bias: bool,
+        depthwise: bool,
         transposed: bool, tile: u32, by_four: bool, relu: bool,
     }, {
-        numel: u32, in_channels: u32, in_height: u32, in_width: u32, out_channels: u32, out_height: u32, out_width: u32,
+        numel: u32, in_channels: u32, in_height: u32, in_width: u32, out_channels: u32,
+        out_height: u32, out_width: u32,
         kernel_height: u32, kernel_width: u32, stride_y: u32, stride_x: u32, pad_y: i32, pad_x: i32,
-        dilation_y: i32, dilation_x: i32, group_in: u32, group_out: u32, weight_row: u32, scales: u32,
+        dilation_y: i32, dilation_x: i32, group_in: u32, group_out: u32, weight_row: u32,
+        scales: u32,
         input_scale: f32, input_zero: i32, out_inverse: f32, out_zero: f32,
     };
 
@@ -394,13 +420,17 @@ pipelines! {
     /// `recoded` outputs. Each row of weights is followed by one more unit, whose first word is the
     /// sum of the row.
     ConvolutionCodes, ConvolutionCodesPush = "convolution_codes", 8 buffers, {
-        scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool, form: u32, tile_m: u32, tile_n: u32,
+        scale: Element, bias: Element, output: Element, out_aligned: bool, has_bias: bool,
+        form: u32, tile_m: u32, tile_n: u32,
         tile_k: u32, shared: bool, lanes: u32, matrix_k: u32, recoded: bool,
     }, {
-        m: u32, n: u32, pitch: u32, units: u32, splits: u32, split_units: u32, groups: u32, place_units: u32, in_y: i32, in_x: i32,
-        out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
+        m: u32, n: u32, pitch: u32, units: u32, splits: u32, split_units: u32, groups: u32,
+        place_units: u32, in_y: i32, in_x: i32,
+        out_x: i32, kernel_x: i32, stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32,
+        padding_y: i32, padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32, low: f32, high: f32, base_z: u32,
-    }, needs IntegerDotProduct, or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
+    }, needs IntegerDotProduct,
+    or "convolution_codes_cooperative" needs CooperativeMatrix & ByteArithmetic;
 
     /// Maps int8 values by a lookup table of 256 entries. Buffers: input, table, output.
     Lookup, LookupPush = "lookup", 3 buffers, {
@@ -413,8 +443,10 @@ pipelines! {
     DepthwiseCodes, DepthwiseCodesPush = "depthwise_codes", 6 buffers, {
         scale: Element, bias: Element, has_bias: bool, across: u32, recoded: bool, relu: bool,
     }, {
-        count: u32, channels: u32, quads: u32, weight_row: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, kernel_y: i32, kernel_x: i32,
-        stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32, padding_x: i32,
+        count: u32, channels: u32, quads: u32, weight_row: u32, in_y: i32, in_x: i32, out_y: u32,
+        out_x: u32, kernel_y: i32, kernel_x: i32,
+        stride_y: i32, stride_x: i32, dilation_y: i32, dilation_x: i32, padding_y: i32,
+        padding_x: i32,
         zero: i32, scale: f32, out_inverse: f32, out_zero: f32,
     };
 
@@ -428,11 +460,14 @@ pipelines! {
     /// Scaled dot-product attention, with one workgroup of 128 invocations per query row. Buffers:
     /// queries, keys, values, mask, output.
     Attention, AttentionPush = "attention", 5 buffers, {
-        query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
+        query: Element, key: Element, value: Element, mask: Element, output: Element,
+        has_mask: bool, causal: bool,
         aligned: bool, row: u32, hidden_zeros: bool,
     }, {
-        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32, offset: u32, scale: f32,
-        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        heads: u32, heads_per_key: u32, keys: u32, depth: u32, value_start: u32, value_end: u32,
+        offset: u32, scale: f32,
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
+        out_strides: [u32; 3],
         base_z: u32,
     }, replayed "attention_replayed";
 
@@ -441,21 +476,25 @@ pipelines! {
     /// Buffers: queries, keys, values, mask, output, counters (zeros) and partial results. `quads`
     /// is the number of groups of four elements of a head.
     AttentionSplit, AttentionSplitPush = "attention_split", 6 buffers, {
-        query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool, quads: u32, value_quads: u32,
+        query: Element, key: Element, value: Element, mask: Element, has_mask: bool, causal: bool,
+        quads: u32, value_quads: u32,
         group: u32, tile: u32, output: Element, hidden_zeros: bool, groups: u32,
     }, {
-        groups: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3],
+        groups: u32, keys: u32, offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3],
+        v_strides: [u32; 3],
         mask_strides: [u32; 4], out_strides: [u32; 3], first_share: u32, base_z: u32,
     }, replayed "attention_split_replayed";
 
     /// The same for many rows, with one workgroup of 128 invocations per `rows` rows: 4, 8, 16
     /// or 32. `quads` is the number of groups of four elements of a head.
     AttentionTiled, AttentionTiledPush = "attention_tiled", 5 buffers, {
-        query: Element, key: Element, value: Element, mask: Element, output: Element, has_mask: bool, causal: bool,
+        query: Element, key: Element, value: Element, mask: Element, output: Element,
+        has_mask: bool, causal: bool,
         hidden_zeros: bool, quads: u32, value_quads: u32, rows: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
-        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
+        out_strides: [u32; 3],
         base_z: u32,
     }, replayed "attention_tiled_replayed";
 
@@ -464,19 +503,23 @@ pipelines! {
     /// the keys, and one of `value_parts` that share the elements of values. Heads have `sides` and
     /// `value_sides` groups of 16 elements.
     AttentionCooperative, AttentionCooperativePush = "attention_cooperative", 5 buffers, {
-        mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool, sides: u32, value_sides: u32, parts: u32,
+        mask: Element, output: Element, has_mask: bool, causal: bool, hidden_zeros: bool,
+        sides: u32, value_sides: u32, parts: u32,
         key_parts: u32, value_parts: u32,
     }, {
         heads: u32, heads_per_key: u32, rows: u32, keys: u32, offset: u32, scale: f32,
-        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4], out_strides: [u32; 3],
+        q_strides: [u32; 3], k_strides: [u32; 3], v_strides: [u32; 3], mask_strides: [u32; 4],
+        out_strides: [u32; 3],
         base_z: u32,
-    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote, replayed "attention_cooperative_replayed";
+    }, needs CooperativeMatrix & HalfArithmetic & SubgroupVote,
+    replayed "attention_cooperative_replayed";
 
     /// Only the scores of causal attention.
     AttentionScores, AttentionScoresPush = "attention_scores", 3 buffers, {
         query: Element, key: Element, output: Element,
     }, {
-        numel: u32, heads: u32, heads_per_key: u32, rows: u32, columns: u32, q_rows: u32, keys: u32, depth: u32,
+        numel: u32, heads: u32, heads_per_key: u32, rows: u32, columns: u32, q_rows: u32, keys: u32,
+        depth: u32,
         offset: u32, scale: f32, q_strides: [u32; 3], k_strides: [u32; 3],
     };
 
@@ -491,7 +534,8 @@ pipelines! {
     Rotary, RotaryPush = "rotary", 4 buffers, {
         form: u32, input: Element, angle: Element, output: Element,
     }, {
-        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32, angle_row: u32, angle_head: u32, out_start: u32,
+        numel: u32, depth: u32, heads: u32, positions: u32, start: u32, rotated: u32,
+        angle_row: u32, angle_head: u32, out_start: u32,
         out_batch: u32,
     }, replayed "rotary_replayed";
 
@@ -499,10 +543,12 @@ pipelines! {
     /// one workgroup per batch row. Buffers: input projection, hidden state, cell state, recurrent
     /// weights, bias, output states, last cell state.
     Recurrent, RecurrentPush = "recurrent", 7 buffers, {
-        cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element, has_bias: bool,
+        cell: u32, input: Element, state: Element, weight: Element, bias: Element, output: Element,
+        has_bias: bool,
         hidden: u32, sums: u32, kept: u32, keeps_cell: bool, parts: u32,
     }, {
-        batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32, next_out: i32,
+        batch: u32, steps: u32, pitch: u32, first_in: i32, next_in: i32, first_out: i32,
+        next_out: i32,
     }, or "recurrent_storage16" needs HalfStorage;
 
     /// One step of a recurrent layer ([`functions::recurrent`](crate::functions::recurrent)), with
@@ -510,7 +556,8 @@ pipelines! {
     /// projection, previous hidden state, previous cell state, recurrent weights, bias, output
     /// states, next cell state.
     RecurrentStep, RecurrentStepPush = "recurrent_step", 7 buffers, {
-        cell: u32, input: Element, state: Element, cell_input: Element, weight: Element, bias: Element, output: Element, cell_output: Element,
+        cell: u32, input: Element, state: Element, cell_input: Element, weight: Element,
+        bias: Element, output: Element, cell_output: Element,
         has_bias: bool, hidden: u32,
     }, {
         batch: u32, place_in: u32, place_before: u32, place_out: u32,
@@ -533,7 +580,8 @@ pipelines! {
     /// A step of AdamW, in place. Buffers: parameters, first and second moments, gradients.
     Adamw, AdamwPush = "adamw", 4 buffers, {
     }, {
-        numel: u32, rate: f32, beta1: f32, beta2: f32, epsilon: f32, decay: f32, correction1: f32, correction2: f32,
+        numel: u32, rate: f32, beta1: f32, beta2: f32, epsilon: f32, decay: f32, correction1: f32,
+        correction2: f32,
     };
 
     /// Cross entropy and its gradient. Buffers: logits, maxima, sums of exponentials, labels,
@@ -546,7 +594,8 @@ pipelines! {
 
     /// Samples planes at the coordinates in a grid (the second buffer).
     GridSample, GridSamplePush = "grid_sample", 3 buffers, {
-        input: Element, grid: Element, output: Element, mode: u32, padding: u32, align_corners: bool,
+        input: Element, grid: Element, output: Element, mode: u32, padding: u32,
+        align_corners: bool,
     }, {
         numel: u32, channels: u32, height: u32, width: u32, out_plane: u32,
     };
@@ -570,11 +619,14 @@ pipelines! {
     /// vectors of shared memory. Buffers of GEMM shaders: bias, residual, output, then the
     /// operands.
     Matmul, MatmulPush = "matmul", 5 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool, b_aligned: bool,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: bool,
+        b_aligned: bool,
         rows: u32, shares: u32, partials: u32, quads: u32,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, base_z: u32,
     }, or "matmul_storage16" needs HalfStorage;
 
@@ -587,50 +639,67 @@ pipelines! {
     /// workgroups consist of the expected number of subgroups. fp16 operands are `direct` if the
     /// distance from one step to the next is the same for all invocations.
     MatmulTiled, MatmulTiledPush = "matmul_tiled", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
-        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32, term_parts: u32, normed: bool,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32,
+        b_aligned: u32,
+        tile_m: u32, tile_n: u32, partial: u32, tile_k: u32, b_transposed: bool, lanes: u32,
+        term_parts: u32, normed: bool,
         exact: bool, a_direct: bool, b_direct: bool, unguarded: bool,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
-    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage, or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        base_z: u32,
+    }, or "matmul_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage,
+    or "matmul_bfloat16" needs CooperativeMatrix & Bfloat16Matrix & HalfStorage;
 
     /// The same as a convolution (implicit GEMM): the second operand consists of the windows of an
     /// image, which are read directly. Images are 2D if `kernel_z` is 0.
     ConvolutionTiled, ConvolutionTiledPush = "convolution_tiled", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32, b_aligned: u32,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, b: Element, a_transposed: bool, a_aligned: u32,
+        b_aligned: u32,
         tile_m: u32, tile_n: u32, partial: u32, tile_k: u32,
-        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32, dilation_x: u32, lanes: u32,
+        kernel_y: u32, kernel_x: u32, stride_y: u32, stride_x: u32, dilation_y: u32,
+        dilation_x: u32, lanes: u32,
         term_parts: u32, kernel_z: u32, stride_z: u32, dilation_z: u32, exact: bool, a_direct: bool,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32, base_z: u32,
-        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32, padding_z: i32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, b_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, terms: u32,
+        base_z: u32,
+        in_y: i32, in_x: i32, out_x: i32, padding_y: i32, padding_x: i32, in_z: i32, out_y: i32,
+        padding_z: i32,
     }, or "convolution_cooperative" needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// An fp16 convolution with stride one and overlapping windows: `places` times `lanes` pixels
     /// of the image are staged in shared memory for all taps together. The weights are transposed.
     /// Images are 2D if `kernel_z` is 0.
     ConvolutionStaged, ConvolutionStagedPush = "convolution_staged", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
         has_residual: bool, tile_m: u32, tile_n: u32, partial: u32, lanes: u32,
         kernel_y: u32, kernel_x: u32, dilation_y: u32, dilation_x: u32, places: u32,
         kernel_z: u32, stride_z: u32, dilation_z: u32,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
         k: u32, a_pitch: u32, a_batch: u32, b_batch: u32, splits: u32, channels: u32,
-        in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32, strip: u32, tiles: u32,
+        in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, padding_x: i32, pitch: u32,
+        strip: u32, tiles: u32,
         in_z: i32, out_z: u32, padding_z: i32, base_z: u32,
     }, needs CooperativeMatrix & HalfArithmetic & HalfStorage;
 
     /// Adds up the partial sums of [`MatmulTiled`], in the last buffer.
     MatmulSum, MatmulSumPush = "matmul_sum", 4 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
         has_residual: bool,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
         batches: u32, splits: u32,
     }, or "matmul_sum_storage16" needs HalfStorage;
 
@@ -638,18 +707,23 @@ pipelines! {
     /// channels; sums are shared as in [`Matmul`].
     Convolution, ConvolutionPush = "convolution", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
-        kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32, partials: u32,
+        kernel_x: u32, stride_x: u32, dilation_x: u32, by_row: bool, has_bias: bool, shares: u32,
+        partials: u32,
         activation: u32, residual: Element, has_residual: bool, deep: bool,
     }, {
-        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
-        kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32, b: f32,
-        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32, base_z: u32,
+        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32,
+        out_y: u32, out_x: u32,
+        kernel_y: u32, stride_y: i32, padding_y: i32, padding_x: i32, dilation_y: i32, a: f32,
+        b: f32,
+        in_z: i32, out_z: u32, kernel_z: u32, stride_z: i32, padding_z: i32, dilation_z: i32,
+        base_z: u32,
     };
 
     /// A depthwise convolution. An invocation computes four neighbouring outputs in `rows` rows.
     ConvolutionDepthwise, ConvolutionDepthwisePush = "convolution_depthwise", 5 buffers, {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32,
-        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32,
+        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32,
+        dilation_y: u32,
         by_row: bool, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool, deep: bool,
     }, {
@@ -676,14 +750,20 @@ pipelines! {
     /// input, weights of the depthwise convolution (transposed), its bias. The depthwise
     /// convolution has bias `shift` and activation `between`, with parameters `c` and `d`.
     ConvolutionSeparable, ConvolutionSeparablePush = "convolution_separable", 7 buffers, {
-        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32, residual: Element,
-        has_residual: bool, a: Element, x: Element, w: Element, shift: Element, has_shift: bool, between: u32, rounded: bool,
-        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32, dilation_y: u32, padding_x: u32,
-        x_aligned: bool, tile_x: u32, tile_y: u32, tile_m: u32, sums: u32, channels: u32, shares: u32,
+        bias: Element, output: Element, out_aligned: bool, has_bias: bool, activation: u32,
+        residual: Element,
+        has_residual: bool, a: Element, x: Element, w: Element, shift: Element, has_shift: bool,
+        between: u32, rounded: bool,
+        kernel_x: u32, kernel_y: u32, stride_x: u32, stride_y: u32, dilation_x: u32,
+        dilation_y: u32, padding_x: u32,
+        x_aligned: bool, tile_x: u32, tile_y: u32, tile_m: u32, sums: u32, channels: u32,
+        shares: u32,
         staged_32: u32, staged_16: u32, partials: u32,
     }, {
-        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32, beta: f32, a: f32, b: f32,
-        k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, padding_y: i32, last: i32, c: f32, d: f32,
+        m: u32, n: u32, bias_batch: u32, period: u32, bias_row: u32, bias_column: u32, alpha: f32,
+        beta: f32, a: f32, b: f32,
+        k: u32, a_pitch: u32, w_pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
+        padding_y: i32, last: i32, c: f32, d: f32,
         base_z: u32,
     }, needs HalfStorage;
 
@@ -693,27 +773,34 @@ pipelines! {
         input: Element, weight: Element, bias: Element, output: Element, rows: u32, has_bias: bool,
         activation: u32, residual: Element, has_residual: bool,
     }, {
-        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32,
+        groups: u32, in_channels: u32, out_channels: u32, pitch: u32, in_y: i32, in_x: i32,
+        out_y: u32, out_x: u32,
         kernel_y: i32, kernel_x: i32, stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32,
-        dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32, padding_z: i32, dilation_z: i32, a: f32, b: f32,
+        dilation_y: i32, dilation_x: i32, in_z: i32, out_z: u32, kernel_z: i32, stride_z: i32,
+        padding_z: i32, dilation_z: i32, a: f32, b: f32,
         base_z: u32,
     };
 
     /// The fold (col2im) of a transposed convolution: adds up the products of weights and input
     /// elements; four outputs per invocation.
     ConvolutionFold, ConvolutionFoldPush = "convolution_fold", 4 buffers, {
-        products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32, stride_x: u32,
-        dilation_y: u32, dilation_x: u32, step_y: u32, step_x: u32, activation: u32, residual: Element, has_residual: bool,
+        products: Element, bias: Element, output: Element, has_bias: bool, stride_y: u32,
+        stride_x: u32,
+        dilation_y: u32, dilation_x: u32, step_y: u32, step_x: u32, activation: u32,
+        residual: Element, has_residual: bool,
     }, {
-        numel: u32, channels: u32, in_y: u32, in_x: u32, out_y: u32, out_x: u32, kernel_y: u32, kernel_x: u32,
+        numel: u32, channels: u32, in_y: u32, in_x: u32, out_y: u32, out_x: u32, kernel_y: u32,
+        kernel_x: u32,
         padding_y: u32, padding_x: u32, a: f32, b: f32,
     };
 
     /// Max or average pooling over two dimensions; four outputs per invocation.
     Pool, PoolPush = "pool", 3 buffers, {
-        input: Element, output: Element, indices: Element, kind: u32, count_padding: bool, adaptive: bool,
+        input: Element, output: Element, indices: Element, kind: u32, count_padding: bool,
+        adaptive: bool,
     }, {
         numel: u32, in_y: i32, in_x: i32, out_y: u32, out_x: u32, kernel_y: i32, kernel_x: i32,
-        stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32, dilation_y: i32, dilation_x: i32, divisor: i32,
+        stride_y: i32, stride_x: i32, padding_y: i32, padding_x: i32, dilation_y: i32,
+        dilation_x: i32, divisor: i32,
     };
 }
