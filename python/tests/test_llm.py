@@ -332,7 +332,7 @@ def test_functions(runner: llm.Runner) -> None:
     parted = [{"role": "user", "content": [{"type": "text", "text": "I"}, "n"]}]
     said = [runner.chat(spoken, max_new_tokens=4, temperature=0.0).text for spoken in (messages[:1], parted)]
     assert said[0] == said[1]
-    for wrong, what in [({"content": "In"}, "lacks 'role'"), ({"role": "user", "content": [{"type": "image_url"}]}, "no part")]:
+    for wrong, what in [({"content": "In"}, "lacks 'role'"), ({"role": "user", "content": [{"type": "image_url"}]}, "not a part")]:
         with pytest.raises(torchlet.Error, match=what):
             runner.chat([wrong])
 

@@ -53,5 +53,5 @@ def test_what_makes_no_sense() -> None:
     with pytest.raises(torchlet.Error, match="tensors with a batch dim"):
         torchlet.Predictor(fixture("programs/many_inputs.bpte"), inputs=list("abcde"), outputs=list("abcdefgh"))
     predict = torchlet.Predictor(digits)
-    with pytest.raises(torchlet.Error, match="no columns"):
+    with pytest.raises(torchlet.Error, match="lacks the columns"):
         predict({"image": numpy.zeros((1, 1, 8, 8), "float32")})
