@@ -64,7 +64,10 @@ pub(super) fn check(
     same_type(args, value, cache)?;
     for dim in [0, 2, 3] {
         if info.size(dim) != cache_info.size(dim) {
-            return Err(bad(cache, "differs in batch, heads or depth from what is written to it"));
+            return Err(bad(
+                cache,
+                "batch, heads or head size differ from those of the new values",
+            ));
         }
     }
     Ok(info)
@@ -79,7 +82,7 @@ pub(super) fn first_position(
 ) -> Result<usize, KernelError> {
     let room = cache.size(1).checked_sub(value.size(1));
     let start = usize::try_from(start).ok().filter(|start| room.is_some_and(|room| *start <= room));
-    start.ok_or(bad(arg, "the cache has no room for all positions from this one on"))
+    start.ok_or(bad(arg, "the cache has too few positions from this one on"))
 }
 
 /// Copies each position of each sample to the position of the cache that `place` returns.

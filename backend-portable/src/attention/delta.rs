@@ -37,19 +37,22 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
         return Err(KernelError::rank(0, query.rank()));
     };
     if [qb, qt, qk] != [kb, kt, kk] || kh < 1 || qh % kh != 0 {
-        return Err(bad(1, "must fit the queries, whose heads are a multiple of its own"));
+        return Err(bad(
+            1,
+            "shape must match the queries, whose number of heads is a multiple of its own",
+        ));
     }
     if [vb, vh, vt] != [kb, kh, kt] {
-        return Err(bad(2, "must have the samples, heads and positions of the keys"));
+        return Err(bad(2, "batch, heads and positions must be those of the keys"));
     }
     if decay.sizes != key.sizes && decay.sizes[..] != [kb, kh, kt] {
-        return Err(bad(3, "must have a factor for each position, or for each element of a key"));
+        return Err(bad(3, "must have an element for each position, or for each element of a key"));
     }
     if beta.sizes[..] != [kb, kh, kt] {
-        return Err(bad(4, "must have a factor for each position of each head"));
+        return Err(bad(4, "must have an element for each position of each head"));
     }
     if state.sizes[..] != [kb, kh, kk, depth] {
-        return Err(bad(5, "must be a matrix of a key by a value for each head"));
+        return Err(bad(5, "must have a matrix of key size by value size for each head"));
     }
     ctx.resize(6, &[qb, qh, qt, depth])?;
     ctx.resize(7, &state.sizes)?;

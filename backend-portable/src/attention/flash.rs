@@ -101,7 +101,7 @@ pub(super) fn slot_len(tier: Tier, depth: usize) -> Result<usize, KernelError> {
         let tile = KEYS.checked_mul(depth)?;
         rows.checked_add(others)?.checked_add(tile)?.checked_add(scores.max(values))
     };
-    len().ok_or(KernelError::unsupported("attention over vectors of this length"))
+    len().ok_or(KernelError::unsupported("attention with this head size"))
 }
 
 /// Sections of a thread's workspace.

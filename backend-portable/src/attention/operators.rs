@@ -61,7 +61,7 @@ kernels! { ATTENTION:
                 for (arg, wanted) in [(zero, ScalarType::Char), (scale, ScalarType::Float)] {
                     let Some(found) = ctx.optional_info(arg)? else {
                         if codes {
-                            return Err(bad(arg, "codes need a scale and a zero point for each vector"));
+                            return Err(bad(arg, "quantized vectors need scales and zero points"));
                         }
                         continue;
                     };
@@ -128,22 +128,25 @@ fn prepare(
     }
     let threads = ctx.threads().max(1);
     let slot = slot_len(machine::tier(ctx), q.size(3))?;
-    let len = slot.checked_mul(threads).ok_or(bad(places.q, "vectors of this length"))?;
+    let len = slot.checked_mul(threads).ok_or(bad(places.q, "head size is too large"))?;
     let scratch = scratch::bytes_for(len, size_of::<f32>())?;
     ctx.scratch_at_most(scratch);
     for (arg, info) in [(places.k, &k), (places.v, &v)] {
         of_type(arg, info, q.scalar_type)?;
         if info.size(3) != q.size(3) || info.size(0) != q.size(0) {
-            return Err(bad(arg, "differs from the queries in batch or depth"));
+            return Err(bad(arg, "batch or head size differs from that of the queries"));
         }
     }
     let (queries, keys, values) =
         (order(&q, heads_first), order(&k, heads_first), order(&v, heads_first));
     if values.heads != keys.heads || values.positions != keys.positions {
-        return Err(bad(places.v, "must have the heads and positions of the keys"));
+        return Err(bad(places.v, "number of heads or positions differs from that of the keys"));
     }
     if keys.heads == 0 || !queries.heads.is_multiple_of(keys.heads) {
-        return Err(bad(places.k, "heads of queries must be a multiple of heads of keys"));
+        return Err(bad(
+            places.k,
+            "the number of query heads must be a multiple of that of key heads",
+        ));
     }
     let mask = places.mask();
     if let Some(info) = ctx.optional_info(mask)? {
@@ -155,17 +158,14 @@ fn prepare(
         }
         contiguous(mask, &info)?;
         if ctx.bool(mask + 2)? {
-            return Err(bad(mask, "a mask cannot be combined with causal attention"));
+            return Err(bad(mask, "must be absent for causal attention"));
         }
         if info.size(0) != queries.positions || info.size(1) != keys.positions {
-            return Err(bad(
-                mask,
-                "must have a row for each query, and in it a number for each key",
-            ));
+            return Err(bad(mask, "shape must be [queries, keys]"));
         }
     }
     if ctx.float(mask + 1)? != 0.0 {
-        return Err(bad(mask + 1, "dropout is for training: must be 0"));
+        return Err(bad(mask + 1, "dropout must be 0 at inference"));
     }
     ctx.resize(places.out, &q.sizes)?;
     let out = ctx.info(places.out)?;
@@ -183,7 +183,7 @@ fn update_and_attend(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut caches: [Option<TensorRef>; 2] = [None, None];
     let length = ctx.info(1)?.size(1);
     if usize::try_from(ctx.int(6)?) != Ok(length) || ctx.info(2)?.size(1) != length {
-        return Err(bad(6, "must be the number of positions of keys and of values"));
+        return Err(bad(6, "must equal the number of positions of keys and values"));
     }
     for (number, slot) in caches.iter_mut().enumerate() {
         let (value, at) = (ctx.tensor(1 + number)?, 3 + number);
@@ -240,8 +240,10 @@ fn attend<'c>(
     let start = usize::try_from(ctx.int(places.start)?).ok();
     let fits = |start: &usize| mask.is_some() || room.is_some_and(|room| *start <= room);
     let start = start.filter(fits);
-    let start = start
-        .ok_or(bad(places.start, "there are no keys for all queries from this position on"))?;
+    let start = start.ok_or(bad(
+        places.start,
+        "the cache has too few positions for the queries from this position on",
+    ))?;
     let depth = q.size(3);
     let scale = ctx.optional_float(places.mask() + 3)?;
     let attention = Attention {

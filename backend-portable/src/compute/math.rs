@@ -233,7 +233,7 @@ mod tests {
                     let w = want(f64::from(x));
                     assert!(
                         (f64::from(g) - w).abs() <= 3e-7 * w.abs().max(1.0),
-                        "{name} {x}: {g} not {w}"
+                        "{name} {x}: {g}, expected {w}"
                     );
                 }
             };

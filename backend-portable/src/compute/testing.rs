@@ -29,6 +29,6 @@ pub(crate) fn assert_close(got: &[f32], want: &[f32], tolerance: f32, what: &str
     for (i, (&g, &w)) in got.iter().zip(want).enumerate() {
         let ok =
             g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= tolerance * w.abs().max(1.0);
-        assert!(ok, "{what}: element {i} is {g}, not {w}");
+        assert!(ok, "{what}: element {i} is {g}, expected {w}");
     }
 }

@@ -74,13 +74,13 @@ fn eig(ctx: &mut Invoke, wants_vectors: bool) -> Result<(), KernelError> {
     for index in 0..shape.filled() {
         read(&input, index, n, matrix.data);
         if matrix.data.iter().any(|value| !value.is_finite()) {
-            return Err(KernelError::argument(0, "has elements that are not finite"));
+            return Err(KernelError::argument(0, "elements must be finite"));
         }
         balance(&mut matrix, scales);
         basis.identity();
         to_hessenberg(&mut matrix, &mut basis);
         to_schur(&mut matrix, &mut basis, values)
-            .ok_or(KernelError::argument(0, "has a matrix whose eigenvalues are not found"))?;
+            .ok_or(KernelError::argument(0, "the eigenvalues of a matrix did not converge"))?;
         let (first, info) = (start(values_out.info(), index, 1), values_out.info());
         let step = info.strides().last().map_or(1, |stride| *stride as isize);
         for (k, value) in values.iter().enumerate() {

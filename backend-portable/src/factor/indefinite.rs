@@ -43,7 +43,7 @@ kernels! { INDEFINITE:
             let Some(sizes) =
                 sizes.filter(|_| a.scalar_type == b.scalar_type && right.rows == shape.rows)
             else {
-                return Err(KernelError::argument(2, "does not fit the matrices"));
+                return Err(KernelError::argument(2, "shape does not match the matrices"));
             };
             resize_to(ctx, 4, &sizes, a.scalar_type)?;
             let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
@@ -216,7 +216,7 @@ fn factor_all(ctx: &mut Invoke) -> Result<(), KernelError> {
         write_vector(&mut pivots_out, index, pivots);
         write_number(&mut info, index, singular as f64);
         if ctx.bool(2)? && singular != 0 {
-            return Err(KernelError::argument(0, "has a matrix whose factors are singular"));
+            return Err(KernelError::argument(0, "a matrix is singular"));
         }
     }
     Ok(())
@@ -261,7 +261,7 @@ fn solve(ctx: &mut Invoke) -> Result<(), KernelError> {
         let first = start_in(pivots.info(), batch, index, 1);
         load(pivots.scalar_type, pivots.bytes(), first, step, places);
         if places.iter().any(|place| !(1.0..=n as f64).contains(&place.abs())) {
-            return Err(KernelError::argument(1, "has a row that there is not"));
+            return Err(KernelError::argument(1, "a pivot is out of range"));
         }
         forward(&matrix, places, &mut sought)?;
         backward(&matrix, places, &mut sought);
@@ -294,7 +294,7 @@ fn forward(matrix: &Matrix, places: &[f64], sought: &mut Matrix) -> Result<(), K
             continue;
         }
         if k + 1 == n {
-            return Err(KernelError::argument(1, "has one row of two"));
+            return Err(KernelError::argument(1, "a pivot of a 2x2 block lacks its second row"));
         }
         sought.swap_rows(k + 1, with);
         take_off(sought, k, k + 2, |row| matrix.at(row, k));

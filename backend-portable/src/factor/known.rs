@@ -49,7 +49,7 @@ kernels! { KNOWN:
         |ctx| {
             let shape = Shape::square(ctx, 0)?;
             check_pivots(ctx, &shape, 1)?;
-            let right = prepare_sided(ctx, &shape, "does not fit the matrices")?;
+            let right = prepare_sided(ctx, &shape, "shape does not match the matrices")?;
             let bytes = numbers(&[[1, shape.numel], [1, right.numel], [1, shape.rows]])?;
             Ok(Plan::new(lu_solve).with_scratch(bytes))
         },
@@ -71,7 +71,7 @@ kernels! { KNOWN:
     /// an upper triangular matrix.
     LINALG_LU_OUT = Kernel::new("aten::linalg_lu.out", &[Tensor, Bool, Out, Out, Out], |ctx| {
         if !ctx.bool(1)? {
-            return Err(KernelError::unsupported("factors without pivots"));
+            return Err(KernelError::unsupported("LU factorization without pivoting"));
         }
         let shape = Shape::of(&ctx.info(0)?, 0)?;
         prepare_parts(ctx, &shape, 2, [true, true])?;
@@ -109,9 +109,9 @@ kernels! { KNOWN:
         |ctx| {
             let shape = Shape::of(&ctx.info(0)?, 0)?;
             let count = reflections(ctx, &shape)?;
-            let other = prepare_sided(ctx, &shape, "does not fit the reflections")?;
+            let other = prepare_sided(ctx, &shape, "shape does not match the reflections")?;
             if batch_of(&ctx.info(0)?) != batch_of(&ctx.info(2)?) {
-                return Err(KernelError::argument(2, "is not of the reflections' batch"));
+                return Err(KernelError::argument(2, "batch sizes must equal those of the reflections"));
             }
             let bytes = numbers(&[[1, shape.numel], [2, other.numel], [1, count]])?;
             Ok(Plan::new(ormqr).with_scratch(bytes))
@@ -132,7 +132,7 @@ fn prepare_solution(
     let other = Shape::of(&b, right)?;
     let fits = other.rows == shape.rows && a.scalar_type == b.scalar_type;
     let Some(sizes) = in_common(&a, &b, other.rows, other.cols)?.filter(|_| fits) else {
-        return Err(KernelError::argument(right, "does not fit the matrices"));
+        return Err(KernelError::argument(right, "shape does not match the matrices"));
     };
     outs.iter().try_for_each(|out| resize_to(ctx, *out, &sizes, b.scalar_type))
 }
@@ -167,7 +167,10 @@ pub(super) fn check_pivots(args: &Arguments, shape: &Shape, arg: usize) -> Resul
         return Err(unsupported(arg, pivots.scalar_type));
     }
     if pivots.sizes != with_batch(&args.info(0)?, &[shape.rows.min(shape.cols)])? {
-        return Err(KernelError::argument(arg, "are not as many as the factors'"));
+        return Err(KernelError::argument(
+            arg,
+            "must have a pivot for each row or column of the factors",
+        ));
     }
     Ok(())
 }
@@ -217,7 +220,7 @@ fn reflections(args: &Arguments, shape: &Shape) -> Result<usize, KernelError> {
         && count <= shape.cols
         && shape.cols <= shape.rows;
     if !fits || tau.scalar_type != info.scalar_type {
-        return Err(KernelError::argument(1, "does not fit the reflections"));
+        return Err(KernelError::argument(1, "shape does not match the reflections"));
     }
     Ok(count)
 }
@@ -353,7 +356,7 @@ fn read_pivots(
     if out.iter().all(is_row) {
         Ok(())
     } else {
-        Err(KernelError::argument(1, "names a row that is not there"))
+        Err(KernelError::argument(1, "a pivot is out of range"))
     }
 }
 

@@ -33,7 +33,7 @@ kernels! { LU:
         &[Tensor, Bool, Bool, Out, Out, Out],
         |ctx| {
             if !ctx.bool(1)? {
-                return Err(KernelError::unsupported("factors without pivots"));
+                return Err(KernelError::unsupported("LU factorization without pivoting"));
             }
             let shape = Shape::of(&ctx.info(0)?, 0)?;
             prepare_factors(ctx, &shape, 3)?;
@@ -60,7 +60,7 @@ kernels! { LU:
             prepare_factors(ctx, &shape, 5)?;
             let (a, b) = (ctx.info(0)?, ctx.info(1)?);
             if !ctx.bool(2)? {
-                return Err(KernelError::unsupported("matrices on the right of what is sought"));
+                return Err(KernelError::unsupported("solving `X * A = B` (`left` = false)"));
             }
             let columns = columns(&a, &b, &shape)?;
             ctx.resize(4, &b.sizes)?;
@@ -85,7 +85,7 @@ fn columns(
     }
     let columns = b.rank().checked_sub(1).map_or(0, |last| b.size(last));
     if b.sizes != with_batch(a, &[shape.rows, columns])? {
-        return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
+        return Err(KernelError::argument(1, "shape does not match the matrices"));
     }
     Ok(columns)
 }
@@ -201,7 +201,7 @@ fn factor_all(
         }
         let singular = factor(&mut matrix, pivots);
         if checks && singular > 0 {
-            return Err(KernelError::argument(0, "has a matrix that is singular"));
+            return Err(KernelError::argument(0, "a matrix is singular"));
         }
         write(&mut factors, index, shape.cols, matrix.data);
         write_vector(&mut places, index, pivots);
@@ -272,7 +272,7 @@ fn inverse(ctx: &mut Invoke) -> Result<(), KernelError> {
         read(&input, index, shape.cols, matrix.data);
         let singular = factor(&mut matrix, pivots);
         if checks && singular > 0 {
-            return Err(KernelError::argument(0, "has a matrix that is singular"));
+            return Err(KernelError::argument(0, "a matrix is singular"));
         }
         right.identity();
         solve_factored(&matrix, pivots, &mut right);

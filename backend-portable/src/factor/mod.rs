@@ -57,7 +57,7 @@ impl Shape {
             return Err(unsupported(arg, info.scalar_type));
         }
         let (rows, cols) = (info.size(rank - 2), info.size(rank - 1));
-        let large = KernelError::argument(arg, "its shape is too large");
+        let large = KernelError::argument(arg, "shape is too large");
         let numel = rows.checked_mul(cols).ok_or(large.clone())?;
         let mut batch = (0..rank - 2).map(|dim| info.size(dim));
         let count = batch.try_fold(1usize, |count, size| count.checked_mul(size)).ok_or(large)?;
@@ -72,7 +72,7 @@ impl Shape {
     fn square(args: &Arguments, arg: usize) -> Result<Self, KernelError> {
         let shape = Shape::of(&args.info(arg)?, arg)?;
         if shape.rows != shape.cols {
-            return Err(KernelError::argument(arg, "its matrices are not square"));
+            return Err(KernelError::argument(arg, "matrices must be square"));
         }
         Ok(shape)
     }
@@ -90,7 +90,7 @@ fn with_batch(info: &TensorInfo, last: &[usize]) -> Result<Sizes, KernelError> {
 
 /// Batch sizes, followed by `last`.
 fn behind(batch: &[i32], last: &[usize]) -> Result<Sizes, KernelError> {
-    let large = KernelError::argument(0, "its shape is too large");
+    let large = KernelError::argument(0, "shape is too large");
     let mut sizes = Sizes::new();
     sizes.extend_from_slice(batch).map_err(|_| large.clone())?;
     for &size in last {

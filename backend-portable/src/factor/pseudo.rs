@@ -38,7 +38,7 @@ kernels! { PSEUDO:
     LINALG_POLAR_OUT = Kernel::new("aten::linalg_polar.out", &[Tensor, Out, Out], |ctx| {
         let (shape, of) = (Shape::of(&ctx.info(0)?, 0)?, ctx.info(0)?.scalar_type);
         if shape.rows < shape.cols {
-            return Err(KernelError::argument(0, "has fewer rows than columns"));
+            return Err(KernelError::argument(0, "matrices must have at least as many rows as columns"));
         }
         resize(ctx, 1, &[shape.rows, shape.cols], of)?;
         resize(ctx, 2, &[shape.cols, shape.cols], of)?;
@@ -55,7 +55,11 @@ fn check_tolerance(args: &Arguments, shape: &Shape, arg: usize) -> Result<(), Ke
     }
     let is_one = (0..info.rank()).all(|dim| info.size(dim) == 1);
     let fits = is_one || (info.sizes == with_batch(&args.info(0)?, &[])? && shape.count > 0);
-    if fits { Ok(()) } else { Err(KernelError::argument(arg, "is not one for each matrix")) }
+    if fits {
+        Ok(())
+    } else {
+        Err(KernelError::argument(arg, "must have one element, or one for each matrix"))
+    }
 }
 
 /// The tolerance in argument `arg` for matrix `index`.
@@ -199,7 +203,7 @@ fn polar(ctx: &mut Invoke) -> Result<(), KernelError> {
     for index in 0..shape.filled() {
         read(&input, index, cols, left.data);
         if left.data.iter().any(|value| !value.is_finite()) {
-            return Err(KernelError::argument(0, "has elements that are not finite"));
+            return Err(KernelError::argument(0, "elements must be finite"));
         }
         right.identity();
         values_of(&mut left, &mut right, lengths);

@@ -32,7 +32,7 @@ kernels! { TRIANGULAR:
             let fits = if ctx.bool(3)? { right.rows } else { right.cols } == shape.rows;
             let sizes = in_common(&a, &b, right.rows, right.cols)?.filter(|_| fits);
             let Some(sizes) = sizes else {
-                return Err(KernelError::argument(1, "its shape does not fit the matrices'"));
+                return Err(KernelError::argument(1, "shape does not match the matrices"));
             };
             resize_to(ctx, 5, &sizes, b.scalar_type)?;
             let bytes = numbers(&[[1, right.numel], [1, shape.numel]])?;
@@ -56,7 +56,7 @@ fn cholesky(ctx: &mut Invoke) -> Result<(), KernelError> {
         }
         let failed = factor(&mut matrix);
         if checks && failed > 0 {
-            return Err(KernelError::argument(0, "has a matrix that is not positive definite"));
+            return Err(KernelError::argument(0, "a matrix is not positive definite"));
         }
         for row in 0..n {
             for col in row + 1..n {

@@ -63,7 +63,7 @@ impl Shape {
         let sigmoid = match args.optional_string(11)? {
             Some("sigmoid") => true,
             Some("softmax") => false,
-            _ => return Err(bad(11, "must be sigmoid or softmax")),
+            _ => return Err(bad(11, "must be `sigmoid` or `softmax`")),
         };
         let shape = Shape {
             tokens: args.info(0)?.size(0),
@@ -76,14 +76,17 @@ impl Shape {
             sigmoid,
         };
         if shape.active > shape.experts {
-            return Err(bad(5, "there are fewer experts"));
+            return Err(bad(5, "must be at most the number of experts (argument 6)"));
         }
         if ![4, 8].contains(&shape.bits) {
             return Err(bad(10, "must be 4 or 8"));
         }
         let whole = |size: usize| size.is_multiple_of(shape.group);
         if !shape.group.is_multiple_of(ELEMENTS) || !whole(shape.dim) || !whole(shape.hidden) {
-            return Err(bad(9, "must be a multiple of 16 that divides both dimensions"));
+            return Err(bad(
+                9,
+                "must be a multiple of 16 that divides both sizes (arguments 7 and 8)",
+            ));
         }
         Ok(shape)
     }
@@ -153,7 +156,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     }
     let shape = Shape::of(ctx)?;
     if ctx.info(0)?.size(1) != shape.dim {
-        return Err(bad(0, "each token must have as many elements as argument 8 says"));
+        return Err(bad(0, "the last size must equal argument 8 (`dim`)"));
     }
     let gate = ctx.info(1)?;
     if (gate.size(0), gate.size(1)) != (shape.experts, shape.dim) {
@@ -163,14 +166,15 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     if bias > 0 && (bias != shape.experts || !shape.sigmoid) {
         return Err(bad(
             2,
-            "must be empty, or have an element for each expert where scores are sigmoids",
+            "must be empty, or have an element for each expert and scores of `sigmoid`",
         ));
     }
-    let too_large = KernelError::unsupported("experts of this size");
+    let too_large =
+        KernelError::unsupported("sizes of this mixture of experts exceed the address space");
     for (arg, packed) in [3, 4].into_iter().zip(shape.packed().ok_or(too_large.clone())?) {
         let (info, len) = (ctx.info(arg)?, packed.len().ok_or(too_large.clone())?);
         if info.size(0) != shape.experts || info.size(1) < len {
-            return Err(bad(arg, "must have the packed weights of each expert"));
+            return Err(bad(arg, "does not have the size of packed weights for each expert"));
         }
     }
     let x = ctx.info(0)?.sizes;
@@ -263,12 +267,12 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
         for header in packed.bytes().chunks_exact(len.max(1)) {
             let words = header.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
             if !words.take(2).eq(FORM) {
-                return Err(bad(arg, "is not packed in torchao's universal form"));
+                return Err(bad(arg, "weights are not in torchao's universal packing"));
             }
         }
     }
     let scale = ctx.float(12)? as f32;
-    let too_little = KernelError::unsupported("less scratch memory than was asked for");
+    let too_little = KernelError::unsupported("scratch memory smaller than requested");
     let parallel = ctx.parallel();
     let tier = Tier::detect();
     let (sections, slot) = shape.memory(tier).ok_or(too_little.clone())?;

@@ -68,7 +68,7 @@ fn mismatch(arg: usize) -> impl Fn(ShapeMismatch) -> KernelError {
 }
 
 fn short(arg: usize) -> KernelError {
-    KernelError::argument(arg, "its data is shorter than its shape says")
+    KernelError::argument(arg, "data is shorter than the shape requires")
 }
 
 fn matrix<E: Stored>(

@@ -99,7 +99,7 @@ kernels! { PRODUCTS:
 }
 
 pub(super) fn misfit(arg: usize) -> KernelError {
-    KernelError::argument(arg, "its shape does not fit the other operand's")
+    KernelError::argument(arg, "shape does not match the other operand")
 }
 
 /// Checks that argument 0 broadcasts to the result.

@@ -23,28 +23,28 @@ kernels! { TRILINEAR:
 /// The unsqueezed tensors, their broadcast sizes, and the summed dimensions.
 fn operands(args: &Arguments) -> Result<([View; 3], Sizes, DimSet), KernelError> {
     let view = |arg: usize| {
-        let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "is too large"))?;
+        let mut view = View::of(&args.info(arg)?).ok_or(bad(arg, "shape is too large"))?;
         let added = args.ints(3 + arg)?;
         let rank = view.rank() + added.len();
         // The lists name dimensions of the result, in any order. Inserting them in ascending order
         // puts each at its final index.
         let added = DimSet::of(&added, rank).filter(|_| rank <= MAX_RANK);
-        let added = added.ok_or(bad(3 + arg, "must name places for dimensions, each once"))?;
+        let added = added.ok_or(bad(3 + arg, "must be distinct dims of the result"))?;
         for dim in (0..rank).filter(|dim| added.contains(*dim)) {
-            view = view.unsqueeze(dim as i64).ok_or(bad(arg, "has too many dimensions"))?;
+            view = view.unsqueeze(dim as i64).ok_or(bad(arg, "too many dims"))?;
         }
         Ok(view)
     };
     let views = [view(0)?, view(1)?, view(2)?];
     let rank = views[0].rank();
     if views.iter().any(|view| view.rank() != rank) {
-        return Err(bad(4, "the tensors must have as many dimensions with those that are added"));
+        return Err(bad(4, "the tensors must have equal ranks after expansion"));
     }
     let sizes = broadcast_all(views.iter().map(|view| view.sizes().as_slice()));
-    let sizes = sizes.ok_or(bad(1, "the inputs' shapes cannot be broadcast"))?;
-    checked_numel(&sizes).ok_or(bad(0, "there are more products than can be counted"))?;
+    let sizes = sizes.ok_or(bad(1, "input shapes cannot be broadcast"))?;
+    checked_numel(&sizes).ok_or(bad(0, "the broadcast shape is too large"))?;
     let summed = DimSet::of(&args.ints(6)?, rank);
-    let summed = summed.ok_or(bad(6, "must name dimensions, each once"))?;
+    let summed = summed.ok_or(bad(6, "must be distinct dims"))?;
     Ok((views, sizes, summed))
 }
 

@@ -125,11 +125,11 @@ impl<'c> Parameter<'c> {
             Channel => {
                 let axis = normalize_dim(ctx.int(3)?, info.rank());
                 let stride = axis.and_then(|axis| steps.strides.get_mut(axis));
-                *stride.ok_or(bad(3, "is not a dimension"))? = 1;
+                *stride.ok_or(bad(3, "dim is out of range"))? = 1;
             }
             Token => {
                 steps = Steps::broadcast(info, tensor.info())
-                    .ok_or(bad(arg, "cannot be broadcast to the input"))?;
+                    .ok_or(bad(arg, "shape cannot be broadcast to that of the input"))?;
             }
             Numbers | Tensors => {
                 let mut number = [0.0f64];
@@ -168,13 +168,13 @@ fn prepare(ctx: &mut Prepare, form: Form) -> Result<ComputeType, KernelError> {
             Tensors => parameter.numel() == 1,
             Channel => {
                 let axis = normalize_dim(ctx.int(3)?, info.rank());
-                let axis = axis.filter(|_| info.rank() > 0).ok_or(bad(3, "is not a dimension"))?;
+                let axis = axis.filter(|_| info.rank() > 0).ok_or(bad(3, "dim is out of range"))?;
                 parameter.rank() == 1 && parameter.size(0) == info.size(axis)
             }
             _ => Steps::broadcast(&info, &parameter).is_some(),
         };
         if !fits {
-            return Err(bad(arg, "has not the shape that the input asks for"));
+            return Err(bad(arg, "shape does not match the input and the granularity"));
         }
     }
     Ok(compute)
@@ -196,7 +196,7 @@ fn check_declared(ctx: &Arguments, arg: usize, found: ScalarType) -> Result<(), 
     if declared.is_none_or(|declared| declared == found) {
         Ok(())
     } else {
-        Err(bad(arg, "differs from the tensor's type"))
+        Err(bad(arg, "dtype differs from that of the tensor"))
     }
 }
 
@@ -269,7 +269,8 @@ fn for_each_block<C: Real>(
     let scale = Parameter::new(ctx, form, 1, &info, 1.0)?;
     let zero = Parameter::new(ctx, form, 2, &info, 0.0)?;
     let out = ctx.out(form.out())?.into_bytes();
-    let own = Steps::broadcast(&info, input.info()).ok_or(bad(0, "differs in shape"))?;
+    let own = Steps::broadcast(&info, input.info())
+        .ok_or(bad(0, "shape cannot be broadcast to that of the output"))?;
     let walk = Walk::new(&info, &[own, scale.steps, zero.steps]);
     let [step, scale_step, zero_step] = walk.inner_steps();
     let size = info.scalar_type.size();

@@ -55,7 +55,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
     let input = ctx.info(0)?;
     let (low, out) = (form.bounds(), form.bounds() + 2);
     if ctx.int(low)? > ctx.int(low + 1)? {
-        return Err(bad(low, "is above the highest code"));
+        return Err(bad(low, "must not exceed `quant_max`"));
     }
     let count = match form {
         Form::Numbers => 0,
@@ -67,7 +67,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
         let found = ctx.info(arg)?;
         ComputeType::of_any(found.scalar_type).ok_or(unsupported(arg, found.scalar_type))?;
         if found.numel() != count || found.rank() > 1 {
-            return Err(bad(arg, "has not the shape that the input asks for"));
+            return Err(bad(arg, "shape does not match the input and the granularity"));
         }
     }
     for (arg, wanted) in [(out, input.scalar_type), (out + 1, ScalarType::Bool)] {
@@ -93,7 +93,7 @@ fn prepare(ctx: &mut Prepare, form: Form, by: [InvokeFn; 2]) -> Result<Plan, Ker
 fn channels(ctx: &Arguments) -> Result<(usize, usize), KernelError> {
     let input = ctx.info(0)?;
     let axis = normalize_dim(ctx.int(3)?, input.rank()).filter(|_| input.rank() > 0);
-    let axis = axis.ok_or(bad(3, "is not a dimension"))?;
+    let axis = axis.ok_or(bad(3, "dim is out of range"))?;
     Ok((input.size(axis), input.strides().get(axis).copied().unwrap_or(1)))
 }
 

@@ -65,7 +65,7 @@ kernels! { WEIGHTS:
         |ctx| {
             let (a, b) = (ctx.info(0)?, ctx.info(5)?);
             if a.sizes != b.sizes {
-                return Err(bad(5, "has another shape than the first"));
+                return Err(bad(5, "shape differs from that of the other operand"));
             }
             ctx.resize(14, &a.sizes)?;
             let out = ctx.info(14)?;
@@ -99,7 +99,7 @@ impl Groups {
             found => return Err(KernelError::rank(arg, found)),
         };
         if scales.size(0) != rows || count == 0 || !scales.is_contiguous() {
-            return Err(bad(arg, "must have scales for each row"));
+            return Err(bad(arg, "must have the same number of scales for each row"));
         }
         Ok(Groups { count, group: columns.div_ceil(count).max(1) })
     }
@@ -131,12 +131,12 @@ fn prepare_embedding(
     let columns = columns(&weight, bits)?;
     let groups = Groups::new(&scales, weight.size(0), columns, 1)?;
     if columns % groups.count != 0 {
-        return Err(bad(1, "has a number of groups that does not divide the columns"));
+        return Err(bad(1, "number of groups does not divide the number of columns"));
     }
     let mut types = [(1, scales.scalar_type), (1, scales.scalar_type)];
     if let Some(zeros) = ctx.optional_info(2)? {
         if zeros.sizes != scales.sizes || !zeros.is_contiguous() {
-            return Err(bad(2, "must have the shape of the scales"));
+            return Err(bad(2, "shape must be that of the scales"));
         }
         types[1] = (2, zeros.scalar_type);
     }
@@ -144,7 +144,7 @@ fn prepare_embedding(
         ComputeType::of(found).ok_or(unsupported(arg, found))?;
     }
     let mut sizes = indices.sizes.clone();
-    let width = i32::try_from(columns).map_err(|_| bad(0, "is too wide"))?;
+    let width = i32::try_from(columns).map_err(|_| bad(0, "too many columns"))?;
     sizes.push(width).map_err(|_| KernelError::rank(5, indices.rank()))?;
     ctx.resize(out, &sizes)?;
     let target = ctx.info(out)?;
@@ -159,7 +159,7 @@ fn prepare_embedding(
 
 /// Columns of a table that stores several values in a byte.
 fn columns(weight: &TensorInfo, bits: usize) -> Result<usize, KernelError> {
-    weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "is too wide"))
+    weight.size(1).checked_mul(8 / bits).ok_or(bad(0, "too many columns"))
 }
 
 /// Unpacks one value of a row.
@@ -243,17 +243,17 @@ fn prepare_mixed(
         return Err(unsupported(2, scales.scalar_type));
     }
     if input.size(1) != weight.size(shared) {
-        return Err(bad(1, "has another shared dimension than the input"));
+        return Err(bad(1, "dim k differs from that of the input"));
     }
     if shared == 0 && scales.rank() != 1 {
         return Err(KernelError::rank(2, scales.rank()));
     }
     Groups::new(&scales, weight.size(0), weight.size(1), 2)?;
     if ctx.optional_info(3)?.is_some() {
-        return Err(KernelError::unsupported("zero points of mixed products"));
+        return Err(KernelError::unsupported("zero points of mixed-dtype matrix multiplication"));
     }
     let sizes = [input.sizes.first(), weight.sizes.get(1 - shared)];
-    let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "has no rows")) };
+    let [Some(&rows), Some(&columns)] = sizes else { return Err(bad(0, "must be a matrix")) };
     ctx.resize(out, &[rows, columns])?;
     let target = ctx.info(out)?;
     if !target.scalar_type.is_floating() {

@@ -36,7 +36,7 @@ kernels! { FOURIER:
             return Err(unsupported(0, input.scalar_type));
         }
         let mut sizes = input.sizes;
-        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must name a dimension"))?;
+        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must not be empty"))?;
         if ctx.bool(3)?
             && let Some(size) = sizes.get_mut(last)
         {
@@ -50,12 +50,12 @@ kernels! { FOURIER:
     FFT_C2R_OUT = Kernel::new("aten::_fft_c2r.out", &[Tensor, IntList, Int, Int, Out], |ctx| {
         let input = ctx.info(0)?;
         complex(0, &input)?;
-        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must name a dimension"))?;
+        let last = dims(ctx)?.last().copied().ok_or(bad(1, "must not be empty"))?;
         ctx.scratch_at_most(scratch_for(ctx, 4, last)?);
         let size = i32::try_from(ctx.int(3)?).ok().filter(|size| *size > 0);
         let size = size.ok_or(bad(3, "must be positive"))?;
         if input.size(last) < size as usize / 2 + 1 {
-            return Err(bad(3, "the input has less than half as many in this dimension"));
+            return Err(bad(3, "the input has fewer than half of these values, plus one, in the last dim"));
         }
         let mut sizes = input.sizes;
         if let Some(slot) = sizes.get_mut(last) {
@@ -78,8 +78,8 @@ fn dims(args: &Arguments) -> Result<Dims, KernelError> {
     for dim in &args.ints(1)? {
         let dim = (rank > 0).then(|| normalize_dim(*dim, rank)).flatten();
         let dim = dim.filter(|dim| !dims.contains(dim));
-        let dim = dim.ok_or(bad(1, "must name dimensions of the tensor, each once"))?;
-        dims.push(dim).map_err(|_| bad(1, "names more dimensions than there can be"))?;
+        let dim = dim.ok_or(bad(1, "must be distinct dims of the tensor"))?;
+        dims.push(dim).map_err(|_| bad(1, "too many dims"))?;
     }
     Ok(dims)
 }
@@ -138,12 +138,12 @@ fn scratch_for(ctx: &Prepare, out: usize, last: usize) -> Result<usize, KernelEr
         }
         // Shorter lengths can need more memory than longer ones.
         let lines = if is_fixed { Lines::new(size) } else { Lines::largest(size) };
-        let lines = lines.ok_or(bad(0, "has a dimension that cannot be transformed"))?;
-        len = len.max(lines.memory(threads).ok_or(bad(0, "is too large"))?);
+        let lines = lines.ok_or(bad(0, "size of a transformed dim is zero or too large"))?;
+        len = len.max(lines.memory(threads).ok_or(bad(0, "shape is too large"))?);
     }
     if !is_complex(found.scalar_type) && dims.len() > 1 {
         // Intermediate results between the dimensions are complex.
-        len = len.checked_add(input.numel()).ok_or(bad(0, "is too large"))?;
+        len = len.checked_add(input.numel()).ok_or(bad(0, "shape is too large"))?;
     }
     scratch::bytes_for(len, element)
 }
@@ -275,7 +275,7 @@ fn memory<'c, C: Real>(ctx: &mut Invoke<'c, '_>) -> &'c mut [Complex<C>] {
     bytemuck::try_cast_slice_mut(ctx.scratch()).unwrap_or_default()
 }
 
-const TOO_LITTLE: KernelError = KernelError::unsupported("less scratch memory than was asked for");
+const TOO_LITTLE: KernelError = KernelError::unsupported("scratch memory smaller than requested");
 
 /// Transform of real or complex values to complex ones.
 fn to_complex<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {

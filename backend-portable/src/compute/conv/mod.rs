@@ -391,7 +391,7 @@ impl Conv {
                 // If the build omits the direct path, it was decided at preparation; the `has`
                 // checks keep the unused path out of the image.
                 let is_product = !paths::has(Paths::DIRECT_CONVOLUTION)
-                    || paths::has(Paths::PRODUCT_CONVOLUTION)
+                    || paths::has(Paths::GEMM_CONVOLUTION)
                         && self.is_product(context.tier, weights.form, workspace.len());
                 if !is_product {
                     direct::run(self, context, input, (weights.data, strides), finish, output);

@@ -270,7 +270,11 @@ fn columns_are_convolved_as_rows() {
         let Some(conv) = Conv::new(p) else { continue };
         let rows = conv.along_rows();
         if p.padding[2] + p.output_padding[2] > 0 || p.input[1] == 1 {
-            assert_eq!(rows.params(), &p, "there is more than one column of results, or one row");
+            assert_eq!(
+                rows.params(),
+                &p,
+                "unchanged unless the result has one column and several rows"
+            );
             continue;
         }
         turned += 1;

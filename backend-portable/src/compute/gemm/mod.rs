@@ -188,7 +188,7 @@ pub struct ShapeMismatch;
 
 impl core::fmt::Display for ShapeMismatch {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("operand shapes do not fit each other")
+        f.write_str("operand shapes do not match")
     }
 }
 

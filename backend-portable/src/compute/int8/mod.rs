@@ -85,7 +85,7 @@ impl Range {
         const MAGIC: f32 = 12_582_912.0;
         // Clamps beyond the int8 range for every zero point: the result is unchanged, the integer
         // cannot overflow, and NaN becomes a number.
-        #[allow(clippy::manual_clamp, reason = "what is not a number would stay that")]
+        #[allow(clippy::manual_clamp, reason = "`clamp` keeps NaN")]
         let number = number.max(-2048.0).min(2048.0) + MAGIC;
         let rounded = number.to_bits() as i32 - MAGIC.to_bits() as i32 + self.zero;
         // The bounds are int8 values.

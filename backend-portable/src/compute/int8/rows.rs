@@ -560,7 +560,7 @@ impl Product<'_> {
                 }
             }
             _ => {
-                debug_assert_eq!(rows, 1, "plain loops take a row at a time");
+                debug_assert_eq!(rows, 1, "plain loops compute one row at a time");
                 let ((codes, own_sums), (scale, zero)) = (self.line(row)?, self.range(row)?);
                 let mut numbers = [0f32; LANES];
                 let length = self.rows.stride / panels.groups;

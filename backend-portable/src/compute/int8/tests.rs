@@ -92,7 +92,7 @@ fn products_are_exact() {
             let short = &mut workspace[..0];
             let left = Left::Rows(&a[1..], k);
             let missing = product(context, m, left, packed, &columns, &mut out, short);
-            assert!(missing.is_err(), "a code is missing");
+            assert!(missing.is_err(), "an input value is missing");
         }
     }
 }
@@ -354,15 +354,15 @@ fn groups_are_convolved_where_they_lie() {
                 let found: Vec<i8> = found.flatten().copied().collect();
                 assert_eq!(found, wanted, "{input:?} {axes:?} {group} {:?}", context.tier);
                 let other = run(&picture, &grouped, single, columns, &mut out);
-                assert!(other.is_err(), "weights of one group");
+                assert!(other.is_err(), "the weights have one group");
             }
             let mut failed = |codes: &[i8], columns: Requantize<'_>, len: usize| {
                 run(codes, &grouped, packed, columns, &mut out[..len]).is_err()
             };
             let (all, len) = (range(0..groups * padded), rows * groups * n);
-            assert!(failed(&picture[1..], all, len), "a code is missing");
+            assert!(failed(&picture[1..], all, len), "an input value is missing");
             assert!(failed(&picture, range(1..groups * padded), len), "a column is missing");
-            assert!(failed(&picture, all, len - 1), "a place is missing");
+            assert!(failed(&picture, all, len - 1), "an output element is missing");
         }
     }
 }

@@ -42,7 +42,7 @@ impl Vectorized for Operations {
                     let (g, w) = (got[i], want(i));
                     let same = g.to_bits() == w.to_bits() || (g.is_nan() && w.is_nan());
                     let near = g.to_bits().abs_diff(w.to_bits()) <= ulps;
-                    assert!(same || near, "{name} {} {} {}: {g} not {w}", a[i], b[i], c[i]);
+                    assert!(same || near, "{name} {} {} {}: {g}, expected {w}", a[i], b[i], c[i]);
                 }
             };
             check("add", s.add(x, y), &|i| a[i] + b[i], 0);

@@ -20,9 +20,11 @@ pub(super) fn copies_len(
     args.iter().try_fold(0usize, |all, &arg| {
         let info = ctx.info(arg)?;
         if !lies_in(&info, order) {
-            take(Paths::REORDERED)?;
+            take(Paths::REORDERED_COPY)?;
         }
-        copy_len(&info, order).and_then(|len| all.checked_add(len)).ok_or(bad(arg, "is too large"))
+        copy_len(&info, order)
+            .and_then(|len| all.checked_add(len))
+            .ok_or(bad(arg, "shape is too large"))
     })
 }
 
@@ -66,7 +68,7 @@ impl<'c> Arranged<'c> {
         arg: usize,
     ) -> Result<&'c [i8], KernelError> {
         let input = ctx.tensor(arg)?;
-        if !has(Paths::REORDERED) || lies_in(input.info(), self.order) {
+        if !has(Paths::REORDERED_COPY) || lies_in(input.info(), self.order) {
             return input.data::<i8>();
         }
         let copy = self.take_copy(input.info())?;
@@ -87,7 +89,7 @@ impl<'c> Arranged<'c> {
         arg: usize,
     ) -> Result<Output<'c>, KernelError> {
         let out = ctx.out(arg)?;
-        if !has(Paths::REORDERED) || lies_in(out.info(), self.order) {
+        if !has(Paths::REORDERED_COPY) || lies_in(out.info(), self.order) {
             return Ok(Output { values: out.into_data::<i8>()?, copied: None });
         }
         let info = arranged(out.info(), self.order);
@@ -114,7 +116,7 @@ pub(super) struct Output<'c> {
 impl Output<'_> {
     /// Copies the computed values to the output tensor, if necessary.
     pub(super) fn finish(self, parallel: &dyn Parallel) -> Result<(), KernelError> {
-        let Some((out, info)) = self.copied.filter(|_| has(Paths::REORDERED)) else {
+        let Some((out, info)) = self.copied.filter(|_| has(Paths::REORDERED_COPY)) else {
             return Ok(());
         };
         let to = out.info().clone();
@@ -130,7 +132,7 @@ fn copy_all(
     input: &[u8],
     out: &mut [u8],
 ) -> Result<(), KernelError> {
-    let view = View::of(from).ok_or(bad(0, "is too large"))?;
+    let view = View::of(from).ok_or(bad(0, "shape is too large"))?;
     moves::copy_items::<u8>(parallel, &walk_of(to, &view)?, input, out);
     Ok(())
 }

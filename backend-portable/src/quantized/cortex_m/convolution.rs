@@ -84,7 +84,7 @@ macro_rules! plain {
                 || channels == 0
                 || weight.size(0) % (channels / depth) != 0
             {
-                return Err(bad(1, "does not divide the channels into groups"));
+                return Err(bad(1, "input and output channels do not form groups"));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
             let plan = prepare(ctx, PLACES, outputs, &size, |ctx| convolve(ctx, PLACES))?;
@@ -109,7 +109,7 @@ macro_rules! depthwise {
             {
                 return Err(bad(
                     1,
-                    "does not have as many channels as the input times the multiplier",
+                    "must have as many channels as the input times the depth multiplier",
                 ));
             }
             let size = |window: &Window, _: usize, size: usize| window.convolved(size);
@@ -128,7 +128,7 @@ macro_rules! transposed {
             let weight = ctx.info(1)?;
             let outputs = weight.sizes.first().copied().unwrap_or(0);
             if weight.size(3) != from.channels || outputs == 0 {
-                return Err(bad(1, "has another number of channels than the input"));
+                return Err(bad(1, "must have as many input channels as the input"));
             }
             let extra = [ctx.list_int(5, 0)?, ctx.list_int(5, ctx.list_len(5)?.saturating_sub(1))?];
             let extra = extra.map(|extra| usize::try_from(extra).ok());
@@ -232,19 +232,19 @@ fn prepare(
     for (dim, (size_of, window)) in sizes.iter_mut().zip(&windows).enumerate() {
         let found = size(window, dim, if dim == 0 { from.rows } else { from.columns })
             .and_then(|size| i32::try_from(size).ok());
-        *size_of = found.ok_or(bad(1, "is larger than the input with its padding"))?;
+        *size_of = found.ok_or(bad(1, "kernel is larger than the padded input"))?;
     }
     let count = usize::try_from(channels).unwrap_or(0);
     for arg in [places.offset + 2, places.offset + 3] {
         super::expect_type(ctx, arg, ScalarType::Int)?;
         if ctx.info(arg)?.numel() != count {
-            return Err(bad(arg, "must have a number for each output channel"));
+            return Err(bad(arg, "must have an element for each output channel"));
         }
     }
     if let Some(bias) = ctx.optional_info(2)? {
         super::expect_type(ctx, 2, ScalarType::Int)?;
         if bias.numel() != count {
-            return Err(bad(2, "must have a number for each output channel"));
+            return Err(bad(2, "must have an element for each output channel"));
         }
     }
     let [rows, columns] = sizes;
@@ -275,7 +275,7 @@ fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, Kern
     let bias = bias.as_ref().map(|bias| bias.data::<i32>()).transpose()?.unwrap_or(&[]);
     let bounds = (int(ctx, at + 4)?, int(ctx, at + 5)?);
     Results::per_channel(multipliers, shifts, bias, int(ctx, at + 1)?, bounds)
-        .ok_or(bad(at + 3, "has a shift, or the multipliers have a number, that is out of range"))
+        .ok_or(bad(at + 3, "shifts, or the multipliers before them, are out of range"))
 }
 
 /// Runs a plain or transposed convolution; the weight is
@@ -283,7 +283,7 @@ fn results<'a>(ctx: &Invoke<'a, '_>, places: Places) -> Result<Results<'a>, Kern
 fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), places)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
+    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
     let (tier, depth, taps) = (Tier::detect(), weight.size(3), weight.size(1) * weight.size(2));
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
@@ -311,7 +311,7 @@ fn convolve(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
 fn depthwise(ctx: &mut Invoke, places: Places) -> Result<(), KernelError> {
     let (input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?);
     let windows = windows_of(ctx, weight.info(), places)?;
-    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two numbers")) };
+    let &[down, across] = &windows[..] else { return Err(bad(3, "must have two elements")) };
     let results = results(ctx, places)?;
     let offset = int(ctx, places.offset)?;
     let mut arranged = Arranged::new(ctx, places.order);

@@ -140,7 +140,7 @@ kernels! { ELEMENTWISE:
                 expect_type(ctx, arg, ScalarType::Char)?;
             }
             if ctx.info(1)?.numel() != 256 {
-                return Err(bad(1, "must have 256 numbers"));
+                return Err(bad(1, "must have 256 elements"));
             }
             let sizes = ctx.info(0)?.sizes;
             ctx.resize(2, &sizes)?;
@@ -184,9 +184,9 @@ kernels! { ELEMENTWISE:
             if own.iter().any(|&pad| pad < 0) {
                 return Err(bad(1, "must not be negative"));
             }
-            pads.extend_from_slice(&own).map_err(|_| bad(0, "has too many dimensions"))?;
+            pads.extend_from_slice(&own).map_err(|_| bad(0, "too many dims"))?;
         }
-        let sizes = torchlet_core::rules::pad(&info.sizes, &pads).ok_or(bad(1, "is too much"))?;
+        let sizes = torchlet_core::rules::pad(&info.sizes, &pads).ok_or(bad(1, "padded shape is too large"))?;
         ctx.resize(4, &sizes)?;
         Ok(Plan::new(|ctx| {
             let (value, info) = (ctx.int(3)? as i8, ctx.info(0)?);
@@ -219,7 +219,8 @@ fn prepare_two(
     if !matches!(a.scalar_type, ScalarType::Char | ScalarType::Short) {
         return Err(unsupported(0, a.scalar_type));
     }
-    let sizes = broadcast(&a.sizes, &b.sizes).ok_or(bad(second, "cannot be broadcast"))?;
+    let sizes = broadcast(&a.sizes, &b.sizes)
+        .ok_or(bad(second, "cannot be broadcast with the other operand"))?;
     ctx.resize(out, &sizes)?;
     same_type(ctx, 0, second)?;
     same_type(ctx, 0, out)?;
@@ -268,7 +269,7 @@ fn type_bounds(ctx: &Arguments, arg: usize) -> Result<(i32, i32), KernelError> {
 
 fn permuted(ctx: &Arguments) -> Result<View, KernelError> {
     let view = View::of(&ctx.info(0)?).and_then(|view| view.permute(&ctx.ints(1).ok()?));
-    view.ok_or(bad(1, "must name each dimension once"))
+    view.ok_or(bad(1, "must be a permutation of the dims"))
 }
 
 /// Padding before and after a dimension of argument 0. The lists, arguments 1 and 2, have four

@@ -45,7 +45,7 @@ kernels! { LINEAR:
             let mut sizes = info.sizes.clone();
             let width = sizes.last_mut().ok_or(KernelError::rank(0, 0))?;
             if core::mem::replace(width, outputs) != inputs {
-                return Err(bad(1, "has another number of inputs than the input"));
+                return Err(bad(1, "must have as many input features as the input"));
             }
             for arg in [2, 3] {
                 let Some(added) = ctx.optional_info(arg)? else { continue };
@@ -53,7 +53,7 @@ kernels! { LINEAR:
                     return Err(KernelError::scalar_type(arg, added.scalar_type));
                 }
                 if added.numel() != weights.size(0) {
-                    return Err(bad(arg, "must have a number for each output"));
+                    return Err(bad(arg, "must have an element for each output feature"));
                 }
             }
             linear_scale(ctx)?;
@@ -78,7 +78,7 @@ kernels! { LINEAR:
                 return Err(KernelError::rank(0, a.rank()));
             };
             if batch != other || depth != shared {
-                return Err(bad(2, "does not fit the first matrix"));
+                return Err(bad(2, "shape does not match the other operand"));
             }
             scale(ctx, 5)?;
             ctx.resize(8, &[batch, rows, columns])?;
@@ -181,7 +181,7 @@ fn multiply<'c>(
 
 fn linear_scale(ctx: &Arguments) -> Result<Scale, KernelError> {
     Scale::new(ctx.list_int(7, 0)?, ctx.list_int(8, 0)?)
-        .ok_or(bad(7, "this multiplier or the shift behind it is out of range"))
+        .ok_or(bad(7, "multiplier, or the shift in the next argument, is out of range"))
 }
 
 fn linear(ctx: &mut Invoke) -> Result<(), KernelError> {

@@ -24,7 +24,7 @@ use torchlet_core::{Arguments, KernelError, ScalarType, TensorInfo};
 /// The scale given by a multiplier, argument `arg`, and a shift, argument `arg + 1`.
 fn scale(ctx: &Arguments, arg: usize) -> Result<Scale, KernelError> {
     Scale::new(ctx.int(arg)?, ctx.int(arg + 1)?)
-        .ok_or(bad(arg, "this multiplier or the shift behind it is out of range"))
+        .ok_or(bad(arg, "multiplier, or the shift in the next argument, is out of range"))
 }
 
 /// An integer argument that must fit 32 bits.

@@ -38,7 +38,7 @@ macro_rules! largest {
             &[Tensor, IntList, IntList, IntList, IntList, Bool, Int, Int, Int, Int, Out],
             |ctx| {
                 if ctx.int(6)? != ctx.int(7)? {
-                    return Err(bad(7, "must be the input's zero point"));
+                    return Err(bad(7, "must equal the input's zero point"));
                 }
                 let windows = windows_of(ctx, Some(4))?;
                 let scratch = prepare(ctx, &windows, ctx.bool(5)?, 10, $order)?;
@@ -89,11 +89,11 @@ fn prepare(
     let (batch, from) = order.picture(ctx, 0)?;
     let sizes = [from.channels, from.rows, from.columns].map(|size| i32::try_from(size).ok());
     let [Some(channels), Some(rows), Some(columns)] = sizes else {
-        return Err(bad(0, "is too large"));
+        return Err(bad(0, "shape is too large"));
     };
     let sizes = pooling(&[batch, channels, rows, columns], windows, ceil);
     let Some(&[batch, channels, rows, columns]) = sizes.as_deref() else {
-        return Err(bad(1, "does not fit the input"));
+        return Err(bad(1, "kernel is larger than the padded input"));
     };
     ctx.resize(out, &order.sizes([batch, rows, columns, channels]))?;
     order.picture(ctx, out)?;
@@ -107,7 +107,7 @@ fn compute(
     pooling: Pooling,
     order: Order,
 ) -> Result<(), KernelError> {
-    let &[down, across] = windows else { return Err(bad(1, "must have two numbers")) };
+    let &[down, across] = windows else { return Err(bad(1, "must have two elements")) };
     let extents = [order.extent(&ctx.info(0)?), order.extent(&ctx.info(out)?)];
     let mut arranged = Arranged::new(ctx, order);
     let (data, out) = (arranged.input(ctx, 0)?, arranged.output(ctx, out)?);
