@@ -24,7 +24,8 @@ macro_rules! pipelines {
     }, {
         $($field:ident: $field_type:ty),* $(,)?
     } $(, and {$($memory:ident: $memory_type:ty),* $(,)?})? $(, needs $($feature:ident)&+)?
-    $(, or $other:literal needs $($other_feature:ident)&+)* $(, replayed $replayed:literal)?;)*) => {
+    $(, or $other:literal needs $($other_feature:ident)&+)*
+    $(, replayed $replayed:literal)?;)*) => {
         $(
             $(#[$doc])*
             #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
