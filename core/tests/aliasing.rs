@@ -148,7 +148,7 @@ fn moves_of_tensor_lists_are_rejected() {
     method.call("t::add_to_all", &[x, ys]);
     method.outputs = vec![x];
     let error = run(method).unwrap_err();
-    assert!(error.contains("cannot take it"), "{error}");
+    assert!(error.contains("cannot move between values"), "{error}");
 }
 
 #[test]

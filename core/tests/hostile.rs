@@ -51,7 +51,7 @@ fn original_files_run() {
                 // The test operators do not compute the real results.
                 Err(error) => {
                     let reasons =
-                        ["shape", "dimensions", "backward jumps", "differs in size", "no memory"];
+                        ["shape", "rank", "backward jumps", "differs in size", "no memory"];
                     let known = reasons.iter().any(|reason| error.contains(reason));
                     assert!(known, "{file}: {error}");
                 }

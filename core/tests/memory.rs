@@ -128,7 +128,7 @@ fn the_number_of_planned_buffers_is_checked() {
     let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
     memory.planned.push(Aligned::new(16));
     let error = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap_err();
-    assert!(error.contains("2 planned buffers"), "{error}");
+    assert!(error.contains("expected 1 planned buffers, found 2"), "{error}");
 }
 
 /// Read-only storage, whose constants are copied to the arena, yields the same results as storage
