@@ -42,7 +42,7 @@ impl InputValues {
         let scalar_type = TYPES.iter().find(|it| it.name() == dtype).ok_or_else(|| {
             let names: Vec<&str> = TYPES.iter().map(|it| it.name()).collect();
             JsError::new(&format!(
-                "there is no element type {dtype:?}; expected one of {}",
+                "no element type {dtype:?}; expected one of {}",
                 names.join(", ")
             ))
         })?;

@@ -127,7 +127,7 @@ test("shapes that may change are given", async () => {
     assert.deepEqual(logits.shape, [batch, 10]);
     assert.equal(argmax([...logits.data.slice(-10)]), 2);
   }
-  assert.throws(() => program.forward(image), /the shape of input 0 may change: give a tensor/);
+  assert.throws(() => program.forward(image), /input 0 has a dynamic shape: pass a tensor/);
 });
 
 test("data in files of their own", async () => {
@@ -138,26 +138,26 @@ test("data in files of their own", async () => {
   await assert.rejects(async () => (await load(program)).forward(new Float32Array(64)), TorchletError);
 });
 
-test("what makes no sense is an error in words, and the program goes on", async () => {
+test("invalid inputs are errors, and the program stays usable", async () => {
   const program = await load(await file("digits/digits.pte"));
   const wrong = [
     [[], /input/],
     [[new Float32Array(63)], /256|64|bytes/],
-    [[new Float64Array(64)], /input 0 is float32, whose elements come in a Float32Array, and got a Float64Array/],
-    [[new Float32Array(64), 1], /takes 1 inputs and got 2/],
+    [[new Float64Array(64)], /input 0: expected a Float32Array for float32, found a Float64Array/],
+    [[new Float32Array(64), 1], /expected at most 1 inputs, found 2/],
     [[{ dtype: "float31", shape: [1], data: new Float32Array(1) }], /no element type "float31"; expected one of float32/],
-    [[{ dtype: "float32", shape: [-1], data: new Float32Array(1) }], /has the shape \[-1\]/],
+    [[{ dtype: "float32", shape: [-1], data: new Float32Array(1) }], /\[-1\] is not a valid shape/],
     [[{ dtype: "float32", shape: [4294967295, 4294967295, 4294967295], data: new Float32Array(1) }], /./],
     [[{ dtype: "float32", shape: [1, 1, 4, 4], data: new Float32Array(16) }], /./],
     [[{ dtype: "bool", shape: [1], data: new Uint8Array([2]) }], /other than 0 and 1/],
-    [[null], /input 0 is neither/],
+    [[null], /input 0: expected a tensor/],
     [["text"], /./],
     [[1n << 64n], /does not fit 64 bits/],
   ];
   for (const [inputs, says] of wrong) {
     assert.throws(() => program.forward(...inputs), (error) => error instanceof TorchletError && !(error instanceof TrapError) && says.test(error.message), String(says));
   }
-  assert.throws(() => program.execute("backward"), /there is no method 'backward'; the program has forward/);
+  assert.throws(() => program.execute("backward"), /the program has no method 'backward'; it has forward/);
   assert.throws(() => program.prepare("backward"), TorchletError);
   assert.equal(program.forward(new Float32Array(64)).length, 1);
   program.dispose();
@@ -200,11 +200,11 @@ test("a trap ends one program, with a reason", async () => {
   };
   const input = { dtype: "float32", shape: [1, 1, 8, 8], data: new Float32Array(64) };
   try {
-    assert.throws(() => first.forward(input), (error) => error instanceof TrapError && /ended in a trap: unreachable; load it again/.test(error.message));
+    assert.throws(() => first.forward(input), (error) => error instanceof TrapError && /trapped: unreachable; load it again/.test(error.message));
   } finally {
     Uint32Array.from = typed;
   }
-  assert.throws(() => first.forward(input), /the program is gone, since a call of it ended in a trap/);
+  assert.throws(() => first.forward(input), /the program trapped in an earlier call/);
   assert.equal(second.forward(input).length, 1);
 });
 
