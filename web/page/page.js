@@ -122,7 +122,7 @@ function inputOf(slot, index) {
   const row = element("div", place, undefined, "row");
   const how = element("select", row);
   how.setAttribute("aria-label", `source of input ${index}`);
-  const choices = sides ? ["drawing", "image", "random numbers", "ones"] : ["random numbers", "ones"];
+  const choices = [...(sides ? ["drawing", "image"] : []), "random numbers", "ones"];
   how.append(...choices.map((choice) => element("option", undefined, choice)));
   const body = element("div", place);
   let source;
@@ -434,7 +434,7 @@ function lookInside() {
   guarded(() => {
     const { program, name, bytes } = current;
     const frame = document.createElement("iframe");
-    // Names in the page come from the file, so the frame is isolated from this page and the network.
+    // Names in it come from the file, so the frame is isolated from this page and the network.
     frame.sandbox = "allow-scripts";
     frame.title = `inside ${name}`;
     frame.srcdoc = program.page(name, bytes);
@@ -456,7 +456,9 @@ addEventListener("dragover", (event) => {
   event.preventDefault();
   document.body.classList.add("over");
 });
-addEventListener("dragleave", (event) => event.relatedTarget || document.body.classList.remove("over"));
+addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) document.body.classList.remove("over");
+});
 addEventListener("drop", (event) => {
   event.preventDefault();
   document.body.classList.remove("over");

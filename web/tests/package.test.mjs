@@ -1,4 +1,5 @@
-// What the package for JavaScript does, over real programs with PyTorch's numbers. TORCHLET_PACKAGE is the folder of the package.
+// Tests of the JavaScript package against outputs of PyTorch. TORCHLET_PACKAGE is the folder of the
+// package.
 import assert from "node:assert/strict";
 import { readFile, readdir } from "node:fs/promises";
 import { describe, test as one } from "node:test";
@@ -32,7 +33,7 @@ function assertClose(found, expected, what) {
   });
 }
 
-// Node 20 has relaxed SIMD behind a flag.
+// Node 20 needs a flag for relaxed SIMD.
 if (!hasRelaxedSimd()) setFlagsFromString("--experimental-wasm-relaxed-simd");
 
 /** What the tests below load programs with: each runs with both modules. */
@@ -46,10 +47,10 @@ one("the package takes the module that the engine can run", async () => {
   assert.ok(hasRelaxedSimd());
   const compile = WebAssembly.compile, validate = WebAssembly.validate;
   const sizes = [];
-  // Node itself has modules, too: small ones.
+  // Node compiles small modules of its own, too.
   WebAssembly.compile = (bytes) => (bytes.byteLength > 1e6 && sizes.push(bytes.byteLength), compile(bytes));
   try {
-    // From the package, and where its files lie elsewhere. A module alone is taken as it is.
+    // Without options, the package's files; otherwise, the given ones. A module alone is not patched.
     const digits = await file("digits/digits.pte");
     await loadPackaged(digits);
     await loadPackaged(digits, { module: plain, relaxed: patch });
@@ -106,7 +107,7 @@ test("whole networks compute PyTorch's numbers, compiled and as exported", async
       for (let index = 0; index < cases; index++) {
         const { inputs, expected } = program.testCase("forward", index);
         const outputs = program.forward(...inputs);
-        // Results of 16 bits come as bits, which are no numbers to compare.
+        // 16-bit floats are returned as bits, which cannot be compared with a tolerance.
         if (expected.some((it) => it.data instanceof Uint16Array)) {
           assert.deepEqual(outputs.map((it) => it.shape), expected.map((it) => it.shape));
           continue;
@@ -193,7 +194,7 @@ test("damaged files are errors, and never traps", async () => {
 test("a trap ends one program, with a reason", async () => {
   const bytes = await file("digits/digits.pte");
   const [first, second] = [await load(bytes), await load(bytes)];
-  // What an engine throws where its stack is full.
+  // The errors of engines for a stack overflow.
   const typed = Uint32Array.from;
   Uint32Array.from = () => {
     throw new WebAssembly.RuntimeError("unreachable");

@@ -1,4 +1,4 @@
-// Programs in workers of Node. TORCHLET_PACKAGE is the folder of the package.
+// Tests of programs in workers of Node. TORCHLET_PACKAGE is the folder of the package.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
