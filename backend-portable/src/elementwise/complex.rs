@@ -16,8 +16,8 @@ kernels! {
     /// `aten::polar.out(abs, angle, out)`: complex values of the given magnitudes and angles.
     POLAR_OUT = Kernel::new("aten::polar.out", &[Tensor, Tensor, Out], |ctx| {
         fn run<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-            map::<C, 2>(ctx, [0, 1], 2, &|[[length, _], [angle, _]]| {
-                [length * angle.cos(), length * angle.sin()]
+            map::<C, 2>(ctx, [0, 1], 2, &|[[abs, _], [angle, _]]| {
+                [abs * angle.cos(), abs * angle.sin()]
             })
         }
         for arg in [0, 1] {
@@ -31,7 +31,7 @@ kernels! {
         if part(found) != Some(ctx.info(0)?.scalar_type) {
             return Err(unsupported(2, found));
         }
-        prepare(ctx, &[0, 1], 2, Gives::Complex, by_part!(run))
+        prepare(ctx, &[0, 1], 2, ResultKind::Complex, by_part!(run))
             .unwrap_or(Err(unsupported(2, found)))
     });
     /// `aten::angle.out(self, out)`: the angle of complex values; for real values, pi if negative,
@@ -50,7 +50,7 @@ kernels! {
             })
         }
         let (from, to) = (ctx.info(0)?, ctx.info(1)?);
-        if let Some(plan) = prepare(ctx, &[0], 1, Gives::Real, by_part!(run)) {
+        if let Some(plan) = prepare(ctx, &[0], 1, ResultKind::Real, by_part!(run)) {
             return plan;
         }
         let differs = from.scalar_type.is_floating() && from.scalar_type != to.scalar_type;
@@ -99,10 +99,10 @@ pub(crate) use by_part;
 
 /// Kind of result of a complex function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gives {
+pub(crate) enum ResultKind {
     Complex,
     Real,
-    Truth,
+    Bool,
 }
 
 /// Returns a plan if any of the tensors `inputs` or the output is complex, else `None`: the caller
@@ -111,7 +111,7 @@ pub(crate) fn prepare(
     ctx: &mut Prepare,
     inputs: &[usize],
     out: usize,
-    gives: Gives,
+    kind: ResultKind,
     functions: ByPart,
 ) -> Option<Result<Plan, KernelError>> {
     let mut infos: heapless::Vec<TensorInfo, 3> = heapless::Vec::new();
@@ -120,7 +120,7 @@ pub(crate) fn prepare(
     }
     let found = ctx.info(out).ok()?.scalar_type;
     let some = infos.iter().any(|info| is_complex(info.scalar_type));
-    (some || is_complex(found)).then(|| plan(ctx, &infos, inputs, out, gives, functions))
+    (some || is_complex(found)).then(|| plan(ctx, &infos, inputs, out, kind, functions))
 }
 
 fn plan(
@@ -128,7 +128,7 @@ fn plan(
     infos: &[TensorInfo],
     inputs: &[usize],
     out: usize,
-    gives: Gives,
+    kind: ResultKind,
     [single, double]: ByPart,
 ) -> Result<Plan, KernelError> {
     let found = ctx.info(out)?.scalar_type;
@@ -143,13 +143,13 @@ fn plan(
             crate::number::number_type(*arg, info.scalar_type)?;
         }
     }
-    let of_out = match gives {
-        Gives::Complex => part(found),
-        Gives::Real => found.is_floating().then_some(found),
-        Gives::Truth => (found == ScalarType::Bool).then_some(found),
+    let of_out = match kind {
+        ResultKind::Complex => part(found),
+        ResultKind::Real => found.is_floating().then_some(found),
+        ResultKind::Bool => (found == ScalarType::Bool).then_some(found),
     };
     let of_out = of_out.ok_or(unsupported(out, found))?;
-    if doubles && gives != Gives::Truth && of_out != ScalarType::Double {
+    if doubles && kind != ResultKind::Bool && of_out != ScalarType::Double {
         return Err(unsupported(out, found));
     }
     let sizes = broadcast_all(infos.iter().map(|info| info.sizes.as_slice()));
@@ -248,13 +248,13 @@ pub(crate) fn write<C: Real>(scalar_type: ScalarType, bytes: &mut [u8], values: 
 
 /// `a * b`
 #[inline(always)]
-pub(crate) fn product<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Complex<C> {
+pub(crate) fn multiply<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Complex<C> {
     [a * c - b * d, a * d + b * c]
 }
 
 /// `sqrt(a^2 + b^2)` without intermediate overflow.
 #[inline(always)]
-pub(crate) fn length<C: Real>(a: C, b: C) -> C {
+pub(crate) fn hypot<C: Real>(a: C, b: C) -> C {
     let (a, b) = (a.abs(), b.abs());
     let infinity = C::real(f64::INFINITY);
     if a == infinity || b == infinity {
@@ -270,7 +270,7 @@ pub(crate) fn length<C: Real>(a: C, b: C) -> C {
 
 /// `a / b`, scaled to avoid intermediate overflow.
 #[inline(always)]
-fn quotient<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Complex<C> {
+fn divide<C: Real>([a, b]: Complex<C>, [c, d]: Complex<C>) -> Complex<C> {
     let zero = C::default();
     if c.abs() >= d.abs() {
         if c == zero && d == zero {
@@ -313,15 +313,15 @@ pub(super) fn sub<C: Real, const SCALAR: bool>(ctx: &mut Invoke) -> Result<(), K
 }
 
 pub(super) fn mul<C: Real, const SCALAR: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    with_other::<C, SCALAR>(ctx, 2, product)
+    with_other::<C, SCALAR>(ctx, 2, multiply)
 }
 
 pub(super) fn div<C: Real, const SCALAR: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    with_other::<C, SCALAR>(ctx, 2, quotient)
+    with_other::<C, SCALAR>(ctx, 2, divide)
 }
 
 pub(super) fn abs<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [length(a, b), C::default()])
+    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [hypot(a, b), C::default()])
 }
 
 pub(super) fn neg<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -329,26 +329,26 @@ pub(super) fn neg<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 pub(super) fn reciprocal<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map::<C, 1>(ctx, [0], 1, &|[a]| quotient([C::real(1.0), C::default()], a))
+    map::<C, 1>(ctx, [0], 1, &|[a]| divide([C::real(1.0), C::default()], a))
 }
 
 pub(super) fn exp<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     map::<C, 1>(ctx, [0], 1, &|[[a, b]]| {
-        let length = a.exp();
-        if b == C::default() { [length, b] } else { [length * b.cos(), length * b.sin()] }
+        let magnitude = a.exp();
+        if b == C::default() { [magnitude, b] } else { [magnitude * b.cos(), magnitude * b.sin()] }
     })
 }
 
 pub(super) fn sqrt<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map::<C, 1>(ctx, [0], 1, &|[a]| root(a))
+    map::<C, 1>(ctx, [0], 1, &|[a]| principal_sqrt(a))
 }
 
 pub(super) fn ln<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
-    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [ln_length(a, b), b.atan2(a)])
+    map::<C, 1>(ctx, [0], 1, &|[[a, b]]| [ln_hypot(a, b), b.atan2(a)])
 }
 
 /// The principal square root, whose real part is not negative.
-fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
+fn principal_sqrt<C: Real>([a, b]: Complex<C>) -> Complex<C> {
     let zero = C::default();
     if a == zero && b == zero {
         return [zero, b];
@@ -363,13 +363,13 @@ fn root<C: Real>([a, b]: Complex<C>) -> Complex<C> {
         true => (C::real((1u64 << 53) as f64), C::real(1.0 / (1u64 << 27) as f64)),
         false => (C::real(0.125), C::real(2.0)),
     };
-    let root = (length(a * scale, b * scale) + a.abs() * scale).sqrt() * back;
+    let root = (hypot(a * scale, b * scale) + a.abs() * scale).sqrt() * back;
     let other = b / root * C::real(0.5);
     if a < zero { [other.abs(), root.copysign(b)] } else { [root, other] }
 }
 
 /// `ln(sqrt(a^2 + b^2))`, where the square root itself may overflow.
-fn ln_length<C: Real>(a: C, b: C) -> C {
+fn ln_hypot<C: Real>(a: C, b: C) -> C {
     let (one, half) = (C::real(1.0), C::real(0.5));
     let (a, b) = (a.abs(), b.abs());
     let infinity = C::real(f64::INFINITY);
@@ -410,7 +410,7 @@ pub(super) fn equal<C: Real, const SCALAR: bool, const NOT: bool>(
 /// operand have an additional const parameter.
 macro_rules! with_complex {
     (
-        $kernel:expr, $inputs:expr, $out:literal, $gives:ident,
+        $kernel:expr, $inputs:expr, $out:literal, $kind:ident,
         $function:ident $(::<$($flag:literal),+>)?
     ) => {{
         const REAL: torchlet_core::Kernel = $kernel;
@@ -420,7 +420,7 @@ macro_rules! with_complex {
                 complex::$function::<f32 $($(, $flag)+)?>,
                 complex::$function::<f64 $($(, $flag)+)?>,
             ];
-            match complex::prepare(ctx, $inputs, $out, complex::Gives::$gives, functions) {
+            match complex::prepare(ctx, $inputs, $out, complex::ResultKind::$kind, functions) {
                 Some(plan) => plan,
                 None => (REAL.prepare)(ctx),
             }
@@ -448,13 +448,13 @@ mod tests {
     fn check<C: Real>(cases: &[[f64; 6]], epsilon: f64) {
         for [a, b, roots @ .., ln_re, ln_im] in cases {
             let [x, y] = [C::real(*a), C::real(*b)];
-            let found = root([x, y]);
+            let found = principal_sqrt([x, y]);
             let expected: [f64; 2] = *roots;
             assert!(
                 near(found[0], expected[0], epsilon) && near(found[1], expected[1], epsilon),
                 "sqrt({a}, {b}): {found:?} {expected:?}"
             );
-            let found = [ln_length(x, y), y.atan2(x)];
+            let found = [ln_hypot(x, y), y.atan2(x)];
             assert!(
                 near(found[0], *ln_re, epsilon) && near(found[1], *ln_im, epsilon),
                 "log({a}, {b}): {found:?} {ln_re} {ln_im}"
@@ -464,7 +464,7 @@ mod tests {
 
     /// `torch.sqrt` and `torch.log` at the range limits of `complex64`, PyTorch 2.15 on x86-64.
     #[test]
-    fn roots_and_logarithms_of_complex64_have_their_whole_range() {
+    fn complex64_sqrt_and_log_cover_the_full_range() {
         #[rustfmt::skip]
         let cases = [
             [1.401298464324817e-45, 0.0, 3.743392066509216e-23, 0.0, -103.2789306640625, 0.0],
@@ -522,7 +522,7 @@ mod tests {
 
     /// The same for `complex128`.
     #[test]
-    fn roots_and_logarithms_of_complex128_have_their_whole_range() {
+    fn complex128_sqrt_and_log_cover_the_full_range() {
         #[rustfmt::skip]
         let cases = [
             [5e-324, 0.0, 2.2227587494850775e-162, 0.0, -744.4400719213813, 0.0],

@@ -2,7 +2,7 @@
 
 use super::Products;
 use crate::elementwise::Real;
-use crate::elementwise::complex::{ByPart, Complex, is_complex, part, product, read, write};
+use crate::elementwise::complex::{ByPart, Complex, is_complex, multiply, part, read, write};
 use crate::number::unsupported;
 use crate::types;
 use torchlet_core::{Invoke, KernelError, Plan, Prepare, ScalarType};
@@ -60,7 +60,7 @@ pub(super) fn run<C: Real>(ctx: &mut Invoke, products: &Products) -> Result<(), 
                 let at = (column + from * b.row) as isize;
                 read(&right, at, b.row as isize, &mut column_values[..count]);
                 let both = row_values.iter().zip(&*column_values).take(count);
-                total = both.fold(total, |total, (x, y)| sum(total, product(*x, *y)));
+                total = both.fold(total, |total, (x, y)| sum(total, multiply(*x, *y)));
             }
             let at = (c.start + i * c.row + j * c.col) * size;
             write(

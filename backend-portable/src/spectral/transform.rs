@@ -1,7 +1,7 @@
 //! The transform of one line: mixed-radix FFT if all prime factors of its length are small,
 //! otherwise Bluestein's algorithm, a convolution with a chirp whose length is a power of two.
 
-use crate::elementwise::complex::{Complex, product};
+use crate::elementwise::complex::{Complex, multiply};
 use crate::real::Real;
 use core::f64::consts::PI;
 
@@ -107,17 +107,17 @@ impl Transform {
         let Some((values, rest)) = workspace.split_at_mut_checked(long) else { return };
         values.fill([C::default(); 2]);
         for ((slot, value), chirp) in values.iter_mut().zip(&*line).zip(chirp) {
-            *slot = product(*value, *chirp);
+            *slot = multiply(*value, *chirp);
         }
         by_factors(values, rest, all);
         for (value, factor) in values.iter_mut().zip(spectrum) {
             // The forward transform with the parts exchanged before and after is the inverse one.
-            let [re, im] = product(*value, *factor);
+            let [re, im] = multiply(*value, *factor);
             *value = [im, re];
         }
         by_factors(values, rest, all);
         for ((slot, [im, re]), chirp) in line.iter_mut().zip(&*values).zip(chirp) {
-            *slot = product([*re, *im], *chirp);
+            *slot = multiply([*re, *im], *chirp);
         }
     }
 }
@@ -199,7 +199,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
                 |r: usize| from.get(lane + stride * (turn + rest * r)).copied().unwrap_or_default();
             let mut put = |t: usize, value: Complex<C>| {
                 if let Some(slot) = to.get_mut(lane + stride * t) {
-                    *slot = if t == 0 { value } else { product(value, turns[t]) };
+                    *slot = if t == 0 { value } else { multiply(value, turns[t]) };
                 }
             };
             match factor {
@@ -228,7 +228,7 @@ fn pass<C: Real>(from: &[Complex<C>], to: &mut [Complex<C>], roots: &[Complex<C>
                     for t in 0..factor {
                         let mut sum = values[0];
                         for (r, value) in values.iter().enumerate().take(factor).skip(1) {
-                            sum = plus(sum, product(*value, root(r * t % factor * step)));
+                            sum = plus(sum, multiply(*value, root(r * t % factor * step)));
                         }
                         put(t, sum);
                     }
@@ -274,7 +274,7 @@ mod tests {
                 let mut sum = [0.0; 2];
                 for (j, value) in line.iter().enumerate() {
                     let angle = -2.0 * PI * (j * k % length) as f64 / length as f64;
-                    sum = plus(sum, product(*value, [angle.cos(), angle.sin()]));
+                    sum = plus(sum, multiply(*value, [angle.cos(), angle.sin()]));
                 }
                 for part in 0..2 {
                     let error = (sum[part] - found[part]).abs();
