@@ -214,7 +214,7 @@ fn aligned(data: &mut [f32]) -> &mut [f32] {
 }
 
 /// A buffer that holds `len` elements after its first cache-line boundary.
-fn room(len: usize) -> Vec<f32> {
+fn aligned_buffer(len: usize) -> Vec<f32> {
     vec![0.0; len + 15]
 }
 
@@ -231,14 +231,14 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
             else {
                 unreachable!()
             };
-            weights = room(conv.packed_weights_len(tier).expect("fits memory"));
+            weights = aligned_buffer(conv.packed_weights_len(tier).expect("fits memory"));
             conv.pack_weights(context, &plain, strides, aligned(&mut weights)).expect("packs");
             bias = noise(channels[1], seed);
             workspace = conv.workspace_len(tier, threads, WeightForm::Packed).expect("fits memory");
         }
         Layer::Linear { m, k, n } => {
             let plain = noise(k * n, seed);
-            weights = room(PackedRhs::len(tier, k, n).expect("fits memory"));
+            weights = aligned_buffer(PackedRhs::len(tier, k, n).expect("fits memory"));
             let rows = Matrix::row_major(&plain, n, k).expect("a matrix");
             PackedRhs::pack(context, rows.transposed(), aligned(&mut weights)).expect("packs");
             bias = noise(n, seed);
@@ -250,7 +250,7 @@ fn prepare(layer: Layer, tier: Tier, threads: usize, seed: &mut u64) -> Prepared
         Layer::Norm { len, .. } => (weights, bias) = (noise(len, seed), noise(len, seed)),
         Layer::Softmax { .. } | Layer::Gelu { .. } => {}
     }
-    Prepared { layer, weights, bias, workspace: room(workspace) }
+    Prepared { layer, weights, bias, workspace: aligned_buffer(workspace) }
 }
 
 impl Prepared {
@@ -336,18 +336,18 @@ fn time(
     let mut prepared: Vec<_> =
         layers.iter().map(|&layer| prepare(layer, tier, parallel.threads(), &mut seed)).collect();
     // Larger than the largest activation of the three networks.
-    let most = 1 << 21;
-    let (mut input, mut output) = (noise(most, &mut seed), noise(most, &mut seed));
+    let max_len = 1 << 21;
+    let (mut input, mut output) = (noise(max_len, &mut seed), noise(max_len, &mut seed));
     let (mut input, mut output) = (aligned(&mut input), aligned(&mut output));
-    let mut least = vec![Duration::MAX; layers.len()];
+    let mut fastest = vec![Duration::MAX; layers.len()];
     let mut all = Duration::MAX;
     let context = Context { tier, parallel };
     for _ in 0..passes {
         let begin = Instant::now();
-        for (layer, least) in prepared.iter_mut().zip(&mut least) {
+        for (layer, fastest) in prepared.iter_mut().zip(&mut fastest) {
             let start = Instant::now();
             layer.run(context, input, output);
-            *least = start.elapsed().min(*least);
+            *fastest = start.elapsed().min(*fastest);
             std::mem::swap(&mut input, &mut output);
         }
         all = begin.elapsed().min(all);
@@ -356,10 +356,10 @@ fn time(
         input[..224 * 224 * 3].fill(0.25);
     }
     let mut table: Vec<(Layer, usize, Duration)> = Vec::new();
-    for (&layer, &least) in layers.iter().zip(&least) {
+    for (&layer, &fastest) in layers.iter().zip(&fastest) {
         match table.iter_mut().find(|(known, ..)| *known == layer) {
-            Some((_, count, total)) => (*count, *total) = (*count + 1, *total + least),
-            None => table.push((layer, 1, least)),
+            Some((_, count, total)) => (*count, *total) = (*count + 1, *total + fastest),
+            None => table.push((layer, 1, fastest)),
         }
     }
     (table, all)

@@ -70,7 +70,7 @@ kernels! {
         if out.scalar_type != whole {
             return Err(unsupported(2, out.scalar_type));
         }
-        let mismatch = KernelError::argument(1, "the shapes of real and imaginary part cannot be broadcast");
+        let mismatch = KernelError::argument(1, "shape cannot be broadcast with the real part");
         ctx.resize(2, &broadcast(&real.sizes, &imaginary.sizes).ok_or(mismatch)?)?;
         Ok(Plan::new(join_parts))
     });

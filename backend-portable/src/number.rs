@@ -510,7 +510,7 @@ mod tests {
 
     /// Values of `torch.tensor(x, dtype=float32).to(dtype)`, PyTorch 2.15 on x86-64.
     #[test]
-    fn numbers_out_of_range_become_pytorchs_integers() {
+    fn out_of_range_floats_convert_like_pytorch() {
         fn all<T: Number + core::fmt::Debug + PartialEq>(expected: [T; 9]) {
             let values = [3e9, -3e9, 1e19, f32::NAN, f32::INFINITY, 300.7, -1.5, 70000.0, 5e9];
             assert_eq!(values.map(T::from_f32), expected);
@@ -546,7 +546,7 @@ mod tests {
     /// Values of `torch.tensor(x, dtype=float64).to(float16)`. The double rounding through
     /// `float32` makes the second value a tie.
     #[test]
-    fn doubles_become_halves_as_in_pytorch() {
+    fn doubles_convert_to_half_like_pytorch() {
         let tie = 1.0 + 2f64.powi(-11);
         assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-22)).to_f64(), 1.0009765625);
         assert_eq!(<f16 as Number>::from_f64(tie + 2f64.powi(-40)).to_f64(), 1.0);
@@ -557,7 +557,7 @@ mod tests {
     /// Values of `torch.tensor([2**63 + 2**40, 2**64 - 1, 2**63], dtype=uint64).to(dtype)`, all of
     /// them positive.
     #[test]
-    fn large_unsigned_numbers_become_floats_as_in_pytorch() {
+    fn large_uint64_converts_to_float_like_pytorch() {
         let values = [(1u64 << 63) + (1 << 40), u64::MAX, 1 << 63];
         let expected = [9_223_373_136_366_403_584.0, 18_446_744_073_709_551_616.0, 2f64.powi(63)];
         assert_eq!(values.map(|value| value.to::<f32>()), expected.map(|value| value as f32));

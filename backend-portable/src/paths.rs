@@ -23,16 +23,16 @@ impl Paths {
     /// Direct convolution, in loops over groups of channels.
     pub(crate) const DIRECT_CONVOLUTION: Self = Paths(1 << 1);
     /// Convolution as matrix multiplication.
-    pub(crate) const PRODUCT_CONVOLUTION: Self = Paths(1 << 2);
+    pub(crate) const GEMM_CONVOLUTION: Self = Paths(1 << 2);
     /// Average pooling.
-    pub(crate) const AVERAGES: Self = Paths(1 << 3);
+    pub(crate) const AVERAGE_POOLING: Self = Paths(1 << 3);
     /// Max pooling.
-    pub(crate) const LARGEST: Self = Paths(1 << 4);
+    pub(crate) const MAX_POOLING: Self = Paths(1 << 4);
     /// Adaptive pooling.
-    pub(crate) const ADAPTIVE: Self = Paths(1 << 5);
+    pub(crate) const ADAPTIVE_POOLING: Self = Paths(1 << 5);
 
     /// Copies of int8 tensors to the memory order of the kernels.
-    pub(crate) const REORDERED: Self = Paths(1 << 6);
+    pub(crate) const REORDERED_COPY: Self = Paths(1 << 6);
 
     /// Converts the set to bits, for [`from_bits`](Self::from_bits).
     pub const fn bits(self) -> u32 {
@@ -100,19 +100,19 @@ mod record {
     use core::cell::Cell;
 
     std::thread_local! {
-        static TAKEN: Cell<Paths> = const { Cell::new(Paths::NONE) };
+        static REQUESTED: Cell<Paths> = const { Cell::new(Paths::NONE) };
     }
 
     pub(super) fn note(path: Paths) {
-        TAKEN.set(TAKEN.get().and(path));
+        REQUESTED.set(REQUESTED.get().and(path));
     }
 
     /// Runs `prepare` and returns the paths that kernels of this thread requested meanwhile.
     pub fn record_paths<T>(prepare: impl FnOnce() -> T) -> (T, Paths) {
-        let before = TAKEN.replace(Paths::NONE);
+        let before = REQUESTED.replace(Paths::NONE);
         let prepared = prepare();
-        let taken = TAKEN.replace(before);
-        (prepared, taken)
+        let requested = REQUESTED.replace(before);
+        (prepared, requested)
     }
 }
 #[cfg(feature = "std")]

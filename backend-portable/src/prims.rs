@@ -4,7 +4,7 @@
 //! Scalars are Python's integers, floats and bools, with Python's rounding. (ExecuTorch's runtime
 //! rounds some integer divisions towards zero, where Python and the exporter round down.)
 
-use crate::creation::number;
+use crate::creation::first_scalar;
 use crate::elementwise::division::Division;
 use crate::real::Real;
 use crate::table::{kernels, renamed};
@@ -57,13 +57,13 @@ kernels! {
     });
     /// `executorch_prim::floordiv.Scalar(a, b)`: Python's `a // b`.
     FLOORDIV = of_two!("executorch_prim::floordiv.Scalar", |a, b| {
-        division(a, b, Division::quotient_down, Division::quotient_down)
+        division(a, b, Division::floor_div, Division::floor_div)
     });
     /// `executorch_prim::floordiv.int(a, b)`: Python's `a // b`.
     FLOORDIV_INT = renamed(FLOORDIV, "executorch_prim::floordiv.int");
     /// `executorch_prim::mod.Scalar(a, b)`: Python's `a % b`.
     MOD = of_two!("executorch_prim::mod.Scalar", |a, b| {
-        division(a, b, Division::remainder_of_other, Division::remainder_of_other)
+        division(a, b, Division::remainder, Division::remainder)
     });
     /// `executorch_prim::mod.int(a, b)`: Python's `a % b`.
     MOD_INT = renamed(MOD, "executorch_prim::mod.int");
@@ -147,7 +147,7 @@ kernels! {
     /// `aten::_local_scalar_dense(self)`: the first element of a tensor as a scalar.
     LOCAL_SCALAR_DENSE = Kernel::new("aten::_local_scalar_dense", &[Tensor, OutScalar], |_| {
         Ok(Plan::new(|ctx| {
-            let value = number(ctx, 0)?;
+            let value = first_scalar(ctx, 0)?;
             ctx.set_scalar(1, value)
         }))
     });
@@ -157,7 +157,7 @@ kernels! {
     });
     /// `aten::_assert_async.msg(self, message)`: fails if the tensor's first element is zero.
     ASSERT_ASYNC_MSG = Kernel::new("aten::_assert_async.msg", &[Tensor, String], |_| {
-        Ok(Plan::new(|ctx| check(number(ctx, 0)?.to_bool())))
+        Ok(Plan::new(|ctx| check(first_scalar(ctx, 0)?.to_bool())))
     });
     /// `aten::sym_constrain_range(size, min, max)`: fails if `size` is outside the range.
     SYM_CONSTRAIN_RANGE =
@@ -315,10 +315,9 @@ mod tests {
     use Scalar::{Bool, Double, Int};
 
     #[test]
-    fn numbers_are_pythons() {
-        let floor = |a, b| division(a, b, Division::quotient_down, Division::quotient_down);
-        let modulo =
-            |a, b| division(a, b, Division::remainder_of_other, Division::remainder_of_other);
+    fn scalars_follow_python() {
+        let floor = |a, b| division(a, b, Division::floor_div, Division::floor_div);
+        let modulo = |a, b| division(a, b, Division::remainder, Division::remainder);
         assert_eq!(floor(Int(-7), Int(2)), Some(Int(-4)));
         assert_eq!(floor(Double(-7.0), Int(2)), Some(Double(-4.0)));
         assert_eq!(floor(Int(1), Int(0)), None);

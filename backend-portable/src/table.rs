@@ -147,12 +147,12 @@ mod tests {
     use std::{fs, io};
 
     /// Number of files below a folder that declare kernels.
-    fn declaring(folder: &Path) -> io::Result<usize> {
+    fn count_declaring_files(folder: &Path) -> io::Result<usize> {
         let mut count = 0;
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
             count += match path.is_dir() {
-                true => declaring(&path)?,
+                true => count_declaring_files(&path)?,
                 false => {
                     let text = fs::read_to_string(&path)?;
                     text.lines().filter(|line| line.starts_with("kernels! {")).count()
@@ -164,7 +164,7 @@ mod tests {
 
     /// Firmware tables look kernels up by name, so each name must identify one kernel.
     #[test]
-    fn every_kernel_is_found_by_its_name() {
+    fn every_kernel_is_found_by_name() {
         for kernel in &crate::KERNELS {
             let found = crate::kernel(kernel.name);
             assert_eq!((found.name, found.key), (kernel.name, kernel.key));
@@ -175,13 +175,13 @@ mod tests {
 
     #[test]
     #[should_panic = "no kernel with this name"]
-    fn a_name_without_kernel_is_refused() {
+    fn unknown_names_panic() {
         crate::kernel("aten::nothing.out");
     }
 
     #[test]
-    fn no_list_of_kernels_is_forgotten() {
+    fn every_kernel_list_is_registered() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        assert_eq!(declaring(&sources).unwrap(), FAMILIES.len());
+        assert_eq!(count_declaring_files(&sources).unwrap(), FAMILIES.len());
     }
 }

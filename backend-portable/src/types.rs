@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_those_of_the_types() {
+    fn size_bits_match_types() {
         for scalar_type in (0..).map_while(ScalarType::from_number) {
             let types = Types::NONE.with_element(scalar_type);
             let found = [
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_computed_is_one_of_three() {
+    fn values_compute_in_one_of_three_types() {
         let half = Types::NONE.with_computed(ScalarType::Half);
         assert!(half.computes(ScalarType::Float) && half.has_element(ScalarType::Float));
         assert!(!half.has_element(ScalarType::Half));

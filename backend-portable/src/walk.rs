@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_element_is_met_once_from_anywhere() {
+    fn visits_every_element_once() {
         let out = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4]).unwrap();
         let a = TensorInfo::contiguous(ScalarType::Float, &[3, 1]).unwrap();
         let mut b = out.clone();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn alike_layouts_are_one_run() {
+    fn equal_layouts_merge_to_one_run() {
         let out = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4]).unwrap();
         let walk = Walk::broadcast(&out, [&out, &out]).unwrap();
         let mut runs = 0;
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_empty_tensors() {
+    fn zero_dim_and_empty_tensors() {
         let number = TensorInfo::contiguous(ScalarType::Float, &[]).unwrap();
         assert_eq!(visit(&Walk::broadcast(&number, [&number]).unwrap(), 0, 1), [(0, [0])]);
         let empty = TensorInfo::contiguous(ScalarType::Float, &[2, 0]).unwrap();

@@ -24,21 +24,21 @@ const MODELS: &[(&str, &str, usize)] = &[
 ];
 
 /// Selects a single model for the image, by name or by the path of a `.bpte` file.
-const ALONE: &str = "TORCHLET_MODEL";
+const MODEL_VARIABLE: &str = "TORCHLET_MODEL";
 /// Environment variable in which shells export the current directory.
-const CALLER: &str = "PWD";
+const CALLER_DIR: &str = "PWD";
 /// Module name of a model given by path.
-const OWN: &str = "own";
+const CUSTOM_NAME: &str = "own";
 
 /// Number of damaged copies of the smallest program in the image.
-const DAMAGED: u64 = 4;
+const DAMAGED_COPIES: u64 = 4;
 
 fn main() -> Result<(), Box<dyn Error>> {
     // AArch64 images load models at run time; images without `start` have their own programs.
     if var("CARGO_CFG_TARGET_ARCH")? == "aarch64" || env::var_os("CARGO_FEATURE_START").is_none() {
         return Ok(());
     }
-    println!("cargo::rerun-if-env-changed={ALONE}");
+    println!("cargo::rerun-if-env-changed={MODEL_VARIABLE}");
     let out = var("OUT_DIR")?;
     let fixtures = Path::new(&var("CARGO_MANIFEST_DIR")?).join("../../tests/fixtures");
     let (mut image, mut names, mut entries) = (Image::new(), String::new(), String::new());
@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let smallest = programs.iter().map(|(.., len)| *len).min();
     for (name, runs, input, len) in &programs {
-        let copies = (0..DAMAGED).filter(|_| smallest == Some(*len));
+        let copies = (0..DAMAGED_COPIES).filter(|_| smallest == Some(*len));
         let copies: String = copies.map(|seed| format!("damaged!({name}, {seed}),")).collect();
         writeln!(
             entries,
@@ -75,22 +75,26 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// The models of the image. Joining an absolute path to the fixtures directory yields that path.
 fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
     let known = MODELS.iter().map(|(name, file, runs)| (*name, PathBuf::from(file), *runs));
-    let Ok(alone) = var(ALONE) else {
+    let Ok(alone) = var(MODEL_VARIABLE) else {
         let is_chosen =
             |name: &str| env::var_os(format!("CARGO_FEATURE_{}", name.to_uppercase())).is_some();
         return Ok(known.filter(|(name, ..)| is_chosen(name)).collect());
     };
-    let places = places(Path::new(&alone))?;
-    if let Some(path) = places.iter().find(|path| path.is_file()) {
-        return Ok(vec![(OWN, path.clone(), 1)]);
+    let candidates = candidates(Path::new(&alone))?;
+    if let Some(path) = candidates.iter().find(|path| path.is_file()) {
+        return Ok(vec![(CUSTOM_NAME, path.clone(), 1)]);
     }
     let names: Vec<&str> = MODELS.iter().map(|(name, ..)| *name).collect();
     let chosen: Vec<_> = known.filter(|(name, ..)| *name == alone).collect();
     match chosen.is_empty() {
         false => Ok(chosen),
         true => Err(format!(
-            "{ALONE}={alone:?} is neither a file ({}) nor one of the models {}",
-            places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or "),
+            "{MODEL_VARIABLE}={alone:?} is neither a file ({}) nor one of the models {}",
+            candidates
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+                .join(" or "),
             names.join(", ")
         )
         .into()),
@@ -99,13 +103,13 @@ fn chosen() -> Result<Vec<(&'static str, PathBuf, usize)>, Box<dyn Error>> {
 
 /// Candidate locations of a file: relative to the directory in which the build was started, as
 /// exported by the shell, and to this package's directory, in which Cargo runs build scripts.
-fn places(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
+fn candidates(path: &Path) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let here = std::path::absolute(path)?;
     if path.is_absolute() {
         return Ok(vec![here]);
     }
-    println!("cargo::rerun-if-env-changed={CALLER}");
-    let from_caller = env::var_os(CALLER).map(|folder| Path::new(&folder).join(path));
+    println!("cargo::rerun-if-env-changed={CALLER_DIR}");
+    let from_caller = env::var_os(CALLER_DIR).map(|folder| Path::new(&folder).join(path));
     Ok(from_caller.into_iter().chain([here]).collect())
 }
 

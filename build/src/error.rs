@@ -112,10 +112,10 @@ impl fmt::Display for Error {
             }
             Error::State { program, method } => write!(
                 f,
-                "method '{method}' of {program} reads activation memory before writing it, so it may keep \
-                 state there (or be a cortex_m operator's scratch tensor) and cannot share it. Omit \
-                 Image::share_activations, or export with share_mutable_buffers=True, which moves state \
-                 to its own memory"
+                "method '{method}' of {program} reads activation memory before writing it, so it \
+                 may keep state there (or be a cortex_m operator's scratch tensor) and cannot \
+                 share it. Omit Image::share_activations, or export with \
+                 share_mutable_buffers=True, which moves state to its own memory"
             ),
             Error::Lower { path, source } => {
                 write!(f, "{} cannot be lowered: {source}", path.display())

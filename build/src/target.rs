@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn triples_tell_the_width_of_pointers() {
+    fn pointer_width_of_triples() {
         let width = |name| Target::parse(name).map(|target| target.pointer_width());
         assert_eq!(width("thumbv7em-none-eabihf"), Ok(PointerWidth::Bits32));
         assert_eq!(width("riscv32imac-unknown-none-elf"), Ok(PointerWidth::Bits32));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_ones_own_are_described() {
+    fn custom_targets_use_cargo_variables() {
         let board = Target::described("our_board", "32", "arm").unwrap();
         assert_eq!((board.pointer_width(), board.has_vectors()), (PointerWidth::Bits32, false));
         let server = Target::described("our_server", "64", "x86_64").unwrap();
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn vectors_are_a_matter_of_the_processor() {
+    fn vector_support_by_target() {
         let has_vectors = |name| Target::parse(name).map(|target| target.has_vectors());
         assert_eq!(has_vectors("aarch64-unknown-none"), Ok(true));
         assert_eq!(has_vectors("aarch64-unknown-none-softfloat"), Ok(false));

@@ -102,7 +102,7 @@ fn kernel_tables_are_exact() {
 }
 
 #[test]
-fn what_is_embedded_follows_from_the_file() {
+fn generated_code_matches_the_file() {
     let folder = Folder::new("embedded");
     let path = fixture("digits/digits.bpte");
     let written = write(&folder, Program::new(&path)).unwrap();
@@ -124,7 +124,7 @@ fn what_is_embedded_follows_from_the_file() {
 }
 
 #[test]
-fn data_outside_is_embedded_too() {
+fn external_data_is_embedded() {
     let folder = Folder::new("outside");
     let model = || Program::new(fixture("digits/digits_external.pte")).name("digits");
     let data = fixture("digits/digits_external._default_external_constant.ptd");
@@ -140,7 +140,7 @@ fn data_outside_is_embedded_too() {
 }
 
 #[test]
-fn what_the_exporter_left_to_the_caller_gets_memory() {
+fn unplanned_values_get_memory() {
     let folder = Folder::new("unplanned");
     write(&folder, Program::new(fixture("digits/digits_unplanned_io.bpte"))).unwrap();
     let text = folder.text("digits_unplanned_io.rs");
@@ -151,7 +151,7 @@ fn what_the_exporter_left_to_the_caller_gets_memory() {
 }
 
 #[test]
-fn shapes_that_change_are_tensors() {
+fn dynamic_shapes_are_tensor_refs() {
     let folder = Folder::new("dynamic");
     write(&folder, Program::new(fixture("digits/digits_dynamic_batch.bpte"))).unwrap();
     let text = folder.text("digits_dynamic_batch.rs");
@@ -162,7 +162,7 @@ fn shapes_that_change_are_tensors() {
 
 /// Arrays are in memory order, which is that of the shape unless channels are really innermost.
 #[test]
-fn arrays_are_in_the_order_of_the_memory() {
+fn arrays_are_in_memory_order() {
     let folder = Folder::new("order");
     write(&folder, Program::new(fixture("tinyml/digits.pte")).name("one_channel")).unwrap();
     let text = folder.text("one_channel.rs");
@@ -174,7 +174,7 @@ fn arrays_are_in_the_order_of_the_memory() {
 }
 
 #[test]
-fn programs_share_their_activations() {
+fn programs_share_activations() {
     let folder = Folder::new("shared");
     let digits = || Program::new(fixture("digits/digits.pte"));
     let half = Program::new(fixture("digits/digits_half.bpte")).name("half");
@@ -193,7 +193,7 @@ fn programs_share_their_activations() {
 
 /// Scratch tensors that the exporter reserves for operators are not state.
 #[test]
-fn networks_of_8_bits_share_their_activations() {
+fn int8_networks_share_activations() {
     let folder = Folder::new("shared_int8");
     let models = ["digits", "keyword_spotting", "image_classification", "visual_wake_words"];
     let image = models.iter().fold(Image::new(), |image, model| {
@@ -210,7 +210,7 @@ fn networks_of_8_bits_share_their_activations() {
 }
 
 #[test]
-fn state_among_activations_is_not_shared() {
+fn state_in_activation_memory_is_not_shared() {
     let folder = Folder::new("state");
     let image = || {
         let lstm = Program::new(fixture("tinyml/lstm_step.pte"));
@@ -235,7 +235,7 @@ fn a_method_named_twice_is_written_once() {
 }
 
 #[test]
-fn what_nobody_has_fails_by_name() {
+fn missing_operators_and_backends_fail_by_name() {
     let folder = Folder::new("missing");
     let vulkan = fixture("vulkan/model/vision.bpte");
     let error = write(&folder, Program::new(&vulkan)).unwrap_err();
@@ -257,7 +257,7 @@ fn what_nobody_has_fails_by_name() {
 
 /// An operator without a kernel fails the build with its name, until a kernel is added.
 #[test]
-fn kernels_of_ones_own_go_before_others() {
+fn custom_kernels_override_builtin() {
     let folder = Folder::new("own");
     // The same program with another operator name of equal length, so that all offsets stay the
     // same.

@@ -93,7 +93,7 @@ fn outputs(
 }
 
 #[test]
-fn programs_run_with_what_is_their_own_alone() {
+fn programs_run_with_only_their_types_and_features() {
     let mut files = Vec::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
     for folder in ["ops", "digits", "tinyml", "programs"] {
@@ -163,7 +163,7 @@ fn programs_run_with_what_is_their_own_alone() {
 
 /// A missing type is an error that names the type, not a wrong result.
 #[test]
-fn other_types_are_refused() {
+fn missing_types_are_refused() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/digits/digits.bpte");
     let bytes = fs::read(path).unwrap();
     let bundle = BundledProgram::from_bytes(&bytes).unwrap();

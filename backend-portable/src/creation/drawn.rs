@@ -16,7 +16,7 @@ macro_rules! drawn {
             let given: [f64; $count] = parameters(ctx)?;
             let allowed: fn([f64; $count]) -> bool = $allowed;
             if !allowed(given) {
-                return Err(KernelError::argument(1, "outside the parameter range of the distribution"));
+                return Err(KernelError::argument(1, "outside the parameter domain"));
             }
             prepare(ctx, $count + 2, |ctx| {
                 let given: [f64; $count] = parameters(ctx)?;
@@ -31,20 +31,21 @@ kernels! { DRAWN:
     /// `aten::uniform.out(self, from, to, generator, out)`: uniform values in `from..to`.
     UNIFORM_OUT = drawn!("aten::uniform.out", [Float, Float], 2,
         |[from, to]| from <= to && (to - from).is_finite(),
-        |[from, to], key| from + (to - from) * fraction(key));
+        |[from, to], key| from + (to - from) * open_uniform(key));
     /// `aten::exponential.out(self, lambd, generator, out)`: exponentially distributed values with
     /// rate `lambd`.
     EXPONENTIAL_OUT = drawn!(
-        "aten::exponential.out", [Float], 1, |[rate]| rate > 0.0, |[rate], key| waiting(key) / rate
+        "aten::exponential.out", [Float], 1, |[rate]| rate > 0.0,
+        |[rate], key| exponential(key) / rate
     );
     /// `aten::geometric.out(self, p, generator, out)`: the number of trials up to the first
     /// success, each with success probability `p`.
     GEOMETRIC_OUT = drawn!("aten::geometric.out", [Float], 1, |[p]| p > 0.0 && p < 1.0,
-        |[p], key| libm::ceil(waiting(key) / -libm::log1p(-p)));
+        |[p], key| libm::ceil(exponential(key) / -libm::log1p(-p)));
     /// `aten::cauchy.out(self, median, sigma, generator, out)`: Cauchy-distributed values.
     CAUCHY_OUT = drawn!("aten::cauchy.out", [Float, Float], 2, |[_, sigma]| sigma > 0.0,
         |[median, sigma], key| {
-            median + sigma * libm::tan(core::f64::consts::PI * (fraction(key) - 0.5))
+            median + sigma * libm::tan(core::f64::consts::PI * (open_uniform(key) - 0.5))
         });
     /// `aten::log_normal.out(self, mean, std, generator, out)`: values whose logarithms are
     /// normally distributed.
@@ -66,13 +67,13 @@ fn parameters<const N: usize>(ctx: &torchlet_core::Arguments) -> Result<[f64; N]
 }
 
 /// Uniform in the open interval (0, 1).
-fn fraction(key: u64) -> f64 {
+fn open_uniform(key: u64) -> f64 {
     ((hash(key) >> 11) as f64 + 0.5) / (1u64 << 53) as f64
 }
 
 /// Exponentially distributed with mean 1.
-fn waiting(key: u64) -> f64 {
-    -libm::log(fraction(key))
+fn exponential(key: u64) -> f64 {
+    -libm::log(open_uniform(key))
 }
 
 fn prepare(ctx: &mut Prepare, out: usize, invoke: InvokeFn) -> Result<Plan, KernelError> {
@@ -126,7 +127,7 @@ fn poisson(mean: f64, key: u64) -> f64 {
     let mut key = hash(key);
     let mut next = || {
         key = hash(key);
-        fraction(key)
+        open_uniform(key)
     };
     if mean < 10.0 {
         // Counts the exponential waiting times that fit into one unit: their sum exceeds the mean
@@ -183,13 +184,13 @@ mod tests {
             assert!((found / mean - 1.0).abs() < 0.02, "{mean}: {found}");
             assert!((variance / mean - 1.0).abs() < 0.03, "{mean}: {variance}");
         }
-        let [mean, variance] = moments(&waiting);
+        let [mean, variance] = moments(&exponential);
         assert!((mean - 1.0).abs() < 0.01 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
-        assert!((0..100_000).all(|key| waiting(key) > 0.0));
+        assert!((0..100_000).all(|key| exponential(key) > 0.0));
     }
 
     #[test]
-    fn what_has_no_distribution_is_no_number() {
+    fn poisson_of_invalid_mean_is_nan() {
         assert_eq!(poisson(0.0, 7), 0.0);
         assert_eq!(poisson(f64::INFINITY, 7), f64::INFINITY);
         assert!(poisson(-1.0, 7).is_nan() && poisson(f64::NAN, 7).is_nan());

@@ -40,7 +40,7 @@ kernels! {
         }
         number_type(1, info.scalar_type)?;
         prepare_like(ctx, 0, 2)?;
-        prepare_fill(ctx, 2, |ctx| { let value = number(ctx, 1)?; fill(ctx, 2, value) })
+        prepare_fill(ctx, 2, |ctx| { let value = first_scalar(ctx, 1)?; fill(ctx, 2, value) })
     });
     /// `aten::ones.out(size, out)`
     ONES_OUT = Kernel::new("aten::ones.out", &[IntList, Out], |ctx| {
@@ -195,7 +195,7 @@ impl Triangle {
     }
 
     /// Number of elements up to and including the diagonal.
-    fn lower(&self) -> i64 {
+    fn count_lower(&self) -> i64 {
         // Row `i` has `clamp(i + diagonal + 1, 0, columns)` of them; this is the sum over rows
         // before `end`.
         let upto = |end: i64| {
@@ -213,9 +213,9 @@ fn prepare_triangle(ctx: &mut Prepare, upper: bool) -> Result<(), KernelError> {
     let count = if upper {
         // The elements before the diagonal, without it.
         triangle.diagonal -= 1;
-        all - triangle.lower()
+        all - triangle.count_lower()
     } else {
-        triangle.lower()
+        triangle.count_lower()
     };
     let large = KernelError::argument(0, "too many elements");
     ctx.resize(3, &[2, i32::try_from(count).map_err(|_| large)?])
@@ -276,7 +276,7 @@ fn element<T: Number>(value: Value) -> T {
 }
 
 /// The first element of a tensor as a scalar.
-pub(crate) fn number(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
+pub(crate) fn first_scalar(ctx: &Invoke, arg: usize) -> Result<Value, KernelError> {
     let tensor = ctx.tensor(arg)?;
     let empty = KernelError::argument(arg, "must not be empty");
     with_number!(tensor.scalar_type, |T| {
@@ -365,7 +365,7 @@ mod tests {
 
     /// Lengths of `torch.arange(start, end, step)`.
     #[test]
-    fn ranges_have_pytorchs_lengths() {
+    fn range_lengths_match_pytorch() {
         use Value::{Double, Int};
         for (start, end, step, expected) in [
             (Int(0), Int(5), Int(1), Some(5)),

@@ -21,7 +21,9 @@ kernels! { NORMAL:
             super::prepare_sizes(ctx, 2, 4)?;
             let sizes = ctx.info(4)?.sizes;
             check_deviation(ctx, 1)?;
-            prepare(ctx, 4, &sizes, |ctx| draw(ctx, [Of::Number(0), Of::Number(1)], 4))
+            prepare(ctx, 4, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Scalar(0), ParamSource::Scalar(1)], 4)
+            })
         },
     );
     /// `aten::normal.Tensor_float_out(mean, std, generator, out)`: a mean per element.
@@ -32,7 +34,9 @@ kernels! { NORMAL:
             let sizes = ctx.info(0)?.sizes;
             check_deviation(ctx, 1)?;
             number_type(0, ctx.info(0)?.scalar_type)?;
-            prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Tensor(0), Of::Number(1)], 3))
+            prepare(ctx, 3, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Tensor(0), ParamSource::Scalar(1)], 3)
+            })
         },
     );
     /// `aten::normal.float_Tensor_out(mean, std, generator, out)`: a standard deviation per
@@ -43,7 +47,9 @@ kernels! { NORMAL:
         |ctx| {
             let sizes = ctx.info(1)?.sizes;
             number_type(1, ctx.info(1)?.scalar_type)?;
-            prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Number(0), Of::Tensor(1)], 3))
+            prepare(ctx, 3, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Scalar(0), ParamSource::Tensor(1)], 3)
+            })
         },
     );
     /// `aten::normal.Tensor_Tensor_out(mean, std, generator, out)`: both per element, broadcast.
@@ -55,28 +61,30 @@ kernels! { NORMAL:
                 number_type(arg, ctx.info(arg)?.scalar_type)?;
             }
             let sizes = broadcast(&ctx.info(0)?.sizes, &ctx.info(1)?.sizes);
-            let sizes = sizes.ok_or(KernelError::argument(1, "shape cannot be broadcast with that of the means"))?;
-            prepare(ctx, 3, &sizes, |ctx| draw(ctx, [Of::Tensor(0), Of::Tensor(1)], 3))
+            let sizes = sizes.ok_or(KernelError::argument(1, "cannot be broadcast with the mean"))?;
+            prepare(ctx, 3, &sizes, |ctx| {
+                draw(ctx, [ParamSource::Tensor(0), ParamSource::Tensor(1)], 3)
+            })
         },
     );
 }
 
 /// Argument index of the means or standard deviations, a scalar or a tensor.
 #[derive(Clone, Copy)]
-enum Of {
-    Number(usize),
+enum ParamSource {
+    Scalar(usize),
     Tensor(usize),
 }
 
 /// Values per block.
 const BLOCK: usize = 64;
 
-fn negative(arg: usize) -> KernelError {
+fn negative_deviation(arg: usize) -> KernelError {
     KernelError::argument(arg, "standard deviation must not be negative")
 }
 
 fn check_deviation(args: &Arguments, arg: usize) -> Result<(), KernelError> {
-    if args.float(arg)? >= 0.0 { Ok(()) } else { Err(negative(arg)) }
+    if args.float(arg)? >= 0.0 { Ok(()) } else { Err(negative_deviation(arg)) }
 }
 
 fn prepare(
@@ -90,13 +98,13 @@ fn prepare(
     if found.is_floating() { Ok(Plan::new(invoke)) } else { Err(unsupported(out, found)) }
 }
 
-fn draw(ctx: &mut Invoke, of: [Of; 2], out: usize) -> Result<(), KernelError> {
+fn draw(ctx: &mut Invoke, sources: [ParamSource; 2], out: usize) -> Result<(), KernelError> {
     let one = TensorInfo::contiguous(ScalarType::Double, &[]).ok_or(KernelError::access(out))?;
     let (mut tensors, mut infos, mut fixed) = ([None, None], [one.clone(), one], [0.0; 2]);
-    for (side, of) in of.into_iter().enumerate() {
-        match of {
-            Of::Number(arg) => fixed[side] = ctx.float(arg)?,
-            Of::Tensor(arg) => {
+    for (side, source) in sources.into_iter().enumerate() {
+        match source {
+            ParamSource::Scalar(arg) => fixed[side] = ctx.float(arg)?,
+            ParamSource::Tensor(arg) => {
                 let tensor = ctx.tensor(arg)?;
                 infos[side] = tensor.info().clone();
                 tensors[side] = Some(tensor);
@@ -130,8 +138,8 @@ fn draw(ctx: &mut Invoke, of: [Of; 2], out: usize) -> Result<(), KernelError> {
             }
         }
     });
-    match (is_negative, of[1]) {
-        (true, Of::Tensor(arg) | Of::Number(arg)) => Err(negative(arg)),
+    match (is_negative, sources[1]) {
+        (true, ParamSource::Tensor(arg) | ParamSource::Scalar(arg)) => Err(negative_deviation(arg)),
         _ => Ok(()),
     }
 }

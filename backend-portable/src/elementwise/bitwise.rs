@@ -39,8 +39,8 @@ macro_rules! bitwise {
 kernels! {
     /// `aten::bitwise_not.out(self, out)`: bitwise negation; for bool, logical negation.
     BITWISE_NOT_OUT = Kernel::new("aten::bitwise_not.out", &[Tensor, Out], |ctx| {
-        let truth = ctx.info(0)?.scalar_type == ScalarType::Bool;
-        prepare_integers(ctx, &[0], &[], 1, if truth { not_truth } else { not_bits })
+        let is_bool = ctx.info(0)?.scalar_type == ScalarType::Bool;
+        prepare_integers(ctx, &[0], &[], 1, if is_bool { not_bool } else { not_bits })
     });
     /// `aten::bitwise_and.Tensor_out(self, other, out)`
     BITWISE_AND_TENSOR_OUT = bitwise!("aten::bitwise_and.Tensor_out", |a, b| a & b);
@@ -138,7 +138,7 @@ fn not_bits(ctx: &mut Invoke) -> Result<(), KernelError> {
     map(ctx, [0], 1, &move |a: i64| !a)
 }
 
-fn not_truth(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn not_bool(ctx: &mut Invoke) -> Result<(), KernelError> {
     map(ctx, [0], 1, &move |a: i64| i64::of_bool(!a.truth()))
 }
 

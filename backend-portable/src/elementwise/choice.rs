@@ -1,6 +1,6 @@
 //! Selection of values by condition, mask or bounds.
 
-use super::comparison::{larger, smaller};
+use super::comparison::{maximum, minimum};
 use super::complex::with_complex;
 use super::{TypeRule, by_compute, prepare, prepare_with, with_other};
 use crate::map::{Three, Two, map};
@@ -37,7 +37,7 @@ kernels! {
     /// NaN.
     CLAMP_MIN_OUT = Kernel::new("aten::clamp_min.out", &[Tensor, Scalar, Out], |ctx| {
         fn clamp_min<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
-            with_other::<C, true>(ctx, 2, larger)
+            with_other::<C, true>(ctx, 2, maximum)
         }
         prepare(ctx, &[0], &[1], 2, TypeRule::Common, by_compute!(ordered clamp_min))
     });
@@ -80,24 +80,24 @@ fn clamp<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let low = ctx.optional_scalar(1)?.map(C::of_scalar);
     let high = ctx.optional_scalar(2)?.map(C::of_scalar);
     match (low, high) {
-        (Some(low), Some(high)) => map(ctx, [0], 3, &move |a: C| smaller(larger(a, low), high)),
-        (Some(low), None) => map(ctx, [0], 3, &move |a: C| larger(a, low)),
-        (None, Some(high)) => map(ctx, [0], 3, &move |a: C| smaller(a, high)),
+        (Some(low), Some(high)) => map(ctx, [0], 3, &move |a: C| minimum(maximum(a, low), high)),
+        (Some(low), None) => map(ctx, [0], 3, &move |a: C| maximum(a, low)),
+        (None, Some(high)) => map(ctx, [0], 3, &move |a: C| minimum(a, high)),
         (None, None) => Err(KernelError::argument(1, "min or max must be given")),
     }
 }
 
 fn clamp_both<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    map(ctx, [0, 1, 2], 3, &Three(move |a: C, low: C, high: C| smaller(larger(a, low), high)))
+    map(ctx, [0, 1, 2], 3, &Three(move |a: C, low: C, high: C| minimum(maximum(a, low), high)))
 }
 
 fn clamp_low<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    map(ctx, [0, 1], 3, &Two(move |a: C, low: C| larger(a, low)))
+    map(ctx, [0, 1], 3, &Two(move |a: C, low: C| maximum(a, low)))
 }
 
 fn clamp_high<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
-    map(ctx, [0, 2], 3, &Two(move |a: C, high: C| smaller(a, high)))
+    map(ctx, [0, 2], 3, &Two(move |a: C, high: C| minimum(a, high)))
 }

@@ -12,46 +12,46 @@ use torchlet_core::{Invoke, Kernel, KernelError, Plan, ScalarType};
 kernels! {
     /// `aten::eq.Tensor_out(self, other, out)`: `self == other`.
     EQ_TENSOR_OUT = with_complex!(
-        binary!("aten::eq.Tensor_out", Truth, Compute, eq), &[0, 1], 2, Truth, equal::<false, false>
+        binary!("aten::eq.Tensor_out", Bool, Compute, eq), &[0, 1], 2, Bool, equal::<false, false>
     );
     /// `aten::eq.Scalar_out(self, other, out)`: `self == other`.
     EQ_SCALAR_OUT = with_complex!(
-        binary!("aten::eq.Scalar_out" Scalar, Truth, Compute, eq), &[0], 2, Truth,
+        binary!("aten::eq.Scalar_out" Scalar, Bool, Compute, eq), &[0], 2, Bool,
         equal::<true, false>
     );
     /// `aten::ne.Tensor_out(self, other, out)`: `self != other`.
     NE_TENSOR_OUT = with_complex!(
-        binary!("aten::ne.Tensor_out", Truth, Compute, ne), &[0, 1], 2, Truth, equal::<false, true>
+        binary!("aten::ne.Tensor_out", Bool, Compute, ne), &[0, 1], 2, Bool, equal::<false, true>
     );
     /// `aten::ne.Scalar_out(self, other, out)`: `self != other`.
     NE_SCALAR_OUT = with_complex!(
-        binary!("aten::ne.Scalar_out" Scalar, Truth, Compute, ne), &[0], 2, Truth,
+        binary!("aten::ne.Scalar_out" Scalar, Bool, Compute, ne), &[0], 2, Bool,
         equal::<true, true>
     );
     /// `aten::lt.Tensor_out(self, other, out)`: `self < other`.
-    LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Truth, ordered Compute, lt);
+    LT_TENSOR_OUT = binary!("aten::lt.Tensor_out", Bool, ordered Compute, lt);
     /// `aten::lt.Scalar_out(self, other, out)`: `self < other`.
-    LT_SCALAR_OUT = binary!("aten::lt.Scalar_out" Scalar, Truth, ordered Compute, lt);
+    LT_SCALAR_OUT = binary!("aten::lt.Scalar_out" Scalar, Bool, ordered Compute, lt);
     /// `aten::le.Tensor_out(self, other, out)`: `self <= other`.
-    LE_TENSOR_OUT = binary!("aten::le.Tensor_out", Truth, ordered Compute, le);
+    LE_TENSOR_OUT = binary!("aten::le.Tensor_out", Bool, ordered Compute, le);
     /// `aten::le.Scalar_out(self, other, out)`: `self <= other`.
-    LE_SCALAR_OUT = binary!("aten::le.Scalar_out" Scalar, Truth, ordered Compute, le);
+    LE_SCALAR_OUT = binary!("aten::le.Scalar_out" Scalar, Bool, ordered Compute, le);
     /// `aten::gt.Tensor_out(self, other, out)`: `self > other`.
-    GT_TENSOR_OUT = binary!("aten::gt.Tensor_out", Truth, ordered Compute, |a, b| lt(b, a));
+    GT_TENSOR_OUT = binary!("aten::gt.Tensor_out", Bool, ordered Compute, |a, b| lt(b, a));
     /// `aten::gt.Scalar_out(self, other, out)`: `self > other`.
-    GT_SCALAR_OUT = binary!("aten::gt.Scalar_out" Scalar, Truth, ordered Compute, |a, b| lt(b, a));
+    GT_SCALAR_OUT = binary!("aten::gt.Scalar_out" Scalar, Bool, ordered Compute, |a, b| lt(b, a));
     /// `aten::ge.Tensor_out(self, other, out)`: `self >= other`.
-    GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Truth, ordered Compute, |a, b| le(b, a));
+    GE_TENSOR_OUT = binary!("aten::ge.Tensor_out", Bool, ordered Compute, |a, b| le(b, a));
     /// `aten::ge.Scalar_out(self, other, out)`: `self >= other`.
-    GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Truth, ordered Compute, |a, b| le(b, a));
+    GE_SCALAR_OUT = binary!("aten::ge.Scalar_out" Scalar, Bool, ordered Compute, |a, b| le(b, a));
     /// `aten::maximum.out(self, other, out)`: the maximum; NaN if either is NaN.
-    MAXIMUM_OUT = binary!("aten::maximum.out", Common, ordered Compute, larger);
+    MAXIMUM_OUT = binary!("aten::maximum.out", Common, ordered Compute, maximum);
     /// `aten::minimum.out(self, other, out)`: the minimum; NaN if either is NaN.
-    MINIMUM_OUT = binary!("aten::minimum.out", Common, ordered Compute, smaller);
+    MINIMUM_OUT = binary!("aten::minimum.out", Common, ordered Compute, minimum);
     /// `aten::fmax.out(self, other, out)`: the maximum; NaN only if both are NaN.
-    FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, larger_number);
+    FMAX_OUT = binary!("aten::fmax.out", Common, ordered Compute, fmax);
     /// `aten::fmin.out(self, other, out)`: the minimum; NaN only if both are NaN.
-    FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, smaller_number);
+    FMIN_OUT = binary!("aten::fmin.out", Common, ordered Compute, fmin);
     /// `aten::allclose.out(self, other, rtol, atol, equal_nan, dummy_param, out)`: whether all
     /// elements satisfy `|self - other| <= atol + |rtol * other|` (`torch.allclose`). With
     /// `equal_nan`, NaN equals NaN.
@@ -129,24 +129,24 @@ fn le<C: Compute>(a: C, b: C) -> C {
 
 /// The maximum; NaN if either is NaN.
 #[inline(always)]
-pub(crate) fn larger<C: Compute>(a: C, b: C) -> C {
+pub(crate) fn maximum<C: Compute>(a: C, b: C) -> C {
     if a > b || a.is_nan() { a } else { b }
 }
 
 /// The maximum; NaN only if both are NaN.
 #[inline(always)]
-fn larger_number<C: Compute>(a: C, b: C) -> C {
+fn fmax<C: Compute>(a: C, b: C) -> C {
     if a >= b || b.is_nan() { a } else { b }
 }
 
 /// The minimum; NaN only if both are NaN.
 #[inline(always)]
-fn smaller_number<C: Compute>(a: C, b: C) -> C {
+fn fmin<C: Compute>(a: C, b: C) -> C {
     if a <= b || b.is_nan() { a } else { b }
 }
 
 /// The minimum; NaN if either is NaN.
 #[inline(always)]
-pub(crate) fn smaller<C: Compute>(a: C, b: C) -> C {
+pub(crate) fn minimum<C: Compute>(a: C, b: C) -> C {
     if a < b || a.is_nan() { a } else { b }
 }

@@ -76,13 +76,13 @@ kernels! {
         prepare(ctx, &[0, 1], &[], 2, TypeRule::Float, by_compute!(float ldexp))
     });
     /// `aten::signbit.out(self, out)`: whether the value is negative, including negative zero.
-    SIGNBIT_OUT = unary!("aten::signbit.out", Truth, Compute, |a: C| C::of_bool(
+    SIGNBIT_OUT = unary!("aten::signbit.out", Bool, Compute, |a: C| C::of_bool(
         a.to_f64().is_sign_negative()
     ));
     /// `aten::isnan.out(self, out)`: whether the value is NaN.
-    ISNAN_OUT = unary!("aten::isnan.out", Truth, Compute, |a: C| C::of_bool(a.is_nan()));
+    ISNAN_OUT = unary!("aten::isnan.out", Bool, Compute, |a: C| C::of_bool(a.is_nan()));
     /// `aten::isinf.out(self, out)`: whether the value is positive or negative infinity.
-    ISINF_OUT = unary!("aten::isinf.out", Truth, Compute, |a: C| C::of_bool(
+    ISINF_OUT = unary!("aten::isinf.out", Bool, Compute, |a: C| C::of_bool(
         a.to_f64().is_infinite()
     ));
 }

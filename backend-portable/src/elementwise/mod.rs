@@ -267,7 +267,7 @@ pub(crate) enum TypeRule {
     /// The promoted dtype, or `float32` if that is an integer or bool.
     Float,
     /// Bool, for a comparison in the promoted dtype.
-    Truth,
+    Bool,
 }
 
 impl ByCompute {
@@ -335,7 +335,7 @@ pub(crate) fn prepare_with(
         TypeRule::Common => common,
         TypeRule::Float if common.is_floating() => common,
         TypeRule::Float => ScalarType::Float,
-        TypeRule::Truth => ScalarType::Bool,
+        TypeRule::Bool => ScalarType::Bool,
     };
     if !can_cast(result, found) {
         return Err(unsupported(out, found));

@@ -13,7 +13,7 @@ use torchlet_core::Param::{Out, Scalar, Tensor};
 use torchlet_core::{Invoke, Kernel, KernelError, Sizes};
 
 /// Maximum number of recurrence steps per call, about ten seconds.
-const MOST_STEPS: f64 = (1u64 << 32) as f64;
+const MAX_STEPS: f64 = (1u64 << 32) as f64;
 
 /// The elements whose evaluation costs one recurrence step per order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,11 +21,11 @@ enum Steps {
     /// All elements.
     All,
     /// Those with `x` outside -1..1; inside, the trigonometric form applies.
-    Beyond,
+    Outside,
     /// Those with `x` outside 0..1.
-    ShiftedBeyond,
+    ShiftedOutside,
     /// None: high orders yield NaN.
-    Few,
+    Limited,
 }
 
 /// The kernel of a polynomial; `x` and `n` are tensors. With `of number`, `x` is a scalar; with
@@ -57,128 +57,137 @@ kernels! {
     /// `aten::special_chebyshev_polynomial_t.out(x, n, out)`: the Chebyshev polynomial of the first
     /// kind.
     SPECIAL_CHEBYSHEV_T_OUT =
-        polynomial!("aten::special_chebyshev_polynomial_t.out", Beyond, chebyshev_t);
+        polynomial!("aten::special_chebyshev_polynomial_t.out", Outside, chebyshev_t);
     /// `aten::special_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Beyond, chebyshev_t
+        "aten::special_chebyshev_polynomial_t.x_scalar_out" of number, Outside, chebyshev_t
     );
     /// `aten::special_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Beyond, chebyshev_t
+        "aten::special_chebyshev_polynomial_t.n_scalar_out" of order, Outside, chebyshev_t
     );
     /// `aten::special_chebyshev_polynomial_u.out(x, n, out)`: the Chebyshev polynomial of the
     /// second kind.
     SPECIAL_CHEBYSHEV_U_OUT =
-        polynomial!("aten::special_chebyshev_polynomial_u.out", Beyond, chebyshev_u);
+        polynomial!("aten::special_chebyshev_polynomial_u.out", Outside, chebyshev_u);
     /// `aten::special_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Beyond, chebyshev_u
+        "aten::special_chebyshev_polynomial_u.x_scalar_out" of number, Outside, chebyshev_u
     );
     /// `aten::special_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Beyond, chebyshev_u
+        "aten::special_chebyshev_polynomial_u.n_scalar_out" of order, Outside, chebyshev_u
     );
     /// `aten::special_chebyshev_polynomial_v.out(x, n, out)`: the Chebyshev polynomial of the third
     /// kind.
     SPECIAL_CHEBYSHEV_V_OUT =
-        polynomial!("aten::special_chebyshev_polynomial_v.out", Beyond, chebyshev_v);
+        polynomial!("aten::special_chebyshev_polynomial_v.out", Outside, chebyshev_v);
     /// `aten::special_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Beyond, chebyshev_v
+        "aten::special_chebyshev_polynomial_v.x_scalar_out" of number, Outside, chebyshev_v
     );
     /// `aten::special_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Beyond, chebyshev_v
+        "aten::special_chebyshev_polynomial_v.n_scalar_out" of order, Outside, chebyshev_v
     );
     /// `aten::special_chebyshev_polynomial_w.out(x, n, out)`: the Chebyshev polynomial of the
     /// fourth kind.
     SPECIAL_CHEBYSHEV_W_OUT =
-        polynomial!("aten::special_chebyshev_polynomial_w.out", Beyond, chebyshev_w);
+        polynomial!("aten::special_chebyshev_polynomial_w.out", Outside, chebyshev_w);
     /// `aten::special_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Beyond, chebyshev_w
+        "aten::special_chebyshev_polynomial_w.x_scalar_out" of number, Outside, chebyshev_w
     );
     /// `aten::special_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
-        "aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Beyond, chebyshev_w
+        "aten::special_chebyshev_polynomial_w.n_scalar_out" of order, Outside, chebyshev_w
     );
     /// `aten::special_shifted_chebyshev_polynomial_t.out(x, n, out)`: the first kind at `2x - 1`.
     SPECIAL_SHIFTED_CHEBYSHEV_T_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_t.out", ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_t.out", ShiftedOutside,
         |x, n| chebyshev_t(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_t.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_T_X_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_t.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_t(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_t.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_T_N_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_t.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_t(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_u.out(x, n, out)`: the second kind at `2x - 1`.
     SPECIAL_SHIFTED_CHEBYSHEV_U_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_u.out", ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_u.out", ShiftedOutside,
         |x, n| chebyshev_u(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_u.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_U_X_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_u.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_u(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_u.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_U_N_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_u.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_u(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_v.out(x, n, out)`: the third kind at `2x - 1`.
     SPECIAL_SHIFTED_CHEBYSHEV_V_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_v.out", ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_v.out", ShiftedOutside,
         |x, n| chebyshev_v(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_v.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_V_X_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_v.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_v(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_v.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_V_N_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_v.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_v(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_w.out(x, n, out)`: the fourth kind at `2x - 1`.
     SPECIAL_SHIFTED_CHEBYSHEV_W_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_w.out", ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_w.out", ShiftedOutside,
         |x, n| chebyshev_w(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_w.x_scalar_out`: the same with a scalar `x`.
     SPECIAL_SHIFTED_CHEBYSHEV_W_X_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_w.x_scalar_out" of number, ShiftedOutside,
         |x, n| chebyshev_w(shifted(x), n)
     );
     /// `aten::special_shifted_chebyshev_polynomial_w.n_scalar_out`: the same with a scalar `n`.
     SPECIAL_SHIFTED_CHEBYSHEV_W_N_SCALAR_OUT = polynomial!(
-        "aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedBeyond,
+        "aten::special_shifted_chebyshev_polynomial_w.n_scalar_out" of order, ShiftedOutside,
         |x, n| chebyshev_w(shifted(x), n)
     );
     /// `aten::special_hermite_polynomial_h.out(x, n, out)`: the physicists' Hermite polynomial.
-    SPECIAL_HERMITE_H_OUT = polynomial!("aten::special_hermite_polynomial_h.out", Few, hermite_h);
+    SPECIAL_HERMITE_H_OUT =
+        polynomial!("aten::special_hermite_polynomial_h.out", Limited, hermite_h);
     /// `aten::special_hermite_polynomial_h.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_HERMITE_H_X_SCALAR_OUT =
-        polynomial!("aten::special_hermite_polynomial_h.x_scalar_out" of number, Few, hermite_h);
+    SPECIAL_HERMITE_H_X_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_h.x_scalar_out" of number, Limited,
+        hermite_h
+    );
     /// `aten::special_hermite_polynomial_h.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_HERMITE_H_N_SCALAR_OUT =
-        polynomial!("aten::special_hermite_polynomial_h.n_scalar_out" of order, Few, hermite_h);
+    SPECIAL_HERMITE_H_N_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_h.n_scalar_out" of order, Limited,
+        hermite_h
+    );
     /// `aten::special_hermite_polynomial_he.out(x, n, out)`: the probabilists'.
     SPECIAL_HERMITE_HE_OUT =
-        polynomial!("aten::special_hermite_polynomial_he.out", Few, hermite_he);
+        polynomial!("aten::special_hermite_polynomial_he.out", Limited, hermite_he);
     /// `aten::special_hermite_polynomial_he.x_scalar_out`: the same with a scalar `x`.
-    SPECIAL_HERMITE_HE_X_SCALAR_OUT =
-        polynomial!("aten::special_hermite_polynomial_he.x_scalar_out" of number, Few, hermite_he);
+    SPECIAL_HERMITE_HE_X_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_he.x_scalar_out" of number, Limited,
+        hermite_he
+    );
     /// `aten::special_hermite_polynomial_he.n_scalar_out`: the same with a scalar `n`.
-    SPECIAL_HERMITE_HE_N_SCALAR_OUT =
-        polynomial!("aten::special_hermite_polynomial_he.n_scalar_out" of order, Few, hermite_he);
+    SPECIAL_HERMITE_HE_N_SCALAR_OUT = polynomial!(
+        "aten::special_hermite_polynomial_he.n_scalar_out" of order, Limited,
+        hermite_he
+    );
     /// `aten::special_laguerre_polynomial_l.out(x, n, out)`
     SPECIAL_LAGUERRE_OUT = polynomial!("aten::special_laguerre_polynomial_l.out", All, laguerre);
     /// `aten::special_laguerre_polynomial_l.x_scalar_out`: the same with a scalar `x`.
@@ -223,14 +232,14 @@ fn check_steps(ctx: &Invoke, steps: Steps) -> Result<(), KernelError> {
     // Orders that do not fit in `i64` become `i64::MIN`, as in PyTorch on x86.
     let counts = |n: f64| n < -(i64::MIN as f64);
     let higher = |highest: f64, n: f64| if n > highest && counts(n) { n } else { highest };
-    if fold(ctx, 1, 0.0, higher)? * outputs(ctx)? <= MOST_STEPS {
+    if fold(ctx, 1, 0.0, higher)? * outputs(ctx)? <= MAX_STEPS {
         return Ok(());
     }
     let lowest = match steps {
-        Steps::Few => return Ok(()),
+        Steps::Limited => return Ok(()),
         Steps::All => f64::INFINITY,
-        Steps::Beyond => -1.0,
-        Steps::ShiftedBeyond => 0.0,
+        Steps::Outside => -1.0,
+        Steps::ShiftedOutside => 0.0,
     };
     let is_quick = |x: f64| x.is_nan() || (lowest..=1.0).contains(&x);
     if fold(ctx, 0, true, |quick, x| quick && is_quick(x))? {
@@ -357,19 +366,19 @@ fn chebyshev_w<C: Real>(x: C, n: i64) -> C {
 
 /// Maximum order of Hermite polynomials. Higher orders yield NaN, as in PyTorch, since their
 /// coefficients overflow the type.
-fn highest_hermite<C: Real>() -> i64 {
+fn max_hermite_order<C: Real>() -> i64 {
     if C::SCALAR_TYPE == torchlet_core::ScalarType::Double { 512 } else { 128 }
 }
 
 fn hermite_h<C: Real>(x: C, n: i64) -> C {
-    if n > highest_hermite::<C>() {
+    if n > max_hermite_order::<C>() {
         return C::real(f64::NAN);
     }
     recurrence(n, C::real(1.0), x + x, |k, at, before| (x + x) * at - (k + k) * before)
 }
 
 fn hermite_he<C: Real>(x: C, n: i64) -> C {
-    if n > highest_hermite::<C>() {
+    if n > max_hermite_order::<C>() {
         return C::real(f64::NAN);
     }
     recurrence(n, C::real(1.0), x, |k, at, before| x * at - k * before)
@@ -391,7 +400,7 @@ mod tests {
 
     /// Compares with the explicit forms.
     #[test]
-    fn orders_of_three() {
+    fn low_orders_match_explicit_forms() {
         let x = 0.3f64;
         let close = |found: f64, want: f64| assert!((found - want).abs() < 1e-12, "{found} {want}");
         close(chebyshev_t(x, 3), 4.0 * x.powi(3) - 3.0 * x);
@@ -407,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn angles_and_recurrences_agree() {
+    fn trigonometric_forms_match_recurrences() {
         for x in [-0.95f64, -0.4, 0.1, 0.77] {
             for n in 9..30 {
                 let two = x + x;

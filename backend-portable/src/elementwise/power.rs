@@ -22,7 +22,7 @@ kernels! {
         prepare(ctx, &[1], &[0], 2, TypeRule::Common, by_compute!(of_scalar))
     });
     /// `aten::hypot.out(self, other, out)`: `sqrt(self^2 + other^2)`.
-    HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::length);
+    HYPOT_OUT = binary!("aten::hypot.out", Common, float Real, rounded super::complex::hypot);
     /// `aten::atan2.out(self, other, out)`: the angle of the point (x = `other`, y = `self`).
     ATAN2_OUT = binary!("aten::atan2.out", Float, float Real, rounded C::atan2);
     /// `aten::copysign.out(self, other, out)`: the magnitude of `self` with the sign of `other`.
@@ -35,11 +35,11 @@ kernels! {
 /// Exponentiation.
 pub(crate) trait Power: Compute {
     fn power(self, exponent: Self) -> Self;
-    fn product(self, other: Self) -> Self;
+    fn multiply(self, other: Self) -> Self;
     /// Cheaper function for special exponents: square root, inverse and the like.
-    fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self>;
+    fn special_exponent(exponent: Self) -> Option<fn(Self) -> Self>;
     /// Whether powers with this exponent are defined.
-    fn is_exponent(exponent: Self) -> bool;
+    fn is_valid_exponent(exponent: Self) -> bool;
 }
 
 macro_rules! float_power {
@@ -47,8 +47,8 @@ macro_rules! float_power {
         #[inline(always)]
         fn power(self, exponent: Self) -> Self { Real::pow(self, exponent) }
         #[inline(always)]
-        fn product(self, other: Self) -> Self { self * other }
-        fn root_or_inverse(exponent: Self) -> Option<fn(Self) -> Self> {
+        fn multiply(self, other: Self) -> Self { self * other }
+        fn special_exponent(exponent: Self) -> Option<fn(Self) -> Self> {
             if exponent == 0.5 {
                 Some(|a| Real::sqrt(a))
             } else if exponent == -0.5 {
@@ -61,7 +61,7 @@ macro_rules! float_power {
                 None
             }
         }
-        fn is_exponent(_: Self) -> bool { true }
+        fn is_valid_exponent(_: Self) -> bool { true }
     })*};
 }
 float_power!(f32, f64);
@@ -89,13 +89,13 @@ impl Power for i64 {
         }
     }
     #[inline(always)]
-    fn product(self, other: Self) -> Self {
+    fn multiply(self, other: Self) -> Self {
         self.wrapping_mul(other)
     }
-    fn root_or_inverse(_: Self) -> Option<fn(Self) -> Self> {
+    fn special_exponent(_: Self) -> Option<fn(Self) -> Self> {
         None
     }
-    fn is_exponent(exponent: Self) -> bool {
+    fn is_valid_exponent(exponent: Self) -> bool {
         exponent >= 0
     }
 }
@@ -103,20 +103,20 @@ impl Power for i64 {
 fn to_scalar<C: Power>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let exponent = rounded_operand::<C>(ctx, 0, 1)?;
-    if !C::is_exponent(exponent) {
+    if !C::is_valid_exponent(exponent) {
         return Err(KernelError::argument(1, "negative powers of integers"));
     }
     // PyTorch has no special cases for half, where `(-inf)^0.5` is therefore infinite instead of
     // NaN.
     let is_half = ctx.info(0)?.scalar_type == ScalarType::Half;
-    if let Some(function) = C::root_or_inverse(exponent).filter(|_| !is_half) {
+    if let Some(function) = C::special_exponent(exponent).filter(|_| !is_half) {
         return map(ctx, [0], 2, &function);
     }
     if exponent == C::from_i64(2) {
-        return map(ctx, [0], 2, &move |a: C| a.product(a));
+        return map(ctx, [0], 2, &move |a: C| a.multiply(a));
     }
     if exponent == C::from_i64(3) {
-        return map(ctx, [0], 2, &move |a: C| a.product(a).product(a));
+        return map(ctx, [0], 2, &move |a: C| a.multiply(a).multiply(a));
     }
     map(ctx, [0], 2, &move |a: C| a.power(exponent))
 }
@@ -133,7 +133,7 @@ mod tests {
 
     /// Values of `torch.pow` on int64 tensors.
     #[test]
-    fn powers_of_integers() {
+    fn integer_powers_match_pytorch() {
         for (base, exponent, expected) in [
             (1, -1, 1),
             (-1, -1, -1),

@@ -111,7 +111,7 @@ impl Pattern {
     }
 
     /// Number of the result's dims before those of the indices.
-    fn place(&self) -> usize {
+    fn leading_dims(&self) -> usize {
         let first = self.indexed.iter().position(|&indexed| indexed).unwrap_or(0);
         let count = self.indexed.iter().filter(|&&indexed| indexed).count();
         let together = self.indexed.iter().skip(first).take(count).all(|&indexed| indexed);
@@ -122,7 +122,7 @@ impl Pattern {
     fn sizes(&self, info: &TensorInfo) -> Result<Sizes, KernelError> {
         let kept = info.sizes.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
         let mut kept = kept.map(|(&size, _)| size);
-        let mut sizes: Sizes = kept.by_ref().take(self.place()).collect();
+        let mut sizes: Sizes = kept.by_ref().take(self.leading_dims()).collect();
         let many = KernelError::rank(0, info.rank());
         for size in self.shape.iter().copied().chain(kept) {
             sizes.push(size).map_err(|_| many.clone())?;
@@ -133,18 +133,18 @@ impl Pattern {
 
     /// Strides by the result's dims: over the tensor, and over the offsets.
     fn steps(&self, info: &TensorInfo) -> [Steps; 2] {
-        let (place, depth) = (self.place(), self.shape.len());
+        let (leading_dims, depth) = (self.leading_dims(), self.shape.len());
         let strides = info.strides();
         let mut kept = strides.iter().zip(&self.indexed).filter(|(_, indexed)| !**indexed);
         let (mut tensor, mut offsets) = (steps(|_| 0), steps(|_| 0));
         for (dim, step) in tensor.strides.iter_mut().enumerate() {
-            if dim < place || dim >= place + depth {
+            if dim < leading_dims || dim >= leading_dims + depth {
                 *step = kept.next().map_or(0, |(&stride, _)| stride as isize);
             }
         }
         let mut step = 1usize;
         for (dim, &size) in self.shape.iter().enumerate().rev() {
-            if let Some(slot) = offsets.strides.get_mut(place + dim) {
+            if let Some(slot) = offsets.strides.get_mut(leading_dims + dim) {
                 *slot = step as isize;
             }
             step = step.saturating_mul(usize::try_from(size).unwrap_or(1).max(1));
@@ -335,8 +335,8 @@ fn index_put(ctx: &mut Invoke, out: usize) -> Result<(), KernelError> {
 }
 
 fn put<E: Copy>(walk: &Walk<3>, offset: &dyn Fn(isize) -> isize, values: &[E], out: &mut [E]) {
-    for_each_run(walk, offset, &mut |[place, value], len| {
-        let (out, values) = (run_mut(out, place, len), run(values, value, len));
+    for_each_run(walk, offset, &mut |[at, value], len| {
+        let (out, values) = (run_mut(out, at, len), run(values, value, len));
         match (out, values) {
             // Avoids a call per element.
             (Some([out]), Some([value])) => *out = *value,
@@ -352,8 +352,8 @@ fn accumulate<T: Number>(
     values: &[T],
     out: &mut [T],
 ) {
-    for_each_run(walk, offset, &mut |[place, value], len| {
-        let (out, values) = (run_mut(out, place, len), run(values, value, len));
+    for_each_run(walk, offset, &mut |[at, value], len| {
+        let (out, values) = (run_mut(out, at, len), run(values, value, len));
         for (out, value) in out.into_iter().flatten().zip(values.into_iter().flatten()) {
             *out = Reduce::Sum.combine(*out, *value);
         }

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_index_is_checked() {
+    fn indices_are_checked() {
         let longs = [0i64, 2, -3];
         let tensor = TensorRef::from_slice(&[3], &longs).unwrap();
         assert!(Indices::checked(&tensor, 0, -3, 3).is_ok());

@@ -1,7 +1,7 @@
 //! Writes to slices of a dim, to linear indices and to strided windows: `index_reduce`, `put`,
 //! `as_strided_scatter`.
 
-use super::writing::{Reduce, dim_of, named_reduction, reduce};
+use super::writing::{Reduce, dim_of, reduce, reduction_arg};
 use super::{Indices, index_type, steps};
 use crate::number::{ComputeType, elements_mut, unsupported, with_number};
 use crate::shape::moves::{by_size, items, items_mut};
@@ -74,10 +74,10 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (input, index, source) = (ctx.info(0)?, ctx.info(2)?, ctx.info(3)?);
     index_type(2, &index)?;
     ComputeType::of(input.scalar_type).ok_or(unsupported(0, input.scalar_type))?;
-    if named_reduction(ctx)? == Reduce::Sum {
+    if reduction_arg(ctx)? == Reduce::Sum {
         return Err(bad(4, "expected 'prod', 'mean', 'amax' or 'amin'"));
     }
-    let counted = named_reduction(ctx)? == Reduce::Mean || !ctx.bool(5)?;
+    let counted = reduction_arg(ctx)? == Reduce::Mean || !ctx.bool(5)?;
     let scratch = if counted { crate::scratch::bytes_for(input.numel(), 4)? } else { 0 };
     ctx.scratch_at_most(scratch);
     let dim = dim_of(ctx, &input)?;
@@ -98,7 +98,7 @@ fn prepare_index_reduce(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 fn index_reduce(ctx: &mut Invoke) -> Result<(), KernelError> {
-    let (kind, include_self) = (named_reduction(ctx)?, ctx.bool(5)?);
+    let (kind, include_self) = (reduction_arg(ctx)?, ctx.bool(5)?);
     let (input, index, source) = (ctx.info(0)?, ctx.tensor(2)?, ctx.tensor(3)?);
     let dim = dim_of(ctx, &input)?;
     let indices =

@@ -74,12 +74,12 @@ kernels! { WRITING:
         "aten::scatter_reduce.two_out",
         &[Tensor, Int, Tensor, Tensor, String, Bool, Out],
         |ctx| {
-            let kind = named_reduction(ctx)?;
+            let kind = reduction_arg(ctx)?;
             let counted = kind == Reduce::Mean || !ctx.bool(5)?;
             let bytes = if counted { ctx.info(0)?.numel().saturating_mul(4) } else { 0 };
             ctx.scratch_at_most(bytes);
             let plan = prepare(ctx, Some(3), 6, true, |ctx| {
-                let (kind, include_self) = (named_reduction(ctx)?, ctx.bool(5)?);
+                let (kind, include_self) = (reduction_arg(ctx)?, ctx.bool(5)?);
                 let source = ctx.tensor(3)?;
                 let mut scatter = Scatter::new(ctx, Some(source.info()), 6)?;
                 // Number of writes to each element.
@@ -102,9 +102,9 @@ kernels! { WRITING:
         "aten::scatter.reduce_out",
         &[Tensor, Int, Tensor, Tensor, String, Out],
         |ctx| {
-            plainly_named(ctx)?;
+            scatter_reduction(ctx)?;
             prepare(ctx, Some(3), 5, true, |ctx| {
-                let (kind, source) = (plainly_named(ctx)?, ctx.tensor(3)?);
+                let (kind, source) = (scatter_reduction(ctx)?, ctx.tensor(3)?);
                 let mut scatter = Scatter::new(ctx, Some(source.info()), 5)?;
                 with_number!(source.scalar_type, |T| {
                     let out = core::mem::take(&mut scatter.out);
@@ -122,9 +122,9 @@ kernels! { WRITING:
         "aten::scatter.value_reduce_out",
         &[Tensor, Int, Tensor, Scalar, String, Out],
         |ctx| {
-            plainly_named(ctx)?;
+            scatter_reduction(ctx)?;
             prepare(ctx, None, 5, true, |ctx| {
-                let (kind, value) = (plainly_named(ctx)?, ctx.scalar(3)?);
+                let (kind, value) = (scatter_reduction(ctx)?, ctx.scalar(3)?);
                 let mut scatter = Scatter::new(ctx, None, 5)?;
                 let found = scatter.info.scalar_type;
                 let bytes = element_bytes(found, value).ok_or(unsupported(0, found))?;
@@ -306,7 +306,7 @@ impl<'c> Scatter<'c> {
 }
 
 /// The reduction that argument 4 of `scatter` names.
-fn plainly_named(ctx: &Arguments) -> Result<Reduce, KernelError> {
+fn scatter_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
     match ctx.optional_string(4)?.unwrap_or("") {
         "add" => Ok(Reduce::Sum),
         "multiply" => Ok(Reduce::Product),
@@ -314,18 +314,18 @@ fn plainly_named(ctx: &Arguments) -> Result<Reduce, KernelError> {
     }
 }
 
-pub(super) fn named_reduction(ctx: &Arguments) -> Result<Reduce, KernelError> {
+pub(super) fn reduction_arg(ctx: &Arguments) -> Result<Reduce, KernelError> {
     let name = ctx.optional_string(4)?.unwrap_or("");
     Reduce::named(name).ok_or(bad(4, "expected 'sum', 'prod', 'mean', 'amax' or 'amin'"))
 }
 
 /// Visitor over pairs of output position and source position.
-pub(super) type Places<'a> = dyn Fn(&mut dyn FnMut(usize, usize)) + 'a;
+pub(super) type PositionVisitor<'a> = dyn Fn(&mut dyn FnMut(usize, usize)) + 'a;
 
 /// Reduces values into the output, including its elements unless `include_self` is false. `counts`
 /// is required without `include_self`, and for means.
 pub(super) fn reduce<T: Number>(
-    for_each: &Places,
+    for_each: &PositionVisitor,
     (out, source): (&mut [u8], &[u8]),
     kind: Reduce,
     include_self: bool,
@@ -369,7 +369,7 @@ mod tests {
 
     /// Values of PyTorch's `scatter_reduce` with two values at one position.
     #[test]
-    fn values_that_meet_are_combined() {
+    fn colliding_values_are_reduced() {
         assert_eq!(Reduce::Sum.combine(250u8, 10), 4);
         assert_eq!(Reduce::Product.combine(i64::MAX, 2), -2);
         assert_eq!(Reduce::Max.combine(u64::MAX, 1), u64::MAX);

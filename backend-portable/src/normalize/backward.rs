@@ -50,7 +50,7 @@ struct Rows {
     count: usize,
     len: usize,
     /// Number of adjacent elements that share a weight.
-    alike: usize,
+    shared_len: usize,
     /// Number of consecutive rows with different weights.
     period: usize,
     /// Number of weights, nonzero even if rows are empty.
@@ -73,30 +73,30 @@ impl Rows {
     }
 }
 
-fn not_last() -> KernelError {
+fn shape_mismatch() -> KernelError {
     KernelError::argument(2, "differs from the last dims of the input")
 }
 
 /// Checks that the normalized shape matches the input's last dims.
 fn layer_fits(args: &Arguments) -> Result<(), KernelError> {
     let (input, normalized) = (args.info(1)?, args.ints(2)?);
-    let first = input.rank().checked_sub(normalized.len()).ok_or(not_last())?;
+    let first = input.rank().checked_sub(normalized.len()).ok_or(shape_mismatch())?;
     let inner = input.sizes.get(first..).unwrap_or(&[]);
     let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
-    if inner.is_empty() || !equal { Err(not_last()) } else { Ok(()) }
+    if inner.is_empty() || !equal { Err(shape_mismatch()) } else { Ok(()) }
 }
 
 fn layer(args: &Arguments) -> Result<Rows, KernelError> {
     let input = args.info(1)?;
-    let first = input.rank().checked_sub(args.ints(2)?.len()).ok_or(not_last())?;
+    let first = input.rank().checked_sub(args.ints(2)?.len()).ok_or(shape_mismatch())?;
     let (outer, inner) = input.sizes.split_at(first);
     let numel = |sizes: &[i32]| checked_numel(sizes).unwrap_or(0);
     let (weights, len) = (first..input.rank(), numel(inner));
-    let (count, alike, period) = (numel(outer), 1, 1);
+    let (count, shared_len, period) = (numel(outer), 1, 1);
     Ok(Rows {
         count,
         len,
-        alike,
+        shared_len,
         period,
         channels: len,
         weights,
@@ -137,7 +137,7 @@ fn group(args: &Arguments) -> Result<Rows, KernelError> {
     Ok(Rows {
         count,
         len,
-        alike: plane,
+        shared_len: plane,
         period,
         channels,
         weights: 1..2,
@@ -225,7 +225,7 @@ fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
     let of_input = wanted.then(|| ctx.out(rows.out)).transpose()?;
     let out_type = of_input.as_ref().map_or(input.scalar_type, |out| out.scalar_type);
     let mut of_input = of_input.map(torchlet_core::TensorMut::into_bytes);
-    let each = rows.len / rows.alike.max(1);
+    let each = rows.len / rows.shared_len.max(1);
     for (row, (mean, deviation)) in means.iter().zip(&*deviations).enumerate() {
         let first = row % rows.period * each;
         // Calls a function with each block: its start in the row, gradients and normalized
@@ -242,7 +242,7 @@ fn run<C: Real>(ctx: &mut Invoke, rows: &Rows) -> Result<(), KernelError> {
                 f(at, g, x);
             }
         };
-        let channel = |at: usize| first + at / rows.alike.max(1);
+        let channel = |at: usize| first + at / rows.shared_len.max(1);
         let (mut sum, mut product) = (C::default(), C::default());
         blocks(&mut |at, g, x| {
             for (i, (g, x)) in g.iter().zip(x).enumerate() {

@@ -90,7 +90,7 @@ const NO_STATS: Call = Call {
 
 impl Call {
     /// Whether the batch's moments are used.
-    fn trains(&self, args: &Arguments) -> Result<bool, KernelError> {
+    fn is_training(&self, args: &Arguments) -> Result<bool, KernelError> {
         self.training.map_or(Ok(false), |arg| args.bool(arg))
     }
 }
@@ -101,7 +101,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     if input.rank() < 2 {
         return Err(KernelError::rank(0, input.rank()));
     }
-    let trains = call.trains(ctx)?;
+    let is_training = call.is_training(ctx)?;
     let channels = [input.sizes[1]];
     for arg in [1, 2] {
         expect_shape(ctx, arg, &channels)?;
@@ -111,7 +111,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
             expect_shape(ctx, running, &channels)?;
             expect_shape(ctx, running + 1, &channels)?;
         }
-        None if !trains => {
+        None if !is_training => {
             return Err(KernelError::unsupported(
                 "batch norm without running statistics outside of training",
             ));
@@ -121,7 +121,7 @@ fn prepare(ctx: &mut Prepare, call: Call) -> Result<Plan, KernelError> {
     ctx.resize(call.out, &input.sizes)?;
     is_double(ctx, call.out)?;
     for arg in [call.out + 1, call.out + 2] {
-        ctx.resize(arg, if trains { &channels } else { &[0] })?;
+        ctx.resize(arg, if is_training { &channels } else { &[0] })?;
         is_double(ctx, arg)?;
     }
     let element = if double { 8 } else { 4 };
@@ -174,7 +174,7 @@ fn with_stats<C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let memory = scratch::take::<C>(ctx, 3 * channels)?;
     let [mean, low, variance] = parts(memory, channels);
     let (mut running_mean, mut running_var) = (ctx.out(3)?, ctx.out(4)?);
-    if TRAINING.trains(ctx)? {
+    if TRAINING.is_training(ctx)? {
         batch_moments(ctx, [&mut *mean, &mut *low, &mut *variance])?;
         let momentum = C::from_f64(ctx.float(TRAINING.momentum)?);
         // Bessel's correction, for an unbiased running variance.

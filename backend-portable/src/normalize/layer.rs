@@ -25,14 +25,14 @@ kernels! {
     );
 }
 
-fn wrong() -> KernelError {
+fn shape_mismatch() -> KernelError {
     KernelError::argument(1, "differs from the last dims of the input")
 }
 
 /// First normalized dim, number of rows and elements per row, from the input's shape.
 fn rows(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let input = args.info(0)?;
-    let first = input.rank().checked_sub(args.ints(1)?.len()).ok_or(wrong())?;
+    let first = input.rank().checked_sub(args.ints(1)?.len()).ok_or(shape_mismatch())?;
     let (outer, inner) = input.sizes.split_at(first);
     let numel = |sizes: &[i32]| torchlet_core::layout::checked_numel(sizes).unwrap_or(0);
     Ok((first, numel(outer), numel(inner)))
@@ -44,7 +44,7 @@ fn extent(args: &Arguments) -> Result<(usize, usize, usize), KernelError> {
     let (input, normalized) = (args.info(0)?, args.ints(1)?);
     let inner = input.sizes.get(extent.0..).unwrap_or(&[]);
     let equal = inner.iter().zip(&normalized).all(|(a, b)| i64::from(*a) == *b);
-    if inner.is_empty() || !equal { Err(wrong()) } else { Ok(extent) }
+    if inner.is_empty() || !equal { Err(shape_mismatch()) } else { Ok(extent) }
 }
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {

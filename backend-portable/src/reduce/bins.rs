@@ -1,7 +1,7 @@
 //! Multidimensional histograms (`histogramdd`): counts the rows of a matrix of points by box, with
 //! edges for each column.
 
-use super::edges::{checked_ends, place, spaced};
+use super::edges::{bin_of, checked_ends, equally_spaced};
 use crate::number::{load, round_through, rounded, store, unsupported};
 use crate::scratch;
 use crate::table::kernels;
@@ -61,18 +61,19 @@ kernels! { BINS:
             for column in 0..columns {
                 let info = ctx.list_info(1, column)?;
                 let info = info.filter(|info| info.rank() == 1 && info.size(0) > 1);
-                let info = info.ok_or(KernelError::argument(1, "edges must be 1D with at least two values"))?;
+                let too_few = KernelError::argument(1, "edges must be 1D with at least two values");
+                let info = info.ok_or(too_few)?;
                 if info.scalar_type != of {
                     return Err(unsupported(1, info.scalar_type));
                 }
-                counts.push(info.sizes[0] - 1).map_err(|_| many())?;
+                counts.push(info.sizes[0] - 1).map_err(|_| too_many_bins())?;
             }
-            prepare(ctx, &counts, [2, 4], between)
+            prepare(ctx, &counts, [2, 4], by_edges)
         },
     );
 }
 
-fn many() -> KernelError {
+fn too_many_bins() -> KernelError {
     KernelError::argument(1, "too many bins")
 }
 
@@ -108,13 +109,13 @@ fn counts(args: &Arguments, columns: usize) -> Result<Sizes, KernelError> {
     for count in args.ints(1)? {
         let count = i32::try_from(count).ok().filter(|count| (1..i32::MAX).contains(count));
         let few = KernelError::argument(1, "must be positive and fit in 32 bits");
-        counts.push(count.ok_or(few)?).map_err(|_| many())?;
+        counts.push(count.ok_or(few)?).map_err(|_| too_many_bins())?;
     }
     Ok(counts)
 }
 
 /// Number of edges and of boxes, which are kept in scratch memory.
-fn room(counts: &[i32]) -> Option<[usize; 2]> {
+fn scratch_lens(counts: &[i32]) -> Option<[usize; 2]> {
     let sizes = || counts.iter().map(|count| *count as usize);
     let edges = sizes().try_fold(0usize, |sum, size| sum.checked_add(size)?.checked_add(1))?;
     let boxes = sizes().try_fold(1usize, |product, size| product.checked_mul(size))?;
@@ -148,7 +149,9 @@ fn prepare(
     if !made.is_contiguous() {
         return Err(KernelError::layout(out));
     }
-    let len = room(counts).and_then(|[edges, boxes]| edges.checked_add(boxes)).ok_or(many())?;
+    let len = scratch_lens(counts)
+        .and_then(|[edges, boxes]| edges.checked_add(boxes))
+        .ok_or(too_many_bins())?;
     Ok(Plan::new(invoke).with_scratch(scratch::bytes_for(len, size_of::<f64>())?))
 }
 
@@ -181,7 +184,7 @@ fn column_edges(
     } else {
         [0.0, 1.0]
     };
-    spaced(input.scalar_type, checked_ends(input.scalar_type, ends)?, edges);
+    equally_spaced(input.scalar_type, checked_ends(input.scalar_type, ends)?, edges);
     Ok(())
 }
 
@@ -204,11 +207,11 @@ fn by_counts(ctx: &mut Invoke) -> Result<(), KernelError> {
     count(ctx, &counts, [3, 5], &column_edges)
 }
 
-fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn by_edges(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut counts = Sizes::new();
     for column in 0..columns(ctx)? {
         let info = ctx.list_info(1, column)?.ok_or(KernelError::access(1))?;
-        counts.push(info.size(0) as i32 - 1).map_err(|_| many())?;
+        counts.push(info.size(0) as i32 - 1).map_err(|_| too_many_bins())?;
     }
     count(ctx, &counts, [2, 4], &|ctx, _, column, edges| {
         let given = ctx.list_tensor(1, column)?.ok_or(KernelError::access(1))?;
@@ -228,7 +231,7 @@ fn count(
 ) -> Result<(), KernelError> {
     let (input, weights) = (ctx.tensor(0)?, ctx.optional_tensor(weight)?);
     let (scalar_type, columns) = (input.scalar_type, counts.len());
-    let [edge_count, boxes] = room(counts).ok_or(many())?;
+    let [edge_count, boxes] = scratch_lens(counts).ok_or(too_many_bins())?;
     let memory = scratch::take::<f64>(ctx, edge_count + boxes)?;
     let (edges, sums) = memory.split_at_mut_checked(edge_count).unwrap_or_default();
     let mut rest = &mut *edges;
@@ -248,17 +251,17 @@ fn count(
     };
     sums.fill(0.0);
     for row in 0..input.numel() / columns {
-        let place = each().enumerate().try_fold(0, |place, (column, edges)| {
+        let bin = each().enumerate().try_fold(0, |bin, (column, edges)| {
             let mut value = [0.0];
             let at = row * columns + column;
             load(scalar_type, input.bytes(), at as isize, 1, &mut value);
-            Some(place * (edges.len() - 1) + self::place(edges, value[0])?)
+            Some(bin * (edges.len() - 1) + bin_of(edges, value[0])?)
         });
         let mut part = [1.0];
         if let Some(weights) = &weights {
             load(scalar_type, weights.bytes(), row as isize, 1, &mut part);
         }
-        if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
+        if let Some(sum) = bin.and_then(|bin| sums.get_mut(bin)) {
             *sum += part[0];
         }
     }

@@ -36,11 +36,12 @@ kernels! {
             let bins = ctx.info(1)?;
             let count = if bins.rank() == 1 { bins.size(0).checked_sub(1) } else { None };
             let count = count.filter(|count| *count > 0);
-            let count = count.ok_or(KernelError::argument(1, "edges must be 1D with at least two values"))?;
+            let too_few = KernelError::argument(1, "edges must be 1D with at least two values");
+            let count = count.ok_or(too_few)?;
             if bins.scalar_type != ctx.info(0)?.scalar_type {
                 return Err(unsupported(1, bins.scalar_type));
             }
-            prepare(ctx, count, 2, between)
+            prepare(ctx, count, 2, by_edges)
         },
     );
 }
@@ -92,13 +93,13 @@ fn by_count(ctx: &mut Invoke) -> Result<(), KernelError> {
     let bins = ctx.info(5)?.size(0);
     let memory = scratch::take::<f64>(ctx, 2 * bins + 2)?;
     let (edges, sums) = memory.split_at_mut_checked(bins + 1).unwrap_or_default();
-    let [low, high] = ends(ctx, &input)?;
-    spaced(input.scalar_type, [low, high], edges);
+    let [low, high] = range_ends(ctx, &input)?;
+    equally_spaced(input.scalar_type, [low, high], edges);
     count(ctx, edges, sums, 3)
 }
 
 /// Equally spaced edges like `linspace`, computed from the nearer end.
-pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
+pub(super) fn equally_spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut [f64]) {
     let rounded = |value| rounded(scalar_type, value);
     let bins = edges.len().saturating_sub(1);
     let step = rounded(rounded(high - low) / bins as f64);
@@ -112,7 +113,7 @@ pub(super) fn spaced(scalar_type: ScalarType, [low, high]: [f64; 2], edges: &mut
 }
 
 /// The first and the last edge.
-fn ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
+fn range_ends(ctx: &Invoke, input: &TensorRef) -> Result<[f64; 2], KernelError> {
     let rounded = |value| rounded(input.scalar_type, value);
     let (mut low, mut high) = (0.0, 1.0);
     if !ctx.is_none(2) {
@@ -144,7 +145,7 @@ pub(super) fn checked_ends(
 }
 
 /// The bin of a value, or `None` if it is outside. The last edge belongs to the last bin.
-pub(super) fn place(edges: &[f64], value: f64) -> Option<usize> {
+pub(super) fn bin_of(edges: &[f64], value: f64) -> Option<usize> {
     let (low, high) = (edges.first()?, edges.last()?);
     let behind = edges.partition_point(|edge| *edge <= value);
     (value >= *low && value <= *high).then(|| behind.saturating_sub(1).min(edges.len() - 2))
@@ -160,7 +161,7 @@ fn each_block(tensor: &TensorRef, visit: &mut dyn FnMut(usize, &[f64])) {
     }
 }
 
-fn between(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn by_edges(ctx: &mut Invoke) -> Result<(), KernelError> {
     let bins = ctx.tensor(1)?;
     let memory = scratch::take::<f64>(ctx, 2 * bins.numel())?;
     let (edges, sums) = memory.split_at_mut_checked(bins.numel()).unwrap_or_default();
@@ -187,7 +188,7 @@ fn count(
             load(scalar_type, weights.bytes(), start as isize, 1, parts);
         }
         for (value, part) in values.iter().zip(&parts) {
-            if let Some(sum) = place(edges, *value).and_then(|place| sums.get_mut(place)) {
+            if let Some(sum) = bin_of(edges, *value).and_then(|bin| sums.get_mut(bin)) {
                 *sum += part;
             }
         }

@@ -82,11 +82,11 @@ fold_of_two! {
 }
 fold_of_two! {
     /// The maximum; NaN if any value is NaN.
-    Largest: Ordered, C::LOWEST, |a: C, b: C| if b.above(a) { b } else { a }
+    Max: Ordered, C::LOWEST, |a: C, b: C| if b.above(a) { b } else { a }
 }
 fold_of_two! {
     /// The minimum; NaN if any value is NaN.
-    Smallest: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
+    Min: Ordered, C::HIGHEST, |a: C, b: C| if b.below(a) { b } else { a }
 }
 
 /// Values that can be compared; NaN wins every comparison.
@@ -132,28 +132,28 @@ impl Ordered for i64 {
 }
 
 /// The maximum or minimum and the index of its first occurrence; the first NaN if any value is NaN.
-pub(crate) struct Place<const LARGEST: bool>;
+pub(crate) struct ArgExtreme<const MAX: bool>;
 
-impl<const LARGEST: bool> Place<LARGEST> {
+impl<const MAX: bool> ArgExtreme<MAX> {
     /// The better of two values.
     #[inline(always)]
     fn better<C: Ordered>(a: C, b: C) -> C {
-        let second = if LARGEST { b.above(a) } else { b.below(a) };
+        let second = if MAX { b.above(a) } else { b.below(a) };
         if second { b } else { a }
     }
     /// Whether `a` is strictly better than `b`.
     #[inline(always)]
     fn beats<C: Ordered>(a: C, b: C) -> bool {
-        !b.is_nan() && if LARGEST { a.above(b) } else { a.below(b) }
+        !b.is_nan() && if MAX { a.above(b) } else { a.below(b) }
     }
 }
 
-impl<C: Ordered, const LARGEST: bool> Reducer<C> for Place<LARGEST> {
+impl<C: Ordered, const MAX: bool> Reducer<C> for ArgExtreme<MAX> {
     type State = (C, usize);
     #[inline(always)]
     fn start(&self) -> (C, usize) {
         // A value that does not beat this equals it, so the first index is correct.
-        (if LARGEST { C::LOWEST } else { C::HIGHEST }, 0)
+        (if MAX { C::LOWEST } else { C::HIGHEST }, 0)
     }
     #[inline(always)]
     fn fold(&self, state: &mut (C, usize), values: &[C], first: usize) {
@@ -181,9 +181,9 @@ impl<C: Ordered, const LARGEST: bool> Reducer<C> for Place<LARGEST> {
 }
 
 /// Whether any value is nonzero; with `ALL`, whether all are.
-pub(crate) struct Truth<const ALL: bool>;
+pub(crate) struct AnyAll<const ALL: bool>;
 
-impl<C: Compute, const ALL: bool> Reducer<C> for Truth<ALL> {
+impl<C: Compute, const ALL: bool> Reducer<C> for AnyAll<ALL> {
     type State = bool;
     #[inline(always)]
     fn start(&self) -> bool {

@@ -34,8 +34,8 @@ enum Reduction {
     Sum,
     Mean,
     Product,
-    Least,
-    Largest,
+    Min,
+    Max,
 }
 
 impl Reduction {
@@ -44,8 +44,8 @@ impl Reduction {
             Some("sum") => Reduction::Sum,
             Some("mean") => Reduction::Mean,
             Some("prod") => Reduction::Product,
-            Some("min") => Reduction::Least,
-            Some("max") => Reduction::Largest,
+            Some("min") => Reduction::Min,
+            Some("max") => Reduction::Max,
             _ => return Err(KernelError::argument(1, "unknown reduction")),
         })
     }
@@ -55,8 +55,8 @@ impl Reduction {
         match self {
             Reduction::Sum | Reduction::Mean => 0.0,
             Reduction::Product => 1.0,
-            Reduction::Least => f64::INFINITY,
-            Reduction::Largest => f64::NEG_INFINITY,
+            Reduction::Min => f64::INFINITY,
+            Reduction::Max => f64::NEG_INFINITY,
         }
     }
 
@@ -66,14 +66,14 @@ impl Reduction {
             Reduction::Product => known * value,
             // NaN propagates.
             _ if value.is_nan() || known.is_nan() => f64::NAN,
-            Reduction::Least => known.min(value),
-            Reduction::Largest => known.max(value),
+            Reduction::Min => known.min(value),
+            Reduction::Max => known.max(value),
         }
     }
 }
 
 /// The argument that defines the segments, and how many more elements than segments it has.
-fn said(args: &Arguments) -> Result<(usize, usize), KernelError> {
+fn segment_arg(args: &Arguments) -> Result<(usize, usize), KernelError> {
     if !args.is_none(3) {
         return Err(KernelError::unsupported("segments given by indices"));
     }
@@ -86,7 +86,7 @@ fn said(args: &Arguments) -> Result<(usize, usize), KernelError> {
 
 fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     Reduction::of(ctx)?;
-    let (arg, more) = said(ctx)?;
+    let (arg, more) = segment_arg(ctx)?;
     let (data, ends) = (ctx.info(0)?, ctx.info(arg)?);
     if !data.scalar_type.is_floating() {
         return Err(unsupported(0, data.scalar_type));
@@ -123,12 +123,12 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
 }
 
 /// Number of index combinations of these dims.
-fn places(info: &TensorInfo, dims: Range<usize>) -> usize {
+fn index_count(info: &TensorInfo, dims: Range<usize>) -> usize {
     dims.map(|dim| info.size(dim)).product()
 }
 
 /// Memory offset of an index combination of these dims.
-fn place(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
+fn offset_of(info: &TensorInfo, dims: Range<usize>, index: usize) -> isize {
     let (mut rest, mut at) = (index, 0);
     for dim in dims.rev() {
         let size = info.size(dim).max(1);
@@ -144,7 +144,7 @@ fn stride(info: &TensorInfo, dim: usize) -> isize {
 
 fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let reduction = Reduction::of(ctx)?;
-    let (arg, more) = said(ctx)?;
+    let (arg, more) = segment_arg(ctx)?;
     let (data, ends) = (ctx.tensor(0)?, ctx.tensor(arg)?);
     let mut out = ctx.out(8)?;
     if out.numel() == 0 {
@@ -159,10 +159,10 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (size, step) = (data.info().size(axis), stride(data.info(), axis));
     let segments = ends.info().size(axis).saturating_sub(more);
     let outside = || KernelError::argument(arg, "a segment is outside of the data");
-    for outer in 0..places(data.info(), 0..axis) {
+    for outer in 0..index_count(data.info(), 0..axis) {
         let number = |segment: usize| -> Result<usize, KernelError> {
-            let at =
-                place(ends.info(), 0..axis, outer) + segment as isize * stride(ends.info(), axis);
+            let at = offset_of(ends.info(), 0..axis, outer)
+                + segment as isize * stride(ends.info(), axis);
             let mut found = [0i64];
             load(ends.scalar_type, ends.bytes(), at, 1, &mut found);
             usize::try_from(found[0]).map_err(|_| outside())
@@ -174,9 +174,9 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
                 _ => from.checked_add(number(segment)?),
             };
             let end = end.filter(|end| (from..=size).contains(end)).ok_or_else(outside)?;
-            for inner in 0..places(data.info(), axis + 1..rank) {
-                let first =
-                    place(data.info(), 0..axis, outer) + place(data.info(), axis + 1..rank, inner);
+            for inner in 0..index_count(data.info(), axis + 1..rank) {
+                let first = offset_of(data.info(), 0..axis, outer)
+                    + offset_of(data.info(), axis + 1..rank, inner);
                 let mut known = start;
                 for at in (from..end).step_by(BLOCK) {
                     let mut block = [0.0; BLOCK];
@@ -191,9 +191,9 @@ fn invoke(ctx: &mut Invoke) -> Result<(), KernelError> {
                 } else if reduction == Reduction::Mean && initial.is_none() {
                     known = f64::NAN;
                 }
-                let to = place(out.info(), 0..axis, outer)
+                let to = offset_of(out.info(), 0..axis, outer)
                     + segment as isize * stride(out.info(), axis)
-                    + place(out.info(), axis + 1..rank, inner);
+                    + offset_of(out.info(), axis + 1..rank, inner);
                 let bytes = usize::try_from(to).unwrap_or(usize::MAX);
                 let bytes = bytes.saturating_mul(scalar_type.size());
                 let bytes = out.bytes_mut().get_mut(bytes..).unwrap_or_default();

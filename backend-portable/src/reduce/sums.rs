@@ -3,7 +3,7 @@
 use super::adding::sums;
 use super::engine::Order::Memory;
 use super::engine::Reducer;
-use super::reducers::{Largest, Moments, Ordered, Product, Smallest, Spread, Sum, Truth};
+use super::reducers::{AnyAll, Max, Min, Moments, Ordered, Product, Spread, Sum};
 use super::{Dims, Form, complex, double, expect_same_layout, reduced, single};
 use crate::elementwise::complex::by_part;
 use crate::elementwise::{Arithmetic, by_compute, can_cast};
@@ -183,7 +183,7 @@ fn sum<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn any(ctx: &mut Invoke) -> Result<(), KernelError> {
-    single::<f64, _, _>(ctx, DIMS, Memory, 4, &Truth::<false>, i64::from)
+    single::<f64, _, _>(ctx, DIMS, Memory, 4, &AnyAll::<false>, i64::from)
 }
 
 fn product<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -192,7 +192,7 @@ fn product<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn all(ctx: &mut Invoke) -> Result<(), KernelError> {
-    single::<f64, _, _>(ctx, ONE, Memory, 4, &Truth::<true>, i64::from)
+    single::<f64, _, _>(ctx, ONE, Memory, 4, &AnyAll::<true>, i64::from)
 }
 
 fn product_of_all<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
@@ -201,7 +201,7 @@ fn product_of_all<C: Arithmetic>(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn all_of_all(ctx: &mut Invoke) -> Result<(), KernelError> {
-    single::<f64, _, _>(ctx, Form::ALL, Memory, 2, &Truth::<true>, i64::from)
+    single::<f64, _, _>(ctx, Form::ALL, Memory, 2, &AnyAll::<true>, i64::from)
 }
 
 fn mean_in<C: Real + Arithmetic>(
@@ -231,10 +231,10 @@ fn norm<C: Real + Arithmetic + Ordered>(ctx: &mut Invoke) -> Result<(), KernelEr
     let infinity = C::real(f64::INFINITY);
     let same = |sum: C| sum;
     if order == infinity {
-        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Largest, C::default()), same);
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Max, C::default()), same);
     }
     if order == -infinity {
-        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Smallest, infinity), same);
+        return single(ctx, NORM, Memory, 5, &Norm(C::magnitude, Min, infinity), same);
     }
     if order == C::default() {
         let count = |x: C| C::of_bool(x != C::default());

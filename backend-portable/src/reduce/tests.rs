@@ -1,6 +1,6 @@
 use super::adding::sums_of_tensor;
 use super::engine::{Geometry, Order, Reducer, reduce};
-use super::reducers::{Largest, Moments, Place, Spread};
+use super::reducers::{ArgExtreme, Max, Moments, Spread};
 use super::store_states;
 use crate::ThreadPool;
 use crate::compute::testing::Noise;
@@ -96,7 +96,7 @@ fn sums<C: Arithmetic>(
 }
 
 #[test]
-fn any_dimensions_of_any_layout() {
+fn reduces_any_dims_in_any_layout() {
     let pool = ThreadPool::new(2);
     let mut noise = Noise::new(5);
     for round in 0..600 {
@@ -129,7 +129,7 @@ fn any_dimensions_of_any_layout() {
             dims,
             &out,
             Order::Index,
-            &Place::<true>,
+            &ArgExtreme::<true>,
             |(_, place): (f32, usize)| place as i64,
         );
         for (first, of) in first.iter().zip(&groups) {
@@ -176,7 +176,7 @@ fn long_sums_are_precise() {
 }
 
 #[test]
-fn nan_is_the_largest_and_the_first_one_counts() {
+fn first_nan_is_the_argmax() {
     let mut data = vec![1.0f32; 700];
     data[650] = f32::NAN;
     data[677] = f32::NAN;
@@ -184,9 +184,9 @@ fn nan_is_the_largest_and_the_first_one_counts() {
     let tensor = TensorRef::from_slice(&[700], &data).unwrap();
     let out = TensorInfo::contiguous(ScalarType::Float, &[]).unwrap();
     let dims = DimSet::all(1);
-    let largest = run(&Serial, &tensor, dims, &out, Order::Memory, &Largest, |x: f32| x);
+    let largest = run(&Serial, &tensor, dims, &out, Order::Memory, &Max, |x: f32| x);
     assert!(largest[0].is_nan());
     let place = |(_, place): (f32, usize)| place as i64;
-    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &Place::<true>, place), [650]);
-    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &Place::<false>, place), [650]);
+    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<true>, place), [650]);
+    assert_eq!(run(&Serial, &tensor, dims, &out, Order::Index, &ArgExtreme::<false>, place), [650]);
 }

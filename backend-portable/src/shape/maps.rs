@@ -67,7 +67,7 @@ impl Map {
     }
 
     /// The input index for an output index; `None` for padding.
-    pub(crate) fn shown(&self, index: usize) -> Option<usize> {
+    pub(crate) fn input_index(&self, index: usize) -> Option<usize> {
         usize::try_from(self.piece(index, 1).0?).ok()
     }
 
@@ -193,18 +193,18 @@ mod tests {
     use super::*;
 
     fn indices(map: Map, size: usize) -> Vec<isize> {
-        let mut shown = Vec::new();
-        while shown.len() < size {
-            let (at, step, count) = map.piece(shown.len(), size - shown.len());
+        let mut found = Vec::new();
+        while found.len() < size {
+            let (at, step, count) = map.piece(found.len(), size - found.len());
             for i in 0..count {
-                shown.push(at.map_or(-1, |at| at + step * i as isize));
+                found.push(at.map_or(-1, |at| at + step * i as isize));
             }
         }
-        shown
+        found
     }
 
     #[test]
-    fn maps_show_what_they_say() {
+    fn maps_yield_input_indices() {
         assert_eq!(indices(Map::Repeat { len: 2 }, 5), [0, 1, 0, 1, 0]);
         assert_eq!(indices(Map::Repeat { len: 1 }, 3), [0, 0, 0]);
         assert_eq!(indices(Map::Roll { len: 4, by: 1 }, 4), [3, 0, 1, 2]);

@@ -345,7 +345,7 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn every_order_of_dimensions() {
+    fn copies_every_permutation() {
         for sizes in [[2, 3, 4, 5], [17, 1, 33, 16], [4, 40, 5, 37], [3, 16, 16, 48]] {
             let info = TensorInfo::contiguous(ScalarType::Int, &sizes).unwrap();
             let input: Vec<u32> = (0..info.numel() as u32).collect();
@@ -363,7 +363,7 @@ mod tests {
 
     #[cfg(feature = "std")]
     #[test]
-    fn large_ones_are_dealt_out() {
+    fn large_copies_run_in_parallel() {
         let info = TensorInfo::contiguous(ScalarType::Int, &[3, 130, 515]).unwrap();
         let input: Vec<u32> = (0..info.numel() as u32).collect();
         let view = View::of(&info).unwrap();

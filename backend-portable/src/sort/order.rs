@@ -74,12 +74,14 @@ kernels! {
     /// `aten::cummax.out(self, dim, values, indices)`: the cumulative maximum and the index of its
     /// last occurrence; NaN from the first NaN on.
     CUMMAX_OUT = Kernel::new("aten::cummax.out", &[Tensor, Int, Out, Out], |ctx| {
-        prepare(ctx, RUNNING, Shape::Same, [running::<u64, true>, running::<u128, true>])
+        let pair = [cumulative_extreme::<u64, true>, cumulative_extreme::<u128, true>];
+        prepare(ctx, CUMULATIVE, Shape::Same, pair)
     });
     /// `aten::cummin.out(self, dim, values, indices)`: the cumulative minimum and the index of its
     /// last occurrence; NaN from the first NaN on.
     CUMMIN_OUT = Kernel::new("aten::cummin.out", &[Tensor, Int, Out, Out], |ctx| {
-        prepare(ctx, RUNNING, Shape::Same, [running::<u64, false>, running::<u128, false>])
+        let pair = [cumulative_extreme::<u64, false>, cumulative_extreme::<u128, false>];
+        prepare(ctx, CUMULATIVE, Shape::Same, pair)
     });
 }
 
@@ -95,7 +97,7 @@ const STABLE: Call = Call { dim: 2, out: 4 };
 const TOPK: Call = Call { dim: 2, out: 5 };
 const KTH: Call = Call { dim: 2, out: 4 };
 const MEDIAN: Call = Call { dim: 1, out: 3 };
-const RUNNING: Call = Call { dim: 1, out: 2 };
+const CUMULATIVE: Call = Call { dim: 1, out: 2 };
 
 /// Shape of the outputs.
 #[derive(Clone, Copy)]
@@ -299,7 +301,7 @@ fn kth_value<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        let place = median_place(entries, floating);
+        let place = median_rank(entries, floating);
         to_front(entries, place);
     })
 }
@@ -307,7 +309,7 @@ fn median_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn nanmedian_dim<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
     each_line::<E>(ctx, MEDIAN, false, 1, &|entries| {
-        let place = number_median_place(entries, floating);
+        let place = nanmedian_rank(entries, floating);
         to_front(entries, place);
     })
 }
@@ -329,9 +331,9 @@ fn mode<E: Entry>(ctx: &mut Invoke) -> Result<(), KernelError> {
     })
 }
 
-fn running<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn cumulative_extreme<E: Entry, const LARGEST: bool>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let floating = ctx.info(0)?.scalar_type.is_floating();
-    each_line::<E>(ctx, RUNNING, false, usize::MAX, &|entries| {
+    each_line::<E>(ctx, CUMULATIVE, false, usize::MAX, &|entries| {
         let mut best: Option<E> = None;
         for entry in entries {
             let is_nan = |entry: E| floating && entry.key() == E::NAN;
@@ -355,13 +357,13 @@ fn to_front<E: Entry>(entries: &mut [E], place: usize) {
 }
 
 /// Rank of the median: that of the first NaN if any value is NaN, else the lower middle.
-fn median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
+fn median_rank<E: Entry>(entries: &[E], floating: bool) -> usize {
     let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
     if nans > 0 { entries.len() - nans } else { entries.len().saturating_sub(1) / 2 }
 }
 
 /// Rank of the median ignoring NaN; that of a NaN if all values are NaN.
-fn number_median_place<E: Entry>(entries: &[E], floating: bool) -> usize {
+fn nanmedian_rank<E: Entry>(entries: &[E], floating: bool) -> usize {
     let nans = entries.iter().filter(|entry| floating && entry.key() == E::NAN).count();
     (entries.len() - nans).saturating_sub(1) / 2
 }
@@ -385,11 +387,8 @@ fn median<E: Entry, const NUMBERS: bool>(ctx: &mut Invoke) -> Result<(), KernelE
     let mut out = ctx.out(1)?;
     fill(&input, 0, 1, false, entries);
     let floating = input.scalar_type.is_floating();
-    let place = if NUMBERS {
-        number_median_place(entries, floating)
-    } else {
-        median_place(entries, floating)
-    };
+    let place =
+        if NUMBERS { nanmedian_rank(entries, floating) } else { median_rank(entries, floating) };
     to_front(entries, place);
     match entries.first() {
         Some(entry) => copy_element(&input, entry.position() as isize, &mut out, 0),

@@ -76,7 +76,7 @@ const SEARCH: Call = Call { sequence: 0, values: 1, side: Some(4), out: 6 };
 
 impl Call {
     /// Whether the insertion point is after equal values.
-    fn goes_right(self, args: &Arguments) -> Result<bool, KernelError> {
+    fn inserts_right(self, args: &Arguments) -> Result<bool, KernelError> {
         let Some(arg) = self.side else { return args.bool(3) };
         match args.optional_string(arg)? {
             None => args.bool(3),
@@ -106,7 +106,7 @@ fn prepare(
             ComputeType::of(info.scalar_type).ok_or(unsupported(arg, info.scalar_type))?;
         }
     }
-    call.goes_right(ctx)?;
+    call.inserts_right(ctx)?;
     if let Some(arg) = call.side.map(|side| side + 1)
         && let Some(sorter) = ctx.optional_info(arg)?
     {
@@ -187,7 +187,7 @@ fn searchsorted<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
 fn search<C: Compute>(ctx: &mut Invoke, call: Call) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let sequence = ctx.tensor(call.sequence)?;
-    let right = call.goes_right(ctx)?;
+    let right = call.inserts_right(ctx)?;
     let sorter = match call.side {
         Some(side) => ctx.optional_tensor(side + 1)?,
         None => None,

@@ -94,7 +94,7 @@ fn nonzero<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     // The rank is at most 16, so it fits.
     ctx.resize(1, &[size_of_count(count)?, rank as i32])?;
     let mut out = ctx.out(1)?;
-    write_places::<C>(&walk, &input, &mut out);
+    write_indices::<C>(&walk, &input, &mut out);
     Ok(())
 }
 
@@ -105,12 +105,12 @@ fn nonzero_static<C: Compute>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let mut out = ctx.out(3)?;
     out.data_mut::<i64>()?.fill(fill);
     let walk = Walk::broadcast(&in_order(&input.sizes)?, [input.info()])?;
-    write_places::<C>(&walk, &input, &mut out);
+    write_indices::<C>(&walk, &input, &mut out);
     Ok(())
 }
 
 /// Writes the indices of nonzero values, up to the number of output rows.
-fn write_places<C: Compute>(walk: &Walk<1>, input: &TensorRef, out: &mut TensorMut) {
+fn write_indices<C: Compute>(walk: &Walk<1>, input: &TensorRef, out: &mut TensorMut) {
     let (rank, rows) = (input.rank(), out.size(0));
     let strides = out.strides();
     let (row, column) = (strides[0] as isize, strides[1] as isize);

@@ -200,13 +200,13 @@ fn invoke_sorted(ctx: &mut Invoke) -> Result<(), KernelError> {
 }
 
 fn slices(ctx: &Invoke, call: Call) -> Result<Slices, KernelError> {
-    let large = KernelError::argument(0, LARGE);
+    let large = KernelError::argument(0, TOO_LARGE);
     Slices::new(&ctx.info(0)?, call.dim)
         .filter(|slices| u32::try_from(slices.count).is_ok())
         .ok_or(large)
 }
 
-const LARGE: &str = "shape is too large";
+const TOO_LARGE: &str = "shape is too large";
 
 /// Writes one of each run of equal slices, in the given order.
 fn runs(
@@ -255,7 +255,7 @@ fn runs(
         }
     }
     let info = TensorInfo::contiguous(ScalarType::Byte, &kept);
-    let info = info.ok_or(KernelError::argument(0, LARGE))?;
+    let info = info.ok_or(KernelError::argument(0, TOO_LARGE))?;
     let copy = Walk::new(&info, &[source, within]);
     let [from_step, to_step] = copy.inner_steps();
     // The inverse is indexed in row-major order, whatever its memory order.

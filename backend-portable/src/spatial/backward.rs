@@ -51,7 +51,7 @@ pub(super) fn by_type(found: ScalarType, functions: [InvokeFn; 3]) -> Result<Pla
     }))
 }
 
-pub(super) fn misfit(arg: usize) -> KernelError {
+pub(super) fn shape_mismatch(arg: usize) -> KernelError {
     KernelError::argument(arg, "shape does not match those of the other inputs")
 }
 
@@ -71,18 +71,19 @@ fn mask(ctx: &Arguments) -> Result<[bool; 3], KernelError> {
 fn prepare_convolution(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let (grad, input, weight) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
     let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
-        .ok_or(misfit(4))?;
+        .ok_or(shape_mismatch(4))?;
     let kind = ConvolutionKind {
         transposed: ctx.bool(7)?,
         output_padding: &ctx.ints(8)?,
         groups: ctx.int(9)?,
     };
-    let sizes = convolution(&input.sizes, &weight.sizes, &windows, kind).ok_or(misfit(1))?;
+    let sizes =
+        convolution(&input.sizes, &weight.sizes, &windows, kind).ok_or(shape_mismatch(1))?;
     if sizes != grad.sizes {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     let channels = i32::try_from(picture(&grad, windows.len(), 0)?.sizes[CHANNELS]);
-    let bias = [channels.map_err(|_| misfit(0))?];
+    let bias = [channels.map_err(|_| shape_mismatch(0))?];
     let wanted = mask(ctx)?;
     let outputs: [(usize, &[i32]); 3] =
         [(GRAD_INPUT, &input.sizes), (GRAD_WEIGHT, &weight.sizes), (GRAD_BIAS, &bias)];
@@ -108,7 +109,7 @@ fn run_convolution<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (grad, input, weight) = (ctx.tensor(0)?, ctx.tensor(1)?, ctx.tensor(2)?);
     let windows = convolution_windows(&weight.sizes, &ctx.ints(4)?, &ctx.ints(5)?, &ctx.ints(6)?)
-        .ok_or(misfit(4))?;
+        .ok_or(shape_mismatch(4))?;
     let spatial = windows.len();
     let transposed = ctx.bool(7)?;
     let groups = usize::try_from(ctx.int(9)?).unwrap_or(1).max(1);

@@ -1,6 +1,6 @@
 //! Accumulation of window columns into images: `col2im`.
 
-use super::backward::{for_each, misfit, picture};
+use super::backward::{for_each, picture, shape_mismatch};
 use super::picture::SPACE;
 use crate::linear::Ring;
 use crate::number::{ComputeType, load, store, unsupported};
@@ -46,9 +46,10 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
     let taps = windows.iter().try_fold(1i64, |all, window| all.checked_mul(window.kernel() as i64));
     let channels =
         taps.filter(|taps| i64::from(rows) % taps == 0).map(|taps| i64::from(rows) / taps);
-    let channels = channels.and_then(|channels| i32::try_from(channels).ok()).ok_or(misfit(0))?;
+    let channels =
+        channels.and_then(|channels| i32::try_from(channels).ok()).ok_or(shape_mismatch(0))?;
     if places != usize::try_from(columns).ok() {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     let sizes: Sizes = batch.into_iter().chain([channels, space.0, space.1]).collect();
     ctx.resize(6, &sizes)?;
@@ -82,12 +83,12 @@ fn taps_at(
 fn run<C: Ring>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let (input, windows) = (ctx.tensor(0)?, read_windows(ctx)?);
-    let [down, across] = windows[..] else { return Err(misfit(2)) };
+    let [down, across] = windows[..] else { return Err(shape_mismatch(2)) };
     let out = ctx.out(6)?;
     let to = picture(&out, 2, 6)?;
     let [_, height, width] = to.space();
     let places = [down.convolved(height), across.convolved(width)];
-    let [Some(high), Some(wide)] = places else { return Err(misfit(0)) };
+    let [Some(high), Some(wide)] = places else { return Err(shape_mismatch(0)) };
     let (scalar_type, size) = (input.scalar_type, input.scalar_type.size());
     let out = out.into_bytes();
     for_each(to.sizes, |index| {
@@ -116,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn taps_are_found_by_taps_and_by_windows() {
+    fn taps_at_agrees_for_both_loops() {
         for (kernel, stride, padding, dilation) in [(3, 1, 1, 1), (2, 3, 0, 2), (5, 2, 2, 3)] {
             let window = Window::new(kernel, stride, padding, dilation).unwrap();
             for windows in [1, 2, 4, 7] {
@@ -137,7 +138,7 @@ mod tests {
 
     /// With few windows, this terminates quickly however large the kernel is.
     #[test]
-    fn giant_windows_are_few() {
+    fn huge_kernels_terminate() {
         let giant = Window::new(i32::MAX.into(), 1, 0, 1).unwrap();
         for place in 0..1000 {
             assert!(taps_at(giant, place, 1).eq([(place, 0)]));

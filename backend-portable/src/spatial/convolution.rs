@@ -34,7 +34,7 @@ kernels! { CONVOLUTION:
 const OUT: usize = 9;
 
 /// Workspace in floats per thread that is always acceptable: the blocks of a matrix multiplication.
-const LEAST_WORKSPACE: usize = 1 << 18;
+const MIN_WORKSPACE: usize = 1 << 18;
 
 /// Checked parameters of a call.
 pub(super) struct Call {
@@ -205,7 +205,7 @@ impl Call {
     ) -> usize {
         let weights = self.weight.sizes.iter().product::<usize>();
         let tensors = conv.input_len().saturating_add(conv.output_len()).saturating_add(weights);
-        let most = tensors.saturating_mul(4).max(LEAST_WORKSPACE);
+        let most = tensors.saturating_mul(4).max(MIN_WORKSPACE);
         match conv.workspace_len(tier, 1, form) {
             Some(len) if len <= most => conv.workspace_len(tier, threads, form).unwrap_or(0),
             _ => 0,
@@ -251,7 +251,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             let form = if packed > 0 { WeightForm::Packed } else { call.strided() };
             let floats = conv.map_or(0, |conv| call.workspace_len(&conv, tier, threads, form));
             paths::take(match conv {
-                Some(conv) if conv.is_product(tier, form, floats) => Paths::PRODUCT_CONVOLUTION,
+                Some(conv) if conv.is_product(tier, form, floats) => Paths::GEMM_CONVOLUTION,
                 _ => Paths::DIRECT_CONVOLUTION,
             })?;
             let bytes = floats.saturating_mul(size_of::<f32>());
@@ -268,7 +268,7 @@ fn prepare(ctx: &mut Prepare) -> Result<Plan, KernelError> {
             });
             let Some((conv, workspace, floats)) = engine else { return plain(scalar_type) };
             paths::take(match conv.is_product(tier, call.strided(), workspace) {
-                true => Paths::PRODUCT_CONVOLUTION,
+                true => Paths::GEMM_CONVOLUTION,
                 false => Paths::DIRECT_CONVOLUTION,
             })?;
             let bytes = floats.saturating_mul(size_of::<f32>());

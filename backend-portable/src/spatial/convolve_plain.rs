@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transposed_taps_are_those_that_fit() {
+    fn transposed_taps_match_definition() {
         for kernel in 1..6 {
             for stride in 1..5 {
                 for padding in 0..3 {

@@ -117,31 +117,31 @@ pub(super) struct Axis {
     pub(super) padding: Padding,
     pub(super) align_corners: bool,
     /// Whether NaN coordinates map to the last pixel (volumes) instead of the first (images).
-    pub(super) ends_last: bool,
+    pub(super) nan_is_last: bool,
 }
 
 impl Axis {
     /// The pixels and weights for coordinate `at` in -1..1.
     pub(super) fn taps<C: Real>(&self, at: C) -> Taps<C> {
         let one = C::real(1.0);
-        let place = self.place(at);
+        let position = self.pixel_position(at);
         let mut taps = Taps::none();
         match self.mode {
             Mode::Bilinear => {
-                let place = self.bring_inside(place);
-                let first = place.floor();
-                let behind = place - first;
+                let position = self.apply_padding(position);
+                let first = position.floor();
+                let behind = position - first;
                 self.push(&mut taps, first, one - behind);
                 self.push(&mut taps, first + one, behind);
             }
             Mode::Nearest => {
-                self.push(&mut taps, self.bring_inside(place).round_even(), one);
+                self.push(&mut taps, self.apply_padding(position).round_even(), one);
             }
             Mode::Bicubic => {
-                let first = place.floor();
-                for (i, weight) in cubic(place - first).into_iter().enumerate() {
-                    let place = self.bring_inside(first + C::count(i) - one);
-                    self.push(&mut taps, place, weight);
+                let first = position.floor();
+                for (i, weight) in cubic(position - first).into_iter().enumerate() {
+                    let position = self.apply_padding(first + C::count(i) - one);
+                    self.push(&mut taps, position, weight);
                 }
             }
         }
@@ -151,23 +151,23 @@ impl Axis {
     /// The same pixels, with the derivatives of their weights by the coordinate.
     pub(super) fn slopes<C: Real>(&self, at: C) -> Taps<C> {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
-        let place = self.place(at);
+        let position = self.pixel_position(at);
         let pace = if self.align_corners { (size - one) / two } else { size / two };
         let mut slopes = Taps::none();
         match self.mode {
             Mode::Bilinear => {
-                let pace = pace * self.turn(place);
-                let first = self.bring_inside(place).floor();
+                let pace = pace * self.padding_slope(position);
+                let first = self.apply_padding(position).floor();
                 self.push(&mut slopes, first, C::default() - pace);
                 self.push(&mut slopes, first + one, pace);
             }
             // Piecewise constant, so the derivative is zero.
             Mode::Nearest => {}
             Mode::Bicubic => {
-                let first = place.floor();
-                for (i, slope) in cubic_slopes(place - first).into_iter().enumerate() {
-                    let place = self.bring_inside(first + C::count(i) - one);
-                    self.push(&mut slopes, place, slope * pace);
+                let first = position.floor();
+                for (i, slope) in cubic_slopes(position - first).into_iter().enumerate() {
+                    let position = self.apply_padding(first + C::count(i) - one);
+                    self.push(&mut slopes, position, slope * pace);
                 }
             }
         }
@@ -175,7 +175,7 @@ impl Axis {
     }
 
     /// Coordinate `at` in pixels.
-    fn place<C: Real>(&self, at: C) -> C {
+    fn pixel_position<C: Real>(&self, at: C) -> C {
         let (one, two, size) = (C::real(1.0), C::real(2.0), C::count(self.size));
         match self.align_corners {
             true => (at + one) / two * (size - one),
@@ -183,12 +183,12 @@ impl Axis {
         }
     }
 
-    /// Derivative of [`bring_inside`](Self::bring_inside): 1, -1 or 0.
-    fn turn<C: Real>(&self, place: C) -> C {
+    /// Derivative of [`apply_padding`](Self::apply_padding): 1, -1 or 0.
+    fn padding_slope<C: Real>(&self, position: C) -> C {
         let (one, none) = (C::real(1.0), C::default());
         let last = C::count(self.size) - one;
-        let mut turn = one;
-        let mut place = place;
+        let mut slope = one;
+        let mut position = position;
         if self.padding == Padding::Reflection {
             let (low, span) = match self.align_corners {
                 true => (none, last),
@@ -197,14 +197,14 @@ impl Axis {
             if span == none {
                 return none;
             }
-            let flips = ((place - low).abs() / span).floor();
+            let flips = ((position - low).abs() / span).floor();
             let is_odd = (flips / C::real(2.0)).floor() * C::real(2.0) != flips;
-            turn = if (place < low) != is_odd { none - one } else { one };
-            place = reflect(place, low, span);
+            slope = if (position < low) != is_odd { none - one } else { one };
+            position = reflect(position, low, span);
         }
         match self.padding {
             Padding::Zeros => one,
-            _ if place > none && place < last => turn,
+            _ if position > none && position < last => slope,
             _ => none,
         }
     }
@@ -217,30 +217,30 @@ impl Axis {
     }
 
     /// Applies the padding mode to a position outside the image.
-    fn bring_inside<C: Real>(&self, place: C) -> C {
-        let place = match self.padding {
-            Padding::Zeros => return place,
-            Padding::Border => place,
+    fn apply_padding<C: Real>(&self, position: C) -> C {
+        let position = match self.padding {
+            Padding::Zeros => return position,
+            Padding::Border => position,
             Padding::Reflection if self.align_corners => {
-                reflect(place, C::default(), C::count(self.size) - C::real(1.0))
+                reflect(position, C::default(), C::count(self.size) - C::real(1.0))
             }
-            Padding::Reflection => reflect(place, C::real(-0.5), C::count(self.size)),
+            Padding::Reflection => reflect(position, C::real(-0.5), C::count(self.size)),
         };
         let last = C::count(self.size) - C::real(1.0);
-        if place.is_nan() {
-            return if self.ends_last { last } else { C::default() };
+        if position.is_nan() {
+            return if self.nan_is_last { last } else { C::default() };
         }
-        let place = if place > C::default() { place } else { C::default() };
-        if place < last { place } else { last }
+        let position = if position > C::default() { position } else { C::default() };
+        if position < last { position } else { last }
     }
 }
 
 /// Reflects a position into the range from `low` to `low + span`.
-fn reflect<C: Real>(place: C, low: C, span: C) -> C {
+fn reflect<C: Real>(position: C, low: C, span: C) -> C {
     if span == C::default() {
         return C::default();
     }
-    let distance = (place - low).abs();
+    let distance = (position - low).abs();
     let flips = (distance / span).floor();
     let extra = distance - flips * span;
     let odd = (flips / C::real(2.0)).floor() * C::real(2.0) != flips;
@@ -258,10 +258,10 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         Picture::new(info, spatial).ok_or(KernelError::rank(arg, info.rank()))
     };
     let (from, to) = (picture(&input, 0)?, picture(&out, 5)?);
-    let ends_last = spatial == 3;
+    let nan_is_last = spatial == 3;
     let axis = |dim: usize| {
         let size = from.sizes[dim];
-        Axis { size, mode, padding, align_corners, ends_last }
+        Axis { size, mode, padding, align_corners, nan_is_last }
     };
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let steps = grid.strides();
@@ -276,7 +276,7 @@ fn run<T: Number, C: Real>(ctx: &mut Invoke) -> Result<(), KernelError> {
         let read = |which: usize| {
             places
                 .get(start + which * step(spatial + 1))
-                .map_or(C::default(), |&place| C::of(place))
+                .map_or(C::default(), |&position| C::of(position))
         };
         let z = if spatial == 3 { z_axis.taps(read(2)) } else { Taps::one(0) };
         (z, y_axis.taps(read(1)), x_axis.taps(read(0)))

@@ -1,7 +1,7 @@
 //! Gradients of `grid_sampler` in plain loops. Pixels accumulate the output gradient by their
 //! weights; the grid's gradient uses the derivatives of these weights.
 
-use super::backward::{for_each, misfit, picture};
+use super::backward::{for_each, picture, shape_mismatch};
 use super::grid::{Axis, Mode, read_modes, sampled_sizes};
 use super::picture::{CHANNELS, DIMS, Picture, SPACE};
 use super::sample::{Taps, weighted};
@@ -37,7 +37,7 @@ fn mask(ctx: &Arguments) -> Result<[bool; 2], KernelError> {
 fn prepare(ctx: &mut Prepare, spatial: usize) -> Result<Plan, KernelError> {
     let (grad, input, grid) = (ctx.info(0)?, ctx.info(1)?, ctx.info(2)?);
     if sampled_sizes(ctx, 1, spatial)? != grad.sizes {
-        return Err(misfit(0));
+        return Err(shape_mismatch(0));
     }
     let (mode, _) = read_modes(ctx, 3)?;
     if spatial == 3 && mode == Mode::Bicubic {
@@ -76,7 +76,7 @@ fn run<C: Real + Number>(ctx: &mut Invoke) -> Result<(), KernelError> {
     let (to, from) = (picture(&grad, spatial, 0)?, picture(&input, spatial, 1)?);
     let axis = |dim: usize| {
         let size = from.sizes[dim];
-        Axis { size, mode, padding, align_corners, ends_last: spatial == 3 }
+        Axis { size, mode, padding, align_corners, nan_is_last: spatial == 3 }
     };
     let (z_axis, y_axis, x_axis) = (axis(2), axis(3), axis(4));
     let grads = elements::<C>(grad.bytes());

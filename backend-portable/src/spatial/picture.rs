@@ -118,7 +118,7 @@ mod tests {
     use torchlet_core::ScalarType;
 
     #[test]
-    fn dimensions_find_their_places() {
+    fn dims_are_assigned() {
         let mut info = TensorInfo::contiguous(ScalarType::Float, &[2, 3, 4, 5]).unwrap();
         let picture = Picture::new(&info, 2).unwrap();
         assert_eq!(picture.sizes, [2, 3, 1, 4, 5]);

@@ -44,23 +44,23 @@ impl Axis {
     }
 
     /// The input elements of output `at`, for an input of this size.
-    pub(super) fn seen(&self, at: usize, input: usize) -> Seen {
+    pub(super) fn tap_range(&self, at: usize, input: usize) -> TapRange {
         match self {
             Axis::Sliding(window) => {
                 let taps = window.taps(at, input);
-                Seen { start: taps.start as isize, count: taps.count, step: window.dilation() }
+                TapRange { start: taps.start as isize, count: taps.count, step: window.dilation() }
             }
-            Axis::Adaptive { .. } if !paths::has(Paths::ADAPTIVE) => Seen::default(),
+            Axis::Adaptive { .. } if !paths::has(Paths::ADAPTIVE_POOLING) => TapRange::default(),
             Axis::Adaptive { output } => {
                 let (start, end) = adaptive_range(at, input, *output);
-                Seen { start: start as isize, count: end.saturating_sub(start), step: 1 }
+                TapRange { start: start as isize, count: end.saturating_sub(start), step: 1 }
             }
         }
     }
 
     /// Number of input elements of output `at`, and the divisor of its average.
     pub(super) fn counts(&self, at: usize, input: usize, count_padding: bool) -> (i64, i64) {
-        let inside = self.seen(at, input).count as i64;
+        let inside = self.tap_range(at, input).count as i64;
         match self {
             Axis::Sliding(window) if count_padding => (inside, window.covered(at, input) as i64),
             _ => (inside, inside),
@@ -99,13 +99,13 @@ pub(crate) enum Kind {
 /// A compute type of pooling.
 pub(crate) trait Pooled: Ring {
     /// Lower bound of all values.
-    const LEAST: Self;
+    const LOWEST: Self;
     /// Division; truncates integers towards zero.
     fn divided(self, by: i64) -> Self;
 }
 
 impl Pooled for f32 {
-    const LEAST: Self = f32::NEG_INFINITY;
+    const LOWEST: Self = f32::NEG_INFINITY;
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self / by as f32
@@ -113,7 +113,7 @@ impl Pooled for f32 {
 }
 
 impl Pooled for f64 {
-    const LEAST: Self = f64::NEG_INFINITY;
+    const LOWEST: Self = f64::NEG_INFINITY;
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self / by as f64
@@ -121,7 +121,7 @@ impl Pooled for f64 {
 }
 
 impl Pooled for i64 {
-    const LEAST: Self = i64::MIN;
+    const LOWEST: Self = i64::MIN;
     #[inline(always)]
     fn divided(self, by: i64) -> Self {
         self.checked_div(by).unwrap_or(0)
@@ -146,8 +146,9 @@ struct Block<C> {
 impl Pooling<'_> {
     /// Whether this is max pooling.
     #[inline(always)]
-    fn is_largest(&self) -> bool {
-        paths::has(Paths::LARGEST) && (!paths::has(Paths::AVERAGES) || self.kind == Kind::Largest)
+    fn is_max(&self) -> bool {
+        paths::has(Paths::MAX_POOLING)
+            && (!paths::has(Paths::AVERAGE_POOLING) || self.kind == Kind::Largest)
     }
 
     /// Maximum number of outputs over `dim` in a block, chosen so that a block has about as many
@@ -165,28 +166,28 @@ impl Pooling<'_> {
         let from = &self.from;
         let [_, _, _, height, width] = from.sizes.map(|size| size as isize);
         let place_of = |[d, h, w]: [isize; 3]| ((d * height + h) * width + w) as i64;
-        let largest = self.is_largest();
+        let largest = self.is_max();
         let values = &mut block.values[..len];
         let places = &mut block.places[..len];
-        values.fill(if largest { C::LEAST } else { C::default() });
+        values.fill(if largest { C::LOWEST } else { C::default() });
         // If the inner dim is spatial, its taps are shared by the whole block.
         let sliding = match inner.checked_sub(SPACE).map(|dim| self.axes[dim]) {
             Some(Axis::Sliding(window)) if len > 1 => Some(window),
             _ => None,
         };
-        let mut seen = [Seen::default(); 3];
-        for (dim, seen) in seen.iter_mut().enumerate() {
-            *seen = match sliding {
+        let mut ranges = [TapRange::default(); 3];
+        for (dim, range) in ranges.iter_mut().enumerate() {
+            *range = match sliding {
                 Some(window) if inner == SPACE + dim => {
-                    Seen::jointly(&window, at[inner], len, from.sizes[inner])
+                    TapRange::jointly(&window, at[inner], len, from.sizes[inner])
                 }
-                _ => self.axes[dim].seen(at[SPACE + dim], from.sizes[SPACE + dim]),
+                _ => self.axes[dim].tap_range(at[SPACE + dim], from.sizes[SPACE + dim]),
             };
         }
         if largest {
             // If no value exceeds minus infinity, the index is the first of the window.
             for (i, place) in places.iter_mut().enumerate() {
-                let mut starts = seen.map(|seen| seen.start);
+                let mut starts = ranges.map(|range| range.start);
                 if let Some(window) = sliding {
                     let taps = window.taps(at[inner] + i, from.sizes[inner]);
                     starts[inner - SPACE] = taps.start as isize;
@@ -197,9 +198,9 @@ impl Pooling<'_> {
         let start = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
         let mut step = if inner < SPACE { from.strides[inner] } else { 0 };
         let mut buffer = [C::default(); BLOCK];
-        for d in seen[0].positions() {
-            for h in seen[1].positions() {
-                for w in seen[2].positions() {
+        for d in ranges[0].positions() {
+            for h in ranges[1].positions() {
+                for w in ranges[2].positions() {
                     let mut tap = [d, h, w];
                     let (mut lo, mut hi, mut place_step) = (0, len, 0);
                     if let Some(window) = sliding {
@@ -260,18 +261,18 @@ impl Pooling<'_> {
         let counts = |dim: usize, at: usize| {
             self.axes[dim].counts(at, self.from.sizes[SPACE + dim], count_padding)
         };
-        let (mut seen, mut count) = (1i64, 1i64);
+        let (mut visible, mut count) = (1i64, 1i64);
         for dim in (0..3).filter(|dim| SPACE + dim != inner) {
             let (inside, counted) = counts(dim, at[SPACE + dim]);
-            (seen, count) = (seen.saturating_mul(inside), count.saturating_mul(counted));
+            (visible, count) = (visible.saturating_mul(inside), count.saturating_mul(counted));
         }
         for (i, sum) in values.iter_mut().enumerate() {
-            let (mut seen, mut count) = (seen, count);
+            let (mut visible, mut count) = (visible, count);
             if inner >= SPACE {
                 let (inside, counted) = counts(inner - SPACE, at[inner] + i);
-                (seen, count) = (seen.saturating_mul(inside), count.saturating_mul(counted));
+                (visible, count) = (visible.saturating_mul(inside), count.saturating_mul(counted));
             }
-            let empty = seen == 0;
+            let empty = visible == 0;
             *sum = if empty { C::default() } else { sum.divided(divisor.unwrap_or(count)) };
         }
     }
@@ -308,21 +309,23 @@ impl Pooling<'_> {
                     at[dim] = rest % to.sizes[dim];
                     rest /= to.sizes[dim];
                 }
-                let seen = [0, 1, 2]
-                    .map(|dim| self.axes[dim].seen(at[SPACE + dim], self.from.sizes[SPACE + dim]));
+                let ranges = [0, 1, 2].map(|dim| {
+                    self.axes[dim].tap_range(at[SPACE + dim], self.from.sizes[SPACE + dim])
+                });
                 let strides = &self.from.strides;
-                let first = seen.iter().zip(&strides[SPACE..]).fold(
+                let first = ranges.iter().zip(&strides[SPACE..]).fold(
                     at[0].saturating_mul(strides[0]),
-                    |first, (seen, &stride)| {
-                        let start = usize::try_from(seen.start).unwrap_or(0);
+                    |first, (range, &stride)| {
+                        let start = usize::try_from(range.start).unwrap_or(0);
                         first.saturating_add(start.saturating_mul(stride))
                     },
                 );
                 tier.dispatch(PoolWindow {
                     input,
                     at: first,
-                    counts: seen.map(|seen| seen.count),
-                    steps: [0, 1, 2].map(|dim| seen[dim].step.saturating_mul(strides[SPACE + dim])),
+                    counts: ranges.map(|range| range.count),
+                    steps: [0, 1, 2]
+                        .map(|dim| ranges[dim].step.saturating_mul(strides[SPACE + dim])),
                     fold: match self.kind {
                         Kind::Largest => Fold::Largest,
                         Kind::Average { count_padding, divisor } => {
@@ -415,13 +418,13 @@ impl Pooling<'_> {
 
 /// The visited taps over one dim: position of the first, count and step.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Seen {
+pub(super) struct TapRange {
     pub(super) start: isize,
     pub(super) count: usize,
     pub(super) step: usize,
 }
 
-impl Seen {
+impl TapRange {
     /// The taps that any output of a block uses, by their positions for the first output of the
     /// block, which may be before the start of the input.
     fn jointly(window: &Window, first: usize, len: usize, input: usize) -> Self {
@@ -432,7 +435,7 @@ impl Seen {
         let to = (input as isize - 1 - origin).div_euclid(dilation);
         let to = to.min(window.kernel() as isize - 1);
         let count = usize::try_from(to - from + 1).unwrap_or(0);
-        Seen { start: origin + from * dilation, count, step: window.dilation() }
+        TapRange { start: origin + from * dilation, count, step: window.dilation() }
     }
 
     fn positions(self) -> impl Iterator<Item = isize> {

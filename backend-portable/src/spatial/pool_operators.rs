@@ -33,11 +33,11 @@ kernels! { POOLING:
     /// `aten::max_pool2d_with_indices.out(self, kernel_size, stride,
     /// padding, dilation, ceil_mode, out, indices)`
     MAX_POOL2D_WITH_INDICES_OUT =
-        Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, largest_prepare::<2>);
+        Kernel::new("aten::max_pool2d_with_indices.out", LARGEST, max_prepare::<2>);
     /// `aten::max_pool3d_with_indices.out(self, kernel_size, stride,
     /// padding, dilation, ceil_mode, out, indices)`
     MAX_POOL3D_WITH_INDICES_OUT =
-        Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, largest_prepare::<3>);
+        Kernel::new("aten::max_pool3d_with_indices.out", LARGEST, max_prepare::<3>);
     /// `aten::adaptive_avg_pool1d.out(self, output_size, out)`
     ADAPTIVE_AVG_POOL1D_OUT = Kernel::new(
         "aten::adaptive_avg_pool1d.out",
@@ -60,17 +60,17 @@ kernels! { POOLING:
     ADAPTIVE_MAX_POOL2D_OUT = Kernel::new(
         "aten::adaptive_max_pool2d.out",
         &[Tensor, IntList, Out, Out],
-        adaptive_largest_prepare::<2>,
+        adaptive_max_prepare::<2>,
     );
     /// `aten::adaptive_max_pool3d.out(self, output_size, out, indices)`
     ADAPTIVE_MAX_POOL3D_OUT = Kernel::new(
         "aten::adaptive_max_pool3d.out",
         &[Tensor, IntList, Out, Out],
-        adaptive_largest_prepare::<3>,
+        adaptive_max_prepare::<3>,
     );
 }
 
-fn refused() -> KernelError {
+fn shape_error() -> KernelError {
     KernelError::argument(0, "shape does not fit the windows, or the output is empty")
 }
 
@@ -109,7 +109,7 @@ fn prepare(
     (out, indices): (usize, Option<usize>),
     functions: [torchlet_core::InvokeFn; 3],
 ) -> Result<Plan, KernelError> {
-    let sizes = sizes.ok_or(refused())?;
+    let sizes = sizes.ok_or(shape_error())?;
     ctx.resize(out, &sizes)?;
     let found = ctx.info(0)?.scalar_type;
     if found == ScalarType::Bool || ctx.info(out)?.scalar_type != found {
@@ -160,7 +160,7 @@ fn run<C: Pooled>(
     };
     let sizes = pooling.from.space();
     if !axes.iter().zip(sizes).all(|(axis, size)| axis.is_countable(size)) {
-        return Err(refused());
+        return Err(shape_error());
     }
     let values = ctx.out(out)?;
     let to = picture(&values, out)?;
@@ -183,7 +183,7 @@ fn run<C: Pooled>(
 }
 
 fn average_prepare<const RANK: usize>(ctx: &mut Prepare, out: usize) -> Result<Plan, KernelError> {
-    paths::take(Paths::AVERAGES)?;
+    paths::take(Paths::AVERAGE_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, None)?;
     if out == 7 && ctx.optional_int(6)? == Some(0) {
         return Err(KernelError::argument(6, "must not be zero"));
@@ -201,29 +201,29 @@ fn average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelE
     run::<C>(ctx, RANK, kind, sliding(&windows), (out, None))
 }
 
-fn largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::LARGEST)?;
+fn max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::MAX_POOLING)?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     let sizes = pooling(&ctx.info(0)?.sizes, &windows, ctx.bool(5)?);
-    prepare(ctx, sizes, (6, Some(7)), instances!(largest, RANK))
+    prepare(ctx, sizes, (6, Some(7)), instances!(max_pool, RANK))
 }
 
-fn largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let windows = read_windows(ctx, RANK, 1, Some(4))?;
     run::<C>(ctx, RANK, Kind::Largest, sliding(&windows), (6, Some(7)))
 }
 
 fn adaptive_average_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::AVERAGES.and(Paths::ADAPTIVE))?;
+    paths::take(Paths::AVERAGE_POOLING.and(Paths::ADAPTIVE_POOLING))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
     prepare(ctx, sizes, (2, None), instances!(adaptive_average, RANK))
 }
 
-fn adaptive_largest_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
-    paths::take(Paths::LARGEST.and(Paths::ADAPTIVE))?;
+fn adaptive_max_prepare<const RANK: usize>(ctx: &mut Prepare) -> Result<Plan, KernelError> {
+    paths::take(Paths::MAX_POOLING.and(Paths::ADAPTIVE_POOLING))?;
     let sizes = adaptive_pooling(&ctx.info(0)?.sizes, &ctx.ints(1)?, RANK);
-    prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_largest, RANK))
+    prepare(ctx, sizes, (2, Some(3)), instances!(adaptive_max_pool, RANK))
 }
 
 /// The axes of an adaptive pooling, from its output.
@@ -241,7 +241,7 @@ fn adaptive_average<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<()
     run::<C>(ctx, RANK, kind, adaptive(&ctx.info(2)?, RANK), (2, None))
 }
 
-fn adaptive_largest<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
+fn adaptive_max_pool<C: Pooled, const RANK: usize>(ctx: &mut Invoke) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     run::<C>(ctx, RANK, Kind::Largest, adaptive(&ctx.info(2)?, RANK), (2, Some(3)))
 }

@@ -212,7 +212,7 @@ pub(super) struct Axis<C> {
     /// Input pixels per output pixel.
     scale: C,
     /// For antialiasing: whether the dim is copied unchanged.
-    kept: bool,
+    is_copied: bool,
 }
 
 impl<C: Real> Axis<C> {
@@ -229,13 +229,13 @@ impl<C: Real> Axis<C> {
             Some(scale) if scale > 0.0 => C::real(1.0 / scale),
             _ => C::count(input) / C::count(output),
         };
-        Axis { method, input, output, align_corners, scale, kept: false }
+        Axis { method, input, output, align_corners, scale, is_copied: false }
     }
 
     /// A dim of unchanged size is copied, whatever the scale. This does not apply to gradients, as
     /// in PyTorch.
-    fn keeping(self) -> Self {
-        Axis { kept: self.input == self.output, ..self }
+    fn copied_if_unchanged(self) -> Self {
+        Axis { is_copied: self.input == self.output, ..self }
     }
 
     /// Input position of output pixel `at`.
@@ -292,7 +292,7 @@ impl<C: Real> Axis<C> {
 
     /// For antialiasing: first input pixel, number of pixels, and the sum of their weights.
     fn covered(&self, filter: Filter, at: usize) -> (usize, usize, C) {
-        if self.kept {
+        if self.is_copied {
             return (at, 1, C::real(1.0));
         }
         let reach = filter.reach::<C>();
@@ -315,7 +315,7 @@ impl<C: Real> Axis<C> {
     }
 
     fn weight(&self, filter: Filter, at: usize, position: usize) -> C {
-        if self.kept {
+        if self.is_copied {
             return C::real(1.0);
         }
         let distance = (C::count(position) - self.center(at) + C::real(0.5)).abs();
@@ -474,13 +474,13 @@ fn interpolated<T: Number, C: Real>(ctx: &mut Invoke, form: &Form) -> Result<(),
 }
 
 /// Maximum number of horizontal weights that are computed once per output pixel.
-const ACROSS: usize = 32;
+const MAX_ROW_TAPS: usize = 32;
 
 fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(), KernelError> {
     crate::types::expect::<C>()?;
     let parallel = ctx.parallel();
     let Call { from, to, axes, input, out } = call::<C>(ctx, &antialiased_by(filter))?;
-    let [y, x] = axes.map(Axis::keeping);
+    let [y, x] = axes.map(Axis::copied_if_unchanged);
     let data: &[T] = elements(input);
     let pixels = (from.sizes[3] / to.sizes[3] + 2).saturating_mul(from.sizes[4] / to.sizes[4] + 2);
     for_each_row(
@@ -495,7 +495,7 @@ fn antialiased<T: Number, C: Real>(ctx: &mut Invoke, filter: Filter) -> Result<(
                 let plane = at[0] * from.strides[0] + at[CHANNELS] * from.strides[CHANNELS];
                 let ((top, height, down), (left, width, across)) =
                     (y.covered(filter, at[3]), x.covered(filter, at[4]));
-                let mut weights = [C::default(); ACROSS];
+                let mut weights = [C::default(); MAX_ROW_TAPS];
                 for (weight, column) in weights.iter_mut().zip(left..left + width) {
                     *weight = x.weight(filter, at[4], column);
                 }

@@ -1,7 +1,7 @@
 //! Gradients of resampling in one to three dims, in plain loops: each output gradient is
 //! distributed to the input pixels by their weights.
 
-use super::backward::{misfit, picture};
+use super::backward::{picture, shape_mismatch};
 use super::picture::{CHANNELS, DIMS};
 use super::resample::{Axis, Filter, Method};
 use crate::number::{Number, elements, elements_mut, unsupported};
@@ -132,8 +132,8 @@ fn input_sizes(ctx: &Arguments, spatial: usize) -> Result<Sizes, KernelError> {
     let (given, grad, output) = (ctx.ints(2)?, ctx.info(0)?.sizes, ctx.ints(1)?);
     let mut sizes = Sizes::new();
     for &size in given.iter() {
-        let size = i32::try_from(size).ok().filter(|size| *size >= 0).ok_or(misfit(2))?;
-        sizes.push(size).map_err(|_| misfit(2))?;
+        let size = i32::try_from(size).ok().filter(|size| *size >= 0).ok_or(shape_mismatch(2))?;
+        sizes.push(size).map_err(|_| shape_mismatch(2))?;
     }
     if grad.len() != spatial + 2 {
         return Err(KernelError::rank(0, grad.len()));
@@ -142,13 +142,13 @@ fn input_sizes(ctx: &Arguments, spatial: usize) -> Result<Sizes, KernelError> {
     let is_shown = output.len() == spatial
         && output.iter().zip(shown).all(|(&size, &shown)| size == i64::from(shown) && shown > 0);
     if !is_shown {
-        return Err(misfit(1));
+        return Err(shape_mismatch(1));
     }
     match sizes.split_at_checked(2) {
         Some((own, space)) if own == outer && space.len() == spatial && !space.contains(&0) => {
             Ok(sizes)
         }
-        _ => Err(misfit(2)),
+        _ => Err(shape_mismatch(2)),
     }
 }
 

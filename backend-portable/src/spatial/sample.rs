@@ -5,19 +5,19 @@ use crate::number::Number;
 use crate::real::Real;
 
 /// Maximum number of taps over one dim.
-const MOST: usize = 4;
+const MAX_TAPS: usize = 4;
 
 /// Positions over one dim, and their weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Taps<C> {
     count: usize,
-    positions: [usize; MOST],
-    weights: [C; MOST],
+    positions: [usize; MAX_TAPS],
+    weights: [C; MAX_TAPS],
 }
 
 impl<C: Real> Taps<C> {
     pub(super) fn none() -> Self {
-        Taps { count: 0, positions: [0; MOST], weights: [C::default(); MOST] }
+        Taps { count: 0, positions: [0; MAX_TAPS], weights: [C::default(); MAX_TAPS] }
     }
 
     /// A single position with weight 1.

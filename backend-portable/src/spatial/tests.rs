@@ -136,7 +136,7 @@ fn by_definition(call: &Call, input: &[f32], weight: &[f32], bias: &[f32]) -> Ve
 }
 
 #[test]
-fn engine_and_plain_loop_agree_with_the_definition() {
+fn convolutions_match_definition() {
     let mut noise = Noise::new(3);
     let (mut tried, mut packs) = (0, 0);
     while tried < 120 {
@@ -186,7 +186,7 @@ fn engine_and_plain_loop_agree_with_the_definition() {
 
 /// A huge stride and padding leave a small output, but the padded image would exceed memory.
 #[test]
-fn parameters_out_of_proportion_want_no_workspace() {
+fn disproportionate_parameters_use_no_workspace() {
     // The maximum that the engine supports.
     let giant = 1 << 29.min(usize::BITS - 5);
     let window = window(3, giant, giant, 1);
@@ -257,7 +257,7 @@ fn pooled(pooling: &Pooling, input: &[f32], index: [usize; DIMS]) -> (f32, i64) 
 }
 
 #[test]
-fn pools_agree_with_the_definition() {
+fn pooling_matches_definition() {
     let mut noise = Noise::new(4);
     for round in 0..120 {
         let mut input = [1 + noise.below(2), 1 + noise.below(3) * noise.below(35), 1, 1, 1];
@@ -313,7 +313,7 @@ fn pools_agree_with_the_definition() {
 
 /// A 3D window may cover more padding positions than an integer can count.
 #[test]
-fn giant_windows_are_counted() {
+fn window_counts_saturate() {
     let giant = window(i32::MAX as usize, i32::MAX as usize, (i32::MAX / 2) as usize, 1);
     let (axes, small) = ([Axis::Sliding(giant); 3], [Axis::Sliding(window(2, 1, 1, 1)); 3]);
     assert_eq!(counted(&axes, [0; 3], [1; 3], true), i64::MAX);

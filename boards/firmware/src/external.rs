@@ -24,7 +24,7 @@ impl Flash {
     }
 
     /// Counts a read. A load and a store suffice, because nothing else runs.
-    fn works(&self) -> bool {
+    fn count_read(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         self.left.store(left.saturating_sub(1), Ordering::Relaxed);
         left > 0
@@ -42,7 +42,7 @@ impl DataLoader for Flash {
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        let from = self.part(offset, into.len()).filter(|_| self.works());
+        let from = self.part(offset, into.len()).filter(|_| self.count_read());
         into.copy_from_slice(from.ok_or(ReadError { offset, len: into.len() })?);
         Ok(())
     }

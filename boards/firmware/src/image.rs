@@ -11,7 +11,7 @@ use torchlet::firmware::{Error, Once};
 include!(concat!(env!("OUT_DIR"), "/models.rs"));
 
 /// The maximum of a property over all models.
-macro_rules! largest {
+macro_rules! max_over_models {
     ($of:expr) => {{
         let (mut most, mut index) = (0, 0);
         while index < MODELS.len() {
@@ -49,10 +49,10 @@ const fn larger(a: usize, b: usize) -> usize {
     if a > b { a } else { b }
 }
 
-const BLOCKS: usize = larger(largest!(arena), external()).div_ceil(ARENA_ALIGN);
-const PLANNED: usize = largest!(Model::planned_bytes);
-const SECOND: usize = largest!(Model::second_bytes);
-const SCRATCH: usize = largest!(scratch);
+const BLOCKS: usize = larger(max_over_models!(arena), external()).div_ceil(ARENA_ALIGN);
+const PLANNED: usize = max_over_models!(Model::planned_bytes);
+const SECOND: usize = max_over_models!(Model::second_bytes);
+const SCRATCH: usize = max_over_models!(scratch);
 
 static ARENA_MEMORY: Once<[ArenaBlock; BLOCKS]> = Once::new([ArenaBlock::UNINIT; BLOCKS]);
 static PLANNED_MEMORY: Once<AlignedBytes<[u8; PLANNED]>> = Once::new(AlignedBytes([0; PLANNED]));

@@ -2,7 +2,7 @@
 
 use crate::memory::{Memory, Sizes};
 use crate::models::Model;
-use crate::watch::{Costs, ticks};
+use crate::watch::{OperatorTimer, ticks};
 use crate::{Failed, checked, stack};
 use defmt::println;
 use torchlet::core::{
@@ -69,7 +69,7 @@ pub(crate) fn all(model: &Model, memory: &mut Memory<'_>) -> Result<(), Failed> 
     let run = checked(run)?;
     println!("{=str}: stack {=usize}", name, stack::used(depth));
     println!("{=str}: run ticks {=u64}", name, run);
-    let costs = Costs { name };
+    let costs = OperatorTimer { name };
     let options = options().with_tracer(&costs);
     checked(with(model, &program, (memory, sizes), options, |method| {
         set_input(model, &mut method.attached())?;
@@ -85,8 +85,8 @@ pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Res
         let bytes = output.bytes();
         println!("{=str}{=str}: output {=usize} {} {=[u8]}", name, variant, index, kind, bytes);
         let class = match kind {
-            ScalarType::Float => largest(output.data::<f32>()?),
-            ScalarType::Char => largest(output.data::<i8>()?),
+            ScalarType::Float => argmax(output.data::<f32>()?),
+            ScalarType::Char => argmax(output.data::<i8>()?),
             _ => continue,
         };
         println!("{=str}{=str}: class {=usize}", name, variant, class);
@@ -95,7 +95,7 @@ pub(crate) fn log_outputs(name: &str, variant: &str, method: &Method<'_>) -> Res
 }
 
 /// Index of the maximum.
-fn largest<T: PartialOrd>(elements: &[T]) -> usize {
+fn argmax<T: PartialOrd>(elements: &[T]) -> usize {
     let mut largest = 0;
     for (index, element) in elements.iter().enumerate() {
         if *element > elements[largest] {

@@ -46,9 +46,9 @@ static BUFFERS: Once<Buffers> = Once::new(Buffers {
 });
 
 /// A linear congruential generator.
-struct Numbers(u32);
+struct Rng(u32);
 
-impl Numbers {
+impl Rng {
     fn next(&mut self) -> u32 {
         self.0 = self.0.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         self.0 >> 8
@@ -63,9 +63,9 @@ impl Numbers {
         1 + self.next() as usize % most
     }
 
-    fn codes(&mut self, codes: &mut [i8]) {
+    fn fill_int8(&mut self, values: &mut [i8]) {
         // Extreme values more often than others.
-        codes.fill_with(|| match self.next() % 8 {
+        values.fill_with(|| match self.next() % 8 {
             0 => i8::MIN,
             1 => i8::MAX,
             _ => self.next() as i8,
@@ -89,7 +89,7 @@ impl Numbers {
 /// Computes random layers with both variants and compares the results.
 pub(crate) fn all() -> Result<(), Failed> {
     let buffers = checked(BUFFERS.take())?;
-    let mut numbers = Numbers(1);
+    let mut numbers = Rng(1);
     for layer in 0..LAYERS {
         for (kind, run) in KINDS {
             let len = checked(run(&mut numbers, buffers))?;
@@ -112,7 +112,7 @@ pub(crate) fn all() -> Result<(), Failed> {
 }
 
 /// Computes a layer into both outputs and returns its length.
-type Run = fn(&mut Numbers, &mut Buffers) -> Result<usize, Error>;
+type Run = fn(&mut Rng, &mut Buffers) -> Result<usize, Error>;
 
 const KINDS: [(&str, Run); 7] = [
     ("product", product),
@@ -151,10 +151,10 @@ macro_rules! results {
     }};
 }
 
-fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+fn product(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let (depth, channels, count) = (numbers.count(150), numbers.count(CHANNELS), numbers.count(2));
-    numbers.codes(&mut buffers.input);
-    numbers.codes(&mut buffers.weights);
+    numbers.fill_int8(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.weights);
     let results = results!(numbers, buffers, channels);
     let offset = if numbers.count(3) == 1 { numbers.from(-9, 9) } else { 0 };
     let weights = Weights { data: &buffers.weights, depth, channels, offset };
@@ -167,15 +167,15 @@ fn product(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error>
     Ok(count * channels)
 }
 
-fn convolution(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+fn convolution(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let groups = numbers.count(2);
     let (depth, channels) = (numbers.count(36 / groups), numbers.count(CHANNELS / groups) * groups);
     let ((rows, down, to_rows), (columns, across, to_columns)) =
         (numbers.window(), numbers.window());
     let from = Extent { rows, columns, channels: depth * groups };
     let to = Extent { rows: to_rows, columns: to_columns, channels };
-    numbers.codes(&mut buffers.input);
-    numbers.codes(&mut buffers.weights);
+    numbers.fill_int8(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.weights);
     let results = results!(numbers, buffers, channels);
     let offset = numbers.from(-127, 128);
     let windows = [down, across];
@@ -191,7 +191,7 @@ fn convolution(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Er
 }
 
 /// Computed as depthwise convolution, and as grouped convolution with one group per channel.
-fn depthwise(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Error> {
+fn depthwise(numbers: &mut Rng, buffers: &mut Buffers) -> Result<usize, Error> {
     let multiplier = match numbers.count(2) {
         1 => [2, 3, 4, 8, 16, 32, 48][numbers.count(7) - 1],
         _ => 1,
@@ -202,8 +202,8 @@ fn depthwise(numbers: &mut Numbers, buffers: &mut Buffers) -> Result<usize, Erro
         (numbers.window(), numbers.window());
     let from = Extent { rows, columns, channels: inputs };
     let to = Extent { rows: to_rows, columns: to_columns, channels };
-    numbers.codes(&mut buffers.input);
-    numbers.codes(&mut buffers.weights);
+    numbers.fill_int8(&mut buffers.input);
+    numbers.fill_int8(&mut buffers.weights);
     let taps = down.kernel() * across.kernel();
     for (place, turned) in buffers.turned[..taps * channels].iter_mut().enumerate() {
         *turned = buffers.weights[place % taps * channels + place / taps];

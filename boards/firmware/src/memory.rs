@@ -35,7 +35,7 @@ impl Sizes {
 }
 
 /// Maximum number of planned buffers of a model here.
-const MOST_BUFFERS: usize = 4;
+const MAX_BUFFERS: usize = 4;
 
 impl Memory<'_> {
     /// Lends memory of these sizes, clamped to the available memory.
@@ -44,8 +44,7 @@ impl Memory<'_> {
         sizes: &Sizes,
         to: impl FnOnce(MethodMemory<'m, '_>) -> R,
     ) -> R {
-        let mut buffers: [&'m mut [u8]; MOST_BUFFERS] =
-            core::array::from_fn(|_| Default::default());
+        let mut buffers: [&'m mut [u8]; MAX_BUFFERS] = core::array::from_fn(|_| Default::default());
         let (mut free, mut second) = (&mut *self.planned, Some(&mut *self.second));
         let last = sizes.planned.len().saturating_sub(1);
         for (index, (buffer, size)) in buffers.iter_mut().zip(sizes.planned).enumerate() {

@@ -11,7 +11,7 @@ const PAINT: u32 = 0xc0de_57ac;
 const MARGIN: usize = 512;
 
 /// Maximum number of painted bytes. Using more would be a defect, and is reported as this many.
-const MOST: usize = 32 * 1024;
+const MAX_PAINTED: usize = 32 * 1024;
 
 /// An address on the stack below all that callers use.
 #[inline(never)]
@@ -24,7 +24,7 @@ fn depth() -> usize {
 fn painted(depth: usize) -> impl Iterator<Item = *mut u32> {
     let lowest = machine::stack_end();
     let end = depth.saturating_sub(MARGIN) & !3;
-    let start = lowest.max(end.saturating_sub(MOST)).next_multiple_of(4);
+    let start = lowest.max(end.saturating_sub(MAX_PAINTED)).next_multiple_of(4);
     (start..end).step_by(4).map(|address| address as *mut u32)
 }
 

@@ -11,12 +11,12 @@ pub(crate) fn ticks<R>(run: impl FnOnce() -> R) -> (R, u64) {
 }
 
 /// Logs the ticks of each operator.
-pub(crate) struct Costs {
+pub(crate) struct OperatorTimer {
     /// Name of the model.
     pub(crate) name: &'static str,
 }
 
-impl EventTracer for Costs {
+impl EventTracer for OperatorTimer {
     fn begin(&self, _: &Event<'_>) -> u64 {
         machine::ticks()
     }

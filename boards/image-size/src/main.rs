@@ -25,11 +25,11 @@ fn classify() -> Result<usize, Error> {
     let input = unsafe { &*black_box(INPUT) };
     let mut model = model::load()?;
     let output = model.forward(input)?.as_flattened();
-    let largest = output
+    let argmax = output
         .iter()
         .enumerate()
         .max_by(|a, b| a.1.partial_cmp(b.1).unwrap_or(core::cmp::Ordering::Equal));
-    Ok(largest.map_or(0, |(class, _)| class))
+    Ok(argmax.map_or(0, |(class, _)| class))
 }
 
 /// Main function of a board.

@@ -29,7 +29,7 @@ static cmsis_nn_conv_params convolution(const peer_layer *layer)
 static cmsis_nn_dw_conv_params depthwise(const peer_layer *layer)
 {
     const cmsis_nn_dw_conv_params made = {
-        INPUT_OFFSET, OUTPUT_OFFSET, layer->outputs_of_each, tile(layer->stride),
+        INPUT_OFFSET, OUTPUT_OFFSET, layer->depth_multiplier, tile(layer->stride),
         tile(layer->padding), {1, 1}, ALL};
     return made;
 }

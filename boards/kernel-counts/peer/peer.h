@@ -16,7 +16,7 @@ typedef struct {
     int32_t kernel[2];
     int32_t stride[2];
     int32_t padding[2];
-    int32_t outputs_of_each;
+    int32_t depth_multiplier;
     int32_t shift;
     const int8_t *input;
     const int8_t *second;

@@ -96,7 +96,7 @@ int32_t peer_run(const peer_layer *of)
     case DEPTHWISE: {
         const RuntimeShape weights = shape({1, down, across, layer.to[2]});
         auto params = convolution<tflite::DepthwiseParams>(layer);
-        params.depth_multiplier = static_cast<int16_t>(layer.outputs_of_each);
+        params.depth_multiplier = static_cast<int16_t>(layer.depth_multiplier);
         ops::DepthwiseConvPerChannel(params, layer.multipliers, layer.shifts, from, layer.input, weights, layer.second,
                                      bias, layer.bias, to, layer.out);
         return 1;

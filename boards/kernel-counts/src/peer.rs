@@ -13,7 +13,7 @@ struct Call {
     kernel: [i32; 2],
     stride: [i32; 2],
     padding: [i32; 2],
-    outputs_of_each: i32,
+    depth_multiplier: i32,
     shift: i32,
     input: *const i8,
     second: *const i8,
@@ -37,7 +37,7 @@ impl<'a> Peer<'a> {
     /// Performs the one-time preparation of loading a network. `None` if memory is insufficient.
     pub fn prepare(layer: &Layer, memory: &'a mut Memory) -> Option<Self> {
         const NONE: [[usize; 2]; 3] = [[1, 1], [1, 1], [0, 0]];
-        let (kind, sides, outputs_of_each) = match layer.kind {
+        let (kind, sides, depth_multiplier) = match layer.kind {
             Kind::Convolution(sides) => (0, sides, 1),
             Kind::Depthwise(sides, outputs) => (1, sides, outputs),
             Kind::Linear => (2, NONE, 1),
@@ -55,7 +55,7 @@ impl<'a> Peer<'a> {
             kernel: numbers(sides[0]),
             stride: numbers(sides[1]),
             padding: numbers(sides[2]),
-            outputs_of_each: outputs_of_each as i32,
+            depth_multiplier: depth_multiplier as i32,
             shift: layer.shift,
             input: memory.input.as_ptr(),
             second: memory.second.as_ptr(),

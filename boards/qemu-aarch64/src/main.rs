@@ -68,7 +68,7 @@ fn models() -> Result<Vec<Model>, String> {
         let of_file = |error: &dyn core::fmt::Display| format!("{path}: {error}");
         let file = read(path).map_err(|error| of_file(&error))?;
         let bundle = BundledProgram::from_bytes(&file).map_err(|error| of_file(&error))?;
-        let program = kept(bundle.program().map_err(|error| of_file(&error))?);
+        let program = leaked_copy(bundle.program().map_err(|error| of_file(&error))?);
         let input =
             first_input(&bundle).ok_or_else(|| format!("{path}: expected one tensor as input"))?;
         let compiled = compile(program).map_err(|error| of_file(&error))?;
@@ -99,15 +99,15 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Leaked zeroed memory with the alignment of arenas and programs.
-fn zeros(len: usize) -> &'static mut [u8] {
+fn leaked_zeros(len: usize) -> &'static mut [u8] {
     let memory = vec![0; len + ARENA_ALIGN].leak();
     let start = memory.as_ptr().align_offset(ARENA_ALIGN);
     &mut memory[start..start + len]
 }
 
 /// A leaked copy, aligned for weights.
-fn kept(bytes: &[u8]) -> &'static [u8] {
-    let memory = zeros(bytes.len());
+fn leaked_copy(bytes: &[u8]) -> &'static [u8] {
+    let memory = leaked_zeros(bytes.len());
     memory.copy_from_slice(bytes);
     memory
 }
@@ -117,7 +117,7 @@ fn first_input(bundle: &BundledProgram<'_>) -> Option<&'static [u8]> {
     let suite = bundle.suites().ok()?.next()?.ok()?;
     let case = suite.cases().ok()?.next()?.ok()?;
     match case.inputs().ok()?.next()?.ok()? {
-        ValueRef::Tensor(tensor) => Some(kept(tensor.bytes())),
+        ValueRef::Tensor(tensor) => Some(leaked_copy(tensor.bytes())),
         _ => None,
     }
 }
@@ -131,7 +131,7 @@ fn compile(program: &'static [u8]) -> Result<&'static [u8], String> {
     let opened = Program::from_bytes(program).map_err(|error| format!("{error}"))?;
     let compiled = cpu::compile(&opened, &[], Processors::KERNELS, &registry()?);
     let package = compiled.and_then(|compiled| compiled.program.write());
-    Ok(kept(&package.map_err(|error| format!("{error}"))?.to_bytes()))
+    Ok(leaked_copy(&package.map_err(|error| format!("{error}"))?.to_bytes()))
 }
 
 /// A program with its memory requirements.
@@ -170,7 +170,7 @@ fn model(
 
 /// The program with some flipped bits.
 fn damaged(program: &[u8], seed: u64) -> &'static [u8] {
-    let bytes = zeros(program.len());
+    let bytes = leaked_zeros(program.len());
     bytes.copy_from_slice(program);
     firmware::damage(bytes, seed);
     bytes
@@ -181,9 +181,9 @@ fn memory(models: &[Model]) -> Memory<'static> {
     let most = |of: fn(&Model) -> usize| models.iter().map(of).max().unwrap_or(0);
     let program = most(|model| model.program.len());
     Memory {
-        arena: ArenaBlock::from_static(zeros(most(|model| model.arena) + program)),
-        planned: zeros(most(Model::planned_bytes) + program),
-        second: zeros(most(Model::second_bytes)),
-        scratch: zeros(most(|model| model.scratch)),
+        arena: ArenaBlock::from_static(leaked_zeros(most(|model| model.arena) + program)),
+        planned: leaked_zeros(most(Model::planned_bytes) + program),
+        second: leaked_zeros(most(Model::second_bytes)),
+        scratch: leaked_zeros(most(|model| model.scratch)),
     }
 }

@@ -1,8 +1,8 @@
 //! The module of a method: its memory, and the handle that runs it.
 
 use super::{
-    HEAD, array, begin_run, is_set, lent, line, method_identifier, names, parameters, reads,
-    results, scalar_variant, shown, sizes, statics, taken,
+    HEAD, array, begin_run, escaped, is_parameter, lent, line, method_identifier, names,
+    parameters, reads, results, scalar_variant, sizes, statics, taken,
 };
 use crate::{MethodAnalysis, Slot};
 use std::fmt::Write;
@@ -40,8 +40,8 @@ pub(super) fn write(text: &mut String, found: &MethodAnalysis, is_shared: bool) 
     }
     memory(text_of_method, found, &lent, is_shared);
     handle(text_of_method, found, is_shared);
-    let shown = shown(name);
-    line(text, &format!("\n/// Method `{shown}` and its memory requirements."));
+    let escaped = escaped(name);
+    line(text, &format!("\n/// Method `{escaped}` and its memory requirements."));
     line(text, &format!("pub mod {} {{", method_identifier(name)));
     for inner_line in inner.lines() {
         let indent = if inner_line.is_empty() { "" } else { "    " };
@@ -149,7 +149,7 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
                     ),
                 );
             }
-            Slot::Tensor { .. } if is_set(slot) => {
+            Slot::Tensor { .. } if is_parameter(slot) => {
                 let function = if array(slot).is_some() { "set_input" } else { "set_tensor" };
                 line(
                     text,
@@ -183,8 +183,8 @@ fn handle(text: &mut String, found: &MethodAnalysis, is_shared: bool) {
     line(text, &format!("        self.outputs({})\n    }}", if is_shared { "shared" } else { "" }));
     line(
         text,
-        "\n    /// The underlying method of `torchlet-core`: to step through it, to reset its state, \
-         to fill inputs in place.",
+        "\n    /// The underlying method of `torchlet-core`: to step through it, to reset its \
+         state, to fill inputs in place.",
     );
     line(
         text,

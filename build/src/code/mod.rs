@@ -52,7 +52,7 @@ pub(crate) fn method_identifier(name: &str) -> String {
 }
 
 /// Escapes a name from a file for comments: it may contain line breaks followed by anything.
-fn shown(name: &str) -> String {
+fn escaped(name: &str) -> String {
     name.escape_debug().collect()
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn program(source: &Source<'_>) -> String {
 }
 
 /// A set in a symbol that the optimiser can evaluate.
-fn chosen(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) {
+fn exported_set(text: &mut String, symbol: &str, of: &str, bits: impl LowerHex) {
     line(text, "#[allow(non_upper_case_globals)]\n#[unsafe(no_mangle)]");
     line(text, &format!("static {symbol}: {of} ="));
     line(text, &format!("    {of}::from_bits({bits:#x});"));
@@ -89,7 +89,7 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
         &mut text,
         "/// The element types of all programs, for which kernels are compiled (`chosen-types`).",
     );
-    chosen(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
+    exported_set(&mut text, "torchlet_types", "::torchlet::portable::Types", types.bits());
     let several = analyses.iter().map(|analysis| analysis.methods.len()).sum::<usize>() > 1;
     let turns = if several { Uses::TURNS } else { Uses::NONE };
     let uses = analyses.iter().fold(turns, |all, analysis| all.and(analysis.uses));
@@ -97,13 +97,13 @@ pub(crate) fn image(analyses: &[&Analysis], shares_activations: bool) -> String 
         &mut text,
         "/// The runtime features that the programs use, which are linked (`chosen-types`).",
     );
-    chosen(&mut text, "torchlet_uses", "core::Uses", uses.bits());
+    exported_set(&mut text, "torchlet_uses", "core::Uses", uses.bits());
     let paths = analyses.iter().fold(Paths::NONE, |all, analysis| all.and(analysis.paths));
     line(
         &mut text,
         "/// The algorithm variants that the kernels use, which are linked (`chosen-types`).",
     );
-    chosen(&mut text, "torchlet_paths", "::torchlet::portable::Paths", paths.bits());
+    exported_set(&mut text, "torchlet_paths", "::torchlet::portable::Paths", paths.bits());
     if !shares_activations {
         return text;
     }
@@ -247,7 +247,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "\n/// The loaded program.");
     line(text, "pub struct Model {");
     for found in methods {
-        let (name, module) = (shown(&found.name), method_identifier(&found.name));
+        let (name, module) = (escaped(&found.name), method_identifier(&found.name));
         line(text, &format!("    /// Method `{name}`.\n    pub {module}: {module}::Method,"));
     }
     line(text, "}");
@@ -285,7 +285,7 @@ fn model(text: &mut String, source: &Source<'_>) {
     line(text, "    })\n}");
     line(text, "\nimpl Model {");
     for found in methods {
-        let (name, module) = (shown(&found.name), method_identifier(&found.name));
+        let (name, module) = (escaped(&found.name), method_identifier(&found.name));
         let life = if is_shared { "'a " } else { "" };
         let qualified = |text: String| qualify(&text, &module);
         let (parameters, results) = (qualified(parameters(found)), qualified(results(found, life)));
@@ -305,7 +305,7 @@ fn qualify(text: &str, module: &str) -> String {
 }
 
 /// Whether an input is an argument of the function.
-fn is_set(slot: &Slot) -> bool {
+fn is_parameter(slot: &Slot) -> bool {
     match slot {
         Slot::Tensor { info, .. } => info.nbytes() > 0,
         Slot::Scalar(_) => true,
@@ -315,7 +315,7 @@ fn is_set(slot: &Slot) -> bool {
 
 fn parameters(method: &MethodAnalysis) -> String {
     let mut text = String::new();
-    for (index, slot) in method.inputs.iter().enumerate().filter(|(_, slot)| is_set(slot)) {
+    for (index, slot) in method.inputs.iter().enumerate().filter(|(_, slot)| is_parameter(slot)) {
         let kind = match slot {
             Slot::Scalar(scalar) => scalar_type(scalar).to_owned(),
             _ if array(slot).is_some() => format!("&Input{index}"),
@@ -328,7 +328,7 @@ fn parameters(method: &MethodAnalysis) -> String {
 }
 
 fn names(method: &MethodAnalysis) -> String {
-    let set = method.inputs.iter().enumerate().filter(|(_, slot)| is_set(slot));
+    let set = method.inputs.iter().enumerate().filter(|(_, slot)| is_parameter(slot));
     set.map(|(index, _)| format!("input_{index}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -439,7 +439,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_made_to_fit() {
+    fn names_become_identifiers() {
         assert_eq!(identifier("digits"), "digits");
         assert_eq!(identifier("mobilenet-v2.int8"), "mobilenet_v2_int8");
         assert_eq!(identifier("2nd"), "p_2nd");
@@ -450,8 +450,8 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_in_their_comments() {
-        assert_eq!(shown("forward"), "forward");
-        assert!(!shown("a\npub fn b() {}\r\u{2028}").contains(['\n', '\r', '\u{2028}']));
+    fn names_cannot_escape_comments() {
+        assert_eq!(escaped("forward"), "forward");
+        assert!(!escaped("a\npub fn b() {}\r\u{2028}").contains(['\n', '\r', '\u{2028}']));
     }
 }
