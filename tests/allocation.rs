@@ -17,12 +17,12 @@ use single_call::Arg::{self, Bool, Indices, Input, Int, Out};
 use single_call::{inputs, program};
 
 /// Smaller allocations always succeed: they are proportional to lists in the file.
-const LEAST: usize = 64 << 10;
+const MIN_FAILING_SIZE: usize = 64 << 10;
 /// Set in the child process.
 const CHILD: &str = "TORCHLET_TEST_ALLOCATION";
 
 /// Number of large allocations that succeed before one fails. Afterwards, all succeed.
-static LEFT: AtomicUsize = AtomicUsize::new(usize::MAX);
+static REMAINING: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 struct Failing;
 
@@ -34,7 +34,8 @@ impl Failing {
             0 => Some(usize::MAX),
             left => Some(left - 1),
         };
-        size >= LEAST && LEFT.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) == Ok(0)
+        size >= MIN_FAILING_SIZE
+            && REMAINING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) == Ok(0)
     }
 }
 
@@ -99,10 +100,10 @@ fn failed_allocations_are_errors() {
         let mut child = Command::new(std::env::current_exe().unwrap());
         child.args(["--nocapture", "--test-threads=1"]).env(CHILD, "1");
         let output = child.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{said}\n{errors}");
-        assert!(said.contains("tried "), "{said}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{stdout}\n{stderr}");
+        assert!(stdout.contains("tried "), "{stdout}");
         return;
     }
     for (name, args) in calls() {
@@ -113,12 +114,12 @@ fn failed_allocations_are_errors() {
             let mut failed = 0;
             for at in 0.. {
                 println!("{name}, {label}: allocation {at} fails");
-                LEFT.store(at, Ordering::SeqCst);
+                REMAINING.store(at, Ordering::SeqCst);
                 let result = load_and_run(&bytes, &inputs, *target);
-                let was_reached = LEFT.swap(usize::MAX, Ordering::SeqCst) == usize::MAX;
+                let was_reached = REMAINING.swap(usize::MAX, Ordering::SeqCst) == usize::MAX;
                 if !was_reached {
                     result.unwrap();
-                    println!("tried {at} allocations of {name}, {label}: {failed} errors");
+                    println!("tried {at} allocations of {name}, {label}: {failed} stderr");
                     assert!(failed > 0, "{name}, {label}");
                     break;
                 }

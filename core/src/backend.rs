@@ -205,7 +205,7 @@ impl<'p> DelegateInfo<'p> {
     }
 
     /// The delegate's serialised data, in the backend's own format. Bytes that storage
-    /// [lends](Blob::lend) stay valid for the lifetime of the program; other storage is read.
+    /// [lends](Blob::lend) stay valid for the lifetime of the program; otherwise they must be read.
     pub fn processed(&self) -> Blob<'p> {
         self.processed
     }

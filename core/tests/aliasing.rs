@@ -577,9 +577,9 @@ fn delegates_can_only_overwrite_scalars() {
 }
 
 /// A loader that reads the buffer before filling it: the buffer must be initialised.
-struct Peeking<'a>(&'a [u8], Mutex<u64>);
+struct ReadingLoader<'a>(&'a [u8], Mutex<u64>);
 
-impl DataLoader for Peeking<'_> {
+impl DataLoader for ReadingLoader<'_> {
     fn size(&self) -> u64 {
         self.0.len() as u64
     }
@@ -606,7 +606,7 @@ fn loaders_see_no_uninitialised_memory() {
     // copied.
     let mut odd = Aligned::new(file.len() + 1);
     odd.bytes_mut()[1..].copy_from_slice(&file);
-    let loader = Peeking(&odd.bytes()[1..], Mutex::new(0));
+    let loader = ReadingLoader(&odd.bytes()[1..], Mutex::new(0));
     let mut buffer = Aligned::new(file.len());
     let program = core::Program::load_into(&loader, buffer.bytes_mut()).unwrap();
     let registry = registry();

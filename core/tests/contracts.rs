@@ -170,7 +170,7 @@ fn scratch_bound_applies_to_refused_calls() {
 }
 
 /// Storage that randomly returns wrong sizes, slices, contents or errors.
-struct Fickle<'a> {
+struct InconsistentLoader<'a> {
     bytes: &'a [u8],
     other: &'a [u8],
     answers: std::sync::Mutex<common::MutationRng>,
@@ -178,24 +178,24 @@ struct Fickle<'a> {
     every: usize,
 }
 
-impl Fickle<'_> {
-    fn lies(&self) -> Option<usize> {
+impl InconsistentLoader<'_> {
+    fn fault(&self) -> Option<usize> {
         let mut answers = self.answers.lock().unwrap();
         (answers.below(self.every) == 0).then(|| answers.below(6))
     }
 }
 
-impl DataLoader for Fickle<'_> {
+impl DataLoader for InconsistentLoader<'_> {
     fn size(&self) -> u64 {
         let size = self.bytes.len() as u64;
-        match self.lies() {
+        match self.fault() {
             None => size,
             Some(kind) => [0, 7, size - 1, size + 1, u64::MAX, size / 2][kind],
         }
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
-        match self.lies() {
+        match self.fault() {
             None => common::ReadOnly(self.bytes).read(offset, into),
             Some(0 | 1) => Err(ReadError { offset, len: into.len() }),
             // Reports success without reading.
@@ -206,7 +206,7 @@ impl DataLoader for Fickle<'_> {
 
     fn lend(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let start = usize::try_from(offset).ok()?;
-        match self.lies() {
+        match self.fault() {
             None => self.bytes.get(start..start.checked_add(len)?),
             Some(0) => Some(&[]),
             Some(1) => self.bytes.get(start..),
@@ -230,7 +230,8 @@ fn inconsistent_storage() {
             answers.damage(other.bytes_mut());
             let every = 2 + seed as usize % 60;
             let answers = std::sync::Mutex::new(answers);
-            let loader = Fickle { bytes: bytes.bytes(), other: other.bytes(), answers, every };
+            let loader =
+                InconsistentLoader { bytes: bytes.bytes(), other: other.bytes(), answers, every };
             let mut buffer = Aligned::new(bytes.bytes().len());
             let Ok(program) = core::Program::load_into(&loader, buffer.bytes_mut()) else {
                 continue;
@@ -255,35 +256,35 @@ fn inconsistent_storage() {
 
 /// A backend that behaves inconsistently.
 #[derive(Default)]
-struct Fraud {
-    asked: AtomicUsize,
+struct InconsistentBackend {
+    calls: AtomicUsize,
     dropped: AtomicUsize,
     /// Kind of inconsistency; 0 is none.
-    lie: usize,
+    fault: usize,
 }
 
 /// A zero-sized delegate with the maximum supported alignment.
 #[repr(align(16))]
-struct Nothing;
+struct ZeroSized;
 
-struct Noticed<'m>(&'m Fraud, [u64; 3]);
+struct DropCounter<'m>(&'m InconsistentBackend, [u64; 3]);
 
-impl Backend for Fraud {
+impl Backend for InconsistentBackend {
     fn name(&self) -> &'static str {
         // Changes its name after the first calls.
-        if self.lie == 1 && self.asked.fetch_add(1, Ordering::Relaxed) > 8 {
+        if self.fault == 1 && self.calls.fetch_add(1, Ordering::Relaxed) > 8 {
             "Other"
         } else {
-            "Fraud"
+            "InconsistentBackend"
         }
     }
 
     fn arena_bytes(&self, _: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        Ok(match self.lie {
-            2 => [64, 4096][asked % 2],
-            3 => [4096, 64][asked % 2],
-            4 => [64, usize::MAX][asked % 2],
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        Ok(match self.fault {
+            2 => [64, 4096][calls % 2],
+            3 => [4096, 64][calls % 2],
+            4 => [64, usize::MAX][calls % 2],
             5 => usize::MAX - 15,
             6 => 1,
             _ => 256,
@@ -299,19 +300,19 @@ impl Backend for Fraud {
         assert!(
             context.allocate(usize::MAX).is_err() && context.allocate(isize::MAX as usize).is_err()
         );
-        let first = context.place(Noticed(self, [7; 3]))?;
-        match self.lie {
+        let first = context.place(DropCounter(self, [7; 3]))?;
+        match self.fault {
             // Creates and drops delegates, then returns a zero-sized one at the end of the arena.
-            7 => drop((first, context.place(Noticed(self, [8; 3]))?)),
+            7 => drop((first, context.place(DropCounter(self, [8; 3]))?)),
             8 => drop(first),
             _ => return Ok(first),
         }
         while context.allocate(1).is_ok() {}
-        context.place(Nothing)
+        context.place(ZeroSized)
     }
 }
 
-impl Delegate for Nothing {
+impl Delegate for ZeroSized {
     fn execute(&mut self, call: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
         assert!(::core::ptr::from_mut(self).is_aligned());
         // Tries several splits until one is valid; before that, no data is accessible.
@@ -332,14 +333,14 @@ impl Delegate for Nothing {
     }
 }
 
-impl Delegate for Noticed<'_> {
+impl Delegate for DropCounter<'_> {
     fn execute(&mut self, _: &mut DelegateCall<'_, '_>) -> Result<(), DelegateError> {
         assert_eq!(self.1, [7; 3]);
         Ok(())
     }
 }
 
-impl Drop for Noticed<'_> {
+impl Drop for DropCounter<'_> {
     fn drop(&mut self) {
         self.0.dropped.fetch_add(1, Ordering::Relaxed);
     }
@@ -347,11 +348,11 @@ impl Drop for Noticed<'_> {
 
 #[test]
 fn inconsistent_backends() {
-    for lie in 0..9 {
+    for fault in 0..9 {
         let mut method = Method::new("forward", &[64]);
         let x = method.input(small().at(0, 0));
         let y = method.tensor(small().at(0, 16));
-        method.delegates = vec![("Fraud", vec![1, 2, 3]); 2];
+        method.delegates = vec![("InconsistentBackend", vec![1, 2, 3]); 2];
         // A delegate whose output overlaps its input; its split is refused.
         let over = method.tensor(small().at(0, 4));
         method.then(Instruction::Delegate(0, vec![x, y]));
@@ -359,7 +360,7 @@ fn inconsistent_backends() {
         method.outputs = vec![y];
         let file = Aligned::from(&Program::of(method)[..]);
         let program = core::Program::from_bytes(file.bytes()).unwrap();
-        let backend = Fraud { lie, ..Fraud::default() };
+        let backend = InconsistentBackend { fault, ..InconsistentBackend::default() };
         let registry = Registry::new().with_backend(&backend).unwrap();
         let result = Memory::of(&program, "forward", &registry, &[]).and_then(|mut memory| {
             let options = LoadOptions::default().with_limits(limits());
@@ -369,10 +370,10 @@ fn inconsistent_backends() {
         });
         // Some inconsistencies may go unnoticed. Consistent backends (0) and unused delegates
         // (7, 8) must be accepted; impossible sizes (5, 6) must be rejected.
-        assert!(result.is_ok() || ![0, 7, 8].contains(&lie), "{lie}: {result:?}");
-        assert!(result.is_err() || ![5, 6].contains(&lie), "{lie}");
+        assert!(result.is_ok() || ![0, 7, 8].contains(&fault), "{fault}: {result:?}");
+        assert!(result.is_err() || ![5, 6].contains(&fault), "{fault}");
         if result.is_ok() {
-            assert_eq!(backend.dropped.load(Ordering::Relaxed), if lie == 7 { 4 } else { 2 });
+            assert_eq!(backend.dropped.load(Ordering::Relaxed), if fault == 7 { 4 } else { 2 });
         }
     }
 }
@@ -393,8 +394,8 @@ fn bind_and_reset_between_steps() {
     let program = core::Program::from_bytes(file.bytes()).unwrap();
     let registry = registry();
     let mut memory = Memory::of(&program, "forward", &registry, &[]).unwrap();
-    let mut grounds: Vec<Aligned> = (0..40).map(|_| Aligned::new(16)).collect();
-    let mut grounds = grounds.iter_mut();
+    let mut buffers: Vec<Aligned> = (0..40).map(|_| Aligned::new(16)).collect();
+    let mut buffers = buffers.iter_mut();
     let mut method = memory.load(&program, "forward", &registry, LoadOptions::default()).unwrap();
     for round in 0..4 {
         for step in 0..4 {
@@ -402,9 +403,9 @@ fn bind_and_reset_between_steps() {
             method.set_input_tensor(0, &input).unwrap();
             if round > 0 {
                 // Input and output are bound to different memory each time.
-                let result = method.bind_input(0, grounds.next().unwrap().bytes_mut());
+                let result = method.bind_input(0, buffers.next().unwrap().bytes_mut());
                 assert!(result.is_ok());
-                let result = method.bind_output(0, grounds.next().unwrap().bytes_mut());
+                let result = method.bind_output(0, buffers.next().unwrap().bytes_mut());
                 assert!(result.is_ok());
             }
             method.step().unwrap();

@@ -13,13 +13,13 @@ use torchlet_core::{
 };
 
 /// Input and output address of the last call of `t::locate`.
-static PLACES: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+static ADDRESSES: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 fn locate(call: &mut Invoke<'_, '_>) -> Result<(), KernelError> {
-    PLACES[0].store(call.tensor(0)?.bytes().as_ptr().addr(), Ordering::Relaxed);
+    ADDRESSES[0].store(call.tensor(0)?.bytes().as_ptr().addr(), Ordering::Relaxed);
     let mut out = call.out(1)?;
     out.data_mut::<f32>()?.copy_from_slice(call.tensor(0)?.data::<f32>()?);
-    PLACES[1].store(out.bytes_mut().as_ptr().addr(), Ordering::Relaxed);
+    ADDRESSES[1].store(out.bytes_mut().as_ptr().addr(), Ordering::Relaxed);
     Ok(())
 }
 
@@ -95,7 +95,7 @@ fn unplanned_tensors_are_zero_copy() {
     with(method, |method| {
         method.set_input_tensor(0, &vector(&[9.0; 4])).unwrap();
         method.execute().unwrap();
-        let own = PLACES.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let own = ADDRESSES.each_ref().map(|place| place.load(Ordering::Relaxed));
 
         let (input, mut memory) = ([1.0, 2.0, 3.0f32], Aligned::new(16));
         let place = memory.bytes().as_ptr().addr();
@@ -103,13 +103,13 @@ fn unplanned_tensors_are_zero_copy() {
         assert!(outputs[0].tensor().is_none());
         method.execute_into(&[(0, vector(&input))], &mut outputs).unwrap();
         assert_eq!(numbers(&outputs[0].tensor().unwrap()), input);
-        let lent = PLACES.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let lent = ADDRESSES.each_ref().map(|place| place.load(Ordering::Relaxed));
         assert_eq!(lent, [input.as_ptr().addr(), place]);
 
         // The previously bound memory is restored, and was not written.
         assert_eq!(output(method, 0).unwrap(), [9.0; 3]);
         method.execute().unwrap();
-        let after = PLACES.each_ref().map(|place| place.load(Ordering::Relaxed));
+        let after = ADDRESSES.each_ref().map(|place| place.load(Ordering::Relaxed));
         assert_eq!(after, own);
     });
 }

@@ -82,14 +82,14 @@ fn mixed(operator: &'static str) -> Vec<u8> {
 }
 
 /// Planned and scratch memory of a test.
-struct Ground {
+struct TestMemory {
     planned: [Aligned; 2],
     scratch: Aligned,
 }
 
-impl Ground {
+impl TestMemory {
     fn new() -> Self {
-        Ground { planned: [Aligned::new(64), Aligned::new(16)], scratch: Aligned::new(64) }
+        TestMemory { planned: [Aligned::new(64), Aligned::new(16)], scratch: Aligned::new(64) }
     }
 
     fn share(&mut self) -> SharedMemory<'_> {
@@ -136,10 +136,10 @@ fn inputs_that_become_views_are_still_stale() {
     method.outputs = vec![y];
     program.methods.push(method);
     let (file, other) = (Aligned::from(&program.file()[..]), Aligned::from(&stateless()[..]));
-    let mut ground = Ground::new();
+    let mut test_memory = TestMemory::new();
     let mut tables = [Arena::new(1 << 12), Arena::new(1 << 12)];
     let [first, second] = &mut tables;
-    let mut memory = ground.share();
+    let mut memory = test_memory.share();
     let mut method = load(&file, "forward", first, &mut memory).unwrap();
     let mut other = load(&other, "forward", second, &mut memory).unwrap();
     let input = TensorRef::from_slice(&[4], &[1.0f32; 4]).unwrap();
@@ -157,8 +157,8 @@ fn methods_share_state() {
     for initial in [None, Some([9.0, 8.0, 7.0, 6.0])] {
         let file = Aligned::from(&write_and_read(initial.as_ref().map(|numbers| &numbers[..]))[..]);
         let mut tables = [Arena::new(2048), Arena::new(2048)];
-        let mut ground = Ground::new();
-        let mut memory = ground.share();
+        let mut test_memory = TestMemory::new();
+        let mut memory = test_memory.share();
         let [one, two] = &mut tables;
         let mut write = load(&file, "write", one, &mut memory).unwrap();
         let mut read = load(&file, "read", two, &mut memory).unwrap();
@@ -198,8 +198,8 @@ fn methods_share_state() {
 fn overwritten_outputs_are_stale() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut read = load(&file, "read", two, &mut memory).unwrap();
@@ -244,8 +244,8 @@ fn overwritten_outputs_are_stale() {
 fn overwritten_inputs_are_stale() {
     let file = Aligned::from(&stateless()[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut a = load(&file, "forward", one, &mut memory).unwrap();
     let mut b = load(&file, "forward", two, &mut memory).unwrap();
@@ -283,8 +283,8 @@ fn overwritten_inputs_are_stale() {
 fn methods_reject_other_memory() {
     let file = Aligned::from(&write_and_read(None)[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let (mut ground, mut elsewhere) = (Ground::new(), Ground::new());
-    let (mut memory, mut other) = (ground.share(), elsewhere.share());
+    let (mut test_memory, mut other_test_memory) = (TestMemory::new(), TestMemory::new());
+    let (mut memory, mut other) = (test_memory.share(), other_test_memory.share());
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut read = load(&file, "read", two, &mut other).unwrap();
@@ -315,8 +315,8 @@ fn sharing_that_loses_state_is_rejected() {
     let again = shared.clone();
     let admit = |files: &[(&Aligned, &str)]| -> Result<(), InitError> {
         let mut tables: Vec<Arena> = files.iter().map(|_| Arena::new(2048)).collect();
-        let mut ground = Ground::new();
-        let mut memory = ground.share();
+        let mut test_memory = TestMemory::new();
+        let mut memory = test_memory.share();
         for ((file, method), tables) in files.iter().zip(&mut tables) {
             load(file, method, tables, &mut memory)?;
         }
@@ -343,8 +343,8 @@ fn sharing_that_loses_state_is_rejected() {
 fn state_is_loaded_before_the_first_run() {
     let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut active = write.attach(&mut memory).unwrap();
@@ -361,8 +361,8 @@ fn failed_loads_do_not_count() {
     let (file, plain) = (Aligned::from(&mixed("t::pack")[..]), Aligned::from(&stateless()[..]));
     let mut tables = [Arena::new(2048), Arena::new(2048), Arena::new(2048)];
     let mut arena = Arena::new(16);
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two, three] = &mut tables;
     let error = load(&file, "forward", one, &mut memory).map(drop).unwrap_err();
     assert!(matches!(error, InitError::MemoryTooSmall { .. }), "{error}");
@@ -371,8 +371,8 @@ fn failed_loads_do_not_count() {
     assert!(matches!(error, InitError::Shared { .. }), "{error}");
 
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     load(&file, "forward", one, &mut memory).map(drop).unwrap_err();
     load(&plain, "forward", two, &mut memory).unwrap();
@@ -383,8 +383,8 @@ fn failed_loads_do_not_count() {
 fn loading_keeps_written_state() {
     let file = Aligned::from(&write_and_read(Some(&[1.0; 4]))[..]);
     let mut tables = [Arena::new(2048), Arena::new(2048)];
-    let mut ground = Ground::new();
-    let mut memory = ground.share();
+    let mut test_memory = TestMemory::new();
+    let mut memory = test_memory.share();
     let [one, two] = &mut tables;
     let mut write = load(&file, "write", one, &mut memory).unwrap();
     let mut active = write.attach(&mut memory).unwrap();
@@ -454,8 +454,8 @@ fn reads_of_unwritten_memory_are_state() {
     for (index, file) in files.iter().enumerate() {
         let file = Aligned::from(&file[..]);
         let mut tables = [Arena::new(2048), Arena::new(2048)];
-        let mut ground = Ground::new();
-        let mut memory = ground.share();
+        let mut test_memory = TestMemory::new();
+        let mut memory = test_memory.share();
         let [one, two] = &mut tables;
         load(&plain, "forward", one, &mut memory).unwrap();
         let result = load(&file, "forward", two, &mut memory);

@@ -37,14 +37,15 @@ fn program(scalar_type: ScalarType, sizes: [usize; 2]) -> Vec<u8> {
 
 /// A matrix with many equal values and some NaNs.
 fn matrix(random: &mut Random, scalar_type: ScalarType, sizes: [usize; 2]) -> Tensor {
-    let odd = [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 1e-7];
+    let special =
+        [f32::NAN, f32::NEG_INFINITY, f32::INFINITY, 0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 1e-7];
     let mut numbers = Vec::new();
     for _ in 0..sizes[0] {
         // Few distinct values per row; some rows have no maximum.
-        let kinds = 1 + random.below(odd.len());
-        let first = random.below(odd.len());
-        let pick = |at: usize| odd[(first + at) % odd.len()];
-        numbers.extend((0..sizes[1]).map(|_| pick(random.below(kinds))));
+        let distinct = 1 + random.below(special.len());
+        let first = random.below(special.len());
+        let pick = |at: usize| special[(first + at) % special.len()];
+        numbers.extend((0..sizes[1]).map(|_| pick(random.below(distinct))));
     }
     Tensor::from_slice(&sizes, &numbers).unwrap().to_type(scalar_type).unwrap()
 }

@@ -7,7 +7,7 @@ use torchlet::{Module, ModuleBuilder, RunOn, Tensor, Value};
 
 /// Files, and the number of their state tensors when compiled for GPUs, in delegates or in the
 /// method itself.
-const KEPT: &[(&str, usize)] = &[
+const FILES: &[(&str, usize)] = &[
     ("vulkan/program/running_sum.bpte", 1),
     ("vulkan/program/cache.bpte", 2),
     ("vulkan/program/noted.bpte", 1),
@@ -55,7 +55,7 @@ fn state_stays_in_its_region() {
     if !device_is_there() {
         return;
     }
-    for (file, count) in KEPT {
+    for (file, count) in FILES {
         let fixture = fixture(file);
         let source = open(&fixture, for_gpus()).unwrap();
         let mut module = source.share();
@@ -75,7 +75,7 @@ fn state_is_read_written_saved_and_loaded() {
     if !device_is_there() {
         return;
     }
-    for (file, _) in KEPT {
+    for (file, _) in FILES {
         let fixture = fixture(file);
         let mut module = open(&fixture, for_gpus()).unwrap();
         let inputs = first_inputs(&module);
@@ -92,10 +92,10 @@ fn state_is_read_written_saved_and_loaded() {
             assert_eq!(other.forward(&inputs[..]).unwrap(), next, "{file}");
         }
         let mut method = module.method("forward").unwrap();
-        for (tensor, place) in kept.iter().zip(method.state().unwrap()) {
-            method.write_state(place.value, tensor).unwrap();
+        for (tensor, info) in kept.iter().zip(method.state().unwrap()) {
+            method.write_state(info.value, tensor).unwrap();
             let larger = Tensor::zeros(tensor.scalar_type(), &[1000]).unwrap();
-            assert!(method.write_state(place.value, &larger).is_err(), "{file}");
+            assert!(method.write_state(info.value, &larger).is_err(), "{file}");
         }
         assert!(method.read_state(100_000).is_err());
         assert_eq!(module.forward(&inputs[..]).unwrap(), next, "{file}");

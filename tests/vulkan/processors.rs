@@ -37,7 +37,7 @@ fn gpus_match_pytorch() {
 
 /// Operator families with batches in a dimension whose number of workgroups is limited, here to
 /// three.
-const OF_BATCHES: &[&str] = &[
+const BATCHED: &[&str] = &[
     "attention",
     "batches",
     "convolution",
@@ -55,12 +55,12 @@ fn batches_are_split_into_dispatches() {
         return;
     }
     let mut programs = programs();
-    let is_of_batches = |fixture: &Fixture| {
+    let is_batched = |fixture: &Fixture| {
         fixture.file.strip_prefix("ops/").is_some_and(|file| {
-            OF_BATCHES.iter().any(|family| file.split('/').next() == Some(*family))
+            BATCHED.iter().any(|family| file.split('/').next() == Some(*family))
         })
     };
-    programs.retain(is_of_batches);
+    programs.retain(is_batched);
     assert!(programs.len() > 200, "{} files", programs.len());
     for fixture in &mut programs {
         fixture.rtol = fixture.rtol.max(TOLERANCE);
@@ -101,15 +101,15 @@ fn many_batches_stay_on_the_device() {
         check(&mut module, &source, &fixture).unwrap();
         let recording = recorder.recording();
         let run = recording.executions().next().expect("a run");
-        let is_of_batches = |event: &&Event| {
+        let is_batched = |event: &&Event| {
             let shaders = ["(matmul", "(attention", "(convolution"];
             event.location == Location::Device
                 && shaders.iter().any(|shader| event.name.contains(shader))
         };
-        let dispatches = run.events.iter().filter(is_of_batches).count();
+        let dispatches = run.events.iter().filter(is_batched).count();
         // Channels of depthwise and grouped convolutions share a dimension with the batch.
-        let by_themselves = ["depthwise", "/in_groups"].map(|name| fixture.file.contains(name));
-        let least = if by_themselves.contains(&true) { 1 } else { 2 };
+        let grouped = ["depthwise", "/in_groups"].map(|name| fixture.file.contains(name));
+        let least = if grouped.contains(&true) { 1 } else { 2 };
         assert!(dispatches >= least, "{}: {dispatches} dispatches", fixture.file);
         count += 1;
     }

@@ -69,9 +69,9 @@ fn known_shapes_record_nothing() {
         let found = logits(&mut module, first, count);
         first += count;
         let expected = &expected[first - 1];
-        let most = expected.iter().fold(0.0f32, |most, it| most.max(it.abs()));
+        let max = expected.iter().fold(0.0f32, |max, it| max.max(it.abs()));
         for (found, expected) in found.iter().zip(expected) {
-            let near = (found - expected).abs() <= 0.01 * most;
+            let near = (found - expected).abs() <= 0.01 * max;
             assert!(near, "{count} tokens before {first}: {found}, {expected}");
         }
     }
@@ -96,14 +96,14 @@ fn chunks_of_a_prompt_record_once() {
         let profiler = Arc::new(Profiler::new());
         let mut module = on_device().event_tracer(profiler.clone()).load(&path).unwrap();
         // Positions other than those that memory was planned for, and not in equal steps.
-        let places = [0, 1, 3, 2, 4].map(|chunk| chunk * count);
-        let mut found = vec![last(&mut module, places[0], count)];
+        let positions = [0, 1, 3, 2, 4].map(|chunk| chunk * count);
+        let mut found = vec![last(&mut module, positions[0], count)];
         profiler.clear();
-        found.extend(places[1..].iter().map(|first| last(&mut module, *first, count)));
+        found.extend(positions[1..].iter().map(|first| last(&mut module, *first, count)));
         assert_eq!(calls(&profiler, "record"), 0, "{file}, chunks of {count}");
         // Reference: each chunk is recorded anew, after other lengths at each position.
         let mut fresh = on_device().load(&path).unwrap();
-        for (first, found) in places.into_iter().zip(found) {
+        for (first, found) in positions.into_iter().zip(found) {
             for other in 1..=4 {
                 // Evicts the kept recordings. The cache entries at these positions are overwritten
                 // again.

@@ -10,7 +10,7 @@ use torchlet::vulkan::{VulkanBackend, VulkanBackendBuilder};
 use torchlet::{Module, RunOn};
 
 /// Maximum number of variants of a call here; with cooperative matrices, there are more.
-const WAYS: u8 = 11;
+const VARIANTS: u8 = 11;
 
 /// Matrix multiplications with and without tiles, wide and direct convolutions, depthwise
 /// convolutions and their epilogues, attention. fp16 uses the same variants.
@@ -25,9 +25,9 @@ fn all_variants_are_correct() {
     if !device_is_there() {
         return;
     }
-    for way in 1..WAYS {
-        let busy = if way % 2 == 0 { 160 } else { 1 << 16 };
-        let backend = VulkanBackend::builder().busy_invocations(busy).go_way(way).build();
+    for variant in 1..VARIANTS {
+        let busy = if variant % 2 == 0 { 160 } else { 1 << 16 };
+        let backend = VulkanBackend::builder().busy_invocations(busy).go_way(variant).build();
         let cases = check_delegated(backend, has_variants);
         assert!(cases > 40, "{cases} cases");
     }

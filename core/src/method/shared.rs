@@ -101,7 +101,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::input_mut`], for the lifetime of the attachment.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::input_mut`].
     pub fn into_input_mut(mut self, index: usize) -> Result<TensorMut<'a>, InputError> {
         self.set(index);
         self.method.input_mut(index)
@@ -110,7 +110,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::state_mut`], for the lifetime of the attachment.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::state_mut`].
     pub fn into_state_mut(mut self, value: usize) -> Result<TensorMut<'a>, InputError> {
         self.start();
         self.method.state_mut(value)
@@ -119,7 +119,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::set_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::set_input`].
     pub fn set_input(&mut self, index: usize, value: &ValueRef<'_>) -> Result<(), InputError> {
         self.method.set_input(index, value)?;
         self.set(index);
@@ -129,7 +129,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::set_input_tensor`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::set_input_tensor`].
     pub fn set_input_tensor(
         &mut self,
         index: usize,
@@ -143,7 +143,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::resize_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::resize_input`].
     pub fn resize_input(&mut self, index: usize, sizes: &[i32]) -> Result<(), InputError> {
         self.method.resize_input(index, sizes)
     }
@@ -151,7 +151,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::input_mut`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::input_mut`].
     pub fn input_mut(&mut self, index: usize) -> Result<TensorMut<'_>, InputError> {
         self.set(index);
         self.method.input_mut(index)
@@ -160,7 +160,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_input`].
     pub fn bind_input(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         self.method.bind_input(index, memory)
     }
@@ -168,7 +168,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_constant_input`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_constant_input`].
     pub fn bind_constant_input(&mut self, index: usize, data: &'m [u8]) -> Result<(), InputError> {
         self.method.bind_constant_input(index, data)
     }
@@ -176,7 +176,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_output`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_output`].
     pub fn bind_output(&mut self, index: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         self.method.bind_output(index, memory)
     }
@@ -184,7 +184,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::bind_state`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::bind_state`].
     pub fn bind_state(&mut self, value: usize, memory: &'m mut [u8]) -> Result<(), InputError> {
         self.method.bind_state(value, memory)
     }
@@ -193,7 +193,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// memory.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::state_mut`].
     pub fn state_mut(&mut self, value: usize) -> Result<TensorMut<'_>, InputError> {
         self.start();
         self.method.state_mut(value)
@@ -202,7 +202,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::write_delegate_state`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::write_delegate_state`].
     pub fn write_delegate_state(
         &mut self,
         place: [usize; 2],
@@ -270,7 +270,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute`].
     ///
     /// # Errors
-    /// As there, or a memory-planned input was not set since another method used the memory, which
+    /// As [`Method::execute`], or a memory-planned input was not set since another method used the memory, which
     /// may have overwritten it.
     pub fn execute(&mut self) -> Result<(), ExecuteError> {
         self.run(true)?;
@@ -280,7 +280,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute_argmax`].
     ///
     /// # Errors
-    /// As [`execute`](Self::execute), or as there.
+    /// As [`execute`](Self::execute) and [`Method::execute_argmax`].
     pub fn execute_argmax(
         &mut self,
         output: usize,
@@ -293,7 +293,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// As [`Method::execute_into`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::execute_into`].
     pub fn execute_into(
         &mut self,
         inputs: &[(usize, TensorRef<'_>)],
@@ -317,7 +317,7 @@ impl<'a, 'm> Attached<'a, 'm> {
     /// of this method is reset.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Method::reset`].
     pub fn reset(&mut self) -> Result<(), InitError> {
         let others = self.shared.as_ref().is_some_and(|(memory, _)| memory.is_shared());
         self.method.reset_memory(!others)

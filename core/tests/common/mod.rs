@@ -20,7 +20,7 @@ pub const EVERY: usize = if cfg!(miri) { 997 } else { 1 };
 pub const FILES: usize = if cfg!(miri) { 1 } else { usize::MAX };
 
 /// Files for Miri: small ones, since loading and running one takes half a minute.
-const CHOSEN: &[&str] = &[
+const MIRI_FILES: &[&str] = &[
     "digits/digits_external.bpte",
     "formats/weights_align_16.bpte",
     "programs/masked_select.bpte",
@@ -58,7 +58,7 @@ pub fn files(folder: &str, ending: &str) -> Vec<String> {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name.ends_with(ending))
         .map(|name| format!("{folder}/{name}"))
-        .filter(|file| !cfg!(miri) || CHOSEN.contains(&file.as_str()))
+        .filter(|file| !cfg!(miri) || MIRI_FILES.contains(&file.as_str()))
         .collect();
     found.sort();
     assert!(!found.is_empty(), "no {ending} in {folder}");
