@@ -182,7 +182,7 @@ impl Backend for torchlet_backend {
         let Some(available) = self.available else { return Ok(()) };
         // SAFETY: whoever registered the backend guaranteed that its callbacks can be called; the
         // same holds below.
-        checked(unsafe { available(self.context) }, "the backend in C says so")
+        checked(unsafe { available(self.context) }, "reported by the C backend")
     }
 
     fn arena_bytes(&self, info: &DelegateInfo<'_>) -> Result<usize, DelegateError> {
@@ -191,11 +191,11 @@ impl Backend for torchlet_backend {
             let info = info_of(info);
             // SAFETY: see `is_available`; both pointers outlive the call.
             let status = unsafe { arena(self.context, &info, &mut bytes) };
-            checked(status, "its bytes of the arena, says the backend in C")?;
+            checked(status, "the C backend reported no arena size")?;
         }
         let whole = bytes.checked_next_multiple_of(ARENA_ALIGN);
         let whole = whole.and_then(|bytes| bytes.checked_add(delegate_size::<CDelegate>()));
-        whole.ok_or(DelegateError::OutOfMemory(Message::from("more than can be addressed")))
+        whole.ok_or(DelegateError::OutOfMemory(Message::from("the arena size overflows")))
     }
 
     fn init<'m>(
@@ -212,7 +212,7 @@ impl Backend for torchlet_backend {
         };
         // SAFETY: see `is_available`; both pointers outlive the call.
         let status = unsafe { init(self.context, &mut making, &mut state) };
-        checked(status, "this delegate, says the backend in C")?;
+        checked(status, "the C backend rejected the delegate")?;
         context.place(CDelegate { backend: *self, state })
     }
 }
@@ -282,11 +282,11 @@ impl Delegate for CDelegate {
     }
 }
 
-const FAILED: &str = "the delegate in C failed";
+const FAILED: &str = "the C delegate failed";
 
 #[cold]
 fn stateless() -> DelegateError {
-    DelegateError::Unsupported(Message::from("a delegate in C without such state"))
+    DelegateError::Unsupported(Message::from("the C delegate has no such state"))
 }
 
 impl CDelegate {
@@ -296,7 +296,9 @@ impl CDelegate {
         if info.nbytes() == size {
             return Ok(());
         }
-        Err(DelegateError::Unsupported(Message::from("memory of another size than the state's")))
+        Err(DelegateError::Unsupported(Message::from(
+            "the buffer size differs from the state's size",
+        )))
     }
 }
 

@@ -39,7 +39,7 @@ impl torchlet_call {
         match (status, call.error) {
             (TORCHLET_OK, _) => Ok(()),
             (status, Some(error)) if error.code() == status => Err(error),
-            _ => Err(KernelError::unsupported("a function in C refused the call")),
+            _ => Err(KernelError::unsupported("the C kernel rejected the call")),
         }
     }
 
@@ -85,7 +85,9 @@ impl torchlet_call {
         match self.phase {
             // SAFETY: as in `arguments`.
             Phase::Invoke(call) => Ok(unsafe { &mut *call }),
-            Phase::Prepare(_) => Err(Fault::State("there is no data while a call is prepared")),
+            Phase::Prepare(_) => {
+                Err(Fault::State("the data of tensors is not available in prepare"))
+            }
             Phase::Delegate(_) => Err(Fault::State("call torchlet_call_split first")),
         }
     }
@@ -121,7 +123,7 @@ unsafe fn on(
 /// `text` is null, or such a string.
 unsafe fn literal(text: *const c_char) -> &'static str {
     // SAFETY: guaranteed by the caller.
-    unsafe { pointer::text(text, "text") }.unwrap_or("refused by a function in C")
+    unsafe { pointer::text(text, "text") }.unwrap_or("rejected by the C kernel")
 }
 
 /// Reports that an argument is invalid, and why; returns the status for the callback to return.
@@ -189,7 +191,9 @@ pub unsafe extern "C" fn torchlet_call_split(
 ) -> torchlet_status {
     let body = |call: &mut torchlet_call| {
         let Phase::Delegate(delegate) = call.phase else {
-            return Err(Fault::State("only a delegate's call is split, and once"));
+            return Err(Fault::State(
+                "torchlet_call_split is for calls of delegates, once per call",
+            ));
         };
         // SAFETY: as in `arguments`.
         let invoke = unsafe { (*delegate).split(inputs)? };
@@ -340,7 +344,7 @@ pub unsafe extern "C" fn torchlet_call_string(
     unsafe {
         on(call, |call| {
             let text = call.arguments().optional_string(arg)?;
-            let text = text.ok_or(KernelError::argument(arg, "it is None"))?;
+            let text = text.ok_or(KernelError::argument(arg, "expected a string, found None"))?;
             pointer::put(result, torchlet_string::of(text), "result")
         })
     }
@@ -454,7 +458,7 @@ pub unsafe extern "C" fn torchlet_call_list_resize(
         on(call, |call| {
             let sizes = pointer::items(sizes, rank, "sizes")?;
             let Phase::Prepare(prepare) = call.phase else {
-                return Err(Fault::State("outputs in lists get their shapes in prepare"));
+                return Err(Fault::State("outputs in a list can be resized in prepare only"));
             };
             // As in `arguments`.
             Ok((*prepare).resize_item(arg, position, sizes)?)
@@ -556,7 +560,11 @@ pub unsafe extern "C" fn torchlet_call_set_value(
         on(call, |call| {
             let scalar: Scalar = match pointer::get(result, "result")?.checked()? {
                 ValueRef::Scalar(scalar) => scalar,
-                _ => return Err(Fault::Argument("only numbers and truth values can be written")),
+                _ => {
+                    return Err(Fault::Argument(
+                        "only integers, floats and booleans can be written",
+                    ));
+                }
             };
             Ok(call.invoke()?.set_scalar(arg, scalar)?)
         })

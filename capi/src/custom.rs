@@ -219,7 +219,7 @@ pub(crate) unsafe fn table(
             for (position, number) in params.iter().enumerate() {
                 let param = param(*number);
                 let param =
-                    param.ok_or(Fault::Argument("an argument's kind has no such number"))?;
+                    param.ok_or(Fault::Argument("unknown TORCHLET_KIND_... of a parameter"))?;
                 list.add(position).write(param);
             }
             let list: &'static [Param] = core::slice::from_raw_parts(list, params.len());
@@ -255,7 +255,7 @@ fn prepare(call: &mut Prepare<'_, '_>) -> Result<Plan, KernelError> {
         return Ok(result);
     }
     if custom.pack.is_none() {
-        return Err(KernelError::unsupported("packing by a C kernel without pack"));
+        return Err(KernelError::unsupported("the C kernel has no pack function"));
     }
     Ok(result.with_packed(plan.packed, pack))
 }

@@ -32,7 +32,7 @@ impl Inner {
     }
 
     fn push(&mut self, map: DataMap<'static>) -> Result<(), Fault> {
-        let full = |_| Fault::Argument("external data consists of at most four files");
+        let full = |_| Fault::Argument("external data can have at most 4 files");
         self.0.push(map).map_err(full)
     }
 }

@@ -10,7 +10,7 @@ use torchlet_core::{
     DelegateError, ExecuteError, InputError, KernelError, LentError, ProgramError, RegistryError,
 };
 
-#[cfg_attr(not(feature = "messages"), allow(dead_code, reason = "texts are what they are for"))]
+#[cfg_attr(not(feature = "messages"), allow(dead_code, reason = "only read for messages"))]
 pub(crate) enum Fault {
     /// A pointer is null.
     Null(&'static str),
@@ -101,32 +101,32 @@ impl Fault {
 pub(crate) fn describe(fault: &Fault, f: &mut dyn fmt::Write) -> fmt::Result {
     match fault {
         Fault::Null(what) => write!(f, "{what} is null"),
-        Fault::Misaligned(what) => write!(f, "{what} is not aligned for what it points to"),
-        Fault::Huge(what) => write!(f, "the size of {what} is larger than any object"),
+        Fault::Misaligned(what) => write!(f, "{what} is not aligned for its type"),
+        Fault::Huge(what) => write!(f, "the size of {what} exceeds the largest object size"),
         Fault::Handle(what) => write!(
             f,
             "{what} is not open: it was never opened, opening it failed, or it was closed"
         ),
         Fault::InUse(what) => write!(
             f,
-            "{what} is in use: by another task, or by the call that this one is made from; \
-             hold a lock from the input to the output, or load a method for each task"
+            "{what} is in use by another task or by an outer call; hold a lock from setting the \
+             inputs to reading the outputs, or load one method per task"
         ),
         Fault::State(what) => f.write_str(what),
         Fault::Utf8(what) => write!(f, "{what} is not UTF-8"),
         Fault::Argument(what) => f.write_str(what),
         Fault::TooSmall { what, needed, available } => {
-            write!(f, "{what} holds {available} bytes and must hold {needed}")
+            write!(f, "{what} has {available} bytes, expected at least {needed}")
         }
         Fault::TensorSize { needed, available } => {
-            write!(f, "a tensor of {needed} bytes by its shape was given {available}")
+            write!(f, "the data of a tensor has {available} bytes, its shape requires {needed}")
         }
         Fault::Index { what, index, count } => {
-            write!(f, "{what} {index} is out of range: there are {count}")
+            write!(f, "{what} {index} is out of range: the count is {count}")
         }
-        Fault::End => f.write_str("the method is at its end"),
+        Fault::End => f.write_str("the method has no more instructions"),
         #[cfg(feature = "std")]
-        Fault::Panic => f.write_str("a panic in torchlet: this is a defect of it"),
+        Fault::Panic => f.write_str("torchlet panicked: this is a bug in torchlet"),
         Fault::Program(error) => write!(f, "{error}"),
         Fault::Init(error) => write!(f, "{error}"),
         Fault::Input(index, error) => write!(f, "input {index}: {error}"),

@@ -42,7 +42,10 @@ macro_rules! handle {
     ($handle:ident, $inner:ty, $name:literal, $mark:literal) => {
         const _: () = {
             use $crate::handle::{Handle, Room};
-            assert!(size_of::<Room<$inner>>() <= size_of::<$handle>(), "more words are needed");
+            assert!(
+                size_of::<Room<$inner>>() <= size_of::<$handle>(),
+                "the handle is too small: increase its word count"
+            );
             assert!(align_of::<Room<$inner>>() <= align_of::<$handle>());
             // SAFETY: sizes and alignments are compared above, and no code accesses the fields of
             // the handle type itself.

@@ -57,7 +57,7 @@ macro_rules! symbols {
     ($($symbol:ident = $name:literal;)*) => {
         $(
             #[doc = concat!("`", $name, "`.")]
-            #[allow(non_upper_case_globals, reason = "a symbol of C")]
+            #[allow(non_upper_case_globals, reason = "named after its C symbol")]
             #[unsafe(no_mangle)]
             pub static $symbol: $crate::kernels::torchlet_kernel = $crate::kernels::find($name);
         )*
@@ -87,10 +87,12 @@ mod tests {
             assert!(former.is_none_or(|former| former == kernel.name), "{former:?}");
         }
         let mut list = String::from(
-            "//! The symbols. `cargo xtask capi --overwrite` writes this file.\n\nsuper::symbols! {\n",
+            "//! Symbols of the kernels. `cargo xtask capi --overwrite` writes this file.\n\n\
+             super::symbols! {\n",
         );
         let mut header = String::from(
-            "/* The kernels of torchlet, for torchlet_registry_add_kernels. `cargo xtask capi --overwrite` writes this file. */\n\n\
+            "/* The kernels of torchlet, for torchlet_registry_add_kernels.\n\
+             \x20* `cargo xtask capi --overwrite` writes this file. */\n\n\
              #ifndef TORCHLET_KERNELS_H\n#define TORCHLET_KERNELS_H\n\n#include \"torchlet.h\"\n\n\
              #ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
         );
@@ -108,7 +110,7 @@ mod tests {
                 fs::write(&path, &text).unwrap();
             }
             let found = fs::read_to_string(&path).unwrap_or_default();
-            let hint = "is not as the table of kernels: run `cargo xtask capi --overwrite`";
+            let hint = "does not match the table of kernels: run `cargo xtask capi --overwrite`";
             assert!(found == text, "{} {hint}", path.display());
         }
     }

@@ -19,7 +19,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![no_std]
-#![allow(non_camel_case_types, reason = "the names are those of C")]
+#![allow(non_camel_case_types, reason = "C type names")]
 #![cfg_attr(
     not(test),
     warn(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)

@@ -31,7 +31,7 @@ pub struct torchlet_method {
 
 #[allow(
     clippy::large_enum_variant,
-    reason = "there is no heap, and a handle has room for the larger"
+    reason = "boxing needs a heap, and the handle has room for the largest variant"
 )]
 pub(crate) enum Inner {
     Prepared(Prepared<'static>),
@@ -43,8 +43,8 @@ pub(crate) enum Inner {
 
 handle!(torchlet_method, Inner, "the method", 5);
 
-const UNFINISHED: &str = "the method is not loaded: finish it first";
-const UNPREPARED: &str = "only a prepared method can be finished, and once";
+const UNFINISHED: &str = "the method is only prepared: call torchlet_method_finish first";
+const UNPREPARED: &str = "the method is not prepared, or it is already finished";
 
 /// Uses the loaded method in a handle exclusively while `body` runs.
 ///
@@ -142,7 +142,7 @@ unsafe fn with_memory<R>(
         let mut planned: heapless::Vec<&'static mut [u8], MAX_PLANNED> = heapless::Vec::new();
         for buffer in list {
             let bytes = pointer::zeroed(buffer.data, buffer.size, "a planned buffer")?;
-            let many = |_| Fault::Argument("a method can have at most 16 planned buffers here");
+            let many = |_| Fault::Argument("a method can have at most 16 planned buffers");
             planned.push(bytes).map_err(many)?;
         }
         Ok(body(MethodMemory { arena, planned: &mut planned, scratch })?)
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn torchlet_method_needs(
         // SAFETY: guaranteed by the caller.
         let Inner::Prepared(prepared) = (unsafe { handle::get(method)? }) else {
             return Err(Fault::State(
-                "only a method that is prepared, and not finished, tells its needs",
+                "the memory needs are known only after prepare and before finish",
             ));
         };
         let found = prepared.needs();

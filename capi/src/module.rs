@@ -133,9 +133,9 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
         TORCHLET_RUN_ON_CPU => RunOn::Cpu,
         TORCHLET_RUN_ON_VULKAN if cfg!(feature = "vulkan") => RunOn::Vulkan,
         TORCHLET_RUN_ON_VULKAN => {
-            return Err(Fault::Argument("this library was built without the feature vulkan"));
+            return Err(Fault::Argument("this library was built without the feature `vulkan`"));
         }
-        _ => return Err(Fault::Argument("options->run_on is none of TORCHLET_RUN_ON_...")),
+        _ => return Err(Fault::Argument("options->run_on: expected one of TORCHLET_RUN_ON_...")),
     });
     if options.threads > 0 {
         builder = builder.threads(options.threads);
@@ -145,7 +145,9 @@ unsafe fn builder(options: *const torchlet_module_options) -> Result<ModuleBuild
         TORCHLET_FILE_MAP => FileAccess::Map,
         TORCHLET_FILE_MAP_PREFETCHED => FileAccess::MapPrefetched,
         TORCHLET_FILE_MAP_LOCKED => FileAccess::MapLocked,
-        _ => return Err(Fault::Argument("options->file_access is none of TORCHLET_FILE_...")),
+        _ => {
+            return Err(Fault::Argument("options->file_access: expected one of TORCHLET_FILE_..."));
+        }
     });
     if options.memory_limit > 0 {
         builder = builder.memory_limit(options.memory_limit);

@@ -61,7 +61,7 @@ pub(crate) unsafe fn put<T>(target: *mut T, value: T, what: &'static str) -> Res
 pub(crate) unsafe fn give<T>(target: *mut *mut T, object: std::boxed::Box<T>) -> Result<(), Fault> {
     // SAFETY: guaranteed by the caller; the object came from `Box`, and is freed as such.
     unsafe {
-        put(target, core::ptr::null_mut(), "the place for the result")?;
+        put(target, core::ptr::null_mut(), "the result pointer")?;
         target.write(std::boxed::Box::into_raw(object));
     }
     Ok(())

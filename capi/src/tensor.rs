@@ -115,16 +115,17 @@ impl torchlet_tensor_info {
     /// Converts to the type of the core library, if consistent.
     pub(crate) fn checked(&self) -> Result<TensorInfo, Fault> {
         let scalar_type = ScalarType::from_number(self.scalar_type.into())
-            .ok_or(Fault::Argument("the element type of a tensor has no such number"))?;
+            .ok_or(Fault::Argument("the tensor has an unknown element type"))?;
         let sizes = self.sizes()?;
         let dim_order = self.dim_order.get(..self.rank).unwrap_or_default();
         if !is_permutation(dim_order) {
             return Err(Fault::Argument(
-                "the dim order of a tensor does not name each dimension once; torchlet_tensor_info_init does",
+                "the dim order of a tensor is not a permutation; torchlet_tensor_info_init sets \
+                 a valid one",
             ));
         }
         checked_nbytes(scalar_type, sizes)
-            .ok_or(Fault::Argument("a size of a tensor is negative, or it fits no memory"))?;
+            .ok_or(Fault::Argument("a tensor has a negative size or too many elements"))?;
         // Both have at most `MAX_RANK` items.
         let too_many = |_| Fault::Argument("a tensor has more than 16 dimensions");
         Ok(TensorInfo {

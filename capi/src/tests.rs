@@ -237,7 +237,7 @@ fn panics_become_errors() {
         unsafe { run(text, || panic!("on purpose")) }
     });
     assert_eq!(status, TORCHLET_INTERNAL);
-    assert!(text.contains("defect"), "{text}");
+    assert!(text.contains("bug in torchlet"), "{text}");
     assert_eq!(value(7, || -> Option<i32> { panic!("on purpose") }), 7);
 }
 

@@ -128,7 +128,7 @@ impl torchlet_value {
                     ValueRef::String(text.map_err(|_| Fault::Utf8("a string"))?)
                 }
                 TORCHLET_KIND_LIST => ValueRef::List(self.data.length),
-                _ => return Err(Fault::Argument("a value's kind has no such number")),
+                _ => return Err(Fault::Argument("a value has an unknown kind")),
             })
         }
     }

@@ -286,7 +286,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
     error: *const torchlet_text,
 ) -> torchlet_status {
     let body = || {
-        let many = || Fault::Argument("at most 16 inputs and 16 outputs can be lent memory");
+        let many = || Fault::Argument("memory can be lent to at most 16 inputs and 16 outputs");
         let mut lent: heapless::Vec<(usize, TensorRef<'_>), MAX_LENT> = heapless::Vec::new();
         let mut targets: heapless::Vec<OutputMemory<'_>, MAX_LENT> = heapless::Vec::new();
         // SAFETY: guaranteed by the caller.
@@ -304,7 +304,7 @@ pub unsafe extern "C" fn torchlet_method_execute_into(
             if !infos.is_null() {
                 for (index, output) in targets.iter().enumerate() {
                     let tensor = output.tensor();
-                    let tensor = tensor.ok_or(Fault::State("an output is no tensor"))?;
+                    let tensor = tensor.ok_or(Fault::State("an output is not a tensor"))?;
                     let info = torchlet_tensor_info::of(tensor.info());
                     pointer::put(infos.add(index), info, "infos")?;
                 }
