@@ -115,13 +115,13 @@ pub(crate) fn all() -> Result<(), Failed> {
 type Run = fn(&mut Rng, &mut Buffers) -> Result<usize, Error>;
 
 const KINDS: [(&str, Run); 7] = [
-    ("product", product),
+    ("matrix product", product),
     ("convolution", convolution),
     ("depthwise convolution", depthwise),
     ("average", plain::average),
     ("maximum", plain::largest),
-    ("sum", plain::sum),
-    ("product of codes", plain::product),
+    ("elementwise sum", plain::sum),
+    ("elementwise product", plain::product),
 ];
 
 /// Random requantization parameters for a number of channels.

@@ -241,8 +241,8 @@ impl Layer {
             }
             Kind::Softmax => {
                 let softmax = Softmax { multiplier: 0x5000_0000, shift: 22, least: -200 };
-                for (codes, out) in input.chunks(to.channels).zip(out.chunks_mut(to.channels)) {
-                    softmax.row(codes, out);
+                for (row, out) in input.chunks(to.channels).zip(out.chunks_mut(to.channels)) {
+                    softmax.row(row, out);
                 }
             }
         }

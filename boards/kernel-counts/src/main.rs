@@ -39,10 +39,10 @@ impl Counter {
     }
 }
 
-fn hash(codes: &[i8]) -> u32 {
-    codes
+fn hash(values: &[i8]) -> u32 {
+    values
         .iter()
-        .fold(0x811c_9dc5, |hash, &code| (hash ^ u32::from(code as u8)).wrapping_mul(0x0100_0193))
+        .fold(0x811c_9dc5, |hash, &value| (hash ^ u32::from(value as u8)).wrapping_mul(0x0100_0193))
 }
 
 #[cortex_m_rt::entry]
@@ -55,11 +55,11 @@ fn main() -> ! {
         let name = layer.name;
         memory.fill(layer);
         let ticks = counter.count(|| layer.run(&mut memory, true));
-        let codes = hash(&memory.out[..layer.out_len()]);
+        let expected = hash(&memory.out[..layer.out_len()]);
         println!("{name}: own {ticks}");
         memory.out.fill(0);
         layer.run(&mut memory, false);
-        if codes != hash(&memory.out[..layer.out_len()]) {
+        if expected != hash(&memory.out[..layer.out_len()]) {
             println!("{name}: differs from plain loops");
             failed = true;
         }
@@ -73,7 +73,7 @@ fn main() -> ! {
             let mut succeeded = false;
             let ticks = counter.count(|| succeeded = peer.run());
             println!("{name}: peer {ticks}");
-            if !succeeded || codes != hash(&memory.out[..layer.out_len()]) {
+            if !succeeded || expected != hash(&memory.out[..layer.out_len()]) {
                 println!("{name}: differs from the peer");
                 failed = true;
             }

@@ -32,7 +32,7 @@ use torchlet_graph::{Processors, cpu};
 static HEAP: LlffHeap = LlffHeap::empty();
 
 /// Number of damaged copies of the smallest program.
-const DAMAGED: u64 = 4;
+const DAMAGED_COPIES: u64 = 4;
 
 entry!(main);
 
@@ -77,7 +77,8 @@ fn models() -> Result<Vec<Model>, String> {
         models.push(model(kept_name(format!("{name} compiled")), compiled, input, runs)?);
     }
     if let Some(smallest) = models.iter_mut().min_by_key(|model| model.program.len()) {
-        let copies: Vec<&[u8]> = (0..DAMAGED).map(|seed| damaged(smallest.program, seed)).collect();
+        let copies: Vec<&[u8]> =
+            (0..DAMAGED_COPIES).map(|seed| damaged(smallest.program, seed)).collect();
         smallest.damaged = copies.leak();
     }
     Ok(models)
