@@ -419,10 +419,7 @@ fn weights_that_were_packed_beforehand_are_taken_from_where_they_are() {
     let expected = outputs(&maker.graph, &[&data], &Serial);
     let packer = WeightPacker::new(Arc::new(ThreadPool::new(2)));
     let graph = packer.pack(maker.graph.clone());
-    let has_data = |graph: &Graph<'_>, id: ValueId| match &graph.values[id] {
-        Value::Tensor(tensor) => tensor.data.is_some(),
-        _ => false,
-    };
+    let has_data = |graph: &Graph<'_>, id: ValueId| matches!(&graph.values[id], Value::Tensor(tensor) if tensor.data.is_some());
     assert_eq!(outputs(&graph, &[&data], &Serial), expected);
     let calls = graph.nodes.iter().filter(|node| node.operator == Operator::PACKED).count();
     if Tier::detect() == Tier::SCALAR {
