@@ -52,14 +52,14 @@ pub(crate) enum Command {
   torchlet convert model.bpte --strip -o model.pte")]
     Convert(ConvertArguments),
     /// Adds a test case to a program: inputs and their expected outputs.
-    #[command(after_help = "Without --expect, the outputs are what the program gives here.
+    #[command(after_help = "Without --expect, the program's outputs here are the expected ones.
 
 Examples:
   torchlet bundle model.pte --input x.npy --expect y.npy -o model.bpte
-  torchlet bundle model.bpte --random 7 --backend as-exported -o model.bpte   (one more)")]
+  torchlet bundle model.bpte --random 7 --backend as-exported -o model.bpte   (adds a case)")]
     Bundle(BundleArguments),
     /// Runs the test cases of bundled programs and compares the outputs with the expected ones.
-    #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some could not run.
+    #[command(after_help = "Exit status: 0 if all pass, 1 if some differ, 2 if some failed to run.
 
 Examples:
   torchlet verify model.bpte
@@ -138,7 +138,7 @@ Examples:
   curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' \\
     -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"stream\": true}'
 
-GET / is a page, /health says ok, /metrics has numbers for Prometheus.")]
+GET / is a chat page, /health replies ok, /metrics has metrics for Prometheus.")]
     Serve(crate::language::ServeArguments),
     /// Lists the processors and GPUs that programs can run on.
     Devices {
@@ -234,7 +234,7 @@ pub(crate) struct ModelOptions {
 }
 
 fn whole_seconds(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| "a whole number of seconds is wanted, such as 60".to_owned())
+    text.trim().parse().map_err(|_| "expected a whole number of seconds, such as 60".to_owned())
 }
 
 /// Looks up an available tier by name.

@@ -37,8 +37,8 @@ impl Budget {
             let [needed, left, limit] =
                 [bytes as u64, self.left, self.limit].map(terminal::bytes);
             Failure::new(format!(
-                "{what} needs {needed} of memory, and {left} are left of {limit}; if you trust the file, \
-                 raise the limit with --memory-limit"
+                "{what} needs {needed} of memory, but only {left} of {limit} are left; if you \
+                 trust the file, raise the limit with --memory-limit"
             ))
         })?;
         Ok(())

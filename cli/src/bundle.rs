@@ -14,7 +14,7 @@ use torchlet::{Module, Value};
 
 /// Adds a test case to a program: inputs, and expected outputs from files or from a run.
 pub(crate) fn bundle(arguments: &BundleArguments) -> Result<(), Failure> {
-    let fail = |error: graph::Error| Failure::new(format!("no bundle can be made: {error}"));
+    let fail = |error: graph::Error| Failure::new(format!("cannot create the bundled program: {error}"));
     let mut module = model::open(&arguments.model, &arguments.model_options)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;
@@ -68,7 +68,7 @@ fn read(
     if values.len() != outputs {
         let found = values.len();
         return Err(Failure::new(format!(
-            "the method has {outputs} outputs, --expect gives {found}; give all, in order"
+            "the method has {outputs} outputs, but --expect has {found} files; give one per output, in order"
         )));
     }
     Ok(values)

@@ -117,20 +117,20 @@ fn vulkan() {
         let cores = device.cores.map(|it| {
             format!("{} of {} invocations; ", count(it.count as usize, "core"), it.invocations)
         });
-        let transfers = if device.transfer_queue { "; a queue for transfers" } else { "" };
+        let transfers = if device.transfer_queue { "; transfer queue" } else { "" };
         let units = match device.matrix_units {
-            Some(false) => "; matrix units are slower here, and not used",
+            Some(false) => "; matrix units are not used, because they are slower here",
             _ => "",
         };
         let line = format!(
-            "           {}tensors to {}, {} of shared memory{transfers}{units}",
+            "           {}tensors up to {}, {} of shared memory{transfers}{units}",
             cores.unwrap_or_default(),
             bytes(limits.tensor),
             bytes(limits.shared_memory.into()),
         );
         anstream::println!("{}", paint(FAINT, line));
         if !device.workarounds.is_empty() {
-            let line = format!("           does without {}", device.workarounds.join(", "));
+            let line = format!("           workarounds: without {}", device.workarounds.join(", "));
             anstream::println!("{}", paint(FAINT, line));
         }
     }

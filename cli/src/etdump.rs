@@ -96,13 +96,13 @@ pub(crate) fn write(options: &RecordingOptions, recording: &Recording) -> Result
     }
     if recording.dropped_events > 0 {
         warn(&format!(
-            "{} were left out, as there were too many",
+            "{} were omitted, because there were too many",
             count(recording.dropped_events as usize, "event")
         ));
     }
     if recording.dropped_values > 0 {
         let values = count(recording.dropped_values as usize, "value");
-        warn(&format!("{values} were left out; there is more room with --debug-buffer-limit"));
+        warn(&format!("{values} were omitted; raise --debug-buffer-limit to keep more"));
     }
     Ok(())
 }

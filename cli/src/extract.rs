@@ -50,7 +50,7 @@ pub(crate) fn extract(arguments: &ExtractArguments) -> Result<(), Failure> {
     count += named_data(&module, &arguments.out, &mut room)?;
     if count == 0 {
         return Err(Failure::new(
-            "the program has neither delegates nor named data; all of it is calls of kernels",
+            "the program has neither delegates nor named data, only kernel calls",
         ));
     }
     Ok(())
@@ -89,7 +89,8 @@ impl Room {
     fn write(&mut self, path: &Path, contents: &[u8]) -> Result<(), Failure> {
         let left = self.0.checked_sub(contents.len() as u64).ok_or_else(|| {
             Failure::new(format!(
-                "the file tells of its bytes again and again: what is in it would be more than {MOST_TIMES} times as large"
+                "the file refers to the same bytes too often: its parts would be more than \
+                 {MOST_TIMES} times as large"
             ))
         })?;
         self.0 = left;
@@ -148,6 +149,6 @@ mod tests {
         let arguments = ExtractArguments { model, out, data: Vec::new() };
         let error = extract(&arguments).unwrap_err().to_string();
         std::fs::remove_dir_all(&folder).unwrap();
-        assert!(error.contains("again and again"), "{error}");
+        assert!(error.contains("too often"), "{error}");
     }
 }

@@ -72,19 +72,19 @@ pub(crate) fn check(
     std: &[f32],
 ) -> Result<(usize, usize, usize), Failure> {
     let (channels, height, width) = plane(info)
-        .ok_or_else(|| Failure::new(format!("an input {info} does not take an image")))?;
+        .ok_or_else(|| Failure::new(format!("an input {info} cannot take an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
             let found = values.len();
             return Err(Failure::new(format!(
-                "{name} has {found} values and the input {channels} channels; give one value or {channels}"
+                "{name} has {found} values, but the input has {channels} channels; give 1 or {channels} values"
             )));
         }
         let is_wrong = |value: &&f32| !value.is_finite() || name == "--std" && **value == 0.0;
         if let Some(value) = values.iter().find(is_wrong) {
-            let wanted = if name == "--std" { "not zero" } else { "finite" };
+            let wanted = if name == "--std" { "nonzero" } else { "finite" };
             return Err(Failure::new(format!(
-                "{name} has the value {value}; expected numbers that are {wanted}"
+                "{name} has the value {value}; expected {wanted} numbers"
             )));
         }
     }
@@ -125,7 +125,7 @@ pub(crate) fn open(bytes: &[u8]) -> Result<image::DynamicImage, Failure> {
     let fail = |error: image::ImageError| Failure::new(error.to_string());
     let in_kind = |error: image::ImageError| match error {
         image::ImageError::Unsupported(_) => {
-            Failure::new(format!("{error}; pictures are taken as PNG and JPEG"))
+            Failure::new(format!("{error}; supported formats are PNG and JPEG"))
         }
         error => fail(error),
     };
@@ -210,7 +210,7 @@ mod tests {
         let header = |begin: &[u8]| [begin, &[0; 40]].concat();
         for begin in [&b"BM"[..], b"GIF89a", b"RIFF\x1a\0\0\0WEBPVP8L", b"II*\0", b"no picture"] {
             let refused = open(&header(begin)).unwrap_err().to_string();
-            assert!(refused.ends_with("pictures are taken as PNG and JPEG"), "{refused}");
+            assert!(refused.ends_with("supported formats are PNG and JPEG"), "{refused}");
         }
     }
 

@@ -33,7 +33,7 @@ pub(crate) fn gather(
         );
         let Some(position) = position else {
             return Err(Failure::new(format!(
-                "method '{method}' has no input that takes an image (batch, 1 or 3 channels, height, width)"
+                "method '{method}' has no input that takes an image (shape [batch, 1 or 3 channels, height, width])"
             )));
         };
         if let ValueMeta::Tensor(meta) = &slots[position] {
@@ -50,7 +50,7 @@ pub(crate) fn gather(
             let Some(index) = free.pop() else {
                 let count = slots.len();
                 return Err(Failure::new(format!(
-                    "'{}' is one input too many: method '{method}' takes {count}",
+                    "'{}' is one input too many: method '{method}' has {count}",
                     path.display()
                 )));
             };
@@ -116,11 +116,11 @@ fn read_file(
         "npz" => npy::read_archive(path, budget),
         "bin" | "raw" => Ok(vec![read_bare(path, slot)?]),
         "png" | "jpg" | "jpeg" => Err(Failure::new(format!(
-            "'{}' is an image; give it with --image instead of --input",
+            "'{}' is an image; pass it with --image instead of --input",
             path.display()
         ))),
         _ => Err(Failure::new(format!(
-            "'{}' is not of a kind that is known as input: .npy, .npz or .bin",
+            "'{}' is not a supported input file: expected .npy, .npz or .bin",
             path.display()
         ))),
     }
@@ -132,7 +132,7 @@ fn read_bare(path: &Path, slot: Option<&ValueMeta<'_>>) -> Result<Tensor, Failur
     let in_file = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let bytes = std::fs::read(path).map_err(|error| in_file(error.to_string()))?;
     let Some(ValueMeta::Tensor(meta)) = slot else {
-        return Err(in_file("bare elements can only be given to a tensor input".into()));
+        return Err(in_file("a .bin file can only be used for a tensor input".into()));
     };
     let mut shape = shape_of(meta);
     let row = shape.iter().skip(1).product::<usize>() * meta.info.scalar_type.size();
@@ -174,10 +174,10 @@ fn fit(tensor: Tensor, slot: &ValueMeta<'_>, index: usize) -> Result<Value, Fail
     let to_int = scalar_type.is_integral(false) && found.is_integral(true);
     if !(to_float || to_int) {
         return Err(Failure::new(format!(
-            "input {index} takes {scalar_type} and the file has {found}; convert it first"
+            "input {index}: expected {scalar_type}, but the file has {found}; convert it first"
         )));
     }
-    let note = format!("input {index} takes {scalar_type}: converted from {found}");
+    let note = format!("input {index}: converted from {found} to {scalar_type}");
     anstream::eprintln!("{} {note}", paint(WARN, "note:"));
     Ok(tensor.to_type(scalar_type)?.into())
 }

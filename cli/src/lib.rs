@@ -122,8 +122,8 @@ fn command_is_a_file(error: &clap::Error) -> Option<Failure> {
         path.extension().is_some_and(|ending| ["pte", "bpte"].map(OsStr::new).contains(&ending));
     (is_program || path.is_file()).then(|| {
         Failure::new(format!(
-            "'{word}' is a file, and a command is needed first: `torchlet run {word}` runs a program, `torchlet inspect {word}` \
-             shows what it consists of"
+            "'{word}' is a file, but expected a command first: `torchlet run {word}` runs a \
+             program, `torchlet inspect {word}` describes it"
         ))
     })
 }

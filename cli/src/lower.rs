@@ -60,7 +60,7 @@ pub(crate) fn lower(arguments: &LowerArguments) -> Result<(), Failure> {
 }
 
 fn failure(error: graph::Error) -> Failure {
-    Failure::new(format!("the program cannot be lowered: {error}"))
+    Failure::new(format!("cannot lower the program: {error}"))
 }
 
 fn compile<'p>(
@@ -97,14 +97,14 @@ fn refuse_what_firmware_lacks(
     if let Some(name) = outside.first() {
         let others = outside.len();
         return Err(Failure::new(format!(
-            "the data of {} is outside of the program, '{name}' among it; pass the files with --data",
+            "the data of {} (such as '{name}') is external; pass the files with --data",
             count(others, "tensor"),
         )));
     }
     let mut delegates = program.methods.iter().flat_map(|method| &method.delegates);
     match delegates.next() {
         Some(delegate) => Err(Failure::new(format!(
-            "the program has a delegate for {}, which cannot be lowered; export it without",
+            "the program has a delegate for {}, which cannot be lowered; export it without delegates",
             delegate.backend
         ))),
         None => Ok(()),
@@ -197,7 +197,7 @@ fn show(
     println!("{}  {}", arguments.out.display(), paint(FAINT, sizes));
     if let Some(name) = outside.first() {
         let tensors = count(outside.len(), "tensor");
-        let note = format!("the data of {tensors} stays outside, '{name}' among it");
+        let note = format!("the data of {tensors} (such as '{name}') remains in external files");
         println!("{}", paint(WARN, note));
     }
 }

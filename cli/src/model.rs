@@ -12,7 +12,7 @@ use torchlet::{FileAccess, Limits, Module, ModuleBuilder};
 /// Creates a builder from the options.
 pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> {
     if let Some(tier) = options.tier {
-        tier.choose().map_err(|used| Failure::new(format!("{} is in use already", used.name())))?;
+        tier.choose().map_err(|used| Failure::new(format!("{} is already in use", used.name())))?;
     }
     let mut limits = Limits::HOST;
     limits.backward_jumps = options.jump_limit;
@@ -25,7 +25,7 @@ pub(crate) fn builder(options: &ModelOptions) -> Result<ModuleBuilder, Failure> 
     if options.backend == Backend::Cpu {
         if let Some(device) = &options.device {
             return Err(Failure::new(format!(
-                "--device {device} is of no use with --backend cpu, which takes no GPU"
+                "--device {device} has no effect with --backend cpu, which uses no GPU"
             )));
         }
         let engine = std::sync::Arc::new(torchlet::portable::engine::CpuEngine::new());

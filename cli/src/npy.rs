@@ -57,7 +57,7 @@ fn parse(bytes: &[u8]) -> Result<Tensor, String> {
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, scalar_type)| *scalar_type)
-        .ok_or_else(|| format!("elements of NumPy type '{descr}' are not supported"))?;
+        .ok_or_else(|| format!("NumPy type '{descr}' is not supported"))?;
     let swapped = order == if cfg!(target_endian = "big") { "<" } else { ">" };
     let fortran = match header.split_once("'fortran_order'") {
         Some((_, after)) => after.trim_start_matches([':', ' ']).starts_with("True"),

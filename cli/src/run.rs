@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     let profiler = arguments.profile.is_some().then(|| Arc::new(Profiler::new()));
     if arguments.recording.inside && arguments.recording.values == Values::Outputs {
         return Err(Failure::new(
-            "--inside asks for values that --values outputs leaves out; leave out one of them",
+            "--inside records intermediate values, which --values outputs omits; omit one of them",
         ));
     }
     let recorder = etdump::recorder(&arguments.recording).map(Arc::new);
@@ -149,7 +149,7 @@ fn show_top(scores: &Tensor, top: usize, labels: &[String]) -> Result<(), Failur
 
 fn write_outputs(directory: &Path, outputs: &[Value]) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| {
-        Failure::new(format!("cannot make the folder '{}': {error}", directory.display()))
+        Failure::new(format!("cannot create the folder '{}': {error}", directory.display()))
     })?;
     for (index, output) in outputs.iter().enumerate() {
         let tensor = match output {

@@ -54,14 +54,14 @@ fn show(analysis: &Analysis, arguments: &SizeArguments) {
         }
         println!("  scratch {:>9}", grouped(*scratch as u64));
         if method.lent() > 0 {
-            let note = paint(FAINT, "inputs, outputs and state without a place in the plan");
+            let note = paint(FAINT, "inputs, outputs and state outside the memory plan");
             println!("  lent    {:>9}  {note}", grouped(method.lent() as u64));
         }
         println!("  RAM     {:>9}", grouped(method.total() as u64));
         let line =
             |slots: &[Slot]| slots.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        println!("  takes   {}", line(&method.inputs));
-        println!("  gives   {}", line(&method.outputs));
+        println!("  inputs  {}", line(&method.inputs));
+        println!("  outputs {}", line(&method.outputs));
     }
 }
 

@@ -24,13 +24,13 @@ pub(crate) fn show(profiler: &Profiler, detail: Profile) {
         accounted += sum.total;
         table.row(sum.total, sum.count, &paint(NAME, sum.name));
     }
-    table.rest(whole.saturating_sub(accounted), "between them");
+    table.rest(whole.saturating_sub(accounted), "between calls");
     table.total("one run");
 
     let parts: Vec<_> = of(ProfileKind::DelegatePart).collect();
     let (host, device): (Vec<_>, Vec<_>) = parts.iter().partition(|entry| entry.detail == HOST);
     if !host.is_empty() {
-        table.header("in delegates, on the host");
+        table.header("delegates, on the host");
         for sum in in_order(host.into_iter().copied()) {
             table.row(sum.total, sum.count, &paint(NAME, sum.name));
         }
@@ -38,7 +38,7 @@ pub(crate) fn show(profiler: &Profiler, detail: Profile) {
     if !device.is_empty() {
         let whole = device.iter().map(|entry| entry.total).sum();
         let table = Table { runs, whole };
-        table.header("in delegates, on the device");
+        table.header("delegates, on the device");
         for sum in by_name(device.iter().copied().copied()) {
             table.row(sum.total, sum.count, &paint(NAME, sum.name));
         }
@@ -79,7 +79,7 @@ fn loading(entries: &[ProfileEntry]) {
         let what = format!("{} {}", paint(NAME, sum.name), paint(FAINT, detail));
         table.row(sum.total, sum.count, what.trim_end());
     }
-    table.rest(whole.saturating_sub(delegates), "all else");
+    table.rest(whole.saturating_sub(delegates), "other");
     table.total("the method");
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn verify(arguments: &VerifyArguments) -> u8 {
             parts.push(paint(BAD, format!("{failed} differ")));
         }
         if errors > 0 {
-            parts.push(paint(WARN, format!("{errors} could not run")));
+            parts.push(paint(WARN, format!("{errors} failed to run")));
         }
         anstream::println!("{}", parts.join(", "));
     }
@@ -129,7 +129,7 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
     let suites = cases::suites(&module)?;
     if suites.iter().all(|suite| suite.cases.is_empty()) {
         return Err(Failure::new(
-            "there are no test cases in it; write it as a bundled program (.bpte) with some",
+            "the file has no test cases; export it as a bundled program (.bpte) with test cases",
         ));
     }
     let mut distance = Distance::default();
@@ -153,7 +153,7 @@ fn verify_file(file: &Path, options: &ModelOptions, tolerance: Asked) -> Result<
             distance.cases += 1;
             if outputs.len() != expected.len() {
                 let (expected, found) = (expected.len(), outputs.len());
-                distance.differ(place(format!("{expected} outputs expected, found {found}")));
+                distance.differ(place(format!("expected {expected} outputs, found {found}")));
             }
             for (index, (output, expected)) in outputs.iter().zip(&expected).enumerate() {
                 if let Some(what) = distance.compare(output, expected, tolerance) {
@@ -180,10 +180,10 @@ impl Distance {
             _ => None,
         };
         if found.kind() != expected.kind() {
-            return Some(format!("a {} is expected, found a {}", expected.kind(), found.kind()));
+            return Some(format!("expected a {}, found a {}", expected.kind(), found.kind()));
         }
         let (Some(found_tensor), Some(expected_tensor)) = (number(found), number(expected)) else {
-            return (found != expected).then(|| format!("{expected} is expected, found {found}"));
+            return (found != expected).then(|| format!("expected {expected}, found {found}"));
         };
         let tolerance = asked.tolerance(&expected_tensor);
         self.tolerance.rtol = self.tolerance.rtol.max(tolerance.rtol);
@@ -193,7 +193,7 @@ impl Distance {
                 Ok(comparison) => comparison,
                 Err(_) => {
                     let (found, expected) = (found_tensor.info(), expected_tensor.info());
-                    return Some(format!("{expected} is expected, found {found}"));
+                    return Some(format!("expected {expected}, found {found}"));
                 }
             };
         self.max_abs = self.max_abs.max(comparison.max_abs);
@@ -204,8 +204,8 @@ impl Distance {
             elements.get(first).map_or("?".into(), f64::to_string)
         };
         Some(format!(
-            "{} of {} elements differ; element {first} is {}, expected {} ({tolerance}); \
-             --rtol and --atol set other tolerances",
+            "{} of {} elements differ; element {first} is {}, expected {} ({tolerance}; set \
+             others with --rtol and --atol)",
             comparison.mismatches,
             found_tensor.numel(),
             element(&found_tensor),

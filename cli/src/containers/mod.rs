@@ -118,43 +118,43 @@ fn part(name: impl Into<String>, start: usize, len: usize, whole: usize) -> Opti
 pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
     let identifier = bytes.get(4..8).unwrap_or_default();
     let (container, parts) = match identifier {
-        b"XH00" => ("XNNPACK: a graph (XN01) and constants", with_header(bytes)),
-        b"VH00" => ("Vulkan: a graph (VK00) and constants", with_header(bytes)),
-        b"XN01" => ("XNNPACK: a graph", whole("graph.xn01", bytes)),
-        b"TLG1" => ("torchlet: a compiled graph", whole("graph.tlg1", bytes)),
-        b"MLX0" => ("MLX: a graph and constants", with_constants_behind(bytes)),
+        b"XH00" => ("XNNPACK: graph (XN01) and constants", with_header(bytes)),
+        b"VH00" => ("Vulkan: graph (VK00) and constants", with_header(bytes)),
+        b"XN01" => ("XNNPACK: graph", whole("graph.xn01", bytes)),
+        b"TLG1" => ("torchlet: compiled graph", whole("graph.tlg1", bytes)),
+        b"MLX0" => ("MLX: graph and constants", with_constants_behind(bytes)),
         // Without a header, these four bytes are the identifier of the graph's flatbuffer.
         b"MP00" if bytes.starts_with(&[0; 4]) => {
-            ("MPS: a graph (MP00) and constants", with_constants_behind(bytes))
+            ("MPS: graph (MP00) and constants", with_constants_behind(bytes))
         }
-        b"MP00" => ("MPS: a graph (MP00)", whole("graph.fb", bytes)),
+        b"MP00" => ("MPS: graph (MP00)", whole("graph.fb", bytes)),
         _ if bytes.starts_with(b"vela_bin_stream\0") => {
-            ("Ethos-U: a stream of Vela's blocks", vela(bytes))
+            ("Ethos-U: stream of Vela blocks", vela(bytes))
         }
         _ if bytes.starts_with(b"CMJR") => {
-            ("Core ML: a reference to a model that is named data", whole("reference.json", bytes))
+            ("Core ML: reference to a model in named data", whole("reference.json", bytes))
         }
         _ if bytes.starts_with(&0x5678_ABCDu32.to_le_bytes()) => {
-            ("Qualcomm: a QNN context binary", qnn(bytes))
+            ("Qualcomm: QNN context binary", qnn(bytes))
         }
         _ if backend == "CoreMLBackend" => ("Core ML: files in memory", core_ml(bytes)),
         _ if backend == "NeuropilotBackend" => {
-            ("MediaTek: a compiled Neuron model", mediatek(bytes))
+            ("MediaTek: compiled Neuron model", mediatek(bytes))
         }
         _ if bytes.starts_with(b"VGF1") || bytes.starts_with(&0xF0E1_D2C3u32.to_le_bytes()) => {
-            ("Arm VGF: modules of SPIR-V, what they run on, and constants", vgf::parts(bytes))
+            ("Arm VGF: SPIR-V modules, target information, and constants", vgf::parts(bytes))
         }
         _ if backend == "NeutronBackend" => {
             ("Neutron: microcode, weights and kernels", neutron(bytes))
         }
-        _ if backend == "OpenvinoBackend" => ("OpenVINO: an exported model", openvino(bytes)),
+        _ if backend == "OpenvinoBackend" => ("OpenVINO: exported model", openvino(bytes)),
         _ if backend == "EnnBackend" => {
-            ("Samsung: a compiled ENN model", whole("model.nnc", bytes))
+            ("Samsung: compiled ENN model", whole("model.nnc", bytes))
         }
         _ if backend == "CudaBackend" || backend == "MetalBackend" => {
-            ("AOTInductor: names of a library and weights that are named data", aoti(bytes))
+            ("AOTInductor: names of a library and weights in named data", aoti(bytes))
         }
-        _ => ("not known", None),
+        _ => ("unknown format", None),
     };
     // Malformed payloads are still extracted, as one part.
     let parts = parts.filter(|parts| !parts.is_empty());
@@ -169,7 +169,7 @@ fn whole(name: &str, bytes: &[u8]) -> Option<Vec<Part>> {
 pub(crate) fn needs(backend: &str) -> Option<&'static str> {
     Some(match backend {
         "CoreMLBackend" => "Apple's Core ML, on Macs, iPhones and iPads",
-        "MPSBackend" | "MetalBackend" => "Apple's GPUs, through Metal",
+        "MPSBackend" | "MetalBackend" => "Apple's GPUs (Metal)",
         "MLXBackend" => "Apple's MLX, on Macs",
         "QnnBackend" => "Qualcomm's AI Engine, on Snapdragon processors",
         "NeuropilotBackend" => "MediaTek's NPUs, on Dimensity processors",
@@ -178,7 +178,7 @@ pub(crate) fn needs(backend: &str) -> Option<&'static str> {
         "EthosUBackend" | "ArmBackend" => "Arm's Ethos-U NPUs, beside Cortex-M processors",
         "VgfBackend" => "GPUs with Arm's ML extensions for Vulkan",
         "OpenvinoBackend" => "Intel's OpenVINO, on Intel's processors",
-        "CudaBackend" => "NVIDIA's GPUs, as compiled by AOTInductor",
+        "CudaBackend" => "NVIDIA's GPUs (AOTInductor)",
         "CadenceBackend" => "Cadence's DSPs",
         _ => return None,
     })
@@ -190,13 +190,15 @@ pub(crate) fn instead(backend: &str) -> &'static str {
     match backend {
         // These NPUs accompany microcontrollers.
         "EthosUBackend" | "ArmBackend" | "NeutronBackend" | "CadenceBackend" => {
-            "Quantize it with CortexMQuantizer, or export it without a partitioner, and it runs on the processor beside that"
+            "To run it on the Cortex-M or other host processor, quantize it with \
+             CortexMQuantizer, or export it without a partitioner"
         }
         "OpenvinoBackend" => {
-            "Export it with XnnpackPartitioner, or without a partitioner, and it runs here"
+            "To run it here, export it with XnnpackPartitioner or without a partitioner"
         }
         _ => {
-            "Export it with VulkanPartitioner for GPUs, with XnnpackPartitioner or without a partitioner, and it runs here"
+            "To run it here, export it with VulkanPartitioner for GPUs, with XnnpackPartitioner, \
+             or without a partitioner"
         }
     }
 }

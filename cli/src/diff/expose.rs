@@ -60,7 +60,7 @@ impl Exposed {
     /// calls.
     pub(crate) fn of(module: &Module, method: &str) -> Result<Self, Failure> {
         let fail = |error: graph::Error| {
-            Failure::new(format!("the values of the program cannot be told apart: {error}"))
+            Failure::new(format!("cannot expose the program's values: {error}"))
         };
         let registry = Registry::new().with_kernels(&KERNELS);
         let registry = registry.map_err(|error| Failure::new(error.to_string()))?;
@@ -73,7 +73,7 @@ impl Exposed {
         };
         program.methods.retain(|found| found.name == method);
         let Some(found) = program.methods.first_mut() else {
-            return Err(Failure::new(format!("there is no method '{method}'")));
+            return Err(Failure::new(format!("the program has no method '{method}'")));
         };
         let outputs = found.outputs.len();
         let (values, output_steps) = expose(found);

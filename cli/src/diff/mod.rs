@@ -284,7 +284,7 @@ fn of_values(
             Ok((stepped, is_close))
         })
     } else {
-        Err(format!("the shape {:?} is expected, found {:?}", expected.shape(), found.shape()))
+        Err(format!("expected shape {:?}, found {:?}", expected.shape(), found.shape()))
     };
     let is_off_by_a_step = difference.as_ref().is_ok_and(|(_, is_off)| *is_off);
     let difference = difference.map(|(difference, _)| difference);

@@ -28,11 +28,12 @@ impl Recorded {
     pub(super) fn check(self, exposed: &Exposed, path: &Path) -> Result<Self, Failure> {
         if self.values.is_empty() && self.outputs.is_empty() {
             let path = path.display();
-            return Err(Failure::new(format!("'{path}' has no value that could be compared")));
+            return Err(Failure::new(format!("'{path}' has no value to compare")));
         }
         if !exposed.is_as_exported && self.outputs.is_empty() {
             return Err(Failure::new(format!(
-                "'{}' has values by instruction, and the program has delegates, whose calls have none: record one that was exported without",
+                "'{}' has values per instruction, but the program has delegates, whose calls have \
+                 none; record a program that was exported without delegates",
                 path.display()
             )));
         }

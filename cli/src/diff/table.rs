@@ -43,7 +43,8 @@ pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
         &first.difference
     {
         println!(
-            "  element {index} is {found}, expected {expected}; {mismatches} of {count} are out of tolerance"
+            "  element {index} is {found}, expected {expected}; {mismatches} of {count} elements \
+             are out of tolerance"
         );
     }
     match &first.origin {
@@ -60,7 +61,8 @@ pub(super) fn show(compared: &[Compared], left: &str, right: &str) {
             );
         }
         None => println!(
-            "  all values within are in tolerance: it is what is fused, or computed with 16 bits, when nobody looks into the program"
+            "  all intermediate values are in tolerance: the difference comes from fusion or \
+             16-bit arithmetic, which recording intermediate values turns off"
         ),
     }
 }

@@ -47,10 +47,10 @@ pub(crate) fn show(module: &Module, as_json: bool) -> Result<(), Failure> {
         return Ok(());
     }
     if entries.is_empty() {
-        println!("no named data, neither in the program nor in data files");
+        println!("no named data in the program or data files");
     }
     for entry in &entries {
-        let licence = entry.licence.as_deref().unwrap_or("says nothing of a licence");
+        let licence = entry.licence.as_deref().unwrap_or("no licence found");
         let size = format!("{:>10}", bytes(entry.bytes as u64));
         let (place, licence) = (paint(FAINT, &entry.place), paint(TITLE, licence));
         println!("{size}  {place}  {}  {licence}", paint(NAME, &entry.name));

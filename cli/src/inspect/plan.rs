@@ -10,11 +10,11 @@ use torchlet::{Module, Origin};
 pub(crate) fn show(module: &Module) {
     let origin = match module.origin() {
         Origin::NotCompiled(why) => {
-            format!("runs as it was exported, as it cannot be compiled: {why}")
+            format!("runs as exported, because it cannot be compiled: {why}")
         }
         Origin::Compiled => "compiled".into(),
-        Origin::Cached => "compiled before; from the cache".into(),
-        _ => "runs as it was exported; nothing was compiled".into(),
+        Origin::Cached => "loaded from the cache of compiled programs".into(),
+        _ => "runs as exported; nothing was compiled".into(),
     };
     println!("\n{}", paint(FAINT, origin));
     let Some(report) = module.plan() else { return };
@@ -34,12 +34,12 @@ fn show_method(method: &MethodReport) {
     }
     let parts = [
         count(method.on_device(), "call") + " in delegates",
-        format!("{} of CPU kernels", method.calls.len() - method.on_device()),
+        format!("{} in CPU kernels", method.calls.len() - method.on_device()),
         count(method.delegates.len(), "delegate"),
     ];
     println!("\n{} {}", paint(TITLE, &method.name), paint(FAINT, parts.join(", ")));
     for (number, backend) in method.delegates.iter().enumerate() {
-        println!("  delegate {number:<3} is for {}", paint(NAME, backend));
+        println!("  delegate {number:<3} {}", paint(NAME, backend));
     }
     for why in &method.decisions {
         println!("  {}", paint(FAINT, why));

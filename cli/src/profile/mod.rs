@@ -49,7 +49,7 @@ impl Report {
 }
 
 /// Shown if the source module is unknown.
-const ELSEWHERE: &str = "(not known)";
+const ELSEWHERE: &str = "(unknown)";
 
 /// Whether a row is host work of a device delegate, whose index is only an order.
 fn is_on_host_of_device(row: &Row) -> bool {
@@ -66,14 +66,14 @@ pub(crate) fn profile(arguments: &ProfileArguments) -> Result<(), Failure> {
         (Some(path), _) => (Recorded::elsewhere(read_dump(path)?), path),
         (None, Some(path)) => (record(arguments, path)?, path),
         (None, None) => {
-            return Err(Failure::new("which program? Give a file, or a dump with --from"));
+            return Err(Failure::new("expected a program file, or a dump with --from"));
         }
     };
     let Recorded { recording, mut work, is_as_exported, threads, origins } = recorded;
     let warmup = if arguments.from.is_some() { 0 } else { arguments.warmup as usize };
     let profile = Profile::of(&recording, warmup);
     if profile.runs.is_empty() {
-        return Err(Failure::new(format!("'{}' has no run in it", name.display())));
+        return Err(Failure::new(format!("'{}' has no recorded run", name.display())));
     }
     work.find_roofs(&profile, arguments.roofline, &arguments.model_options, threads);
     let title = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -131,7 +131,7 @@ const AS_EXPORTED: &str = "as_exported";
 pub(crate) fn read_profile(path: &Path) -> Result<(Profile, bool), Failure> {
     let fail = |what: String| Failure::new(format!("'{}': {what}", path.display()));
     let value: Value = serde_json::from_slice(&read_file(path)?)
-        .map_err(|error| fail(format!("this is no profile that torchlet wrote: {error}")))?;
+        .map_err(|error| fail(format!("not a profile written by torchlet: {error}")))?;
     let profile = Profile::from_json(&value).map_err(|error| fail(error.to_string()))?;
     Ok((profile, value[AS_EXPORTED] == true))
 }

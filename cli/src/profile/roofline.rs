@@ -81,7 +81,7 @@ pub(super) fn roof(
         Roofline::Model => None,
         // The program itself ran, so a failed measurement must not hide its times.
         Roofline::Measured => measured(processor, scalar_type, options).unwrap_or_else(|failure| {
-            let note = format!("what this machine can do was not measured: {failure}");
+            let note = format!("cannot measure the peak rates of this machine: {failure}");
             anstream::eprintln!("{}", paint(WARN, note));
             None
         }),
@@ -229,7 +229,7 @@ impl Builder {
     fn new(scalar_type: ScalarType, sizes: &[i32]) -> Result<Self, Failure> {
         let info = TensorInfo::contiguous(scalar_type, sizes);
         let info =
-            info.ok_or_else(|| Failure::new("there is no room for what is measured with"))?;
+            info.ok_or_else(|| Failure::new("cannot allocate the buffers for measuring"))?;
         let size = info.nbytes().next_multiple_of(ALIGN);
         let method = Method { name: METHOD.to_owned(), planned: vec![0, 0], ..Method::default() };
         Ok(Builder { method, info, size })

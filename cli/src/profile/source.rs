@@ -40,7 +40,7 @@ impl Source {
     pub(crate) fn read(path: &Path, method: Option<&str>) -> Result<Self, Failure> {
         let fail = |what: &dyn std::fmt::Display| {
             Failure::new(format!(
-                "'{}': {what}; expected what ExecuTorch's ETRecord.save wrote",
+                "'{}': {what}; expected a file written by ExecuTorch's ETRecord.save",
                 path.display()
             ))
         };

@@ -115,7 +115,7 @@ impl Table<'_> {
         let rest = Statistics::of(&self.report.profile.rest()).p50;
         let share = 100.0 * rest / self.whole.max(1.0);
         let line =
-            format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between them", time(rest), "", "");
+            format!("{:>11} {:>23}  {share:>5.1}%  {:>33}  between calls", time(rest), "", "");
         println!("{}", paint(FAINT, line));
     }
 }
@@ -138,7 +138,8 @@ fn rate(amount: f64, nanoseconds: f64) -> String {
 fn roofline(report: &Report) {
     if report.work.is_of_less {
         println!(
-            "\nThe inputs are smaller than the largest that the program takes, for which its work is known: the roofline is left out."
+            "\nNo roofline: the program's work is known only for its largest inputs, and these are \
+             smaller."
         );
     }
     if report.work.roofs.is_empty() {
@@ -156,7 +157,8 @@ fn roofline(report: &Report) {
             (None, Processor::Gpu) => ("by the compiler's model of its kind", String::new()),
         };
         println!(
-            "  {name}, {whose}: {}FLOP/s{element}, {}B/s; arithmetic binds above {:.1} operations a byte",
+            "  {name}, {whose}: {}FLOP/s{element}, {}B/s; compute-bound above {:.1} operations per \
+             byte",
             large(roof.operations),
             large(roof.bytes),
             roof.operations / roof.bytes,
@@ -164,7 +166,8 @@ fn roofline(report: &Report) {
     }
     let all = report.work.whole(&report.profile);
     println!(
-        "  this program: {:.3} GFLOP, {:.1} MB read and written, {:.1} operations a byte; {} at these rates, {} of what it takes",
+        "  this program: {:.3} GFLOP, {:.1} MB of memory traffic, {:.1} operations per byte; {} at \
+         these rates, {} of the measured time",
         all.amount.operations / 1e9,
         all.amount.bytes / 1e6,
         all.amount.operations / all.amount.bytes.max(1.0),
@@ -172,11 +175,14 @@ fn roofline(report: &Report) {
         percent(all.bound / report.profile.whole().p50.max(1.0)),
     );
     if all.bound > report.profile.whole().p50.max(1.0) {
-        let what = "it is faster than these rates allow, which were measured after it: something else ran then, or caches hold its data; profile again when nothing else runs";
+        let what = "the run is faster than these rates allow, which were measured after it: \
+                    another process was running then, or its data fits the caches; profile again \
+                    on an idle machine";
         println!("  {}", paint(WARN, what));
     }
     if report.work.roofs.values().any(|roof| roof.measured.is_some()) {
-        let what = "memory is measured beyond all caches: calls on what these hold can be above it, as can products of 8-bit codes above the other";
+        let what = "the memory rate excludes caches and the arithmetic rate is for floats: calls \
+                    whose data fits the caches and int8 matmuls can exceed them";
         println!("  {}", paint(FAINT, what));
     }
 }

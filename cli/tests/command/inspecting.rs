@@ -157,7 +157,7 @@ fn pages_need_nothing_else() {
 #[test]
 fn licences_of_named_data_are_listed() {
     let text = stdout(&["inspect", "formats/delegate_named_data.pte", "--licences"]);
-    assert!(text.contains("says nothing of a licence"), "{text}");
+    assert!(text.contains("no licence found"), "{text}");
     assert!(stdout(&["inspect", ADD, "--licences"]).contains("no named data"));
 }
 

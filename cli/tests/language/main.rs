@@ -148,7 +148,7 @@ fn options_without_effect_are_refused() {
         (&["--chat-template", "x.jinja"], "unexpected argument"),
         (&["--tiling", "canvas"], "--tiling is for pictures"),
         // These tests run on the CPU only.
-        (&["--device", "0"], "--device 0 is of no use"),
+        (&["--device", "0"], "--device 0 has no effect"),
         (&["--max-seq-len", "0"], "max_seq_len is 0, expected 1 or more"),
         (&["--max-context-len", "0"], "max_context_len is 0, expected 1 or more"),
     ] {
