@@ -135,7 +135,11 @@ fn count(values: &mut [Value], input: Option<usize>, number: u32) -> Result<(), 
         Some(Value::Tensor(tensor)) => match tensor.scalar_type() {
             ScalarType::Long => tensor.as_mut_slice::<i64>()?.fill(number.into()),
             ScalarType::Int => tensor.as_mut_slice::<i32>()?.fill(number as i32),
-            other => return Err(Failure::new(format!("input {input} has type {other}, expected a tensor or an integer"))),
+            other => {
+                return Err(Failure::new(format!(
+                    "input {input} has type {other}, expected a tensor or an integer"
+                )));
+            }
         },
         Some(_) => return Err(Failure::new(format!("input {input} is not an integer"))),
         None => return Err(Failure::new(format!("no input {input}"))),

@@ -34,8 +34,7 @@ impl Budget {
     /// If fewer bytes are left; `what` names their use in the message.
     pub(crate) fn take(&mut self, bytes: usize, what: impl Display) -> Result<(), Failure> {
         self.left = self.left.checked_sub(bytes as u64).ok_or_else(|| {
-            let [needed, left, limit] =
-                [bytes as u64, self.left, self.limit].map(terminal::bytes);
+            let [needed, left, limit] = [bytes as u64, self.left, self.limit].map(terminal::bytes);
             Failure::new(format!(
                 "{what} needs {needed} of memory, but only {left} of {limit} are left; if you \
                  trust the file, raise the limit with --memory-limit"

@@ -14,7 +14,8 @@ use torchlet::{Module, Value};
 
 /// Adds a test case to a program: inputs, and expected outputs from files or from a run.
 pub(crate) fn bundle(arguments: &BundleArguments) -> Result<(), Failure> {
-    let fail = |error: graph::Error| Failure::new(format!("cannot create the bundled program: {error}"));
+    let fail =
+        |error: graph::Error| Failure::new(format!("cannot create the bundled program: {error}"));
     let mut module = model::open(&arguments.model, &arguments.model_options)?;
     let name = model::choose_method(&module, arguments.method.as_deref())?;
     let mut budget = model::budget(&mut module, &name, &arguments.model_options)?;

@@ -71,8 +71,8 @@ pub(crate) fn check(
     mean: &[f32],
     std: &[f32],
 ) -> Result<(usize, usize, usize), Failure> {
-    let (channels, height, width) = plane(info)
-        .ok_or_else(|| Failure::new(format!("an input {info} cannot take an image")))?;
+    let (channels, height, width) =
+        plane(info).ok_or_else(|| Failure::new(format!("an input {info} cannot take an image")))?;
     for (name, values) in [("--mean", mean), ("--std", std)] {
         if values.len() > 1 && values.len() != channels {
             let found = values.len();

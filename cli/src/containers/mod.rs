@@ -138,9 +138,7 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
             ("Qualcomm: QNN context binary", qnn(bytes))
         }
         _ if backend == "CoreMLBackend" => ("Core ML: files in memory", core_ml(bytes)),
-        _ if backend == "NeuropilotBackend" => {
-            ("MediaTek: compiled Neuron model", mediatek(bytes))
-        }
+        _ if backend == "NeuropilotBackend" => ("MediaTek: compiled Neuron model", mediatek(bytes)),
         _ if bytes.starts_with(b"VGF1") || bytes.starts_with(&0xF0E1_D2C3u32.to_le_bytes()) => {
             ("Arm VGF: SPIR-V modules, target information, and constants", vgf::parts(bytes))
         }
@@ -148,9 +146,7 @@ pub(crate) fn parts(backend: &str, bytes: &[u8]) -> (&'static str, Vec<Part>) {
             ("Neutron: microcode, weights and kernels", neutron(bytes))
         }
         _ if backend == "OpenvinoBackend" => ("OpenVINO: exported model", openvino(bytes)),
-        _ if backend == "EnnBackend" => {
-            ("Samsung: compiled ENN model", whole("model.nnc", bytes))
-        }
+        _ if backend == "EnnBackend" => ("Samsung: compiled ENN model", whole("model.nnc", bytes)),
         _ if backend == "CudaBackend" || backend == "MetalBackend" => {
             ("AOTInductor: names of a library and weights in named data", aoti(bytes))
         }

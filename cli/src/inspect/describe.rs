@@ -228,8 +228,7 @@ impl Method {
 }
 
 /// Why the memory use of programs for XNNPACK is unknown.
-const COMPILED: &str =
-    "it depends on the compilation at load time, see --plan";
+const COMPILED: &str = "it depends on the compilation at load time, see --plan";
 
 fn on_target(module: &Module, meta: &MethodMeta<'_>, target: &Target) -> Result<OnTarget, String> {
     if target.has_vectors() || meta.delegate_count() > 0 {

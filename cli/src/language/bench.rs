@@ -36,12 +36,13 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
     let mut prompts = Vec::new();
     for &length in &arguments.prompt_tokens {
         if length == 0 {
-            anstream::eprintln!("a prompt without tokens is followed by nothing: left out");
+            anstream::eprintln!("skipping the empty prompt");
             continue;
         }
         if length.saturating_add(arguments.tokens) > limit {
             anstream::eprintln!(
-                "{length} and {} more tokens do not fit the context of {limit}: left out",
+                "skipping the prompt of {length}: {length} and {} more tokens exceed the context \
+                 of {limit}",
                 arguments.tokens
             );
             continue;
@@ -84,14 +85,15 @@ pub(crate) fn bench(arguments: &BenchLlmArguments) -> Result<(), Failure> {
                 })
             ),
             false => anstream::println!(
-                "prompt of {length:>5}: {:>10}, {prompt_rate:>9.1} tokens/s; then {generated} tokens at {rate:.1} tokens/s",
+                "prompt of {length:>5}: {:>10}, {prompt_rate:>9.1} tokens/s; then {generated} \
+                 tokens at {rate:.1} tokens/s",
                 duration(prefill)
             ),
         }
         prompts.push(prompt);
     }
     if prompts.is_empty() {
-        return Err(Failure::new("there is nothing to measure: no prompt was left"));
+        return Err(Failure::new("nothing to measure: all prompts were skipped"));
     }
     if let Some(rate) = memory_rate.filter(|_| !arguments.json) {
         anstream::println!("{threads} threads read {:.1} GB/s from memory", rate / 1e9);

@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use std::io::{IsTerminal, Read, Write};
 use torchlet::llm::{Finish, Generation, GenerationConfig, Input};
 
-const NO_PROMPT: &str = "there is no prompt: give one with --prompt, or on standard input";
+const NO_PROMPT: &str = "no prompt: pass one with --prompt or on standard input";
 
 /// Generates text after a prompt and streams it to standard output.
 pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
@@ -21,16 +21,14 @@ pub(crate) fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
         return Err(Failure::new(NO_PROMPT));
     }
     if arguments.image.is_empty() && arguments.tiling.tiling().is_some() {
-        return Err(Failure::new(
-            "--tiling is for pictures, and there is none: give one with --image",
-        ));
+        return Err(Failure::new("--tiling requires an image: pass one with --image"));
     }
     let mut runner = open(&arguments.language)?;
     let has_bos = runner.metadata().bos_id.is_some();
     let num_bos = match arguments.num_bos {
         Some(1..) if !has_bos => {
             return Err(Failure::new(
-                "--num-bos: neither the program nor the tokenizer has a token in front of a text",
+                "--num-bos: neither the program nor the tokenizer has a BOS token",
             ));
         }
         number => number.unwrap_or(usize::from(has_bos)),
@@ -79,12 +77,12 @@ pub(super) fn show_misfit(generation: &Generation, limit: usize) {
         return;
     }
     let why = match generation.finish {
-        Finish::Length => "give it more tokens, with --max-new-tokens or --seq-len".into(),
+        Finish::Length => "allow more tokens with --max-new-tokens or --seq-len".into(),
         Finish::Context => format!("the context of {limit} tokens is full"),
-        Finish::Stop => "a text of --stop ended it".into(),
-        _ => "it was stopped".into(),
+        Finish::Stop => "a --stop text ended it".into(),
+        _ => "it was interrupted".into(),
     };
-    anstream::eprintln!("the text is cut off before it fits the schema: {why}");
+    anstream::eprintln!("the text does not match the schema: {why}");
 }
 
 fn read_prompt() -> Result<String, Failure> {

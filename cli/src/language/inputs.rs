@@ -40,7 +40,7 @@ pub(super) fn parts(
     let form = PictureForm { mean, std, tiling: arguments.tiling.tiling() };
     let mut images = Vec::new();
     for path in &arguments.image {
-        let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
+        let none = || Failure::new("the program takes no images: it has no vision_encoder");
         let info = runner.image_input().ok_or_else(none)?;
         form.check(info)?;
         let in_file =
@@ -63,11 +63,11 @@ fn place(
     sounds: Vec<Vec<Part>>,
 ) -> Result<Vec<Part>, Failure> {
     let count = |mark: &str| prompt.matches(mark).count();
-    for (mark, parts, name) in [(IMAGE, &images, "pictures"), (AUDIO, &sounds, "sounds")] {
+    for (mark, parts, name) in [(IMAGE, &images, "images"), (AUDIO, &sounds, "audio files")] {
         if count(mark) > 0 && count(mark) != parts.len() {
             let (marks, found) = (count(mark), parts.len());
             return Err(Failure::new(format!(
-                "the prompt has {mark} {marks} times, and there are {found} {name}"
+                "the prompt contains {mark} {marks} times, but found {found} {name}"
             )));
         }
     }
@@ -98,7 +98,7 @@ fn place(
 
 /// Reads an audio file as log-mel features in the shape of the audio encoder's input.
 fn features(runner: &Runner, path: &Path) -> Result<Tensor, Failure> {
-    let none = || Failure::new("the program takes no sounds: it has no audio_encoder");
+    let none = || Failure::new("the program takes no audio: it has no audio_encoder");
     let info = runner.audio_input().ok_or_else(none)?;
     let in_file = |failure: Failure| Failure::new(format!("'{}': {failure}", path.display()));
     let sound = Sound::load(path).map_err(|error| in_file(error.into()))?;
@@ -112,7 +112,7 @@ fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
         [most, bins, frames] if most > 0 && frames > 0 => (most, bins, frames),
         _ => {
             return Err(Failure::new(format!(
-                "the program takes {info} of a sound, not [pieces, bins, frames]"
+                "the audio encoder takes {info}, expected [pieces, bins, frames]"
             )));
         }
     };
@@ -121,7 +121,7 @@ fn pieces(sound: &Sound, info: &TensorInfo) -> Result<Tensor, Failure> {
     if count > most {
         let seconds = |samples: usize| samples as f64 / f64::from(LogMel::RATE);
         return Err(Failure::new(format!(
-            "the sound has {:.1} seconds, and the program takes {:.1} at most",
+            "the audio has {:.1} seconds, but the program takes at most {:.1}",
             seconds(sound.samples().len()),
             seconds(LogMel::samples(frames).saturating_mul(most))
         )));
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(pieces(&sound(1600), &info(&[4, 8, 10])).unwrap().shape(), [1, 8, 10]);
         assert_eq!(pieces(&sound(0), &info(&[1, 8, 10])).unwrap().shape(), [1, 8, 10]);
         let error = pieces(&sound(16_000), &info(&[4, 8, 10])).unwrap_err().to_string();
-        assert!(error.contains("1.0 seconds") && error.contains("0.4 at most"), "{error}");
+        assert!(error.contains("1.0 seconds") && error.contains("at most 0.4"), "{error}");
         assert!(pieces(&sound(10), &info(&[8, 10])).is_err());
     }
 

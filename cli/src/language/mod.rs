@@ -41,7 +41,7 @@ const TOKENIZERS: [&str; 5] =
 const TEMPLATES: [&str; 2] = ["chat_template.jinja", "tokenizer_config.json"];
 
 /// Hint for programs that are not language models.
-const OTHER_PROGRAMS: &str = "; `torchlet run` runs programs that are no language models";
+const OTHER_PROGRAMS: &str = "; use `torchlet run` for programs that are not language models";
 
 /// Whether a method has an integer tensor as input, as token inputs are. Malformed metadata is
 /// reported elsewhere.
@@ -59,7 +59,7 @@ fn takes_tokens(module: &Module) -> bool {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
-            Error::Template { .. } => "; give another with --chat-template",
+            Error::Template { .. } => "; pass another with --chat-template",
             Error::ForeignToken { .. } => " (--tokenizer)",
             Error::Interface { .. } => OTHER_PROGRAMS,
             _ => "",
@@ -101,12 +101,13 @@ fn needed_tokenizer_file(
     if !takes_tokens(&module) {
         let path = program.model.display();
         return Err(Failure::new(format!(
-            "'{path}' is no language model: none of its methods takes tokens{OTHER_PROGRAMS}"
+            "'{path}' is not a language model: no method takes tokens{OTHER_PROGRAMS}"
         )));
     }
     let names = TOKENIZERS.join(", ");
     Err(Failure::new(format!(
-        "no tokenizer: give one with --tokenizer, or put one beside the model, as {names}"
+        "no tokenizer: pass one with --tokenizer, or put one next to the model, named one of \
+         {names}"
     )))
 }
 
@@ -180,5 +181,5 @@ fn stop_on_interrupt(stop: Stop) -> Result<(), Failure> {
         }
         stop.stop();
     })
-    .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))
+    .map_err(|error| Failure::new(format!("cannot handle Ctrl-C: {error}")))
 }

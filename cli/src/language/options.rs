@@ -169,14 +169,14 @@ impl LanguageOptions {
 }
 
 pub(super) fn template_argument(text: &str) -> Result<(String, String), String> {
-    let (name, json) = text.split_once('=').ok_or("it should be a name, '=' and JSON")?;
-    let refuse = |error| format!("{error}; a text stands in quotes, as in {name}='\"...\"'");
+    let (name, json) = text.split_once('=').ok_or("expected NAME=JSON")?;
+    let refuse = |error| format!("{error}; quote strings, as in {name}='\"...\"'");
     TemplateArguments::default().set(name, json).map_err(refuse)?;
     Ok((name.into(), json.into()))
 }
 
 fn bias(text: &str) -> Result<(u32, f32), String> {
-    let (token, bias) = text.split_once('=').ok_or("it should be a token, '=' and a number")?;
+    let (token, bias) = text.split_once('=').ok_or("expected TOKEN=BIAS")?;
     let token = token.parse().map_err(|error| format!("the token '{token}': {error}"))?;
     Ok((token, bias.parse().map_err(|error| format!("the bias '{bias}': {error}"))?))
 }

@@ -95,8 +95,8 @@ pub(super) enum Of {
 /// Prints parts as lines, or as one JSON object.
 pub(super) fn print(of: Of, prompt_tokens: usize, parts: &[Part], json: bool) {
     let (title, key) = match of {
-        Of::Prompt => ("a prompt of another length than those before, ", "prompt_parts"),
-        Of::Token => ("a token behind a prompt of ", "parts"),
+        Of::Prompt => ("the first prompt of a new length, ", "prompt_parts"),
+        Of::Token => ("a token after a prompt of ", "parts"),
     };
     if !json {
         anstream::println!("{title}{prompt_tokens}:");

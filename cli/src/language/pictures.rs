@@ -59,7 +59,8 @@ impl PictureForm {
         let Some(tiling) = self.tiling else { return Ok(()) };
         if channels != 3 {
             return Err(Failure::new(format!(
-                "--tiling is for pictures in colour, and the program takes {channels} channel"
+                "--tiling requires an encoder of RGB images, but the program takes {channels} \
+                 channels"
             )));
         }
         // Tiling errors do not depend on the image.
@@ -89,7 +90,7 @@ impl PictureForm {
             };
             let (wide, high) = (picture.width() as u32, picture.height() as u32);
             let image = image::RgbImage::from_raw(wide, high, picture.as_rgb().to_vec())
-                .ok_or_else(|| Failure::new("a tile is not of its size"))?;
+                .ok_or_else(|| Failure::new("the data of a tile does not match its size"))?;
             let (mean, std) = (&self.mean, &self.std);
             image_input::tensor(image.into(), info, mean, std).map(Part::Image)
         };

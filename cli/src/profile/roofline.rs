@@ -228,8 +228,7 @@ const MOST_MEMORY: u64 = 1024;
 impl Builder {
     fn new(scalar_type: ScalarType, sizes: &[i32]) -> Result<Self, Failure> {
         let info = TensorInfo::contiguous(scalar_type, sizes);
-        let info =
-            info.ok_or_else(|| Failure::new("cannot allocate the buffers for measuring"))?;
+        let info = info.ok_or_else(|| Failure::new("cannot allocate the buffers for measuring"))?;
         let size = info.nbytes().next_multiple_of(ALIGN);
         let method = Method { name: METHOD.to_owned(), planned: vec![0, 0], ..Method::default() };
         Ok(Builder { method, info, size })

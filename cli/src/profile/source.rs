@@ -55,8 +55,9 @@ impl Source {
         let source = Source::of(&graph, &handles[method], &delegates[method]);
         if source.modules.is_empty() {
             return Err(Failure::new(format!(
-                "'{}' does not tell what the instructions of method '{method}' come from; expected the record of a program as it was before it \
-                 was lowered: to_edge_transform_and_lower(..., generate_etrecord=True), and get_etrecord() of what to_executorch() gives",
+                "'{}' has no source of the instructions of method '{method}'; expected an ETRecord \
+                 of the program before lowering: to_edge_transform_and_lower(..., \
+                 generate_etrecord=True), then get_etrecord() of the result of to_executorch()",
                 path.display()
             )));
         }

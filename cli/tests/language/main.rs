@@ -120,11 +120,11 @@ fn errors_say_the_way_out() {
     let schema = r#"{"type": "array", "items": {"type": "integer"}, "minItems": 40}"#;
     let cut = ["generate", MODEL, "--prompt", "x", "--json-schema", schema, "-n", "5"];
     let cut = told(&cut);
-    assert!(cut.contains("before it fits the schema: give it more tokens"), "{cut}");
+    assert!(cut.contains("does not match the schema: allow more tokens"), "{cut}");
     let sevens = r#"{"type": "array", "items": {"const": 7}, "minItems": 40}"#;
     let ended = ["generate", MODEL, "--prompt", "x", "--json-schema", sevens, "--stop", ","];
     let ended = told(&ended);
-    assert!(ended.contains("before it fits the schema: a text of --stop"), "{ended}");
+    assert!(ended.contains("does not match the schema: a --stop text"), "{ended}");
     // A value that ends at the token limit may be complete.
     let digits = r#"{"type": "integer", "minimum": 0}"#;
     let whole = ["generate", MODEL, "--prompt", "x", "--json-schema", digits];
@@ -146,7 +146,7 @@ fn options_without_effect_are_refused() {
             "logit_bias contains the token 1024, but the vocabulary has 1024 tokens",
         ),
         (&["--chat-template", "x.jinja"], "unexpected argument"),
-        (&["--tiling", "canvas"], "--tiling is for pictures"),
+        (&["--tiling", "canvas"], "--tiling requires an image"),
         // These tests run on the CPU only.
         (&["--device", "0"], "--device 0 has no effect"),
         (&["--max-seq-len", "0"], "max_seq_len is 0, expected 1 or more"),
@@ -658,9 +658,9 @@ fn messages_have_pictures() {
         assert_eq!(answer["usage"]["prompt_tokens"], expected.stats.prompt_tokens, "{answer}");
     }
     let (status, answer) = ask("https://example.com/a.png");
-    assert!(status == 400 && answer.to_string().contains("fetches nothing"), "{answer}");
+    assert!(status == 400 && answer.to_string().contains("does not fetch URLs"), "{answer}");
     let (status, answer) = ask("data:image/png;base64,AAEC");
-    assert!(status == 400 && answer.to_string().contains("picture 0"), "{answer}");
+    assert!(status == 400 && answer.to_string().contains("image 0"), "{answer}");
     std::fs::remove_file(&template).unwrap();
     // A program without a vision encoder.
     let (status, answer) = Server::new(&[]).complete(

@@ -37,7 +37,8 @@ impl Guard {
             // DNS rebinding: a page whose name now resolves to this machine still sends its own
             // name as host.
             if let Some(host) = request.host.as_deref().filter(|host| !self.knows(host)) {
-                let message = format!("this server is not '{host}': --allow-host says otherwise");
+                let message =
+                    format!("the host '{host}' is not allowed: allow it with --allow-host");
                 return refuse(403, message);
             }
             let authority =
@@ -45,7 +46,7 @@ impl Guard {
             if let Some(origin) = &request.origin
                 && authority(origin).is_none_or(|host| !self.knows(&host))
             {
-                return refuse(403, format!("pages from '{origin}' may not ask this server"));
+                return refuse(403, format!("the origin '{origin}' is not allowed"));
             }
         }
         // Bodies share limited memory, so clients without a key may not send any.
@@ -146,7 +147,9 @@ impl Bodies {
         let room = Room(self.0.clone(), length);
         match before.saturating_add(length) <= MAX_BODIES {
             true => Ok(room),
-            false => Err(Some((503, "too much is sent at once: try again".into()))),
+            false => {
+                Err(Some((503, "too many request bytes are being received: try again".into())))
+            }
         }
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn read<T>(
             break end;
         }
         if bytes.len() > MAX_HEAD {
-            return refuse(431, format!("the head of the request has more than {MAX_HEAD} bytes"));
+            return refuse(431, format!("the request head exceeds {MAX_HEAD} bytes"));
         }
         more(stream, &mut bytes, deadline)?;
     };
@@ -81,7 +81,7 @@ fn find(bytes: &[u8], what: &[u8]) -> Option<usize> {
 /// Appends the next available bytes of the stream.
 fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, deadline: Instant) -> Result<(), Refusal> {
     let left = deadline.saturating_duration_since(Instant::now());
-    let late = || Some((408, "the request did not arrive in time".to_owned()));
+    let late = || Some((408, "timeout while receiving the request".to_owned()));
     if left.is_zero() {
         return Err(late());
     }
@@ -103,7 +103,7 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, deadline: Instant) -> Resul
 
 fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let Ok(head) = std::str::from_utf8(head) else {
-        return refuse(400, "the head of the request is not text");
+        return refuse(400, "the request head is not UTF-8");
     };
     let mut lines = head.split("\r\n");
     let mut first = lines.next().unwrap_or_default().split(' ');
@@ -111,14 +111,14 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
     let (Some(method), Some(target), Some("HTTP/1.1" | "HTTP/1.0"), None) =
         (method, target, version, first.next())
     else {
-        return refuse(400, "the first line should be a method, a path and HTTP/1.1");
+        return refuse(400, "the request line should be a method, a path and HTTP/1.1");
     };
     let path = target.split('?').next().unwrap_or_default().to_owned();
     let (mut token, mut length, mut expects) = (None, None, false);
     let (mut host, mut origin) = (None, None);
     for line in lines {
         let Some((name, value)) = line.split_once(':') else {
-            return refuse(400, "a header has no colon");
+            return refuse(400, "a header line has no colon");
         };
         let value = value.trim();
         match name.to_ascii_lowercase().as_str() {
@@ -134,21 +134,21 @@ fn parse(head: &[u8]) -> Result<Head, Refusal> {
                     Some(Ok(count)) if count > MAX_BODY => {
                         return refuse(
                             413,
-                            format!("the body has {count} bytes, more than {MAX_BODY}"),
+                            format!("the body has {count} bytes, at most {MAX_BODY} are allowed"),
                         );
                     }
-                    _ => return refuse(400, format!("content-length is '{value}'")),
+                    _ => return refuse(400, format!("invalid content-length '{value}'")),
                 }
             }
             "transfer-encoding" => {
-                return refuse(411, "a body comes with its content-length, not in chunks");
+                return refuse(411, "chunked bodies are not supported: send a content-length");
             }
             "authorization" => {
                 let (scheme, given) = value.split_once(' ').unwrap_or_default();
                 let is_bearer = scheme.eq_ignore_ascii_case("bearer");
                 token = is_bearer.then(|| given.trim().to_owned());
             }
-            "host" if host.is_some() => return refuse(400, "there are two hosts"),
+            "host" if host.is_some() => return refuse(400, "duplicate host header"),
             "host" => host = Some(value.to_owned()),
             "origin" => origin = Some(value.to_owned()),
             "expect" => expects = value.eq_ignore_ascii_case("100-continue"),

@@ -152,7 +152,7 @@ fn serve(mut runner: Runner, jobs: &Mutex<Receiver<Job>>, counts: &Counts, usual
         counts.running.fetch_sub(1, Ordering::Relaxed);
         if worked.is_err() {
             counts.failed.fetch_add(1, Ordering::Relaxed);
-            let message = "the session failed; this is a defect".into();
+            let message = "the session panicked, which is a bug".into();
             let _ = job.reply.send(Event::Failed { message, status: 500 });
             let another = catch_unwind(AssertUnwindSafe(|| runner.session()));
             match another {

@@ -63,7 +63,7 @@ struct Server {
 pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     if arguments.api_key.as_deref() == Some("") {
         // An unset shell variable yields an empty key; that must not disable the check silently.
-        return Err(Failure::new("--api-key is empty: leave it out to serve without a key"));
+        return Err(Failure::new("--api-key is empty: omit it to serve without a key"));
     }
     let models = Models::open(arguments)?;
     let address = (arguments.host.as_str(), arguments.port);
@@ -101,11 +101,11 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     #[cfg(unix)]
     on_termination(stop.clone())?;
     ctrlc::set_handler(move || stop())
-        .map_err(|error| Failure::new(format!("cannot listen for Ctrl-C: {error}")))?;
+        .map_err(|error| Failure::new(format!("cannot handle Ctrl-C: {error}")))?;
     println!("listening on http://{address}");
     if server.guard.is_open() {
         anstream::eprintln!(
-            "anyone who reaches {address} may use it: --api-key, or ${KEY_VARIABLE}, asks for a key"
+            "anyone who can connect to {address} can use it: require a key with --api-key or ${KEY_VARIABLE}"
         );
     }
     for stream in listener.incoming() {
@@ -130,7 +130,7 @@ pub(crate) fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
 /// Handles SIGTERM, the stop signal of service managers. SIGHUP is not handled, so `nohup` works.
 #[cfg(unix)]
 fn on_termination(stop: Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), Failure> {
-    let fail = |error| Failure::new(format!("cannot listen for SIGTERM: {error}"));
+    let fail = |error| Failure::new(format!("cannot handle SIGTERM: {error}"));
     let mut signals =
         signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]).map_err(fail)?;
     let thread = std::thread::Builder::new();
@@ -224,8 +224,8 @@ impl Server {
                 | "/v1/models"
                 | "/v1/chat/completions"
                 | "/v1/completions",
-            ) => fail(stream, 405, "this path takes another method", None),
-            _ => fail(stream, 404, "there is nothing here", None),
+            ) => fail(stream, 405, "this path does not support the request's method", None),
+            _ => fail(stream, 404, "this path does not exist", None),
         }
     }
 
@@ -264,14 +264,14 @@ impl Server {
         let (choices, tells_logprobs) = (request.choices, request.config.logprobs.is_some());
         let (tools, calls_several) = (request.tools.clone(), request.calls_several);
         if !model.queue.is_alive() {
-            return fail(stream, 503, "the model failed, and could not be loaded again", None);
+            return fail(stream, 503, "the model failed and could not be reloaded", None);
         }
         if self.stopping.load(Ordering::Relaxed) {
-            return fail(stream, 503, "the server is about to end", None);
+            return fail(stream, 503, "the server is shutting down", None);
         }
         let waiting = model.queue.push(request);
         let Some(Waiting { events, .. }) = &waiting else {
-            return fail(stream, 429, "too many requests wait already", Some("queue_full"));
+            return fail(stream, 429, "the queue is full", Some("queue_full"));
         };
         let number = self.requests.load(Ordering::Relaxed);
         let id = format!("{}-{}-{number}", if is_chat { "chatcmpl" } else { "cmpl" }, self.created);
@@ -335,7 +335,7 @@ fn whole_answer(
     }
     match client.is_gone(stream) {
         true => Ok(()),
-        false => fail(stream, 503, "the server stops", None),
+        false => fail(stream, 503, "the server is shutting down", None),
     }
 }
 

@@ -52,11 +52,9 @@ impl Models {
         }
         let has_form = !form.mean.is_empty() || !form.std.is_empty() || form.tiling.is_some();
         if has_form && opened.iter().all(|(_, runner)| runner.image_input().is_none()) {
-            let who =
-                if opened.len() == 1 { "the program takes none" } else { "no program takes any" };
-            return Err(Failure::new(format!(
-                "--mean, --std and --tiling are for pictures, and {who}: it has no vision_encoder"
-            )));
+            return Err(Failure::new(
+                "--mean, --std and --tiling require a program with a vision_encoder",
+            ));
         }
         let serve = |(name, runner): (String, Runner)| {
             let (tokenizer, mut sessions) = (runner.tokenizer().clone(), Vec::new());
@@ -91,7 +89,7 @@ impl Models {
             ([only], _) => Ok(only),
             (_, Some(name)) => self.named(name),
             (_, None) => {
-                let message = format!("'model' is missing: this server has {}", self.names());
+                let message = format!("'model' is missing; available models: {}", self.names());
                 Err(Refusal { status: 400, message, code: None })
             }
         }
@@ -102,7 +100,7 @@ impl Models {
         self.iter().find(|model| model.name == name).ok_or_else(|| {
             let name: String = name.chars().take(MAX_NAME).collect();
             let message =
-                format!("the model '{name}' does not exist: this server has {}", self.names());
+                format!("the model '{name}' does not exist; available models: {}", self.names());
             Refusal { status: 404, message, code: Some("model_not_found") }
         })
     }

@@ -130,7 +130,7 @@ impl Completion {
         let body: Value = serde_json::from_slice(body)
             .map_err(|error| format!("the body is not JSON: {error}"))?;
         let Value::Object(mut fields) = body else {
-            return Err("the body should be an object".into());
+            return Err("the body should be a JSON object".into());
         };
         fields.retain(|name, value| !value.is_null() && !WITHOUT_EFFECT.contains(&name.as_str()));
         for (name, is_neutral) in UNSUPPORTED {
@@ -156,15 +156,15 @@ impl Completion {
             [("tools", !tools.is_empty()), ("chat_template_kwargs", !arguments.is_empty())]
         {
             if !is_chat && is_there {
-                return Err(format!("'{name}' are for conversations"));
+                return Err(format!("'{name}' is supported for chat completions only"));
             }
         }
         let calls_several =
-            fields.take("parallel_tool_calls", "true or false", Value::as_bool)?.unwrap_or(true);
+            fields.take("parallel_tool_calls", "a boolean", Value::as_bool)?.unwrap_or(true);
         #[cfg(feature = "grammar")]
         let (grammar, schema) = match (fields.grammar()?, is_forced) {
             (Some(_), true) => {
-                return Err("'response_format' and 'tool_choice' ask for different things".into());
+                return Err("'response_format' contradicts 'tool_choice'".into());
             }
             (None, true) => (None, Some((Tool::call_schema(&tools), "'tools': "))),
             (Some(Form::Schema(schema)), false) => (None, Some((schema, ""))),
@@ -175,7 +175,9 @@ impl Completion {
         let schema = None;
         #[cfg(not(feature = "grammar"))]
         if is_forced {
-            return Err("'tool_choice' is not supported but for 'none' and 'auto': this is built without grammars".into());
+            return Err("'tool_choice' should be 'none' or 'auto': this build has no grammars \
+                        (constrained generation)"
+                .into());
         }
         let usual = Sampling::default();
         let choices = fields.choices()?;
@@ -204,7 +206,7 @@ impl Completion {
         let stream = fields.truth("stream")?;
         let include_usage = fields.include_usage(stream)?;
         if let Some(name) = fields.0.keys().next() {
-            return Err(format!("'{name}' is not known"));
+            return Err(format!("'{name}' is not a known field"));
         }
         let completion = Completion {
             model,
@@ -245,17 +247,17 @@ impl Fields {
     }
 
     fn whole(&mut self, name: &str) -> Result<Option<u64>, String> {
-        self.take(name, "a whole number from 0", Value::as_u64)
+        self.take(name, "a non-negative integer", Value::as_u64)
     }
 
     fn truth(&mut self, name: &str) -> Result<bool, String> {
-        Ok(self.take(name, "true or false", Value::as_bool)?.unwrap_or(false))
+        Ok(self.take(name, "a boolean", Value::as_bool)?.unwrap_or(false))
     }
 
     /// Number of choices; `best_of` must equal it.
     fn choices(&mut self) -> Result<usize, String> {
         let mut count = |name| {
-            let expected = format!("a whole number from 1 to {MAX_CHOICES}");
+            let expected = format!("an integer from 1 to {MAX_CHOICES}");
             let fits = |value: &Value| {
                 (1..=MAX_CHOICES).find(|count| value.as_f64() == Some(*count as f64))
             };
@@ -263,14 +265,14 @@ impl Fields {
         };
         let (choices, best_of) = (count("n")?.unwrap_or(1), count("best_of")?);
         match best_of.is_some_and(|best_of| best_of != choices) {
-            true => Err("'best_of' is not supported but for the same as 'n'".into()),
+            true => Err("'best_of' should equal 'n'".into()),
             false => Ok(choices),
         }
     }
 
     /// Number of most likely tokens to report per position, in addition to the chosen one.
     fn logprobs(&mut self, is_chat: bool) -> Result<Option<usize>, String> {
-        let expected = format!("a whole number from 0 to {MAX_LIKELIEST}");
+        let expected = format!("an integer from 0 to {MAX_LIKELIEST}");
         let count = |value: &Value| {
             let count = value.as_u64().filter(|count| *count <= MAX_LIKELIEST)?;
             usize::try_from(count).ok()
@@ -284,9 +286,7 @@ impl Fields {
         }
         let is_asked = self.truth("logprobs")?;
         match self.take("top_logprobs", &expected, count)? {
-            Some(1..) if !is_asked => {
-                Err("'top_logprobs' come with 'logprobs', which should be true".into())
-            }
+            Some(1..) if !is_asked => Err("'top_logprobs' requires 'logprobs' to be true".into()),
             count => Ok(is_asked.then_some(count.unwrap_or(0))),
         }
     }
@@ -304,7 +304,7 @@ impl Fields {
         let (new, old) = (self.whole("max_completion_tokens")?, self.whole("max_tokens")?);
         match (new, old) {
             (Some(new), Some(old)) if new != old => {
-                Err("'max_completion_tokens' and 'max_tokens' ask for different things".into())
+                Err("'max_completion_tokens' contradicts 'max_tokens'".into())
             }
             _ => Ok(new.or(old).map(|count| usize::try_from(count).unwrap_or(usize::MAX))),
         }
@@ -314,7 +314,7 @@ impl Fields {
     fn include_usage(&mut self, stream: bool) -> Result<bool, String> {
         let Some(options) = self.0.remove("stream_options") else { return Ok(false) };
         if !stream {
-            return Err("'stream_options' is for answers in events: 'stream' should be true".into());
+            return Err("'stream_options' requires 'stream' to be true".into());
         }
         let Value::Object(fields) = options else {
             return Err("'stream_options' should be an object".into());
@@ -329,7 +329,7 @@ impl Fields {
         let include =
             options.truth("include_usage").map_err(|error| format!("'stream_options': {error}"))?;
         match options.0.keys().next() {
-            Some(name) => Err(format!("'stream_options': '{name}' is not known")),
+            Some(name) => Err(format!("'stream_options': '{name}' is not a known field")),
             None => Ok(include),
         }
     }
@@ -344,13 +344,13 @@ impl Fields {
     }
 
     fn seed(&mut self) -> Result<Option<u64>, String> {
-        self.take("seed", "a whole number", |value| {
+        self.take("seed", "an integer", |value| {
             value.as_u64().or(value.as_i64().map(i64::cast_unsigned))
         })
     }
 
     fn stop(&mut self) -> Result<Vec<String>, String> {
-        let found = self.take("stop", "a text or up to 16 texts", |value| match value {
+        let found = self.take("stop", "a string or at most 16 strings", |value| match value {
             Value::String(text) => Some(vec![text.clone()]),
             Value::Array(texts) if texts.len() <= 16 => {
                 texts.iter().map(|text| text.as_str().map(String::from)).collect()
@@ -370,7 +370,11 @@ impl Fields {
             Some("json_schema") if format["json_schema"]["schema"].is_object() => {
                 Ok(Some(Form::Schema(format["json_schema"]["schema"].to_string())))
             }
-            _ => Err("'response_format' should be of type 'text', 'json_object', or 'json_schema' with 'json_schema.schema'".into()),
+            _ => {
+                Err("'response_format' should be of type 'text', 'json_object', or 'json_schema' \
+                      with 'json_schema.schema'"
+                    .into())
+            }
         }
     }
 
@@ -378,15 +382,13 @@ impl Fields {
     fn refuse_grammars(&mut self) -> Result<(), String> {
         let format = self.0.remove("response_format");
         match format.is_some_and(|format| format["type"] != "text") {
-            true => {
-                Err("'response_format' is not supported: this is built without grammars".into())
-            }
+            true => Err("'response_format' is not supported: this build has no grammars".into()),
             false => Ok(()),
         }
     }
 
     fn logit_bias(&mut self) -> Result<Vec<(u32, f32)>, String> {
-        let found = self.take("logit_bias", "an object of tokens and numbers", |value| {
+        let found = self.take("logit_bias", "an object that maps tokens to numbers", |value| {
             let biases = value.as_object()?.iter();
             biases.map(|(token, bias)| Some((token.parse().ok()?, bias.as_f64()? as f32))).collect()
         });
@@ -394,7 +396,7 @@ impl Fields {
     }
 
     fn prompt(&mut self) -> Result<Prompt, String> {
-        let found = self.take("prompt", "one text, or the tokens of one", |value| {
+        let found = self.take("prompt", "a single string, or its tokens", |value| {
             let only = match value {
                 Value::Array(several) => match several.as_slice() {
                     [only @ (Value::String(_) | Value::Array(_))] => only,
@@ -453,14 +455,17 @@ impl Fields {
             return Err("'tools' should be a list of functions".into());
         };
         if list.len() > MAX_TOOLS {
-            return Err(format!("'tools' has {} functions, more than {MAX_TOOLS}", list.len()));
+            return Err(format!(
+                "'tools' has {} functions, at most {MAX_TOOLS} are allowed",
+                list.len()
+            ));
         }
         let mut tools: Vec<Tool> = Vec::new();
         for (number, value) in list.iter().enumerate() {
             let tool = Tool::from_json(&value.to_string())
                 .map_err(|error| format!("'tools[{number}]': {error}"))?;
             if tools.iter().any(|other| other.name() == tool.name()) {
-                return Err(format!("'tools[{number}]': '{}' is there already", tool.name()));
+                return Err(format!("'tools[{number}]': duplicate name '{}'", tool.name()));
             }
             tools.push(tool);
         }
@@ -474,7 +479,10 @@ impl Fields {
             _ => tools.clear(),
         }
         match tools.is_empty() {
-            true => Err("'tool_choice' should be 'none', 'auto', 'required' where there are 'tools', or {\"type\": \"function\", \"function\": {\"name\": one of them}}".into()),
+            true => Err("'tool_choice' should be 'none', 'auto', 'required' (with 'tools'), or \
+                         {\"type\": \"function\", \"function\": {\"name\": NAME}} with the name of \
+                         one of the 'tools'"
+                .into()),
             false => Ok((tools, true)),
         }
     }
@@ -502,7 +510,7 @@ const UNSUPPORTED_IN_MESSAGES: [&str; 3] = ["function_call", "audio", "refusal"]
 
 /// Parses a message and appends its images to `pictures`.
 fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Message, String> {
-    let role = value["role"].as_str().ok_or("'role' should be a text")?;
+    let role = value["role"].as_str().ok_or("'role' should be a string")?;
     let tool_calls = match &value["tool_calls"] {
         Value::Null => Vec::new(),
         Value::Array(calls) => calls.iter().map(tool_call).collect::<Result<_, _>>()?,
@@ -511,7 +519,7 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
     let tool_call_id = match &value["tool_call_id"] {
         Value::Null => None,
         Value::String(id) => Some(id.clone()),
-        _ => return Err("'tool_call_id' should be a text".into()),
+        _ => return Err("'tool_call_id' should be a string".into()),
     };
     let content = match &value["content"] {
         Value::Null if !tool_calls.is_empty() => String::new(),
@@ -523,7 +531,7 @@ fn message(value: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Result<Me
             }
             content
         }
-        _ => return Err("'content' should be a text, or a list of parts".into()),
+        _ => return Err("'content' should be a string or a list of parts".into()),
     };
     // The name of the system role in newer models.
     let role = if role == "developer" { "system" } else { role };
@@ -549,7 +557,9 @@ fn tool_call(value: &Value) -> Result<ToolCall, String> {
     let (Some(id), Some(name), Some(arguments)) =
         (value["id"].as_str(), function["name"].as_str(), function["arguments"].as_str())
     else {
-        return Err("a part of 'tool_calls' should be {\"id\": ..., \"type\": \"function\", \"function\": {\"name\": ..., \"arguments\": ...}}".into());
+        return Err("a part of 'tool_calls' should be {\"id\": ..., \"type\": \"function\", \
+                    \"function\": {\"name\": ..., \"arguments\": ...}}"
+            .into());
     };
     Ok(ToolCall { id: id.into(), name: name.into(), arguments: arguments.into() })
 }
@@ -562,7 +572,11 @@ fn content_part(part: &Value, mark: &Mark, pictures: &mut Vec<Vec<u8>>) -> Resul
             pictures.push(data_uri(url)?);
             Ok(mark.as_str().into())
         }
-        _ => Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \"image_url\", \"image_url\": {\"url\": ...}}".into()),
+        _ => {
+            Err("a part of 'content' should be {\"type\": \"text\", \"text\": ...} or {\"type\": \
+                  \"image_url\", \"image_url\": {\"url\": ...}}"
+                .into())
+        }
     }
 }
 

@@ -111,7 +111,7 @@ impl ServeArguments {
             let (name, path) = named(text);
             if models.iter().any(|(other, _)| *other == name) {
                 return Err(Failure::new(format!(
-                    "two models are called '{name}': give one of them another name, as NAME=FILE"
+                    "two models have the name '{name}': rename one of them with NAME=FILE"
                 )));
             }
             models.push((name, path));
@@ -120,7 +120,7 @@ impl ServeArguments {
             (Some(name), [(only, _)]) => only.clone_from(name),
             (Some(_), _) => {
                 return Err(Failure::new(
-                    "--name is for one model: of several, each is named as NAME=FILE",
+                    "--name is for a single model: name each of several with NAME=FILE",
                 ));
             }
             (None, _) => {}
@@ -137,7 +137,7 @@ impl ServeArguments {
         };
         if let ([_, _, ..], Some(shard)) = (scope.names, scope.common(&self.shard)) {
             return Err(Failure::new(format!(
-                "--shard {}: of which model it is a part has to be said, as MODEL=FILE",
+                "--shard {}: with several models, name the model of the shard with MODEL=FILE",
                 shard.display()
             )));
         }
@@ -235,7 +235,7 @@ impl<'a> Scope<'a> {
             [] => Ok(None),
             [only] => Ok(Some(only)),
             _ => Err(Failure::new(format!(
-                "--{option} is there twice for the model '{}'",
+                "--{option} is given twice for the model '{}'",
                 self.name
             ))),
         }
@@ -266,7 +266,7 @@ impl<'a> Scope<'a> {
     fn path(&self, option: &str, value: &OsStr) -> Result<PathBuf, Failure> {
         let text = value.to_string_lossy();
         if unknown_name(&text).is_some() && !Path::new(value).exists() {
-            return Err(self.wrong(option, &text, "there is no such file"));
+            return Err(self.wrong(option, &text, "no such file"));
         }
         Ok(value.into())
     }
@@ -279,7 +279,7 @@ impl<'a> Scope<'a> {
         let name =
             unknown_name(value).filter(|_| option != TEMPLATE_ARGUMENT || rest.contains('='));
         let hint = name.map_or(String::new(), |name| {
-            format!("; if '{name}' should be a model: they are called {}", names.join(", "))
+            format!("; '{name}' is not a model: expected one of {}", names.join(", "))
         });
         Failure::new(format!("--{option} '{value}': {error}{hint}"))
     }
@@ -321,9 +321,9 @@ mod tests {
             Ok(vec![pair("b", "a/b.pte"), pair("x:1", "c/b.pte"), pair("y=z", "./y=z.pte")])
         );
         for (line, error) in [
-            (&["a/b.pte", "c/b.pte"][..], "two models are called 'b'"),
-            (&["a.pte", "b.pte", "--name", "c"], "--name is for one model"),
-            (&["a.pte", "b.pte", "--shard", "c.pte"], "--shard c.pte: of which model"),
+            (&["a/b.pte", "c/b.pte"][..], "two models have the name 'b'"),
+            (&["a.pte", "b.pte", "--name", "c"], "--name is for a single model"),
+            (&["a.pte", "b.pte", "--shard", "c.pte"], "--shard c.pte: with several models"),
             (&[], "required"),
         ] {
             let found = names(line).unwrap_err();

@@ -11,9 +11,10 @@ use torchlet::llm::Runner;
 pub(super) fn data_uri(uri: &str) -> Result<Vec<u8>, String> {
     let data = uri.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"));
     let (_, data) = data.ok_or(
-        "a picture's 'url' should be 'data:image/...;base64,...': this server fetches nothing",
+        "the 'url' of an image should be 'data:image/...;base64,...': this server does not fetch \
+         URLs",
     )?;
-    STANDARD.decode(data).map_err(|error| format!("a picture is not in base64: {error}"))
+    STANDARD.decode(data).map_err(|error| format!("an image is not valid base64: {error}"))
 }
 
 /// Maximum total size of a request's images as tensors.
@@ -25,7 +26,7 @@ pub(super) fn parts(
     pictures: &[Vec<u8>],
     form: &PictureForm,
 ) -> Result<Vec<Vec<Part>>, Failure> {
-    let none = || Failure::new("the program takes no pictures: it has no vision_encoder");
+    let none = || Failure::new("the program takes no images: it has no vision_encoder");
     let info = runner.image_input().ok_or_else(none)?;
     // Intermediate elements have four bytes.
     let each = info.nbytes().max(info.numel().saturating_mul(4)).max(1);
@@ -34,12 +35,11 @@ pub(super) fn parts(
     if pictures.len() > most {
         let found = pictures.len();
         return Err(Failure::new(format!(
-            "there are {found} pictures, and at most {most} are taken"
+            "the request has {found} images, at most {most} are supported"
         )));
     }
     let read = |(number, picture): (usize, &Vec<u8>)| {
-        form.parts(picture, info)
-            .map_err(|error| Failure::new(format!("picture {number}: {error}")))
+        form.parts(picture, info).map_err(|error| Failure::new(format!("image {number}: {error}")))
     };
     pictures.iter().enumerate().map(read).collect()
 }

@@ -115,10 +115,7 @@ fn likelihoods_and_several_texts_are_asked_for() {
     assert_eq!((text("0"), text("5")), (Ok(Some(0)), Ok(Some(5))));
     assert_eq!((text("false"), text("null")), (Ok(None), Ok(None)));
     for wrong in ["true", "21", "-1", "1.5"] {
-        assert!(
-            text(wrong).unwrap_err().contains("'logprobs' should be a whole number"),
-            "{wrong}"
-        );
+        assert!(text(wrong).unwrap_err().contains("'logprobs' should be an integer"), "{wrong}");
     }
     let other = br#"{"prompt": "a", "top_logprobs": 1}"#;
     assert!(Completion::read(other, false).unwrap_err().contains("'top_logprobs'"));
@@ -147,7 +144,7 @@ fn pictures_are_marked_in_their_messages() {
     };
     assert_eq!(read.prompt, expected);
     for (text, url, expected) in [
-        ("", "https://example.com/a.png", "fetches nothing"),
+        ("", "https://example.com/a.png", "does not fetch URLs"),
         ("", "data:image/png;base64,A", "base64"),
     ] {
         let error = picture(text, url).unwrap_err();
@@ -216,7 +213,7 @@ fn options_of_events_are_read() {
         assert!(options(wrong).unwrap_err().contains("'stream_options'"), "{wrong}");
     }
     let alone = usage(r#", "stream_options": {"include_usage": true}"#).unwrap_err();
-    assert!(alone.contains("'stream' should be true"), "{alone}");
+    assert!(alone.contains("'stream' to be true"), "{alone}");
 }
 
 #[test]
@@ -224,20 +221,20 @@ fn what_is_not_supported_is_refused_by_name() {
     for (rest, name) in [
         (r#", "reasoning_effort": "low""#, "'reasoning_effort' is not supported"),
         (r#", "web_search_options": {}"#, "'web_search_options' is not supported"),
-        (r#", "logprobs": 3"#, "'logprobs' should be true or false"),
+        (r#", "logprobs": 3"#, "'logprobs' should be a boolean"),
         (
             r#", "logprobs": true, "top_logprobs": 21"#,
-            "'top_logprobs' should be a whole number from 0 to 20",
+            "'top_logprobs' should be an integer from 0 to 20",
         ),
-        (r#", "top_logprobs": 3"#, "'top_logprobs' come with 'logprobs'"),
-        (r#", "logprobs": false, "top_logprobs": 3"#, "'top_logprobs' come with 'logprobs'"),
+        (r#", "top_logprobs": 3"#, "'top_logprobs' requires 'logprobs'"),
+        (r#", "logprobs": false, "top_logprobs": 3"#, "'top_logprobs' requires 'logprobs'"),
         (r#", "max_tokens": 3, "max_completion_tokens": 4"#, "different"),
         (r#", "chat_template_kwargs": [1]"#, "'chat_template_kwargs'"),
         (r#", "chat_template_kwargs": {"messages": []}"#, "'messages'"),
-        (r#", "n": 0"#, "'n' should be a whole number from 1 to 16"),
-        (r#", "n": 17"#, "'n' should be a whole number from 1 to 16"),
+        (r#", "n": 0"#, "'n' should be an integer from 1 to 16"),
+        (r#", "n": 17"#, "'n' should be an integer from 1 to 16"),
         (r#", "n": 1.5"#, "'n'"),
-        (r#", "n": 2, "best_of": 3"#, "'best_of' is not supported but for the same as 'n'"),
+        (r#", "n": 2, "best_of": 3"#, "'best_of' should equal 'n'"),
         (r#", "tools": [{}]"#, "'tools[0]'"),
         (r#", "tools": 1"#, "'tools'"),
         (r#", "tool_choice": "required""#, "'tool_choice'"),
