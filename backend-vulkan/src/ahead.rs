@@ -15,10 +15,10 @@ pub(crate) struct Ahead {
 }
 
 /// With more integers than this, they are unlikely to be positions, and nothing is predicted.
-const MOST_NUMBERS: usize = 16;
+const MAX_INTEGERS: usize = 16;
 
 /// After this many wrong predictions in a row, prediction stops for a recording.
-const MOST_MISSED: u8 = 4;
+const MAX_MISSES: u8 = 4;
 
 impl Compiled {
     /// Returns the integers among the inputs, and the contents of inputs that operators read on the
@@ -50,12 +50,12 @@ impl Compiled {
     pub(crate) fn update(&mut self) -> Result<bool, Error> {
         if let Some(ahead) = self.replay.ahead.take() {
             if ahead.numbers == self.numbers() {
-                self.replay.missed = 0;
+                self.replay.misses = 0;
                 self.state.integers = ahead.integers;
                 self.replay.write(&ahead.steps)?;
                 return Ok(true);
             }
-            self.replay.missed = self.replay.missed.saturating_add(1);
+            self.replay.misses = self.replay.misses.saturating_add(1);
         }
         let Some(steps) = self.encode_varying()? else { return Ok(false) };
         self.replay.write(&steps)?;
@@ -76,11 +76,11 @@ impl Compiled {
 
     /// Encodes the calls that read integers for the predicted next values, which extrapolate the
     /// change from the last run to this one.
-    pub(crate) fn look_ahead(&mut self) {
+    pub(crate) fn predict(&mut self) {
         let now = self.numbers();
         let before = std::mem::replace(&mut self.replay.numbers, now.clone());
         self.replay.ahead = None;
-        let next = continued(&before, &now).filter(|_| self.replay.missed < MOST_MISSED);
+        let next = extrapolated(&before, &now).filter(|_| self.replay.misses < MAX_MISSES);
         let Some(next) = next else { return };
         let integers = self.state.integers.clone();
         self.set_numbers(&next);
@@ -91,7 +91,7 @@ impl Compiled {
         match steps {
             Some(steps) => self.replay.ahead = Some(Ahead { numbers: next, integers: set, steps }),
             None => {
-                self.replay.missed = self.replay.missed.saturating_add(1);
+                self.replay.misses = self.replay.misses.saturating_add(1);
                 // Encoding may have changed shapes. Encoding the current values restores them; if
                 // that fails, the next run records anew.
                 self.recorded = matches!(self.encode_varying(), Ok(Some(_)));
@@ -101,8 +101,8 @@ impl Compiled {
 }
 
 /// Extrapolates each value by its last difference; returns `None` if no value changed.
-fn continued(before: &[i64], now: &[i64]) -> Option<Vec<i64>> {
-    if before == now || before.len() != now.len() || now.len() > MOST_NUMBERS {
+fn extrapolated(before: &[i64], now: &[i64]) -> Option<Vec<i64>> {
+    if before == now || before.len() != now.len() || now.len() > MAX_INTEGERS {
         return None;
     }
     let next = |(before, now): (&i64, &i64)| now.checked_add(now.checked_sub(*before)?);
@@ -114,11 +114,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_on_as_they_did() {
-        assert_eq!(continued(&[3, 7], &[4, 7]), Some(vec![5, 7]));
-        assert_eq!(continued(&[4], &[4]), None);
-        assert_eq!(continued(&[], &[4]), None);
-        assert_eq!(continued(&[i64::MIN], &[i64::MAX]), None);
-        assert_eq!(continued(&[0; 17], &[1; 17]), None);
+    fn integers_are_extrapolated() {
+        assert_eq!(extrapolated(&[3, 7], &[4, 7]), Some(vec![5, 7]));
+        assert_eq!(extrapolated(&[4], &[4]), None);
+        assert_eq!(extrapolated(&[], &[4]), None);
+        assert_eq!(extrapolated(&[i64::MIN], &[i64::MAX]), None);
+        assert_eq!(extrapolated(&[0; 17], &[1; 17]), None);
     }
 }

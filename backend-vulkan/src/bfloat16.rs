@@ -10,7 +10,7 @@ use torchlet_graph::operators::Operator;
 use torchlet_shaders::Element;
 
 /// Smaller tensors stay 32-bit: their size does not matter.
-const LEAST: usize = 1 << 6;
+const MIN_NUMEL: usize = 1 << 6;
 
 /// Biased exponents of 2^-11 and 2^16.
 const SMALL: u16 = 127 - 11;
@@ -65,7 +65,7 @@ pub(crate) fn fit_float16(bytes: &[u8], sizes: &[usize]) -> bool {
     // Layout: 1 sign bit, 8 exponent bits, 7 fraction bits.
     let exponent = |bits: &[u8; 2]| (u16::from_le_bytes(*bits) >> 7) & 0xff;
     sizes.len() > 1
-        && elements.len() >= LEAST
+        && elements.len() >= MIN_NUMEL
         && elements.chunks(columns.max(1)).all(|row| {
             let most = row.iter().map(exponent).max().unwrap_or(0);
             let is_zero = || row.iter().all(|bits| u16::from_le_bytes(*bits) << 1 == 0);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stay_what_they_were() {
+    fn bfloat16_round_trips() {
         let numbers = [0.0, -1.5, 65280.0, 2f32.powi(-14), 3e-5, f32::INFINITY];
         let given = bytes(numbers);
         let wide = converted(&given, Element::F32);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_divided_by_is_no_weight() {
+    fn divisors_are_not_weights() {
         let tensor = || {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::BFloat16,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_float16_has_no_place_for_stays_wide() {
+    fn values_outside_float16_stay_wide() {
         let matrix = |row: &dyn Fn(usize) -> f32| {
             bytes((0..64 * 64).map(|at| row(at / 64) * if at % 64 == 7 { 1.0 } else { 1e-6 }))
         };

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_follow_from_shapes_and_through_arithmetic() {
+    fn integer_bounds_follow_from_shapes_and_arithmetic() {
         let graph = Graph {
             values: vec![
                 tensor(&[24, 4]),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_tensors_have_bounds_too() {
+    fn tensor_elements_have_bounds() {
         let graph = Graph {
             values: vec![
                 tensor(&[1]),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_slices_lie_behind_their_starts() {
+    fn slice_ends_have_bounds() {
         let graph = Graph {
             values: vec![
                 tensor(&[9, 16]),

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 
 /// The index of a call, and how many choices it made before this one.
-type Place = (usize, usize);
+type ChoiceKey = (usize, usize);
 
 /// The kernel variants chosen for a graph's calls.
 #[derive(Debug, Clone, Default)]
@@ -20,8 +20,8 @@ pub(crate) struct Choices {
     known: HashMap<Question, Best>,
     /// The variant index to try wherever it exists. While it is set, all questions are recorded,
     /// even those with a known answer.
-    trying: Option<u8>,
-    made: HashMap<Place, Choice>,
+    forced: Option<u8>,
+    made: HashMap<ChoiceKey, Choice>,
 }
 
 /// One choice of a call.
@@ -29,9 +29,9 @@ pub(crate) struct Choices {
 pub(crate) struct Choice {
     pub(crate) question: Question,
     /// The index of the chosen variant.
-    pub(crate) way: u8,
+    pub(crate) variant: u8,
     /// The number of variants.
-    pub(crate) ways: u8,
+    pub(crate) variants: u8,
     /// The variant's name for traces and logs.
     pub(crate) name: String,
 }
@@ -43,8 +43,8 @@ impl Choices {
     }
 
     /// Chooses the variant with this index wherever it exists, else the first.
-    pub(crate) fn trying(way: u8) -> Self {
-        Choices { trying: Some(way), ..Choices::default() }
+    pub(crate) fn forced(variant: u8) -> Self {
+        Choices { forced: Some(variant), ..Choices::default() }
     }
 
     /// Returns the choices made, with the index of their call.
@@ -54,15 +54,15 @@ impl Choices {
 
     /// Returns the names of the variants that a call uses because of autotuning.
     pub(crate) fn names(&self, call: usize) -> impl Iterator<Item = &str> {
-        let of_call = move |(place, _): &(&Place, &Choice)| place.0 == call;
+        let of_call = move |(key, _): &(&ChoiceKey, &Choice)| key.0 == call;
         self.made.iter().filter(of_call).map(|(_, choice)| choice.name.as_str())
     }
 
     /// Returns the variant index for a question.
-    fn way(&self, question: Question, ways: usize) -> usize {
-        let tried = self.trying.map(usize::from).filter(|way| *way < ways);
-        let known = || self.known.get(&question).map(|best| usize::from(best.way));
-        tried.or_else(known).filter(|way| *way < ways).unwrap_or(0)
+    fn variant(&self, question: Question, variants: usize) -> usize {
+        let forced_variant = self.forced.map(usize::from).filter(|variant| *variant < variants);
+        let known = || self.known.get(&question).map(|best| usize::from(best.variant));
+        forced_variant.or_else(known).filter(|variant| *variant < variants).unwrap_or(0)
     }
 }
 
@@ -81,28 +81,28 @@ impl Encoder<'_, '_> {
         if self.is_dynamic(out) || self.is_settled() {
             return first;
         }
-        let (place, choices, planning) = self.next_choice();
+        let (key, choices, planning) = self.next_choice();
         if !planning {
             // Repeats the choice that was made when memory was planned.
-            let way = choices.made.get(&place).map_or(0, |choice| usize::from(choice.way));
-            return match way.checked_sub(1) {
+            let variant = choices.made.get(&key).map_or(0, |choice| usize::from(choice.variant));
+            return match variant.checked_sub(1) {
                 Some(other) => others(&first).into_iter().nth(other).unwrap_or(first),
                 None => first,
             };
         }
-        if choices.known.is_empty() && choices.trying.is_none() {
+        if choices.known.is_empty() && choices.forced.is_none() {
             return first;
         }
-        let mut ways = others(&first);
-        ways.insert(0, first);
-        ways.truncate(usize::from(u8::MAX));
-        let question = Question::of(&format!("{question:?} {ways:?}"));
-        let way = choices.way(question, ways.len());
+        let mut variants = others(&first);
+        variants.insert(0, first);
+        variants.truncate(usize::from(u8::MAX));
+        let question = Question::of(&format!("{question:?} {variants:?}"));
+        let variant = choices.variant(question, variants.len());
         let is_known = choices.known.contains_key(&question);
-        let chosen = ways.swap_remove(way);
-        if choices.trying.is_some() || is_known {
-            let (name, ways) = (format!("{chosen:?}"), ways.len() as u8 + 1);
-            choices.made.insert(place, Choice { question, way: way as u8, ways, name });
+        let chosen = variants.swap_remove(variant);
+        if choices.forced.is_some() || is_known {
+            let (name, variants) = (format!("{chosen:?}"), variants.len() as u8 + 1);
+            choices.made.insert(key, Choice { question, variant: variant as u8, variants, name });
         }
         chosen
     }

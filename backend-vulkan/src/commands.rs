@@ -17,11 +17,11 @@ use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline, PushCons
 
 /// The largest input, in bytes, that the device reads directly from host memory, and the limit for
 /// the reads of all workgroups together, since each workgroup fetches the input again.
-const MOST_READ: u64 = 4096;
-const MOST_FETCHED: u64 = 1 << 18;
+const MAX_READ: u64 = 4096;
+const MAX_FETCHED: u64 = 1 << 18;
 
 /// The largest output, in bytes, that the device writes directly to host memory.
-const MOST_WRITTEN: u64 = 16384;
+const MAX_WRITTEN: u64 = 16384;
 
 /// The host memory of tensors that are used in place instead of copied.
 type AtHost = IdMap<TensorId, Binding>;
@@ -98,7 +98,7 @@ impl Compiled {
             purposes.push(Purpose::Input(position));
             commands.push(transfer(limits, (host, staging.element), device, tensor.numel())?);
         }
-        let ahead = match self.nothing {
+        let ahead = match self.dummy_output {
             Some(_) => prefetch::plan(&self.state, steps, self.context.prefetch),
             None => Vec::new(),
         };
@@ -222,7 +222,7 @@ impl Compiled {
                 }
                 continue;
             }
-            if !is_alone(*id, &staging, MOST_READ) {
+            if !is_alone(*id, &staging, MAX_READ) {
                 continue;
             }
             let workgroups = |step: &Step| {
@@ -230,11 +230,11 @@ impl Compiled {
             };
             let fetched =
                 user(*id, false).map(workgroups).map(|all: u64| all.saturating_mul(staging.bytes));
-            if fetched.is_some_and(|bytes| bytes <= MOST_FETCHED) {
+            if fetched.is_some_and(|bytes| bytes <= MAX_FETCHED) {
                 found.insert(*id, staging.binding(self.input_staging.raw, false));
             }
         }
-        let most = if self.output_staging.is_on_device() { u64::MAX } else { MOST_WRITTEN };
+        let most = if self.output_staging.is_on_device() { u64::MAX } else { MAX_WRITTEN };
         for (id, staging) in self.graph.outputs.iter().zip(&self.outputs).skip(self.new_values) {
             let Some(staging) = staging.filter(|it| is_alone(*id, it, most)) else {
                 continue;
@@ -275,9 +275,10 @@ impl Compiled {
                 let name = format!("{operator} ({})", step.key.module.name);
                 let id = node.map_or(0, |node| node.id);
                 let label = of_tensor(&name, 0, written.map(|access| &access.tensor));
-                let ways = self.state.choices.names(step.node);
+                let variants = self.state.choices.names(step.node);
                 let detail = format!("{}, {}", label.detail, variant(&step.key));
-                let detail = ways.fold(detail, |detail, way| format!("{detail}, {way}"));
+                let detail =
+                    variants.fold(detail, |detail, variant| format!("{detail}, {variant}"));
                 Label { id, detail, call: Some(step.node), ..label }
             }
         }

@@ -1,7 +1,7 @@
 //! A compiled graph: device memory, a command recording, and staging buffers for inputs and
 //! outputs.
 
-use crate::cells::Cell;
+use crate::argmax::{Search, SearchRequest};
 use crate::choices::Choices;
 use crate::commands::conversions;
 use crate::constants::{ConstantWrites, Task, forget};
@@ -10,14 +10,14 @@ use crate::device::{
 };
 use crate::encode::encode;
 use crate::error::Error;
-use crate::kept::{Kept, RecordingKey};
-use crate::largest::{Search, Wanted};
-use crate::matrices::{self, Contest};
-use crate::memory_plan::{Kind, Memory, Place, Places, plan_memory};
+use crate::matrix_units::{self, Benchmark};
+use crate::memory_plan::{Kind, Location, Locations, Memory, plan_memory};
 use crate::prefetch;
+use crate::recording_cache::{CachedRecording, RecordingKey};
 use crate::rehearsal;
 use crate::replay::Replay;
 use crate::state::{State, Storage};
+use crate::state_tensors::StateTensor;
 use crate::steps::Step;
 use crate::tensors::{TensorId, element_of, padded_bytes};
 use crate::trace::{Label, Stopwatch, report_commands};
@@ -65,7 +65,7 @@ pub(crate) struct Build<'b> {
 pub(crate) struct Compiled {
     pub(crate) graph: Graph<'static>,
     pub(crate) state: State,
-    pub(crate) places: Places,
+    pub(crate) places: Locations,
     pub(crate) tensors: Vec<Buffer>,
     pub(crate) constants: Vec<Buffer>,
     /// Weights that never change; other graphs may share them.
@@ -92,12 +92,12 @@ pub(crate) struct Compiled {
     /// Scratch memory for partial results of the search's workgroups, and its size in bytes.
     pub(crate) left: Option<(Buffer, u64)>,
     /// Dummy output buffer of weight prefetches; nothing reads it.
-    pub(crate) nothing: Option<Buffer>,
+    pub(crate) dummy_output: Option<Buffer>,
     pub(crate) recording: Recording,
     /// Whether the recording matches the current shapes.
     pub(crate) recorded: bool,
     /// Recordings for other shapes, most recently used last.
-    pub(crate) kept: Vec<Kept>,
+    pub(crate) kept: Vec<CachedRecording>,
     /// Data for replaying the recording with other integers.
     pub(crate) replay: Replay,
     /// The label of each recorded command; `None` without a tracer.
@@ -106,7 +106,7 @@ pub(crate) struct Compiled {
     changing: HashSet<TensorId>,
     buffers: Buffers,
     /// State tensors that callers can read and write.
-    pub(crate) cells: Vec<Cell>,
+    pub(crate) state_tensors: Vec<StateTensor>,
     pub(crate) context: Arc<Context>,
 }
 
@@ -114,7 +114,7 @@ impl Compiled {
     pub(crate) fn new(
         build: Build<'_>,
         mut graph: Graph<'_>,
-        cells: Vec<Cell>,
+        state_tensors: Vec<StateTensor>,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
         let context = build.context;
@@ -124,24 +124,24 @@ impl Compiled {
         crate::passes::run(&mut graph);
         crate::tuning::tune(build, &graph)?;
         watch.lap("measure");
-        Self::choosing(build, graph, cells, Self::choices(context), watch)
+        Self::choosing(build, graph, state_tensors, Self::choices(context), watch)
     }
 
     /// Returns the kernel variants to use on a device.
     fn choices(context: &Context) -> Choices {
         let known = || {
             let mut known = context.found.all();
-            known.remove(&matrices::question());
+            known.remove(&matrix_units::question());
             Choices::known(known)
         };
-        context.way.map_or_else(known, Choices::trying)
+        context.variant.map_or_else(known, Choices::forced)
     }
 
     /// Compiles a graph with these kernel variants.
     pub(crate) fn choosing(
         build: Build<'_>,
         graph: Graph<'_>,
-        cells: Vec<Cell>,
+        state_tensors: Vec<StateTensor>,
         choices: Choices,
         watch: &mut Stopwatch,
     ) -> Result<Self, Error> {
@@ -158,7 +158,7 @@ impl Compiled {
         let shared = if lasts { weights::of(&graph, &state, &changing) } else { HashMap::new() };
         let found = context.weights.find(&shared);
         let kind = |id| match (found.get(&id), shared.contains_key(&id)) {
-            (Some(found), _) => Kind::There(found.bytes),
+            (Some(found), _) => Kind::Shared(found.bytes),
             (None, true) => Kind::Weight,
             (None, false) => Kind::Own,
         };
@@ -181,12 +181,12 @@ impl Compiled {
         let contents = ConstantWrites::of(&graph, &state, &places, Memory::Constants, |_| true)?;
         let of_weights = ConstantWrites::of(&graph, &state, &places, Memory::Weights, |_| true)?;
         let conversions = conversions(&graph, &state, &inputs, &outputs)?;
-        let nothing = match prefetch::plan(&state, &steps, context.prefetch).is_empty() {
+        let dummy_output = match prefetch::plan(&state, &steps, context.prefetch).is_empty() {
             true => None,
-            false => Some(prefetch::nothing(context)?),
+            false => Some(prefetch::dummy_output(context)?),
         };
-        let prefetch = nothing.is_some().then(prefetch::pipeline);
-        let contest = if trial { None } else { Contest::of(context, &steps) };
+        let prefetch = dummy_output.is_some().then(prefetch::pipeline);
+        let benchmark = if trial { None } else { Benchmark::of(context, &steps) };
         let keys = steps.iter().map(|step| &step.key).chain(&conversions).chain(&prefetch);
         let needed: HashSet<&PipelineKey> = keys.collect();
         let most = if trial { 0 } else { 4 * needed.len() + 64 };
@@ -194,13 +194,13 @@ impl Compiled {
         watch.lap("rehearse");
         let mut keys: Vec<&PipelineKey> = needed.iter().copied().collect();
         keys.extend(others.iter().filter(|key| !needed.contains(key)));
-        let compared = contest.iter().flat_map(Contest::pipelines);
+        let compared = benchmark.iter().flat_map(Benchmark::pipelines);
         keys.extend(compared.filter(|key| !needed.contains(key) && !others.contains(key)));
         // The largest modules first, so that no long compilation is left running alone at the end.
         keys.sort_by_key(|key| std::cmp::Reverse(key.module.spirv.len()));
         let made = {
             let bytes = contents.bytes() + of_weights.bytes();
-            format!("{} pipelines, {bytes} bytes, {} weights shared", keys.len(), plan.there.len())
+            format!("{} pipelines, {bytes} bytes, {} weights shared", keys.len(), plan.shared.len())
         };
         let longest = Mutex::new((Duration::ZERO, ""));
         let pipelines = keys.into_iter().map(|key| -> Task<'_> {
@@ -226,23 +226,23 @@ impl Compiled {
         let took = took.as_secs_f64() * 1e3;
         let made = format!("{made}, slowest {took:.1} ms: {name}");
         watch.lap_of("create pipelines and upload constants", made);
-        if let Some(contest) = contest {
-            let (goes_on, why) = contest.settle(build)?;
+        if let Some(benchmark) = benchmark {
+            let (uses_units, why) = benchmark.settle(build)?;
             watch.lap_of("compare matrix units", why);
-            if !goes_on {
+            if !uses_units {
                 // This happens once per device, whose result is stored from then on. The memory is
                 // freed first, because two copies may not fit on the device.
                 drop((tensors, constants, own_weights, input_staging, output_staging));
-                return Self::choosing(build, graph, cells, Self::choices(context), watch);
+                return Self::choosing(build, graph, state_tensors, Self::choices(context), watch);
             }
         }
 
         let mut weights: Vec<Arc<Buffer>> = own_weights.into_iter().map(Arc::new).collect();
-        for id in plan.there {
+        for id in plan.shared {
             let Some(found) = found.get(&id) else { continue };
             let (offset, bytes) = (found.offset, found.bytes);
             let buffer = found.among(&mut weights);
-            places.insert(id, Place { memory: Memory::Weights, buffer, offset, bytes });
+            places.insert(id, Location { memory: Memory::Weights, buffer, offset, bytes });
         }
         let holder = context.weights.keep(&shared, &places, &weights);
         let graph = forget(graph, &mut state, |id| changing.contains(&id));
@@ -266,7 +266,7 @@ impl Compiled {
             wanted: None,
             search: None,
             left: None,
-            nothing,
+            dummy_output,
             recording: Recording::new(context)?,
             recorded: false,
             kept: Vec::new(),
@@ -274,11 +274,11 @@ impl Compiled {
             labels: traced.then(Vec::new),
             changing,
             buffers,
-            cells,
+            state_tensors,
             context: context.clone(),
         };
         compiled.find_updates()?;
-        compiled.record_in_room(steps, watch)?;
+        compiled.record_or_evict(steps, watch)?;
         context.pipelines.save();
         watch.lap("save pipelines");
         Ok(compiled)
@@ -328,7 +328,7 @@ impl Compiled {
     pub(crate) fn run(
         &mut self,
         call: &mut DelegateCall<'_, '_>,
-        mut wanted: Option<Wanted<'_>>,
+        mut wanted: Option<SearchRequest<'_>>,
     ) -> Result<Option<usize>, Error> {
         let layout = self.layout(call)?;
         let searched = wanted.as_ref().and_then(|wanted| {
@@ -347,7 +347,7 @@ impl Compiled {
             Ok((0..tensor.rank()).map(|dim| tensor.size(dim)).collect())
         });
         let sizes = sizes.collect::<Result<_, Error>>()?;
-        self.turn_to(RecordingKey { sizes, wanted: searched })?;
+        self.switch_to(RecordingKey { sizes, wanted: searched })?;
         watch.lap("find recording");
         for (position, argument) in layout.inputs.into_iter().enumerate() {
             let id = self.graph.inputs[position];
@@ -404,7 +404,7 @@ impl Compiled {
             let (steps, reads) = encode(&self.graph, &mut self.state, false)?;
             self.replay.reads = Some(reads);
             watch.lap("encode");
-            self.record_in_room(steps, &mut watch)?;
+            self.record_or_evict(steps, &mut watch)?;
             // Other shapes may have created new pipelines.
             self.context.pipelines.save();
         }
@@ -415,7 +415,7 @@ impl Compiled {
         let varied = std::mem::take(&mut self.replay.varied);
         self.recording.submit()?;
         if varied {
-            self.look_ahead();
+            self.predict();
         }
         self.recording.wait_unless(&|| parallel.is_cancelled())?;
         watch.lap("submit and wait");
@@ -583,7 +583,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_read_before_they_are_overwritten() {
+    fn copies_are_ordered_before_overwrites() {
         // `b` receives the old value of `a`, and `a` a new one.
         let own = |id: u8| id;
         assert_eq!(in_safe_order(&[(9, 0), (0, 1)], own), Some(vec![(0, 1), (9, 0)]));

@@ -4,7 +4,7 @@ use crate::bfloat16;
 use crate::derived::{Derived, Source, Transposed};
 use crate::device::{Binding, Buffer, Command, Context, MemoryKind, Recording, hand_over_uploads};
 use crate::error::Error;
-use crate::memory_plan::{Memory, Place};
+use crate::memory_plan::{Location, Memory};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::borrow::Cow;
@@ -37,14 +37,14 @@ enum Origin<'c> {
     /// Bytes computed by a derivation, from this byte offset on.
     Derived(&'c Derived, &'c Graph<'c>, &'c State, usize),
     /// Zeros.
-    Nothing,
+    Zeros,
 }
 
 impl<'c> Origin<'c> {
     /// Pieces must be a multiple of this many bytes.
     fn grain(&self) -> usize {
         match self {
-            Origin::Bytes(_) | Origin::Nothing => 1,
+            Origin::Bytes(_) | Origin::Zeros => 1,
             Origin::Converted(_, element) => element.size(),
             Origin::Derived(derived, ..) => derived.grain(),
         }
@@ -61,7 +61,7 @@ impl<'c> Origin<'c> {
             Origin::Derived(derived, graph, state, from) => {
                 Origin::Derived(derived, graph, state, from.saturating_add(start))
             }
-            Origin::Nothing => Origin::Nothing,
+            Origin::Zeros => Origin::Zeros,
         }
     }
 }
@@ -78,7 +78,7 @@ impl Constant<'_> {
                 None => return Err(Error::invalid("a constant is smaller than its allocation")),
             },
             Origin::Converted(bytes, element) => bfloat16::convert(bytes, element, target),
-            Origin::Nothing => target.fill(0),
+            Origin::Zeros => target.fill(0),
             Origin::Derived(derived, graph, state, from) => {
                 make(derived, graph, state, from, target)?;
             }
@@ -121,16 +121,16 @@ pub(crate) struct ConstantWrites<'c> {
 }
 
 /// An upload channel: staging memory for one chunk and the recording that copies it.
-struct Way {
+struct UploadChannel {
     // Dropped first, because dropping it waits until the device has read the staging memory.
     recording: Recording,
     staging: Buffer,
 }
 
-impl Way {
+impl UploadChannel {
     fn new(context: &Arc<Context>, bytes: u64) -> Result<Self, Error> {
         let staging = Buffer::new(context, bytes, MemoryKind::Upload)?;
-        Ok(Way { recording: Recording::of_uploads(context)?, staging })
+        Ok(UploadChannel { recording: Recording::of_uploads(context)?, staging })
     }
 }
 
@@ -157,7 +157,7 @@ impl<'c> ConstantWrites<'c> {
     pub(crate) fn of(
         graph: &'c Graph<'_>,
         state: &'c State,
-        places: &HashMap<TensorId, Place>,
+        places: &HashMap<TensorId, Location>,
         memory: Memory,
         wanted: impl Fn(TensorId) -> bool,
     ) -> Result<Self, Error> {
@@ -172,9 +172,7 @@ impl<'c> ConstantWrites<'c> {
                 }
                 _ => match (bytes_of(graph, state, *id)?, contents) {
                     // Zero-fills the whole allocation.
-                    ([], _) => {
-                        (Origin::Nothing, usize::try_from(place.bytes).unwrap_or(usize::MAX))
-                    }
+                    ([], _) => (Origin::Zeros, usize::try_from(place.bytes).unwrap_or(usize::MAX)),
                     (bytes, Contents::Converted(element)) => (
                         Origin::Converted(bytes, *element),
                         bfloat16::converted_bytes(bytes, *element),
@@ -226,21 +224,23 @@ impl<'c> ConstantWrites<'c> {
         }
         // Double buffering, if memory suffices: the host writes one chunk while the device copies
         // the other. Each channel is dropped before the buffers that it copies between.
-        let mut ways = Vec::new();
+        let mut channels = Vec::new();
         if chunks.len() > 1 {
-            let both = [0, 1].map(|first| Way::new(context, largest(first, 2).max(4)));
-            ways.extend(both.into_iter().flatten());
+            let both = [0, 1].map(|first| UploadChannel::new(context, largest(first, 2).max(4)));
+            channels.extend(both.into_iter().flatten());
         }
-        if ways.len() != 2 {
-            ways.clear();
-            ways.push(Way::new(context, largest(0, 1))?);
+        if channels.len() != 2 {
+            channels.clear();
+            channels.push(UploadChannel::new(context, largest(0, 1))?);
         }
-        let count = ways.len();
+        let count = channels.len();
         for (turn, chunk) in chunks.into_iter().enumerate() {
             let (start, _) = extent(chunk);
             let number = chunk.first().map_or(0, |first| first.buffer);
             let target = buffers.get(number).ok_or_else(missing)?.raw;
-            let Some(Way { recording, staging }) = ways.get_mut(turn % count) else { break };
+            let Some(UploadChannel { recording, staging }) = channels.get_mut(turn % count) else {
+                break;
+            };
             recording.wait()?;
             let mut tasks = std::mem::take(&mut tasks);
             tasks.extend(writes(chunk, start, staging.mapped())?);
@@ -259,7 +259,7 @@ impl<'c> ConstantWrites<'c> {
             recording.record(&copies, false)?;
             recording.submit()?;
         }
-        ways.iter_mut().try_for_each(|way| way.recording.wait())?;
+        channels.iter_mut().try_for_each(|channel| channel.recording.wait())?;
         hand_over_uploads(context)
     }
 
@@ -282,13 +282,13 @@ impl<'c> ConstantWrites<'c> {
 
 /// Divides a constant into pieces if it is large.
 fn pieces<'c>(
-    place: &Place,
+    place: &Location,
     bytes: usize,
     origin: Origin<'c>,
 ) -> impl Iterator<Item = Constant<'c>> + use<'c> {
     let grain = origin.grain().max(1);
     let piece = (PIECE as usize / grain * grain).max(grain);
-    let Place { buffer, offset, .. } = *place;
+    let Location { buffer, offset, .. } = *place;
     (0..bytes).step_by(piece).map(move |start| Constant {
         buffer,
         offset: offset.saturating_add(start as u64),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_written_to_their_places() {
+    fn constants_are_written_at_their_offsets() {
         let sources = [(64, vec![1; 16]), (80, vec![2; 8]), (128, vec![3; 4])];
         let chunk = constants(&sources);
         let mut memory = vec![0; 68];
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_of_bounded_size_but_for_large_pieces() {
+    fn chunk_size_is_bounded_except_for_large_pieces() {
         let half = CHUNK as usize / 2;
         let sources = [
             (0, vec![0; half]),
@@ -427,8 +427,8 @@ mod tests {
         assert_eq!(all.bytes(), CHUNK * 2 + 8);
     }
 
-    fn place(bytes: u64) -> Place {
-        Place { memory: Memory::Constants, buffer: 0, offset: 64, bytes }
+    fn place(bytes: u64) -> Location {
+        Location { memory: Memory::Constants, buffer: 0, offset: 64, bytes }
     }
 
     /// Writes all pieces, in chunks of bounded size, and returns the memory.
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn large_constants_go_to_the_device_in_pieces() {
+    fn large_constants_are_uploaded_in_pieces() {
         let bytes: Vec<u8> = (0..CHUNK + 4).map(|at| (at % 251) as u8).collect();
         let place = place(2 * CHUNK + 16);
         let all = pieces(&place, bytes.len(), Origin::Bytes(&bytes));
@@ -455,12 +455,12 @@ mod tests {
         let all = pieces(&place, 2 * bytes.len(), Origin::Converted(&bytes, Element::F32));
         assert!(written(all.collect()) == bfloat16::converted(&bytes, Element::F32));
         // A zero-initialised constant is zero everywhere.
-        let all = pieces(&place, place.bytes as usize, Origin::Nothing);
+        let all = pieces(&place, place.bytes as usize, Origin::Zeros);
         assert!(written(all.collect()) == vec![0; place.bytes as usize]);
     }
 
     #[test]
-    fn large_constants_are_made_in_pieces() {
+    fn large_constants_are_derived_in_pieces() {
         let (rows, columns) = (3000, 3003);
         for scalar_type in [ScalarType::Float, ScalarType::BFloat16] {
             let bytes = rows * columns * scalar_type.size();
@@ -487,14 +487,14 @@ mod tests {
     }
 
     #[test]
-    fn ranges_far_apart_are_copied_apart() {
+    fn distant_ranges_are_copied_separately() {
         let sources = [(0, vec![0; 16]), (64, vec![0; 16]), (4096, vec![0; 16])];
         let chunk = constants(&sources);
         assert_eq!(runs(&chunk).collect::<Vec<_>>(), [(0, 80), (4096, 16)]);
     }
 
     #[test]
-    fn the_error_of_a_task_is_told() {
+    fn task_errors_are_returned() {
         let tasks: Vec<Task<'_>> =
             vec![Box::new(|| Ok(())), Box::new(|| Err(Error::invalid("no"))), Box::new(|| Ok(()))];
         assert!(run_tasks(&Serial, tasks).is_err());

@@ -427,7 +427,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_become_padded_columns() {
+    fn transpose_pads_rows() {
         let source: Vec<u8> = (0..2 * 3 * 2).flat_map(|value: u16| value.to_le_bytes()).collect();
         let derived = Derived::Transposed(Transposed {
             source: Source { id: 0, element: Element::F16 },
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_of_4_bits_share_bytes() {
+    fn int4_values_share_bytes() {
         let codes = [-8i8, 7, 0, -1, 3, -3, 1, 2].map(i8::cast_unsigned);
         let source = Source { id: 0, element: Element::I8 };
         let derived = Derived::Nibbles(Nibbles { source, rows: 2, columns: 4 });
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_codes_are_padded_and_have_their_sums() {
+    fn packed_rows_are_padded_and_have_sums() {
         // Two rows of two parts of three values, and one unused value.
         let codes: Vec<u8> = (-7i8..7).map(i8::cast_unsigned).collect();
         let source = Source { id: 0, element: Element::I8 };
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_those_of_the_whole() {
+    fn pieces_equal_the_whole() {
         let bytes: Vec<u8> = (0..4 * 70 * 45).map(|at: u32| (at * 7 % 251) as u8).collect();
         let of = |_| Ok(bytes[..].into());
         let source = Source { id: 0, element: Element::F32 };
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_become_those_of_another_scale() {
+    fn recoding_changes_scale() {
         let recoding = Recoding::new([0.5, 3.0], [0.25, -10.0], [-1.0, 6.0], [-128.0, 12.0]);
         let derived = Derived::Recoding(recoding);
         assert_eq!((derived.bytes(), derived.grain()), (256, 256));
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_norms_scale_and_shift() {
+    fn batch_norm_scale_and_shift() {
         let floats = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
         let constants = [floats([2.0, 3.0]), floats([0.5, -1.0]), floats([1.0, 4.0])];
         let source = |id| Source { id, element: Element::F32 };

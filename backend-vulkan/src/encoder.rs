@@ -36,7 +36,7 @@ pub(crate) struct Encoder<'e, 'p> {
     bound: Vec<bool>,
     node: usize,
     added: usize,
-    chosen: usize,
+    choice_count: usize,
     noted: usize,
     /// Whether variant selection is disabled for the rest of the current call.
     settled: bool,
@@ -81,7 +81,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             bound: Vec::new(),
             node: 0,
             added: 0,
-            chosen: 0,
+            choice_count: 0,
             noted: 0,
             settled: false,
             epilogue: None,
@@ -96,7 +96,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
     /// Moves to the call at this index of the graph, and returns it.
     pub(crate) fn begin(&mut self, node: usize) -> Option<&'e Node> {
         self.node = node;
-        (self.added, self.chosen, self.noted, self.settled) = (0, 0, 0, false);
+        (self.added, self.choice_count, self.noted, self.settled) = (0, 0, 0, false);
         self.epilogue = None;
         self.graph.nodes.get(node)
     }
@@ -108,8 +108,8 @@ impl<'e, 'p> Encoder<'e, 'p> {
 
     /// Returns the key of the current call's next choice, and the choices of all calls.
     pub(crate) fn next_choice(&mut self) -> ((usize, usize), &mut Choices, bool) {
-        let place = (self.node, self.chosen);
-        self.chosen += 1;
+        let place = (self.node, self.choice_count);
+        self.choice_count += 1;
         (place, &mut self.state.choices, self.planning)
     }
 
@@ -563,7 +563,7 @@ impl<'e, 'p> Encoder<'e, 'p> {
             }
         }
         let step = Step { node: self.node, key, accesses, parameters: push.bytes(), groups };
-        step.in_turns(P::Push::BASE_Z, at_once, &mut self.steps)
+        step.split_z(P::Push::BASE_Z, at_once, &mut self.steps)
     }
 
     /// Reserves memory for a temporary tensor during the next dispatch: for other shapes, the call

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn small_numbers_fall_in_different_places() {
+    fn small_ids_hash_to_distinct_buckets() {
         let ids: Vec<u64> = (0usize..4096).map(hash).collect();
         let lowest: HashSet<u64> = ids.iter().map(|hash| hash % 4096).collect();
         let highest: HashSet<u64> = ids.iter().map(|hash| hash >> 57).collect();

@@ -15,9 +15,9 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod ahead;
+mod argmax;
 mod bfloat16;
 mod bounds;
-mod cells;
 mod choices;
 mod commands;
 mod compiled;
@@ -28,18 +28,18 @@ mod encode;
 mod encoder;
 mod error;
 mod ids;
-mod kept;
-mod largest;
-mod matrices;
+mod matrix_units;
 mod memory_plan;
 mod ops;
 mod passes;
 mod prefetch;
 mod rates;
+mod recording_cache;
 mod rehearsal;
 mod replay;
 mod stages;
 mod state;
+mod state_tensors;
 mod steps;
 mod summary;
 mod target;
@@ -59,10 +59,10 @@ pub use passes::run as fuse;
 pub use summary::{GraphSummary, OperatorSummary, summarize};
 pub use target::VulkanTarget;
 
+use argmax::SearchRequest;
 use compiled::{Build, Compiled};
 use device::{Context, Options};
 use error::Error;
-use largest::Wanted;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -221,7 +221,7 @@ impl VulkanBackendBuilder {
     /// default variant. For tests.
     #[doc(hidden)]
     pub fn go_way(mut self, way: u8) -> Self {
-        self.options.way = Some(way);
+        self.options.variant = Some(way);
         self
     }
 
@@ -360,13 +360,13 @@ impl Backend for VulkanBackend {
         };
         let info = *context.info();
         let named = |key: &str| info.named_data(key);
-        let (graph, cells) =
+        let (graph, state_tensors) =
             read(context.processed().bytes(), &named).map_err(DelegateError::from)?;
         watch.lap("read graph");
         let parallel = context.parallel();
         let lasts = matches!(context.processed(), Processed::Lent(_));
         let build = Build { context: &device, traced, trial: false, parallel, lasts, without: &[] };
-        let compiled = Compiled::new(build, graph, cells, &mut watch);
+        let compiled = Compiled::new(build, graph, state_tensors, &mut watch);
         let compiled = Box::new(forget_lost(&self.contexts, &device, compiled)?);
         watch.report(|event| context.trace(event));
         context.place(VulkanDelegate { compiled, device, contexts: self.contexts.clone() })
@@ -378,14 +378,14 @@ impl Backend for VulkanBackend {
 fn read<'p>(
     bytes: &'p [u8],
     named: &Named<'_, 'p>,
-) -> Result<(Graph<'p>, Vec<cells::Cell>), Error> {
+) -> Result<(Graph<'p>, Vec<state_tensors::StateTensor>), Error> {
     if !blob::is_blob(bytes) {
         return Ok((front::vulkan::read(bytes, named)?, Vec::new()));
     }
     let mut graph = blob::read(bytes, named)?;
     graph.mark_changes();
-    let cells = cells::of(&graph)?;
-    Ok((graph, cells))
+    let state_tensors = state_tensors::of(&graph)?;
+    Ok((graph, state_tensors))
 }
 
 /// A compiled graph as a delegate.
@@ -425,7 +425,7 @@ impl Delegate for VulkanDelegate {
         arg: usize,
         indices: &mut [i32],
     ) -> Result<Option<usize>, DelegateError> {
-        self.with_idle(|compiled| compiled.run(call, Some(Wanted { arg, indices })))
+        self.with_idle(|compiled| compiled.run(call, Some(SearchRequest { arg, indices })))
     }
 
     fn reset(&mut self) -> Result<(), DelegateError> {
@@ -433,17 +433,17 @@ impl Delegate for VulkanDelegate {
     }
 
     fn state(&self, number: usize) -> Option<DelegateState<'_>> {
-        let cell = self.compiled.cells.get(number)?;
-        Some(DelegateState { name: cell.name.as_deref(), info: cell.info.clone() })
+        let state = self.compiled.state_tensors.get(number)?;
+        Some(DelegateState { name: state.name.as_deref(), info: state.info.clone() })
     }
 
     fn read_state(&self, number: usize, target: &mut [u8]) -> Result<(), DelegateError> {
         let result = self.compiled.finish_pending();
-        let result = result.and_then(|()| self.compiled.read_cell(number, target));
+        let result = result.and_then(|()| self.compiled.read_state_tensor(number, target));
         forget_lost(&self.contexts, &self.device, result)
     }
 
     fn write_state(&mut self, number: usize, source: &[u8]) -> Result<(), DelegateError> {
-        self.with_idle(|compiled| compiled.write_cell(number, source))
+        self.with_idle(|compiled| compiled.write_state_tensor(number, source))
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Request {
 }
 
 /// The location of a request: the index of a buffer, and an offset in it.
-type Spot = (usize, u64);
+type Slot = (usize, u64);
 
 /// Returns a location for each request, and the bytes of each buffer. Greedy: requests are placed
 /// largest first, each in the first buffer with room below `most` bytes, at the lowest offset that
@@ -25,10 +25,10 @@ type Spot = (usize, u64);
 ///
 /// # Errors
 /// The total overflows.
-fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<u64>), Error> {
+fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Slot>, Vec<u64>), Error> {
     let mut order: Vec<(usize, Request)> = requests.iter().copied().enumerate().collect();
     order.sort_by_key(|(_, request)| std::cmp::Reverse(request.bytes));
-    let mut spots = vec![(0, 0u64); requests.len()];
+    let mut slots = vec![(0, 0u64); requests.len()];
     // The requests placed in each buffer, with start and end.
     let mut buffers: Vec<Vec<(Request, u64, u64)>> = Vec::new();
     for (index, request) in order {
@@ -48,12 +48,12 @@ fn place(requests: &[Request], align: u64, most: u64) -> Result<(Vec<Spot>, Vec<
         if let Some(buffer) = buffers.get_mut(number) {
             buffer.push((request, offset, end));
         }
-        if let Some(slot) = spots.get_mut(index) {
+        if let Some(slot) = slots.get_mut(index) {
             *slot = (number, offset);
         }
     }
     let end = |buffer: &Vec<(Request, u64, u64)>| buffer.iter().map(|(.., end)| *end).max();
-    Ok((spots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
+    Ok((slots, buffers.iter().map(|buffer| end(buffer).unwrap_or(0)).collect()))
 }
 
 /// Returns the lowest offset at which a request fits between those with overlapping lifetimes.
@@ -99,7 +99,7 @@ pub(crate) enum Memory {
 
 /// The memory location of a tensor.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) memory: Memory,
     /// The index of the buffer within its kind of memory.
     pub(crate) buffer: usize,
@@ -107,17 +107,17 @@ pub(crate) struct Place {
     pub(crate) bytes: u64,
 }
 
-pub(crate) type Places = HashMap<TensorId, Place>;
+pub(crate) type Locations = HashMap<TensorId, Location>;
 
 /// The locations of all tensors, and the sizes of the buffers in bytes.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryPlan {
-    pub(crate) places: Places,
+    pub(crate) places: Locations,
     pub(crate) tensors: Vec<u64>,
     pub(crate) constants: Vec<u64>,
     pub(crate) weights: Vec<u64>,
     /// Weights that are already on the device.
-    pub(crate) there: Vec<TensorId>,
+    pub(crate) shared: Vec<TensorId>,
 }
 
 /// How a constant is stored.
@@ -128,7 +128,7 @@ pub(crate) enum Kind {
     /// It never changes.
     Weight,
     /// It is already on the device, in an allocation of this many bytes.
-    There(u64),
+    Shared(u64),
 }
 
 /// Places every tensor that steps bind, and all inputs and outputs. Planned tensors share memory;
@@ -190,24 +190,24 @@ pub(crate) fn plan_memory(
         if let Storage::Constant(contents) = &state.tensor(root)?.storage {
             let bytes = aligned(size.max(contents.len(graph, root) as u64), 16)?;
             let (memory, sizes) = match kind(root) {
-                Kind::There(found) if found >= bytes => {
-                    plan.there.push(root);
+                Kind::Shared(found) if found >= bytes => {
+                    plan.shared.push(root);
                     continue;
                 }
                 Kind::Own => (Memory::Constants, &mut plan.constants),
-                Kind::Weight | Kind::There(_) => (Memory::Weights, &mut plan.weights),
+                Kind::Weight | Kind::Shared(_) => (Memory::Weights, &mut plan.weights),
             };
             let (buffer, offset) = append(sizes, bytes, align, most)?;
-            plan.places.insert(root, Place { memory, buffer, offset, bytes });
+            plan.places.insert(root, Location { memory, buffer, offset, bytes });
         } else {
             requests.push(Request { bytes: size, first, last });
             planned.push(root);
         }
     }
-    let (spots, tensors) = place(&requests, align, most)?;
+    let (slots, tensors) = place(&requests, align, most)?;
     plan.tensors = tensors;
-    for ((root, request), (buffer, offset)) in planned.into_iter().zip(&requests).zip(spots) {
-        let place = Place { memory: Memory::Tensors, buffer, offset, bytes: request.bytes };
+    for ((root, request), (buffer, offset)) in planned.into_iter().zip(&requests).zip(slots) {
+        let place = Location { memory: Memory::Tensors, buffer, offset, bytes: request.bytes };
         plan.places.insert(root, place);
     }
     Ok(plan)
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_that_live_together_do_not_overlap() {
+    fn overlapping_lifetimes_get_disjoint_memory() {
         let requests: Vec<Request> = (0..40)
             .map(|i: usize| Request {
                 bytes: 16 + (i as u64 * 37) % 300,
@@ -242,16 +242,16 @@ mod tests {
             })
             .collect();
         for (most, count) in [(u64::MAX, 1), (700, 2), (100, 20)] {
-            let (spots, sizes) = place(&requests, 64, most).unwrap();
+            let (slots, sizes) = place(&requests, 64, most).unwrap();
             assert!(sizes.len() >= count && (most < u64::MAX || sizes.len() == 1), "{sizes:?}");
             for (i, a) in requests.iter().enumerate() {
-                let (buffer, offset) = spots[i];
+                let (buffer, offset) = slots[i];
                 assert!(offset % 64 == 0 && offset + a.bytes <= sizes[buffer]);
                 // A request larger than the buffer limit has a buffer of its own.
                 assert!(offset + a.bytes <= most || offset == 0);
                 for (j, b) in requests.iter().enumerate().skip(i + 1) {
                     let together = a.first <= b.last && b.first <= a.last;
-                    let (other, start) = spots[j];
+                    let (other, start) = slots[j];
                     let apart = offset + a.bytes <= start || start + b.bytes <= offset;
                     assert!(!together || buffer != other || apart, "{i} {j}");
                 }
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_overflow_are_refused() {
+    fn overflowing_sizes_are_rejected() {
         let half = Request { bytes: u64::MAX / 2 + 1, first: 0, last: 1 };
         assert!(place(&[half, half], 16, u64::MAX).is_err());
         let apart = Request { first: 2, last: 3, ..half };

@@ -92,7 +92,7 @@ fn uses(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
 
 /// Whether each value has at most one producer. In malformed files with several, the last one is
 /// used; passes that look backwards would have to track that.
-fn each_is_made_once(graph: &Graph<'_>) -> bool {
+fn has_unique_producers(graph: &Graph<'_>) -> bool {
     let mut made: HashSet<ValueId> = graph.inputs.iter().copied().collect();
     let mut results =
         graph.nodes.iter().flat_map(|node| node.args.last()).flat_map(|out| graph.items(out));
@@ -101,32 +101,32 @@ fn each_is_made_once(graph: &Graph<'_>) -> bool {
 
 /// Removes the calls at these indices.
 fn remove(graph: &mut Graph<'_>, gone: &HashSet<usize>) {
-    let mut places = 0..;
-    graph.nodes.retain(|_| places.next().is_none_or(|place| !gone.contains(&place)));
+    let mut indices = 0..;
+    graph.nodes.retain(|_| indices.next().is_none_or(|index| !gone.contains(&index)));
 }
 
 /// Returns the index of each value's producer.
-fn by_maker(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
+fn producer_indices(graph: &Graph<'_>) -> HashMap<ValueId, usize> {
     let nodes = graph.nodes.iter().enumerate();
-    nodes.filter_map(|(place, node)| Some((*node.args.last()?, place))).collect()
+    nodes.filter_map(|(index, node)| Some((*node.args.last()?, index))).collect()
 }
 
 /// The producers of values and the number of their readers.
-struct Makers<'g, 'p> {
+struct Producers<'g, 'p> {
     graph: &'g Graph<'p>,
-    makers: HashMap<ValueId, usize>,
+    producers: HashMap<ValueId, usize>,
     uses: HashMap<ValueId, usize>,
 }
 
-impl<'g, 'p> Makers<'g, 'p> {
+impl<'g, 'p> Producers<'g, 'p> {
     fn of(graph: &'g Graph<'p>) -> Self {
-        Makers { graph, makers: by_maker(graph), uses: uses(graph) }
+        Producers { graph, producers: producer_indices(graph), uses: uses(graph) }
     }
 
     /// Returns the producer of a value that has exactly `times` readers, and its index.
-    fn taken(&self, id: ValueId, times: usize) -> Option<(usize, &'g Node)> {
-        let place = *self.makers.get(&id).filter(|_| self.uses.get(&id) == Some(&times))?;
-        Some((place, self.graph.nodes.get(place)?))
+    fn producer_with_uses(&self, id: ValueId, times: usize) -> Option<(usize, &'g Node)> {
+        let index = *self.producers.get(&id).filter(|_| self.uses.get(&id) == Some(&times))?;
+        Some((index, self.graph.nodes.get(index)?))
     }
 }
 
@@ -200,7 +200,7 @@ mod tests {
     const SHAPE: &[usize] = &[2, 3];
 
     #[test]
-    fn a_row_of_calls_becomes_one() {
+    fn consecutive_calls_become_a_chain() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::SIGMOID, &[0], 2),
             (Operator::MUL_TENSOR, &[1, 2], 3),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_need_is_kept() {
+    fn shared_results_become_second_outputs() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::SIGMOID, &[0], 1),
             (Operator::ABS, &[1], 2),
@@ -238,7 +238,7 @@ mod tests {
 
     /// A cell of an LSTM: gates 0 to 3, state 4, which becomes 10, and output 12.
     #[test]
-    fn a_cell_is_one_call() {
+    fn lstm_cell_becomes_one_chain() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::SIGMOID, &[0], 5),
             (Operator::SIGMOID, &[1], 6),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_where_the_shader_does() {
+    fn chain_length_is_limited() {
         let calls: Vec<(Operator, [ValueId; 1], ValueId)> =
             (0..8).map(|at| (Operator::ABS, [at], at + 1)).collect();
         let calls: Vec<(Operator, &[ValueId], ValueId)> =
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_behind_a_write() {
+    fn nothing_moves_across_a_write() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::ABS, &[0], 1),
             (Operator::UPDATE_CACHE, &[2, 0], 3),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn products_take_sums_and_functions() {
+    fn gemm_fuses_residual_and_activation() {
         // Through a view, in this order, and without a second sum.
         let flat: &[usize] = &[6];
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_scale_or_broadcast_stay() {
+    fn scaled_or_broadcast_sums_stay() {
         let calls: &[(Operator, &[ValueId], ValueId)] =
             &[(Operator::MM, &[0, 1], 2), (Operator::ADD_TENSOR, &[2, 3], 4)];
         let mut graph = graph(&[SHAPE, &[3, 3], SHAPE, &[1, 3], SHAPE], calls, &[4]);
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn products_gate_one_another() {
+    fn gated_gemms_are_fused() {
         let mut graph = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
         super::run(&mut graph);
         assert_eq!(operators(&graph), [Operator::GATED]);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_that_others_read_or_that_have_no_kernel_stay() {
+    fn shared_or_unsupported_gates_stay() {
         let mut seen = gated([Operator::ET_VK_LINEAR_QCS4W; 2]);
         seen.outputs.push(7);
         super::run(&mut seen);
@@ -368,8 +368,8 @@ mod tests {
     /// A depthwise convolution of four channels, an activation, and a pointwise convolution with a
     /// residual. Values from 8 on are arguments.
     fn separable(groups: i64) -> Graph<'static> {
-        let picture: &[usize] = &[1, 4, 5, 5];
-        let shapes = [picture, &[4, 1, 3, 3], &[4, 4, 1, 1], picture, picture, picture, picture];
+        let image: &[usize] = &[1, 4, 5, 5];
+        let shapes = [image, &[4, 1, 3, 3], &[4, 4, 1, 1], image, image, image, image];
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (Operator::CONVOLUTION, &[0, 1, 8, 9, 9, 9, 11, 10, 12], 3),
             (Operator::RELU, &[3], 4),
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_of_channels_and_of_places_become_one() {
+    fn separable_convolutions_are_fused() {
         let mut graph = separable(1);
         super::run(&mut graph);
         assert_eq!(operators(&graph), [Operator::SEPARABLE, Operator::ALIAS_COPY]);
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn convolutions_that_others_read_or_that_are_grouped_stay() {
+    fn shared_or_grouped_convolutions_stay() {
         let mut grouped = separable(2);
         super::run(&mut grouped);
         assert!(!operators(&grouped).contains(&Operator::SEPARABLE));
@@ -448,7 +448,7 @@ mod tests {
     const ROWS: &[usize] = &[2, 3, 8];
 
     #[test]
-    fn norms_make_their_sums() {
+    fn norms_fuse_sums() {
         for operator in [Operator::NATIVE_LAYER_NORM, Operator::ET_VK_RMS_NORM] {
             let mut one = normed(operator, [ROWS; 3]);
             super::run(&mut one);
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_no_whole_rows_stay() {
+    fn sums_of_partial_rows_stay() {
         let kept = |mut graph: Graph<'static>| {
             super::run(&mut graph);
             operators(&graph) == [Operator::ADD_TENSOR, Operator::NATIVE_LAYER_NORM]
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn norms_do_not_move_before_what_they_take() {
+    fn norms_do_not_move_before_their_inputs() {
         let mut made = normed(Operator::NATIVE_LAYER_NORM, [ROWS; 3]);
         made.values.push(made.values[3].clone());
         made.nodes[1].args[2] = 9;

@@ -18,21 +18,21 @@ use torchlet_shaders::{Feature, Pipeline, Prefetch, PrefetchPush, PushConstants}
 
 /// The minimum number of processors: devices with as many are known to have a cache that is large
 /// enough (NVIDIA GPUs with 100 or more SMs have at least 40 MB).
-const LEAST_PROCESSORS: usize = 100;
+const MIN_PROCESSORS: usize = 100;
 /// The minimum total bytes of weights: smaller totals stay in the cache by themselves.
-const LEAST_WEIGHTS: u64 = 48 << 20;
+const MIN_TOTAL_WEIGHTS: u64 = 48 << 20;
 /// The maximum bytes to prefetch beside one step, and the minimum bytes of a tensor to prefetch.
-const MOST_AT_ONCE: u64 = 16 << 20;
-const LEAST_AT_ONCE: u64 = 256 << 10;
+const MAX_AT_ONCE: u64 = 16 << 20;
+const MIN_AT_ONCE: u64 = 256 << 10;
 /// The minimum bytes of a constant for which its step counts as reading weights itself; the weights
 /// of norms are smaller.
-const LEAST_OF_OWN: u64 = 16 << 10;
+const MIN_OWN_WEIGHTS: u64 = 16 << 10;
 /// Replaces both minimums if prefetching is explicitly enabled.
-const LEAST_ALWAYS: u64 = 1 << 10;
+const MIN_IF_ENABLED: u64 = 1 << 10;
 
 /// From this number of result elements on, a GEMM lasts long enough to hide the loading of its own
 /// weights. Tuned on an NVIDIA H200, where it is 20 µs for 2048 terms.
-const LONG: usize = 1_000_000;
+const LONG_GEMM_NUMEL: usize = 1_000_000;
 
 /// Invocations per workgroup, and the bytes that each reads.
 const WORKGROUP: u32 = 128;
@@ -42,10 +42,11 @@ const BYTES_EACH: u64 = 8 * 16;
 /// Without an explicit setting, only those for which prefetching is expected to be faster.
 pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(usize, TensorId)> {
     let always = wanted == Some(true);
-    if wanted == Some(false) || !(always || state.processors() >= LEAST_PROCESSORS) {
+    if wanted == Some(false) || !(always || state.processors() >= MIN_PROCESSORS) {
         return Vec::new();
     }
-    let [least_own, least] = if always { [LEAST_ALWAYS; 2] } else { [LEAST_OF_OWN, LEAST_AT_ONCE] };
+    let [least_own, least] =
+        if always { [MIN_IF_ENABLED; 2] } else { [MIN_OWN_WEIGHTS, MIN_AT_ONCE] };
     let weights: Vec<Vec<(TensorId, u64)>> =
         steps.iter().map(|step| weights_of(state, step, least_own)).collect();
     let is_large = |(_, bytes): &&(TensorId, u64)| *bytes >= least;
@@ -53,7 +54,7 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
     let distinct = weights.iter().flatten().filter(is_large).filter(|(id, _)| seen.insert(*id));
     let all = distinct.map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
     let mut plan = Vec::new();
-    if all < LEAST_WEIGHTS && !always {
+    if all < MIN_TOTAL_WEIGHTS && !always {
         return plan;
     }
     // The last step that reads no weights, and the bytes prefetched beside it.
@@ -65,12 +66,12 @@ pub(crate) fn plan(state: &State, steps: &[Step], wanted: Option<bool>) -> Vec<(
         }
         let made = step.accesses.iter().find(|access| access.written);
         let made = made.and_then(|access| state.tensor(access.tensor).ok());
-        let is_short = made.is_some_and(|tensor| tensor.numel() < LONG);
+        let is_short = made.is_some_and(|tensor| tensor.numel() < LONG_GEMM_NUMEL);
         let on_units = step.key.module.features.contains(&Feature::CooperativeMatrix);
         let waits = always || (on_units && is_short);
         for (id, bytes) in own.iter().filter(is_large).copied() {
             let Some((at, read)) = beside.as_mut().filter(|_| waits) else { continue };
-            if read.saturating_add(bytes) <= MOST_AT_ONCE {
+            if read.saturating_add(bytes) <= MAX_AT_ONCE {
                 *read += bytes;
                 plan.push((*at, id));
             }
@@ -98,7 +99,7 @@ pub(crate) fn pipeline() -> PipelineKey {
 }
 
 /// The dummy output buffer of prefetch dispatches.
-pub(crate) fn nothing(context: &Arc<Context>) -> Result<Buffer, Error> {
+pub(crate) fn dummy_output(context: &Arc<Context>) -> Result<Buffer, Error> {
     Buffer::new(context, 16, MemoryKind::Device)
 }
 
@@ -106,18 +107,18 @@ impl Compiled {
     /// Returns the dispatch that prefetches a tensor.
     pub(crate) fn prefetch(&self, id: TensorId) -> Result<Command<'static>, Error> {
         let missing = || Error::invalid("a prefetch has no dummy output");
-        let nothing = self.nothing.as_ref().ok_or_else(missing)?.raw;
+        let dummy_output = self.dummy_output.as_ref().ok_or_else(missing)?.raw;
         let weights = self.binding(id, false)?;
         let size = self.state.tensor(id)?.bytes().min(weights.size);
         let weights = Binding { size, ..weights };
         let quads = u32_of(usize::try_from(size / 16).unwrap_or(usize::MAX))?;
         // Declared as not written, so that prefetches do not wait for each other.
-        let nothing = Binding { buffer: nothing, offset: 0, size: 16, written: false };
+        let dummy_output = Binding { buffer: dummy_output, offset: 0, size: 16, written: false };
         let groups = size.div_ceil(u64::from(WORKGROUP) * BYTES_EACH);
         let groups = u32_of(usize::try_from(groups).unwrap_or(usize::MAX))?;
         Ok(Command::Dispatch {
             key: Cow::Owned(pipeline()),
-            bindings: vec![weights, nothing],
+            bindings: vec![weights, dummy_output],
             push: Cow::Owned(PrefetchPush { quads }.bytes()),
             groups: [groups, 1, 1],
         })
@@ -174,7 +175,7 @@ mod tests {
         let mut counts: Vec<(usize, usize)> = Vec::new();
         for (beside, id) in plan(&state, &steps, wanted) {
             assert!(matches!(state.tensor(state.root(id)).unwrap().storage, Storage::Constant(_)));
-            assert!(weights_of(&state, &steps[beside], LEAST_OF_OWN).is_empty());
+            assert!(weights_of(&state, &steps[beside], MIN_OWN_WEIGHTS).is_empty());
             match counts.last_mut() {
                 Some((last, count)) if *last == beside => *count += 1,
                 _ => counts.push((beside, 1)),
@@ -184,34 +185,34 @@ mod tests {
     }
 
     #[test]
-    fn weights_of_products_are_read_beside_what_reads_none() {
+    fn gemm_weights_are_prefetched_beside_other_steps() {
         assert_eq!(planned(8, 256, None, |_| ()), [(0, 2), (3, 2), (6, 2), (9, 2)]);
     }
 
     #[test]
-    fn what_the_cache_holds_is_left_alone() {
+    fn weights_that_fit_the_cache_are_not_prefetched() {
         assert_eq!(planned(4, 256, None, |_| ()), []);
     }
 
     /// Their time is that of loading the weights.
     #[test]
-    fn products_of_few_rows_wait_for_memory_in_any_case() {
+    fn memory_bound_gemms_have_no_prefetch() {
         assert_eq!(planned(8, 1, None, |_| ()), []);
     }
 
     #[test]
-    fn long_products_have_their_weights_come_meanwhile() {
+    fn long_gemms_have_no_prefetch() {
         assert_eq!(planned(8, 512, None, |_| ()), []);
     }
 
     #[test]
-    fn who_says_so_is_heard() {
+    fn explicit_prefetch_setting_applies() {
         assert_eq!(planned(8, 256, Some(false), |_| ()), []);
         assert_eq!(planned(2, 1, Some(true), |state| state.busy /= 2), [(0, 2)]);
     }
 
     #[test]
-    fn small_devices_and_those_without_matrix_units_read_nothing_ahead() {
+    fn no_prefetch_on_small_devices_or_without_matrix_units() {
         assert_eq!(planned(8, 256, None, |state| state.busy /= 2), []);
         assert_eq!(planned(8, 256, None, |state| state.features = DeviceFeatures::default()), []);
     }

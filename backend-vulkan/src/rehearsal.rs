@@ -11,21 +11,21 @@ use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// The maximum number of encoded calls in total: larger graphs are tried with fewer shapes.
-const MOST_CALLS: usize = 1 << 15;
+const MAX_CALLS: usize = 1 << 15;
 
 /// The maximum number of shapes tried for a graph.
-const MOST_TRIALS: usize = 256;
+const MAX_TRIALS: usize = 256;
 
 /// The maximum number of dynamic dims and integers that are varied. Exporters write fewer, and each
 /// needs trials of its own.
-const MOST_PLACES: usize = 64;
+const MAX_QUANTITIES: usize = 64;
 
 /// The maximum number of elements of a host-read input that are given values.
-const MOST_CONTENTS: usize = 4096;
+const MAX_CONTENTS: usize = 4096;
 
 /// A quantity that can differ from run to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Quantity {
     /// The size of an input in a dimension.
     Size(ValueId, usize),
     /// An integer input.
@@ -37,7 +37,7 @@ enum Place {
 /// All varying quantities, with their upper bounds.
 #[derive(Debug)]
 struct Varying {
-    places: Vec<(Place, usize)>,
+    quantities: Vec<(Quantity, usize)>,
     /// Groups of indices that are tried with the same value: quantities with equal bounds are
     /// usually one dimension of the program.
     together: Vec<Vec<usize>>,
@@ -49,11 +49,11 @@ struct Varying {
 pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> HashSet<PipelineKey> {
     let mut found = HashSet::new();
     let varying = Varying::of(graph, planned);
-    if varying.places.is_empty() || most == 0 {
+    if varying.quantities.is_empty() || most == 0 {
         return found;
     }
     let mut state = planned.clone();
-    let trials = (MOST_CALLS / graph.nodes.len().max(1)).min(MOST_TRIALS);
+    let trials = (MAX_CALLS / graph.nodes.len().max(1)).min(MAX_TRIALS);
     for trial in varying.trials(trials) {
         varying.set(&mut state, &trial);
         if let Ok((steps, _)) = encode(graph, &mut state, false) {
@@ -68,17 +68,18 @@ pub(crate) fn pipelines(graph: &Graph<'_>, planned: &State, most: usize) -> Hash
 
 impl Varying {
     fn of(graph: &Graph<'_>, state: &State) -> Self {
-        let mut places = Vec::new();
+        let mut quantities = Vec::new();
         for id in graph.inputs.iter().copied() {
             match graph.values.get(id) {
                 Some(Value::Tensor(tensor)) if tensor.dynamic => {
                     let sizes = tensor.sizes.iter().copied().enumerate();
                     let large = sizes.filter(|(_, size)| *size > 1);
-                    places.extend(large.map(|(dim, size)| (Place::Size(id, dim), size)));
+                    quantities.extend(large.map(|(dim, size)| (Quantity::Size(id, dim), size)));
                 }
                 Some(Value::SymInt(_)) => {
                     let bound = state.integers.get(id).copied().flatten().unwrap_or_default();
-                    places.push((Place::Integer(id), usize::try_from(bound).unwrap_or_default()));
+                    quantities
+                        .push((Quantity::Integer(id), usize::try_from(bound).unwrap_or_default()));
                 }
                 _ => {}
             }
@@ -89,16 +90,16 @@ impl Varying {
         let bound = bounds.filter_map(|bound| usize::try_from(bound).ok()).max();
         let numel = |id: ValueId| state.tensor(id).map_or(0, |tensor| tensor.numel());
         let watched = watched_inputs(graph, state).into_iter();
-        let watched = watched.filter(|id| numel(*id) <= MOST_CONTENTS);
-        places.extend(watched.map(|id| (Place::Contents(id), bound.unwrap_or_default())));
-        places.truncate(MOST_PLACES);
+        let watched = watched.filter(|id| numel(*id) <= MAX_CONTENTS);
+        quantities.extend(watched.map(|id| (Quantity::Contents(id), bound.unwrap_or_default())));
+        quantities.truncate(MAX_QUANTITIES);
 
         // Groups: all with one bound, and the sizes with one bound in the same dimension.
         let mut alike: BTreeMap<(usize, Option<usize>), Vec<usize>> = BTreeMap::new();
-        for (at, (place, bound)) in places.iter().enumerate() {
-            let dims = match place {
-                Place::Size(_, dim) => vec![None, Some(*dim)],
-                Place::Integer(_) if *bound > 0 => vec![None],
+        for (at, (quantity, bound)) in quantities.iter().enumerate() {
+            let dims = match quantity {
+                Quantity::Size(_, dim) => vec![None, Some(*dim)],
+                Quantity::Integer(_) if *bound > 0 => vec![None],
                 _ => Vec::new(),
             };
             for dim in dims {
@@ -108,8 +109,8 @@ impl Varying {
         let several = alike.into_values().filter(|together| together.len() > 1);
         let mut together: Vec<Vec<usize>> = several.collect();
         together.dedup();
-        together.extend((0..places.len()).map(|at| vec![at]));
-        Varying { places, together }
+        together.extend((0..quantities.len()).map(|at| vec![at]));
+        Varying { quantities, together }
     }
 
     /// Returns the assignments to try, at most `most`. Each varies one quantity or one group, with
@@ -117,23 +118,24 @@ impl Varying {
     /// three alternate, groups first.
     fn trials(&self, most: usize) -> Vec<Vec<usize>> {
         let rest = |size: fn(usize) -> usize, integer: fn(usize) -> usize| -> Vec<usize> {
-            let number = |(place, bound): &(Place, usize)| match place {
-                Place::Size(..) => size(*bound),
-                Place::Integer(_) | Place::Contents(_) => integer(*bound),
+            let number = |(quantity, bound): &(Quantity, usize)| match quantity {
+                Quantity::Size(..) => size(*bound),
+                Quantity::Integer(_) | Quantity::Contents(_) => integer(*bound),
             };
-            self.places.iter().map(number).collect()
+            self.quantities.iter().map(number).collect()
         };
         let rests =
             [rest(|bound| bound, |_| 0), rest(|_| 1, |_| 0), rest(|_| 1, |bound| bound / 2)];
-        let bound = |together: &[usize]| Some(self.places.get(*together.first()?)?.1);
-        let with_numbers = self.together.iter().map(|it| (it, numbers(bound(it).unwrap_or(0))));
-        let with_numbers: Vec<(&Vec<usize>, Vec<usize>)> = with_numbers.collect();
-        let longest = with_numbers.iter().map(|(_, numbers)| numbers.len()).max().unwrap_or(0);
+        let bound = |together: &[usize]| Some(self.quantities.get(*together.first()?)?.1);
+        let with_values =
+            self.together.iter().map(|it| (it, sample_values(bound(it).unwrap_or(0))));
+        let with_values: Vec<(&Vec<usize>, Vec<usize>)> = with_values.collect();
+        let longest = with_values.iter().map(|(_, values)| values.len()).max().unwrap_or(0);
         let mut seen = HashSet::new();
         let mut trials = Vec::new();
         for turn in 0..longest {
-            for (together, numbers) in &with_numbers {
-                let Some(number) = numbers.get(turn) else { continue };
+            for (together, values) in &with_values {
+                let Some(number) = values.get(turn) else { continue };
                 for rest in &rests {
                     if trials.len() >= most {
                         return trials;
@@ -154,21 +156,21 @@ impl Varying {
     }
 
     fn set(&self, state: &mut State, trial: &[usize]) {
-        for ((place, _), number) in self.places.iter().zip(trial) {
-            match *place {
-                Place::Size(id, dim) => {
+        for ((quantity, _), number) in self.quantities.iter().zip(trial) {
+            match *quantity {
+                Quantity::Size(id, dim) => {
                     let tensor = state.tensors.get_mut(id).and_then(Option::as_mut);
                     if let Some(size) = tensor.and_then(|tensor| tensor.sizes.get_mut(dim)) {
                         *size = *number;
                     }
                 }
-                Place::Integer(id) => {
+                Quantity::Integer(id) => {
                     if let Some(Some(slot)) = state.integers.get_mut(id) {
                         *slot = i64::try_from(*number).unwrap_or_default();
                     }
                 }
                 // Set after all sizes.
-                Place::Contents(id) => {
+                Quantity::Contents(id) => {
                     let numel = state.tensor(id).map_or(0, |tensor| tensor.numel());
                     let contents = state.host.entry(id).or_default();
                     contents.clear();
@@ -182,7 +184,7 @@ impl Varying {
 /// Returns the values to try up to `bound`, most important first. Small values have kernels of
 /// their own. Larger ones differ in the power of two that divides them, up to eight, and in
 /// magnitude, which decides about tiling and the number of invocations.
-fn numbers(bound: usize) -> Vec<usize> {
+fn sample_values(bound: usize) -> Vec<usize> {
     let below = |most: usize, less: usize| (most / 8 * 8).saturating_sub(less);
     let first = [1, below(bound, 0), 2, below(bound, 1), 4, below(bound, 4), 3, 5, 8];
     let rest = [below(bound, 2), below(bound, 3)];
@@ -190,13 +192,13 @@ fn numbers(bound: usize) -> Vec<usize> {
     let between = std::iter::successors(Some(12usize), |number| number.checked_mul(2));
     let between = between.take_while(|number| *number < bound);
     let all = first.into_iter().chain(rest).chain(middle).chain(between);
-    let mut numbers: Vec<usize> = Vec::new();
+    let mut values: Vec<usize> = Vec::new();
     for number in all.filter(|number| (1..=bound).contains(number)) {
-        if !numbers.contains(&number) {
-            numbers.push(number);
+        if !values.contains(&number) {
+            values.push(number);
         }
     }
-    numbers
+    values
 }
 
 #[cfg(test)]
@@ -217,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_small_and_of_every_multiple() {
-        assert_eq!(numbers(3), [1, 2, 3]);
-        assert_eq!(numbers(0), [0usize; 0]);
-        let many = numbers(1000);
+    fn sample_values_cover_small_and_aligned() {
+        assert_eq!(sample_values(3), [1, 2, 3]);
+        assert_eq!(sample_values(0), [0usize; 0]);
+        let many = sample_values(1000);
         // Odd, and divisible by 2, 4 and 8: near the bound and near its middle.
         let first = [1, 1000, 2, 999, 4, 996, 3, 5, 8, 998, 997, 496, 495, 494, 493, 492];
         let between = [12, 24, 48, 96, 192, 384, 768];
@@ -228,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn trials_are_few_whatever_a_file_has() {
+    fn number_of_trials_is_bounded() {
         let varying = |inputs: usize| {
             let graph = Graph {
                 values: (0..inputs).map(|_| tensor(&[60, 50, 40, 30], true)).collect(),
@@ -238,8 +240,8 @@ mod tests {
             let state = State::new(&graph, HashSet::new()).unwrap();
             Varying::of(&graph, &state)
         };
-        assert_eq!(varying(1).places.len(), 4);
-        assert_eq!(varying(1000).places.len(), MOST_PLACES);
+        assert_eq!(varying(1).quantities.len(), 4);
+        assert_eq!(varying(1000).quantities.len(), MAX_QUANTITIES);
         let trials = varying(1000).trials(40);
         assert_eq!(trials.len(), 40);
         // All settings of the other quantities occur.
@@ -250,7 +252,7 @@ mod tests {
 
     /// Attention scores with a dynamic number of columns, and their GEMM with the values.
     #[test]
-    fn products_of_any_number_of_columns_are_rehearsed() {
+    fn dynamic_gemm_columns_are_warmed_up() {
         for most in [100, 256] {
             let graph = Graph {
                 values: vec![

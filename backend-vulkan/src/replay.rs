@@ -60,7 +60,7 @@ pub(crate) struct Replay {
     pub(crate) numbers: Vec<i64>,
     pub(crate) ahead: Option<Ahead>,
     /// The number of wrong predictions in a row.
-    pub(crate) missed: u8,
+    pub(crate) misses: u8,
     /// Parameter memory: the staging buffer that the host writes, and the device buffer that
     /// shaders read.
     memory: Option<[Buffer; 2]>,
@@ -78,7 +78,7 @@ impl Replay {
             varied: false,
             numbers: Vec::new(),
             ahead: None,
-            missed: 0,
+            misses: 0,
             memory: None,
             bytes: 0,
         }
@@ -109,7 +109,7 @@ impl Replay {
         context: &Arc<Context>,
         recording: &mut Recording,
     ) -> Result<(Vec<Option<Binding>>, Option<Command<'static>>), Error> {
-        (self.ahead, self.missed) = (None, 0);
+        (self.ahead, self.misses) = (None, 0);
         self.numbers.clear();
         let mut end = 0u64;
         let mut places = Vec::with_capacity(steps.len());
@@ -205,7 +205,7 @@ mod tests {
     use torchlet_graph::graph::Tensor;
 
     #[test]
-    fn calls_vary_with_integers_that_are_inputs() {
+    fn varying_calls_depend_on_input_integers() {
         let node = |operator, args: &[ValueId]| Node::new(operator, args.to_vec());
         let graph = Graph {
             values: vec![
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_noticed() {
+    fn changed_shapes_are_detected() {
         let tensor = |rows: usize| {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::Float,

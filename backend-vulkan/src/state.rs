@@ -82,7 +82,7 @@ impl DeviceTensor {
 
 /// An output that is fused into its readers.
 #[derive(Debug, Clone)]
-pub(crate) struct Left {
+pub(crate) struct FusedOutput {
     /// The index of the call, and of the output among its outputs.
     pub(crate) call: usize,
     pub(crate) which: usize,
@@ -127,7 +127,7 @@ pub(crate) struct State {
     /// would be alive.
     pub(crate) reserved: Vec<(usize, TensorId)>,
     /// Outputs that are fused into their readers. Decided when memory is planned.
-    pub(crate) left: IdMap<ValueId, Left>,
+    pub(crate) left: IdMap<ValueId, FusedOutput>,
     /// The read analysis of the graph, after it was encoded.
     pub(crate) reads: Option<Arc<GraphReads>>,
     /// The kernel variants of calls.

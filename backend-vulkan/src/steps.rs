@@ -46,7 +46,7 @@ impl Step {
 
     /// Appends the step to `steps`. If it has more than `at_once` workgroups in z, and its
     /// parameter at byte `base_z` is the first z, it is split into several.
-    pub(crate) fn in_turns(
+    pub(crate) fn split_z(
         mut self,
         base_z: Option<usize>,
         at_once: u32,

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_of_others_is_refused() {
+    fn foreign_data_is_rejected() {
         for bytes in [&b""[..], b"VK00", &[0; 64]] {
             assert!(matches!(summarize(bytes), Err(DelegateError::InvalidData(_))), "{bytes:?}");
         }

@@ -320,22 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_is_taken() {
+    fn supported_operators_are_accepted() {
         let float = || tensor(ScalarType::Float, &[2, 3]);
         assert_eq!(answer(Operator::ABS, vec![float(), float()], &[0, 1]), "");
-        let said = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
+        let message = answer(Operator::NONZERO, vec![float(), float()], &[0, 1]);
         assert!(
-            said.contains("operator aten.nonzero.default has no Vulkan implementation"),
-            "{said}"
+            message.contains("operator aten.nonzero.default has no Vulkan implementation"),
+            "{message}"
         );
         // A program whose shapes contradict the operator is rejected.
-        let said =
+        let message =
             answer(Operator::ABS, vec![float(), tensor(ScalarType::Float, &[3, 2])], &[0, 1]);
-        assert!(said.contains("[3, 2]"), "{said}");
+        assert!(message.contains("[3, 2]"), "{message}");
     }
 
     #[test]
-    fn weights_that_no_shader_can_bind_are_cut() {
+    fn weights_beyond_the_binding_limit_are_cut() {
         let (rows, width) = (40_000, 1024);
         let weights = vec![0; rows * width * 4];
         let constant = Value::Tensor(Tensor {
@@ -362,8 +362,8 @@ mod tests {
         let (inputs, outputs) = (vec![0], vec![6]);
         let mut graph = Graph { values, nodes, inputs, outputs, ..Graph::default() };
         let device = VulkanTarget::any();
-        let said = device.runs(&graph).unwrap_err();
-        assert!(said.contains("163840000 bytes"), "{said}");
+        let message = device.runs(&graph).unwrap_err();
+        assert!(message.contains("163840000 bytes"), "{message}");
         assert_eq!(device.accepts_each(&graph), [Ok(()), Ok(())], "in pieces");
         assert_eq!(crate::passes::cut(&mut graph, &device.limits), 2);
         assert_eq!(device.runs(&graph), Ok(()));
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_computed_is_refused_where_it_is_wanted() {
+    fn uncomputed_outputs_are_rejected_if_used() {
         let values = || {
             let float = |sizes: &[usize]| tensor(ScalarType::Float, sizes);
             vec![
@@ -409,18 +409,18 @@ mod tests {
             ]
         };
         let args = [0, 1, 2, 2, 3, 7];
-        let said = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
-        assert!(said.contains("does not compute one of its outputs"), "{said}");
+        let message = answer(Operator::NATIVE_LAYER_NORM, values(), &args);
+        assert!(message.contains("does not compute one of its outputs"), "{message}");
         let mut graph = Graph { values: values(), outputs: vec![4], ..Graph::default() };
         graph.nodes.push(Node::new(Operator::NATIVE_LAYER_NORM, args.to_vec()));
         assert_eq!(VulkanTarget::any().accepts_each(&graph), [Ok(())]);
     }
 
     #[test]
-    fn wide_types_are_taken_where_they_make_no_difference() {
+    fn wide_types_are_accepted_if_lossless() {
         let long = || tensor(ScalarType::Long, &[4]);
-        let said = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
-        assert!(said.contains("beyond 32 bits"), "{said}");
+        let message = answer(Operator::NEG, vec![long(), long()], &[0, 1]);
+        assert!(message.contains("beyond 32 bits"), "{message}");
         let clamp = |high: i64| {
             let values = vec![long(), Value::Int(i32::MIN.into()), Value::Int(high), long()];
             answer(Operator::CLAMP, values, &[0, 1, 2, 3])
@@ -434,8 +434,8 @@ mod tests {
             vec![tensor(ScalarType::Float, &[4]), tensor(ScalarType::Long, &[]), Value::None];
         assert_eq!(answer(Operator::ARGMAX, values, &[0, 2, 1]), "");
         let double = || tensor(ScalarType::Double, &[4]);
-        let said = answer(Operator::NEG, vec![double(), double()], &[0, 1]);
-        assert!(said.contains("64-bit floating point"), "{said}");
+        let message = answer(Operator::NEG, vec![double(), double()], &[0, 1]);
+        assert!(message.contains("64-bit floating point"), "{message}");
     }
 
     /// A pseudo-random generator.
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_an_error() {
+    fn random_graphs_do_not_panic() {
         let mut random = Random(0x9e37_79b9_7f4a_7c15);
         let mut taken = 0;
         for operator in Operator::all().filter(|operator| ops::find(*operator).is_some()) {

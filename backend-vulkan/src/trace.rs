@@ -163,7 +163,7 @@ mod tests {
     use torchlet_shaders::{AttentionCooperative, Element, Pipeline};
 
     #[test]
-    fn variants_are_told_by_what_they_differ_in() {
+    fn variant_lists_workgroup_and_division() {
         let pipeline = AttentionCooperative {
             mask: Element::F32,
             output: Element::F16,
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_divides_work_is_a_constant_of_some_shader() {
+    fn division_constants_exist_in_shaders() {
         let of = |name: &str| {
             let mut modules = torchlet_shaders::MODULES.iter();
             modules.any(|module| module.constants.iter().any(|field| field.name == name))
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_over_before_takes_no_time() {
+    fn earlier_phases_are_summarised() {
         let start = Instant::now();
         let mut opening = Stopwatch::new(true);
         opening.lap("one");
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn laps_follow_one_another() {
+    fn laps_are_consecutive() {
         let mut watch = Stopwatch::new(true);
         watch.lap("one");
         watch.lap("two");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_goes_on_behind_another() {
+    fn stopwatch_continues_earlier_one() {
         let start = Instant::now();
         let mut first = Stopwatch::new(true);
         first.lap("one");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_measured_where_nobody_listens() {
+    fn stopwatch_without_listener_is_silent() {
         let mut watch = Stopwatch::new(false);
         watch.lap("one");
         watch.report(|_| panic!("reported without a listener"));

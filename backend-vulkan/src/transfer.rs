@@ -58,7 +58,7 @@ fn restore(scalar_type: ScalarType, source: &[u8], bytes: &mut [u8], parallel: &
 const PIECE: usize = 128 << 10;
 const SHARED: usize = 1 << 20;
 /// The maximum number of threads per copy.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 
 /// Copies the common length of both slices.
 fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
@@ -74,7 +74,7 @@ fn copy(source: &[u8], target: &mut [u8], parallel: &dyn Parallel) {
         }
     };
     if source.len() >= SHARED {
-        parallel.run(parallel.threads().min(MOST_THREADS), &|_| work());
+        parallel.run(parallel.threads().min(MAX_THREADS), &|_| work());
     }
     // Copies everything, or the rest if other threads helped.
     work();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn all_bytes_are_copied_once_whoever_helps() {
+    fn copy_is_complete_for_any_thread_pool() {
         for size in [0, 1, PIECE + 1, SHARED, 3 * SHARED + 5] {
             let source: Vec<u8> = (0..size).map(|at| (at % 251) as u8).collect();
             for parallel in [&Serial as &dyn Parallel, &Idle, &Threads] {

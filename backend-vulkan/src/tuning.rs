@@ -20,7 +20,7 @@ use torchlet_graph::graph::Graph;
 /// Runs of each version; the shortest time of each call counts.
 const RUNS: usize = 7;
 /// The minimum number of runs: a second run excludes one-time costs of the first.
-const LEAST_RUNS: usize = 2;
+const MIN_RUNS: usize = 2;
 
 /// A variant is better if it lasts at most this share of the best time so far; smaller differences
 /// are noise.
@@ -37,7 +37,7 @@ pub(crate) fn tune(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     if context.tune.is_zero() || context.clock.is_none() {
         return Ok(());
     }
-    match crate::matrices::settle_for(build, graph).and_then(|()| search(build, graph)) {
+    match crate::matrix_units::settle_for(build, graph).and_then(|()| search(build, graph)) {
         Err(error) if error.is_device_loss() => Err(error),
         _ => Ok(()),
     }
@@ -47,30 +47,30 @@ fn search(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Error> {
     let context = build.context;
     let began = Instant::now();
     let mut open = open_questions(context, graph)?;
-    let ways = open.values().flat_map(|(ways, best)| [*ways, best.tried]);
-    let Some((least, most)) = ways.clone().min().zip(ways.max()) else { return Ok(()) };
+    let variants = open.values().flat_map(|(variants, best)| [*variants, best.tried]);
+    let Some((least, most)) = variants.clone().min().zip(variants.max()) else { return Ok(()) };
     let is_over = || began.elapsed() >= context.tune;
     let mut first = Trial::new(build, graph, 0)?;
-    for way in least..most {
+    for variant in least..most {
         if is_over() {
             break;
         }
         // If a variant fails, for example for lack of memory, the others are still tried.
-        let raced = Trial::new(build, graph, way)
+        let raced = Trial::new(build, graph, variant)
             .and_then(|mut other| race(&mut first, &mut other, is_over));
         let [usual, tried] = match raced {
             Err(error) if error.is_device_loss() => return Err(error),
             raced => raced.unwrap_or_default(),
         };
-        for (question, (ways, best)) in &mut open {
-            if way != best.tried || way >= *ways {
+        for (question, (variants, best)) in &mut open {
+            if variant != best.tried || variant >= *variants {
                 continue;
             }
             best.tried += 1;
             let times = usual.get(question).zip(tried.get(question));
             let share = times.map_or(1.0, |(usual, tried)| *tried as f32 / (*usual).max(1) as f32);
             if share < best.share {
-                (best.way, best.share) = (way, share);
+                (best.variant, best.share) = (variant, share);
             }
         }
     }
@@ -85,14 +85,14 @@ fn open_questions(
 ) -> Result<HashMap<Question, (u8, Best)>, Error> {
     let known = context.found.all();
     let mut state = State::on(context, graph, HashSet::new())?;
-    state.choices = Choices::trying(0);
+    state.choices = Choices::forced(0);
     encode(graph, &mut state, true)?;
     let so_far = |question: &Question| {
-        known.get(question).copied().unwrap_or(Best { way: 0, share: MARGIN, tried: 1 })
+        known.get(question).copied().unwrap_or(Best { variant: 0, share: MARGIN, tried: 1 })
     };
-    let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.ways));
-    let asked = asked.map(|(question, ways)| (question, (ways, so_far(&question))));
-    Ok(asked.filter(|(_, (ways, best))| best.tried < *ways).collect())
+    let asked = state.choices.made().map(|(_, choice)| (choice.question, choice.variants));
+    let asked = asked.map(|(question, variants)| (question, (variants, so_far(&question))));
+    Ok(asked.filter(|(_, (variants, best))| best.tried < *variants).collect())
 }
 
 /// The compiled graph with one variant index.
@@ -103,8 +103,8 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    pub(crate) fn new(build: Build<'_>, graph: &Graph<'_>, way: u8) -> Result<Self, Error> {
-        let (graph, choices) = (graph.clone(), Choices::trying(way));
+    pub(crate) fn new(build: Build<'_>, graph: &Graph<'_>, variant: u8) -> Result<Self, Error> {
+        let (graph, choices) = (graph.clone(), Choices::forced(variant));
         let (build, mut watch) =
             (Build { traced: true, trial: true, ..build }, Stopwatch::new(false));
         let compiled = Compiled::choosing(build, graph, Vec::new(), choices, &mut watch)?;
@@ -154,7 +154,7 @@ fn race(
 ) -> Result<[HashMap<Question, u64>; 2], Error> {
     let mut least = [HashMap::new(), HashMap::new()];
     for run in 0..RUNS {
-        if run >= LEAST_RUNS && is_over() {
+        if run >= MIN_RUNS && is_over() {
             break;
         }
         for (trial, least) in [&mut *first, &mut *other].into_iter().zip(&mut least) {

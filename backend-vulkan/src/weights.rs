@@ -7,7 +7,7 @@
 
 use crate::derived::{Derived, Matrices, Rows, Source, Transposed};
 use crate::device::Buffer;
-use crate::memory_plan::{Memory, Places};
+use crate::memory_plan::{Locations, Memory};
 use crate::state::{Contents, State, Storage};
 use crate::tensors::TensorId;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use torchlet_graph::graph::{Graph, Value};
 use torchlet_shaders::Element;
 
 /// The minimum bytes of a weight to share.
-const LEAST: usize = 16 << 10;
+const MIN_BYTES: usize = 16 << 10;
 
 /// The identity of a weight on the device: its host bytes, and the layout that shaders read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ enum Made {
 
 /// The location of a weight.
 #[derive(Debug, Clone)]
-pub(crate) struct Found<B> {
+pub(crate) struct SharedWeight<B> {
     buffer: B,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Holder(Arc<()>);
 
 /// A weight on the device.
 struct Entry {
-    place: Found<Weak<Buffer>>,
+    place: SharedWeight<Weak<Buffer>>,
     /// The graphs that borrow these bytes. The buffer may outlive them if others use other weights
     /// in it.
     holders: Vec<Weak<()>>,
@@ -83,7 +83,9 @@ pub(crate) fn of(
     let lent = |id: TensorId| match (&state.tensor(id).ok()?.storage, graph.values.get(id)?) {
         (Storage::Constant(Contents::Graph | Contents::Converted(_)), Value::Tensor(tensor)) => {
             match &tensor.data {
-                Some(Cow::Borrowed(bytes)) if bytes.len() >= LEAST && !changing.contains(&id) => {
+                Some(Cow::Borrowed(bytes))
+                    if bytes.len() >= MIN_BYTES && !changing.contains(&id) =>
+                {
                     Some(*bytes)
                 }
                 _ => None,
@@ -137,13 +139,13 @@ impl Weights {
     pub(crate) fn find(
         &self,
         wanted: &HashMap<TensorId, Weight>,
-    ) -> HashMap<TensorId, Found<Arc<Buffer>>> {
+    ) -> HashMap<TensorId, SharedWeight<Arc<Buffer>>> {
         let known = self.lock();
         let found = wanted.iter().filter_map(|(id, weight)| {
             let entry = known.get(weight).filter(|entry| entry.is_held())?;
-            let Found { buffer, offset, bytes } = &entry.place;
+            let SharedWeight { buffer, offset, bytes } = &entry.place;
             let buffer = buffer.upgrade()?;
-            Some((*id, Found { buffer, offset: *offset, bytes: *bytes }))
+            Some((*id, SharedWeight { buffer, offset: *offset, bytes: *bytes }))
         });
         found.collect()
     }
@@ -153,7 +155,7 @@ impl Weights {
     pub(crate) fn keep(
         &self,
         weights: &HashMap<TensorId, Weight>,
-        places: &Places,
+        places: &Locations,
         buffers: &[Arc<Buffer>],
     ) -> Holder {
         let holder = Holder::default();
@@ -167,7 +169,7 @@ impl Weights {
                 continue;
             };
             let Some(buffer) = buffers.get(place.buffer).map(Arc::downgrade) else { continue };
-            let found = Found { buffer, offset: place.offset, bytes: place.bytes };
+            let found = SharedWeight { buffer, offset: place.offset, bytes: place.bytes };
             let own = || Entry { place: found, holders: Vec::new() };
             let entry = known.entry(*weight).or_insert_with(own);
             entry.holders.push(Arc::downgrade(&holder.0));
@@ -181,7 +183,7 @@ impl Weights {
     }
 }
 
-impl Found<Arc<Buffer>> {
+impl SharedWeight<Arc<Buffer>> {
     /// Returns the buffer's index among `buffers`, adding it if necessary.
     pub(crate) fn among(&self, buffers: &mut Vec<Arc<Buffer>>) -> usize {
         match buffers.iter().position(|buffer| Arc::ptr_eq(buffer, &self.buffer)) {

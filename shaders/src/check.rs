@@ -6,9 +6,9 @@ use crate::{ConstantField, Feature, Field, Module, Scalar};
 /// Constants 0 to 2 are the workgroup size.
 const WORKGROUP_CONSTANTS: u32 = 3;
 /// More constants than any shader has.
-const MOST_CONSTANTS: usize = 64;
+const MAX_CONSTANTS: usize = 64;
 /// The push constant bytes that every Vulkan device supports.
-const MOST_PUSH_BYTES: usize = 128;
+const MAX_PUSH_BYTES: usize = 128;
 const COMPUTE: u32 = 5;
 const BUILT_IN_WORKGROUP_SIZE: u32 = 25;
 const MODE_LOCAL_SIZE_ID: u32 = 38;
@@ -143,7 +143,7 @@ const fn workgroup_size(spirv: &Declarations) -> Option<&'static str> {
 
 const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str> {
     // Objects by constant number, 0 if absent, and the range of their ids.
-    let mut objects = [0; MOST_CONSTANTS];
+    let mut objects = [0; MAX_CONSTANTS];
     let (mut count, mut least, mut most) = (0, u32::MAX, 0);
     let decorations = [(1, decoration::SPEC_ID)];
     let mut found = spirv.first_with(op::DECORATE, &decorations);
@@ -151,7 +151,7 @@ const fn constants(spirv: &Declarations, module: &Module) -> Option<&'static str
         let id = spirv.operand(instruction, 2);
         if id >= WORKGROUP_CONSTANTS {
             let number = (id - WORKGROUP_CONSTANTS) as usize;
-            if number >= MOST_CONSTANTS || constant_at(module, number).is_none() {
+            if number >= MAX_CONSTANTS || constant_at(module, number).is_none() {
                 return Some("the shader has an undeclared specialisation constant");
             }
             let object = spirv.operand(instruction, 0);
@@ -270,7 +270,7 @@ const fn members(
         offset += 4 * field.count;
         member += 1;
     }
-    if offset > MOST_PUSH_BYTES {
+    if offset > MAX_PUSH_BYTES {
         return Some("the parameters exceed the guaranteed size of push constants");
     }
     let mut found = spirv.first(op::MEMBER_NAME);
@@ -457,7 +457,7 @@ mod tests {
     /// A dispatch may be split in z, so shaders must not use the z workgroup index or count
     /// directly, except where y is folded into z.
     #[test]
-    fn workgroups_along_z_are_counted_from_the_first() {
+    fn shaders_use_base_z() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/glsl");
         for file in std::fs::read_dir(folder).unwrap() {
             let path = file.unwrap().path();
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_no_such_shaders() {
+    fn invalid_files_are_rejected() {
         let empty = Module { spirv: &[], ..MATMUL };
         assert_eq!(mismatch(&empty), Some("the file is not SPIR-V"));
         let cut = Module { spirv: &MATMUL.spirv[..MATMUL.spirv.len() - 1], ..MATMUL };
@@ -564,7 +564,7 @@ mod tests {
 
     /// Truncated modules are handled without panics.
     #[test]
-    fn modules_that_end_early() {
+    fn truncated_modules_are_rejected() {
         for end in (0..MATMUL.spirv.len()).step_by(4).take(200) {
             assert!(mismatch(&Module { spirv: &MATMUL.spirv[..end], ..MATMUL }).is_some());
         }

@@ -124,19 +124,19 @@ numbers! {
 }
 
 /// More names than the sources of any module declare.
-const MOST_NAMES: usize = 128;
+const MAX_NAMES: usize = 128;
 
 /// The positions of declared names, by source and byte. They are found once rather than for each
 /// name, because this runs in the compiler, where scanning a few kilobytes is slower than compiling
 /// the rest of this crate.
 struct Names {
-    places: [(usize, usize); MOST_NAMES],
+    positions: [(usize, usize); MAX_NAMES],
     count: usize,
 }
 
 impl Names {
     const fn of(sources: &[&str]) -> Self {
-        let mut names = Names { places: [(0, 0); MOST_NAMES], count: 0 };
+        let mut names = Names { positions: [(0, 0); MAX_NAMES], count: 0 };
         let mut index = 0;
         while index < sources.len() {
             let source = sources[index].as_bytes();
@@ -147,7 +147,7 @@ impl Names {
                 if source[at] == b'\n' {
                     let name = after(source, at, b"\nconst uint ");
                     if name < source.len() {
-                        names.places[names.count] = (index, name);
+                        names.positions[names.count] = (index, name);
                         names.count += 1;
                     }
                 }
@@ -170,7 +170,7 @@ const fn number(sources: &[&str], names: &Names, name: &str) -> u32 {
 const fn declared(sources: &[&str], names: &Names, name: &str) -> Option<u32> {
     let mut index = 0;
     while index < names.count {
-        let (source, at) = names.places[index];
+        let (source, at) = names.positions[index];
         let source = sources[source].as_bytes();
         let digits = after(source, after(source, at, name.as_bytes()), b" = ");
         if digits < source.len() {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_those_of_the_sources() {
+    fn codes_are_parsed_from_sources() {
         let sources: &[&str] = &[
             "//\nconst uint A = 7;\nconst uint AB = 12;\nlayout(x) const uint C = 3;\n",
             "\nconst uint A = 8;\nconst uint D = 9;",
@@ -228,7 +228,7 @@ mod tests {
 
     /// Both shaders implement the same operators.
     #[test]
-    fn rows_are_numbered_alike() {
+    fn row_and_normalize_codes_agree() {
         let row: &[&str] = &[include_str!("../glsl/row.comp")];
         let names = Names::of(row);
         let of_row =

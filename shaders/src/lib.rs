@@ -210,19 +210,19 @@ pub trait PushConstants {
     /// The fields.
     const FIELDS: &'static [Field];
     /// The byte offset of `base_z`, the index of the first workgroup in z, if the shader has it.
-    const BASE_Z: Option<usize> = place_of(Self::FIELDS, "base_z");
+    const BASE_Z: Option<usize> = offset_of(Self::FIELDS, "base_z");
     /// Returns the bytes.
     fn bytes(&self) -> Vec<u8>;
 }
 
 /// Returns the byte offset of a field.
-const fn place_of(fields: &[Field], name: &str) -> Option<usize> {
-    let (mut place, mut index) = (0, 0);
+const fn offset_of(fields: &[Field], name: &str) -> Option<usize> {
+    let (mut offset, mut index) = (0, 0);
     while index < fields.len() {
         if check::is_same(fields[index].name, name) {
-            return Some(place);
+            return Some(offset);
         }
-        place += 4 * fields[index].count;
+        offset += 4 * fields[index].count;
         index += 1;
     }
     None

@@ -51,7 +51,7 @@ mod tests {
     /// Derived modules are checked like compiled ones: the last buffer has the parameters, and no
     /// push constants are left.
     #[test]
-    fn moved_parameters_are_those_of_the_declaration() {
+    fn moved_parameters_match_the_declaration() {
         assert!(!REPLAYED_MODULES.is_empty());
         for module in REPLAYED_MODULES {
             assert!(module.moves && module.push_bytes() == 0, "{}", module.name);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_stays() {
+    fn only_storage_classes_change() {
         for module in REPLAYED_MODULES {
             let own = MODULES.iter().find(|own| module.name == format!("{}_replayed", own.name));
             let (words, moved) = (own.unwrap().words(), module.words());
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_that_end_anywhere() {
+    fn truncated_modules_do_not_panic() {
         let words = REPLAYED_MODULES[0].words();
         for end in 0..words.len().min(400) {
             super::in_buffer(&words[..end], 2);

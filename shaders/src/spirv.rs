@@ -47,7 +47,7 @@ pub(crate) mod decoration {
 }
 
 /// More ids than any module uses.
-const MOST_OBJECTS: usize = 8192;
+const MAX_OBJECTS: usize = 8192;
 
 /// Reads a word of a module. This is a macro because it is used for each declaration, and in the
 /// compiler a call costs many times as much as its body.
@@ -87,7 +87,7 @@ pub(crate) struct Declarations {
     types: usize,
     end: usize,
     /// The position of the declaration of each type, constant and variable, by id; 0 for other ids.
-    objects: [u32; MOST_OBJECTS],
+    objects: [u32; MAX_OBJECTS],
 }
 
 /// An instruction, by the index of its first word.
@@ -102,7 +102,7 @@ impl Declarations {
             return None;
         }
         let (mut names, mut decorations, mut types) = (0, 0, 0);
-        let mut objects = [0; MOST_OBJECTS];
+        let mut objects = [0; MAX_OBJECTS];
         let mut at = HEADER;
         while at < words.len() {
             let opcode = opcode!(words[at]);
@@ -121,7 +121,7 @@ impl Declarations {
             };
             if place < words.len() {
                 let object = number!(words[place]) as usize;
-                assert!(object < MOST_OBJECTS, "a module declares more objects than MOST_OBJECTS");
+                assert!(object < MAX_OBJECTS, "a module declares more objects than MAX_OBJECTS");
                 objects[object] = at as u32;
             }
             at += length!(words[at]);
@@ -225,7 +225,7 @@ impl Declarations {
 
     /// Returns the declaration of a type, constant or variable, if it has this opcode.
     pub(crate) const fn object(&self, opcode: u32, object: u32) -> Option<Instruction> {
-        if object as usize >= MOST_OBJECTS {
+        if object as usize >= MAX_OBJECTS {
             return None;
         }
         let at = self.objects[object as usize] as usize;

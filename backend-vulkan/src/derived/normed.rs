@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_scaled_and_their_columns_summed_up() {
+    fn weights_are_scaled_and_columns_summed() {
         let halves = |numbers: &[f32]| {
             let bytes = |number: &f32| f16::from_f32(*number).to_le_bytes();
             numbers.iter().flat_map(bytes).collect::<Vec<u8>>()

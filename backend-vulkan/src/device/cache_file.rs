@@ -54,7 +54,7 @@ const HEADER: usize = 8 + 8 + 3 * 4 + vk::UUID_SIZE + 8 + 8;
 /// The pipeline cache header defined by Vulkan: size, version, vendor, device, UUID.
 const DRIVER_HEADER: usize = 4 * 4 + vk::UUID_SIZE;
 /// An upper bound on the size of pipeline caches for the shaders of this crate.
-const LARGEST: u64 = 256 << 20;
+const MAX_FILE_SIZE: u64 = 256 << 20;
 
 /// The device and driver that a cache belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,8 +119,8 @@ impl CacheFile {
     /// Returns the data, if the file exists and is valid.
     pub(crate) fn read(&self) -> Option<Vec<u8>> {
         let mut file = Vec::new();
-        let mut reader = torchlet_cache::open(&self.path).ok()?.take(LARGEST + 1);
-        reader.read_to_end(&mut file).ok().filter(|len| *len as u64 <= LARGEST)?;
+        let mut reader = torchlet_cache::open(&self.path).ok()?.take(MAX_FILE_SIZE + 1);
+        reader.read_to_end(&mut file).ok().filter(|len| *len as u64 <= MAX_FILE_SIZE)?;
         let data = file.get(HEADER..)?;
         if file.get(..HEADER) != Some(&self.header(data)) || !self.may_hold(data) {
             return None;
@@ -131,7 +131,7 @@ impl CacheFile {
 
     /// Replaces the file.
     pub(crate) fn write(&self, data: &[u8]) -> io::Result<()> {
-        if !self.may_hold(data) || data.len() as u64 > LARGEST - HEADER as u64 {
+        if !self.may_hold(data) || data.len() as u64 > MAX_FILE_SIZE - HEADER as u64 {
             return Err(io::Error::from(io::ErrorKind::InvalidData));
         }
         torchlet_cache::replace(&self.path, |file| {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn cache_file_round_trips() {
         let folder = Folder::new("written");
         let file = CacheFile::new(&folder.0.join("deep"), KEY, Holds::Pipelines);
         assert_eq!(file.read(), None);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_or_foreign_is_not_read() {
+    fn corrupt_or_foreign_files_are_rejected() {
         let folder = Folder::new("damaged");
         let file = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
         let data = driver_data(&KEY);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn files_hold_what_they_are_for() {
+    fn kinds_of_files_are_distinct() {
         let folder = Folder::new("kinds");
         let choices = CacheFile::new(&folder.0, KEY, Holds::Choices);
         choices.write(b"any").unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn data_of_another_device_is_not_written() {
+    fn data_of_another_device_is_rejected() {
         let folder = Folder::new("other");
         let file = CacheFile::new(&folder.0, KEY, Holds::Pipelines);
         assert!(file.write(&driver_data(&CacheKey { device: 8, ..KEY })).is_err());
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_of_these_shaders() {
+    fn tuning_results_depend_on_shaders() {
         let [a, b, changed] = [[1u8, 2, 3, 4], [5, 6, 7, 8], [5, 6, 7, 9]];
         let of = |modules: &[&[u8]]| digest(modules.iter().copied());
         assert_eq!(of(&[&a, &b]), of(&[&a, &b]));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn many_writers_leave_a_whole_file() {
+    fn concurrent_writers_leave_a_valid_file() {
         let folder = Folder::new("writers");
         let data = driver_data(&KEY);
         std::thread::scope(|scope| {

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_runs_alone_are_polled_for() {
+    fn only_short_runs_are_polled() {
         let micros = Duration::from_micros;
         assert_eq!(polling(None), POLLING);
         assert_eq!(polling(Some(micros(300))), micros(600));

@@ -3,7 +3,6 @@
 use super::buffer::MemoryKind;
 use super::cache_file::{CacheFile, CacheKey, Holds};
 use super::features::{DeviceFeature, DeviceFeatures, make_device};
-use super::found::Found;
 use super::instance::{DeviceInfo, DeviceKind, Instance};
 use super::limits::Limits;
 use super::memory::Meter;
@@ -12,8 +11,9 @@ use super::pipeline::Pipelines;
 use super::power::Power;
 use super::queues::{self, Lane};
 use super::timestamps::{Calibration, Clock};
+use super::tuning_results::TuningResults;
 use crate::error::Error;
-use crate::matrices;
+use crate::matrix_units;
 use crate::trace::Stopwatch;
 use crate::weights::Weights;
 use ash::{khr, vk};
@@ -62,9 +62,9 @@ pub(crate) struct Context {
     /// The time for autotuning a program at load.
     pub(crate) tune: Duration,
     /// The kernel variant index that all calls use if they have it, overriding autotuning.
-    pub(crate) way: Option<u8>,
+    pub(crate) variant: Option<u8>,
     /// Autotuning results.
-    pub(crate) found: Found,
+    pub(crate) found: TuningResults,
     /// Whether matrix units are used, once measured.
     pub(crate) matrices: OnceLock<bool>,
     /// The shared weights of the graphs on this device.
@@ -166,9 +166,9 @@ impl Context {
             Some(timeout) => timeout,
             None => longest,
         };
-        let found = Found::new(file(Holds::Choices));
+        let found = TuningResults::new(file(Holds::Choices));
         let probes = options.probe_matrices.unwrap_or(true);
-        let matrices = matrices::known(features.multiply_halves() && probes, &found);
+        let matrices = matrix_units::known(features.multiply_halves() && probes, &found);
         let busy = options.busy.unwrap_or(info.busy_invocations());
         let cores = info.cores.filter(|_| options.busy.is_none());
         let processors = cores.map(|it| it.count as usize);
@@ -199,7 +199,7 @@ impl Context {
             power: Power::new(),
             timeout,
             tune: options.tune.unwrap_or_default(),
-            way: options.way,
+            variant: options.variant,
             found,
             matrices,
             weights: Weights::default(),
@@ -217,7 +217,7 @@ impl Context {
 
     /// Returns the features that programs use: without matrix units if they are known to be slow.
     pub(crate) fn used_features(&self) -> DeviceFeatures {
-        matrices::used(&self.features, self.matrices.get().copied())
+        matrix_units::used(&self.features, self.matrices.get().copied())
     }
 
     /// Reads the host clock and the device clock (in ticks) at the same moment; `None` if they
@@ -337,7 +337,8 @@ pub(crate) fn listed(options: &Options) -> Result<Vec<DeviceInfo>, Error> {
             folder.map(|folder| CacheFile::new(folder, CacheKey::of(&properties), Holds::Choices));
         if info.features.multiply_halves() {
             let probes = options.probe_matrices.unwrap_or(true);
-            info.matrix_units = matrices::known(probes, &Found::new(file)).get().copied();
+            info.matrix_units =
+                matrix_units::known(probes, &TuningResults::new(file)).get().copied();
         }
         info
     };
@@ -436,7 +437,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn devices_that_cannot_be_used_are_told_of() {
+    fn unusable_devices_are_reported() {
         let device = |index, kind, unusable: Option<&str>| DeviceInfo {
             index,
             name: format!("Device {index}"),
@@ -458,16 +459,16 @@ pub(super) mod tests {
         assert_eq!(choose(&both, None).unwrap().index, 1);
         assert_eq!(choose(&both, Some("device")).unwrap().index, 1);
         let why = |found: Result<&DeviceInfo, Error>| found.unwrap_err().to_string();
-        let said = why(choose(&both, Some("0")));
-        assert!(said.ends_with("matches '0' (Device 0: it is small)"), "{said}");
-        let said = why(choose(&[small], None));
-        assert!(said.ends_with("no usable Vulkan device (Device 0: it is small)"), "{said}");
-        let said = why(choose(&both, Some("other")));
-        assert!(said.ends_with("no usable Vulkan device matches 'other'"), "{said}");
+        let message = why(choose(&both, Some("0")));
+        assert!(message.ends_with("matches '0' (Device 0: it is small)"), "{message}");
+        let message = why(choose(&[small], None));
+        assert!(message.ends_with("no usable Vulkan device (Device 0: it is small)"), "{message}");
+        let message = why(choose(&both, Some("other")));
+        assert!(message.ends_with("no usable Vulkan device matches 'other'"), "{message}");
     }
 
     #[test]
-    fn work_is_waited_for_with_and_without_timeline_semaphores() {
+    fn completion_works_with_and_without_timeline_semaphores() {
         for disabled in [Vec::new(), vec![DeviceFeature::TimelineSemaphore]] {
             let Some(context) = context(&Options { disabled, ..Options::default() }) else {
                 return;
@@ -479,7 +480,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_a_hung_device_may_use_is_left_alone() {
+    fn hung_devices_are_abandoned() {
         let Some(context) = context(&Options::default()) else { return };
         let buffer = Buffer::new(&context, 1 << 20, MemoryKind::Device).unwrap();
         let recording = Recording::new(&context).unwrap();
@@ -493,7 +494,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn more_memory_than_there_is_is_refused() {
+    fn too_large_allocations_are_rejected() {
         let Some(context) = context(&Options::default()) else { return };
         for bytes in [u64::MAX, 1 << 60, 1 << 46] {
             for kind in [MemoryKind::Device, MemoryKind::Constants, MemoryKind::Upload] {

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_cores_take_much_to_be_busy() {
+    fn saturation_scales_with_cores() {
         let busy =
             |count, groups, lanes| Cores::of(count, groups, lanes).unwrap().busy_invocations();
         // The H200, which kernels were tuned on, and an H100 PCIe.
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_not_believed() {
+    fn implausible_core_counts_are_rejected() {
         for [count, groups, lanes] in [
             [0, 0, 0],
             [0, 64, 32],

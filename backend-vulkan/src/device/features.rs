@@ -547,7 +547,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_have_bits_of_their_own() {
+    fn feature_bits_are_distinct() {
         let mut features = DeviceFeatures::default();
         for (count, feature) in DeviceFeature::ALL.iter().enumerate() {
             assert!(!features.has(*feature));
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stand_for_features() {
+    fn names_select_features() {
         for feature in DeviceFeature::ALL {
             assert_eq!(DeviceFeature::named(feature.name()), [*feature]);
         }

@@ -176,7 +176,7 @@ impl Instance {
         };
         let is_old = version < vk::API_VERSION_1_1;
         let known = self.extensions(device);
-        let told = if is_old { None } else { self.told_of_driver(device, version, &known) };
+        let told = if is_old { None } else { self.driver_properties(device, version, &known) };
         let driver = Driver {
             vendor: properties.vendor_id,
             kind,
@@ -224,7 +224,7 @@ impl Instance {
             driver: text_of(told.as_ref(), driver.version),
             workarounds: workarounds(&driver)
                 .filter(|workaround| {
-                    workaround.takes(|feature| features::is_listed(&known, feature))
+                    workaround.disables_any(|feature| features::is_listed(&known, feature))
                 })
                 .map(|workaround| workaround.name)
                 .collect(),
@@ -240,7 +240,7 @@ impl Instance {
 
     /// Returns the driver properties of a device with these extensions, if the driver supports the
     /// query. The device must support Vulkan 1.1.
-    fn told_of_driver(
+    fn driver_properties(
         &self,
         device: vk::PhysicalDevice,
         version: u32,
@@ -342,13 +342,13 @@ impl Instance {
 
 /// Returns the driver's own description, or its version in the usual encoding.
 fn text_of(told: Option<&vk::PhysicalDeviceDriverProperties<'_>>, version: u32) -> String {
-    let said = told.and_then(|told| {
+    let message = told.and_then(|told| {
         let texts = [told.driver_name_as_c_str(), told.driver_info_as_c_str()];
         let texts = texts.map(|text| text.map(CStr::to_string_lossy).unwrap_or_default());
         let text = texts.join(" ").trim().to_owned();
         (!text.is_empty()).then_some(text)
     });
-    said.unwrap_or_else(|| {
+    message.unwrap_or_else(|| {
         let [major, minor] = [vk::api_version_major(version), vk::api_version_minor(version)];
         format!("{major}.{minor}.{}", vk::api_version_patch(version))
     })
@@ -376,15 +376,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_are_told_by_what_they_say() {
-        let said = |name: &CStr, info: &CStr| {
+    fn driver_text_uses_reported_names() {
+        let message = |name: &CStr, info: &CStr| {
             let told = vk::PhysicalDeviceDriverProperties::default();
             let told = told.driver_name(name).unwrap().driver_info(info).unwrap();
             text_of(Some(&told), vk::make_api_version(0, 25, 2, 8))
         };
-        assert_eq!(said(c"radv", c"Mesa 25.2.8"), "radv Mesa 25.2.8");
-        assert_eq!(said(c"radv", c""), "radv");
-        assert_eq!(said(c"", c""), "25.2.8");
+        assert_eq!(message(c"radv", c"Mesa 25.2.8"), "radv Mesa 25.2.8");
+        assert_eq!(message(c"radv", c""), "radv");
+        assert_eq!(message(c"", c""), "25.2.8");
         assert_eq!(text_of(None, vk::make_api_version(0, 1, 2, 3)), "1.2.3");
     }
 }

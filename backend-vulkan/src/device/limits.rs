@@ -176,7 +176,7 @@ mod tests {
     use torchlet_shaders::{MODULES, REPLAYED_MODULES};
 
     #[test]
-    fn what_exceeds_a_dimension_goes_on_in_the_next() {
+    fn workgroups_fold_into_the_next_dimension() {
         let limits = Limits { workgroups: [10, 4, 5], fold_at: [10, 4, 5], ..Limits::default() };
         assert_eq!(limits.folded([10, 1, 1], 0), Some([10, 1, 1]));
         assert_eq!(limits.folded([11, 1, 1], 0), Some([6, 2, 1]));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_cannot_run_all_shaders_are_told_apart() {
+    fn devices_below_the_required_limits_are_rejected() {
         let mut device = vk::PhysicalDeviceLimits {
             max_compute_work_group_invocations: 256,
             max_compute_work_group_size: [256, 256, 64],
@@ -200,20 +200,20 @@ mod tests {
         };
         assert_eq!(lacking(&device), None);
         device.max_compute_work_group_invocations = 128;
-        let said = lacking(&device).unwrap();
-        assert_eq!(said, "it supports 128 invocations per workgroup; 256 are required");
+        let message = lacking(&device).unwrap();
+        assert_eq!(message, "it supports 128 invocations per workgroup; 256 are required");
         device.max_compute_work_group_invocations = 1024;
         device.max_per_stage_descriptor_storage_buffers = 7;
         assert_eq!(lacking(&device), None);
         device.max_descriptor_set_storage_buffers = 6;
-        let said = lacking(&device).unwrap();
-        assert_eq!(said, "it supports 6 storage buffers per shader; 7 are required");
+        let message = lacking(&device).unwrap();
+        assert_eq!(message, "it supports 6 storage buffers per shader; 7 are required");
         device.max_per_stage_descriptor_storage_buffers = 4;
         assert!(lacking(&device).unwrap().starts_with("it supports 4 storage buffers per shader"));
     }
 
     #[test]
-    fn all_devices_bind_what_programs_cannot_do_without() {
+    fn required_shaders_fit_the_buffer_limit() {
         let more = MODULES.iter().filter(|module| !Limits::LEAST.bind(module));
         let more: Vec<&str> = more.map(|module| module.name).collect();
         let codes = ["convolution_codes", "convolution_codes_cooperative"];
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_tell_how_many_buffers_they_bind() {
+    fn buffer_limit_is_the_smaller_one() {
         let device = vk::PhysicalDeviceLimits {
             max_per_stage_descriptor_storage_buffers: 16,
             max_descriptor_set_storage_buffers: 8,

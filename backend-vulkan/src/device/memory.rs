@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_limit_is_kept_to_the_byte() {
+    fn memory_limit_is_exact() {
         let meter = Meter::new(Some(100));
         meter.add(60).unwrap();
         assert!(meter.add(41).is_err());

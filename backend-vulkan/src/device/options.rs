@@ -71,7 +71,7 @@ pub(crate) struct Options {
     /// Whether the compute queue replaces a missing transfer queue.
     pub(crate) stand_in: bool,
     /// The kernel variant index that all calls use if they have it.
-    pub(crate) way: Option<u8>,
+    pub(crate) variant: Option<u8>,
     /// Workgroups per dimension beyond which work is folded or split.
     pub(crate) fold_at: Option<u32>,
     /// The maximum number of storage buffers per shader.
@@ -137,7 +137,7 @@ impl Options {
                 None => upload_of(variable(UPLOAD_VARIABLE).as_deref().unwrap_or_default())?,
             },
             stand_in: self.stand_in,
-            way: self.way,
+            variant: self.variant,
             fold_at: self.fold_at,
             buffers: self.buffers,
             busy: self.busy,
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_caller_is_heard_before_the_environment() {
+    fn caller_options_override_the_environment() {
         let environment = |name: &str| match name {
             DEVICE_VARIABLE => Some("1".to_owned()),
             PIPELINE_CACHE_VARIABLE => Some("/cache".to_owned()),
@@ -229,10 +229,10 @@ mod tests {
         assert_eq!(of(DISABLE_VARIABLE, "all").unwrap().disabled, DeviceFeature::ALL);
         assert!(of(DISABLE_VARIABLE, "fp17").is_err());
         assert_eq!(of(MEMORY_LIMIT_VARIABLE, "4096").unwrap().memory_limit, Some(4096));
-        let said = of(MEMORY_LIMIT_VARIABLE, "4 GiB").unwrap_err().to_string();
-        assert!(said.ends_with("is '4 GiB', expected an integer number of bytes"), "{said}");
-        let said = of(TUNE_VARIABLE, "0.5").unwrap_err().to_string();
-        assert!(said.ends_with("is '0.5', expected an integer number of seconds"), "{said}");
+        let message = of(MEMORY_LIMIT_VARIABLE, "4 GiB").unwrap_err().to_string();
+        assert!(message.ends_with("is '4 GiB', expected an integer number of bytes"), "{message}");
+        let message = of(TUNE_VARIABLE, "0.5").unwrap_err().to_string();
+        assert!(message.ends_with("is '0.5', expected an integer number of seconds"), "{message}");
         assert_eq!(of(TIMEOUT_VARIABLE, "0").unwrap().timeout, Some(Duration::ZERO));
         assert!(of(TIMEOUT_VARIABLE, "-1").is_err());
         assert_eq!(of(MATRICES_VARIABLE, "off").unwrap().probe_matrices, Some(false));
@@ -249,7 +249,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_cache_folder_is_that_of_the_platform() {
+    fn cache_folder_follows_platform_conventions() {
         let home = |name: &str| (name == "HOME").then(|| PathBuf::from("/home/a"));
         assert_eq!(cache_folder(home), Some(PathBuf::from("/home/a/.cache/torchlet")));
         let both = |name: &str| match name {

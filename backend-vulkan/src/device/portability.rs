@@ -50,7 +50,7 @@ mod tests {
     const SUBSET: &CStr = c"VK_KHR_portability_subset";
 
     #[test]
-    fn loaders_are_asked_for_drivers_that_translate_where_they_know_how() {
+    fn portability_enumeration_is_enabled_if_listed() {
         let with = listed(&[c"VK_KHR_surface", ENUMERATION, c"VK_EXT_debug_utils"]);
         let flags = vk::InstanceCreateFlags::ENUMERATE_PORTABILITY_KHR;
         assert_eq!(of_instance(&with), (vec![ENUMERATION], flags));
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_that_translate_are_told_that_they_are_known() {
+    fn portability_subset_is_enabled_if_listed() {
         let features = DeviceFeatures::default();
         assert_eq!(of_device(&listed(&[SUBSET]), &features), [SUBSET]);
         assert!(of_device(&listed(&[ENUMERATION]), &features).is_empty());
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_are_those_of_the_features_each_once() {
+    fn feature_extensions_are_listed_once() {
         let [half, byte] = [DeviceFeature::HalfArithmetic, DeviceFeature::ByteArithmetic];
         let both = DeviceFeatures::only(&[half, byte, DeviceFeature::CooperativeMatrix2], 32);
         let known = listed(&[SUBSET, c"VK_KHR_shader_float16_int8", c"VK_KHR_8bit_storage"]);

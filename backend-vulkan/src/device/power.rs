@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// How long a battery reading stays valid. A reading costs tens of microseconds, or more if the
 /// firmware is queried.
-const COUNTS: Duration = Duration::from_secs(5);
+const VALIDITY: Duration = Duration::from_secs(5);
 
 /// The machine has no battery that could start to discharge.
 const NEVER: u64 = u64::MAX;
@@ -27,7 +27,7 @@ impl Power {
     }
 
     fn of(battery: Battery) -> Self {
-        let next = if battery.can_change() { millis(COUNTS) } else { NEVER };
+        let next = if battery.can_change() { millis(VALIDITY) } else { NEVER };
         Power {
             since: Instant::now(),
             is_battery: AtomicBool::new(battery.is_used()),
@@ -43,7 +43,7 @@ impl Power {
     /// The same at time `now`, with a function that reads the battery.
     fn at(&self, now: Duration, look: impl FnOnce() -> Battery) -> bool {
         let (now, next) = (millis(now), self.next.load(Ordering::Relaxed));
-        let later = now.saturating_add(millis(COUNTS));
+        let later = now.saturating_add(millis(VALIDITY));
         let order = Ordering::Relaxed;
         // One thread reads, the others continue with the old value.
         if now >= next && self.next.compare_exchange(next, later, order, order).is_ok() {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batteries_of_the_system_count_while_they_are_discharged() {
+    fn only_discharging_system_batteries_count() {
         let folder = std::env::temp_dir().join(format!("torchlet-power-{}", std::process::id()));
         let supply = |name: &str, files: &[(&str, &str)]| {
             let supply = folder.join(name);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_battery_is_looked_at_again_now_and_then() {
+    fn battery_is_read_periodically() {
         let seconds = Duration::from_secs;
         let unasked = || -> Battery { panic!("it was read a moment ago") };
         let power = Power::of(Battery::Charged);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn families_for_transfers_alone_are_found() {
+    fn dedicated_transfer_families_are_found() {
         let nvidia = [
             (G | C | T | S, 16),
             (T | S, 2),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_none_uploads_go_the_usual_way() {
+    fn no_dedicated_transfer_family() {
         assert_eq!(chosen(&[(G | C | T, 2)]), (Some(0), None), "Mali");
         assert_eq!(chosen(&[(G | C | T | S, 1), (C | T | S, 4), (D, 1)]), (Some(0), None), "RADV");
         assert_eq!(chosen(&[(G | C, 3)]), (Some(0), None), "Adreno");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_for_copies_wait_for_copies_alone() {
+    fn copy_lanes_have_copy_scope() {
         let lane = Lane::new(0, vk::Queue::null());
         let (usual, copies) = (Scope::of(&lane), Scope::of(&lane.for_copies()));
         assert!(usual.stages.contains(vk::PipelineStageFlags::COMPUTE_SHADER));

@@ -444,7 +444,7 @@ mod tests {
     use torchlet_shaders::{Element, Gather, GatherPush, MAX_DIMS, Pipeline as _, PushConstants};
 
     #[test]
-    fn descriptors_stay_for_the_same_memory_alone() {
+    fn descriptors_are_reused_only_for_the_same_memory() {
         let Some(context) = context(&Options::default()) else { return };
         let sources = [1u8, 2].map(|number| {
             let mut source = Buffer::new(&context, 16, MemoryKind::Upload).unwrap();

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_without_valid_bits_has_no_clock() {
+    fn queue_without_valid_bits_has_no_clock() {
         assert_eq!(Clock::new(0, 1.0), None);
         assert_eq!(Clock::new(64, f32::NAN), None);
         assert_eq!(Clock::new(64, 0.0), None);

@@ -41,7 +41,7 @@ pub(crate) struct Workaround {
 
 impl Workaround {
     /// Whether it disables a feature that a device has.
-    pub(crate) fn takes(&self, has: impl Fn(DeviceFeature) -> bool) -> bool {
+    pub(crate) fn disables_any(&self, has: impl Fn(DeviceFeature) -> bool) -> bool {
         self.without.iter().any(|feature| has(*feature))
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     };
 
     #[test]
-    fn devices_go_without_what_their_drivers_get_wrong() {
+    fn workarounds_disable_features() {
         // An unknown driver may be the affected one.
         for id in [Some(vk::DriverId::AMD_OPEN_SOURCE), RADEON.id, None] {
             let driver = Driver { id, ..RADEON };
@@ -119,10 +119,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_lacks_anyway_is_not_taken_from_it() {
+    fn workarounds_ignore_missing_features() {
         let workaround = workarounds(&RADEON).next().unwrap();
-        assert!(workaround.takes(|feature| feature == DeviceFeature::CooperativeMatrix));
-        assert!(!workaround.takes(|feature| feature == DeviceFeature::HalfArithmetic));
-        assert!(!workaround.takes(|_| false));
+        assert!(workaround.disables_any(|feature| feature == DeviceFeature::CooperativeMatrix));
+        assert!(!workaround.disables_any(|feature| feature == DeviceFeature::HalfArithmetic));
+        assert!(!workaround.disables_any(|_| false));
     }
 }

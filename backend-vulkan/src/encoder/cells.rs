@@ -5,7 +5,7 @@ use super::Encoder;
 use crate::error::Error;
 use crate::ids::IdSet;
 use crate::ops::copy_all;
-use crate::state::{Left, Storage};
+use crate::state::{FusedOutput, Storage};
 use crate::tensors::{Operand, TensorId};
 use std::sync::Arc;
 use torchlet_graph::graph::{Graph, ValueId};
@@ -14,13 +14,13 @@ use torchlet_graph::graph::{Graph, ValueId};
 pub(crate) struct Reads {
     graph: Arc<GraphReads>,
     /// Values that alias the memory of another value. Calls that are encoded again may be repeated.
-    joined: Vec<Joined>,
-    /// For each tensor, the index of its latest alias in `joined`.
+    aliases: Vec<Alias>,
+    /// For each tensor, the index of its latest alias in `aliases`.
     latest: Vec<Option<usize>>,
 }
 
 /// A value that uses the memory of another from a call on.
-struct Joined {
+struct Alias {
     from: usize,
     /// The last call that reads it.
     last: usize,
@@ -66,26 +66,26 @@ impl GraphReads {
 
 impl Reads {
     pub(super) fn new(graph: Arc<GraphReads>) -> Self {
-        Reads { graph, joined: Vec::new(), latest: Vec::new() }
+        Reads { graph, aliases: Vec::new(), latest: Vec::new() }
     }
 
     /// Records that a value uses the memory of another from this call on.
     pub(super) fn join(&mut self, id: TensorId, root: TensorId, call: usize) {
         let last = self.last(id, call).unwrap_or(END);
-        if self.joined_to(root).any(|it| (it.from, it.last) == (call, last)) {
+        if self.aliases_of(root).any(|it| (it.from, it.last) == (call, last)) {
             return;
         }
         self.latest.resize(self.latest.len().max(root + 1), None);
         let Some(latest) = self.latest.get_mut(root) else { return };
-        let earlier = latest.replace(self.joined.len());
-        self.joined.push(Joined { from: call, last, earlier });
+        let earlier = latest.replace(self.aliases.len());
+        self.aliases.push(Alias { from: call, last, earlier });
     }
 
     /// Returns the values that use the memory of a tensor.
-    fn joined_to(&self, root: TensorId) -> impl Iterator<Item = &Joined> {
+    fn aliases_of(&self, root: TensorId) -> impl Iterator<Item = &Alias> {
         let latest = self.latest.get(root).copied().flatten();
-        let first = latest.and_then(|at| self.joined.get(at));
-        std::iter::successors(first, |it| self.joined.get(it.earlier?))
+        let first = latest.and_then(|at| self.aliases.get(at));
+        std::iter::successors(first, |it| self.aliases.get(it.earlier?))
     }
 
     /// Whether a value is the new value in an update.
@@ -100,7 +100,7 @@ impl Reads {
 
     /// Returns the last call that reads the memory of a value, as known before `call`.
     fn last(&self, id: TensorId, call: usize) -> Option<usize> {
-        let before = self.joined_to(id).filter(|it| it.from < call).map(|it| it.last);
+        let before = self.aliases_of(id).filter(|it| it.from < call).map(|it| it.last);
         self.graph.last.get(id).map(|last| before.fold(*last, usize::max))
     }
 }
@@ -125,7 +125,7 @@ impl Encoder<'_, '_> {
             && inputs.iter().all(able)
             && let Some(views) = views(self)
         {
-            self.state.left.insert(out.value, Left { call: self.node, which, views });
+            self.state.left.insert(out.value, FusedOutput { call: self.node, which, views });
         }
         let Some(left) = self.state.left.get(&out.value) else { return false };
         // The readers of the output now read the inputs.

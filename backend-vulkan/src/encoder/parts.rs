@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_lie_where_the_whole_does() {
+    fn parts_alias_the_whole() {
         // The slice aliases its source, and the negative is written directly into the result; only
         // the slice is copied there.
         let (shaders, locations) = encoded(&sliced_and_joined(64, false));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_bound_or_changes_its_shape_is_copied() {
+    fn unbindable_or_dynamic_parts_are_copied() {
         let (shaders, locations) = encoded(&sliced_and_joined(3, false));
         assert_eq!((shaders, locations), (vec!["gather", "unary"], [(8, 256), (8, 0)]));
         let (shaders, locations) = encoded(&sliced_and_joined(64, true));
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn integers_of_parts_are_those_of_the_part() {
+    fn host_integers_respect_part_offset() {
         let mut graph = sliced_and_joined(64, false);
         for value in [0, 5] {
             if let Value::Tensor(tensor) = &mut graph.values[value] {

@@ -8,11 +8,11 @@ use torchlet_graph::graph::{Graph, Node, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// Operators that support strides, with the number of leading arguments that may have them.
-const TAKERS: &[(Operator, usize)] =
+const STRIDED_OPERATORS: &[(Operator, usize)] =
     &[(Operator::ET_VK_SDPA, 3), (Operator::ATTENTION, 3), (Operator::LLAMA_CUSTOM_SDPA, 3)];
 
 /// The maximum number of views between a tensor and the calls that read it.
-const MOST_VIEWS: usize = 16;
+const MAX_VIEWS: usize = 16;
 
 impl<'e> Encoder<'e, '_> {
     /// Returns the element strides of a tensor.
@@ -36,7 +36,7 @@ impl<'e> Encoder<'e, '_> {
         // A view that repeats elements would be larger than the memory it lies in.
         let fits = base.checked_add(out.numel()).is_some_and(|end| end <= input.numel());
         let Some(strides) = by_four(&out.sizes, strides).filter(|_| fits) else { return Ok(false) };
-        if !self.takes_strides(out, &mut MOST_VIEWS.clone()) {
+        if !self.supports_strides(out, &mut MAX_VIEWS.clone()) {
             return Ok(false);
         }
         let taken = self.take_part(out, input, base)?;
@@ -48,24 +48,24 @@ impl<'e> Encoder<'e, '_> {
 
     /// Whether all readers of a tensor support strides, also through views that only add or remove
     /// dimensions of size one.
-    fn takes_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
+    fn supports_strides(&self, tensor: &Operand, views: &mut usize) -> bool {
         match views.checked_sub(1) {
             Some(left) => *views = left,
             None => return false,
         }
-        let mut takes = |node: &Node| {
-            let count = TAKERS.iter().find(|(operator, _)| *operator == node.operator);
+        let mut supports = |node: &Node| {
+            let count = STRIDED_OPERATORS.iter().find(|(operator, _)| *operator == node.operator);
             let Some((_, count)) = count.filter(|_| node.parts.is_empty()) else {
                 let out = node.args.last().and_then(|out| self.tensor(*out).ok());
                 let same = out.filter(|out| {
                     node.operator.is_view() && out.element == tensor.element && is_like(out, tensor)
                 });
-                return same.is_some_and(|out| self.takes_strides(&out, views));
+                return same.is_some_and(|out| self.supports_strides(&out, views));
             };
             !node.args.iter().skip(*count).any(|id| *id == tensor.value)
         };
         let readers = self.readers(tensor.value);
-        !readers.is_empty() && readers.into_iter().all(&mut takes)
+        !readers.is_empty() && readers.into_iter().all(&mut supports)
     }
 
     /// Passes the strides of a tensor on to a view of it, if they are not contiguous.
@@ -185,7 +185,7 @@ mod tests {
     use torchlet_graph::graph::{Graph, Tensor, Value};
 
     #[test]
-    fn rows_of_four_have_strides_of_four() {
+    fn row_strides_are_multiples_of_four() {
         assert_eq!(by_four(&[1, 2, 3, 8], &[7, 16, 32, 1]), Some(vec![0, 16, 32, 1]));
         assert_eq!(by_four(&[2, 2, 3, 8], &[7, 16, 32, 1]), None);
         assert_eq!(by_four(&[1, 2, 3, 8], &[96, 48, 1, 3]), None);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_copied() {
+    fn broadcast_views_are_copied() {
         let tensor = |batches| {
             Value::Tensor(Tensor {
                 scalar_type: ScalarType::Float,
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_permutation_of_another_shape_is_not_written_to() {
+    fn permutation_of_another_shape_is_not_aliased() {
         let mut graph = layer(false);
         if let Value::Tensor(permuted) = &mut graph.values[12] {
             permuted.sizes = vec![1, 9, 2000, 16];
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn attention_reads_and_writes_where_the_elements_are() {
+    fn attention_reads_and_writes_strided_views() {
         for (queries_leave, shaders) in [(false, vec![]), (true, vec!["gather"])] {
             let graph = layer(queries_leave);
             let mut state = State::new(&graph, HashSet::new()).unwrap();

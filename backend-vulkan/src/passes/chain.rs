@@ -22,32 +22,32 @@ fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
     let count = nodes.len();
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(count);
     // The index of each value's producer, if it can be part of a chain.
-    let mut makers: HashMap<ValueId, usize> = HashMap::new();
+    let mut producers: HashMap<ValueId, usize> = HashMap::new();
     for node in nodes {
         if node.operator.writes_arguments() {
             // Reads must not move behind this write.
-            makers.clear();
+            producers.clear();
         }
         let Some(mut chain) = Chain::of(graph, &node) else {
             fused.push(Some(node));
             continue;
         };
         for id in chain.inputs.clone() {
-            let Some(place) = makers.get(&id).copied() else { continue };
+            let Some(index) = producers.get(&id).copied() else { continue };
             let others = uses.get(&id) != Some(&1);
             let may_keep = keep && chain.kept.is_none();
-            if others && !(may_keep && may_be_made_later(graph, &fused, place, id)) {
+            if others && !(may_keep && may_be_computed_later(graph, &fused, index, id)) {
                 continue;
             }
-            let Some(slot) = fused.get_mut(place) else { continue };
-            let joined = slot.as_ref().and_then(|maker| chain.join(graph, maker));
+            let Some(slot) = fused.get_mut(index) else { continue };
+            let joined = slot.as_ref().and_then(|producer| chain.join(graph, producer));
             let Some(mut joined) = joined else { continue };
             joined.kept = joined.kept.or(others.then_some(id));
             chain = joined;
             *slot = None;
         }
         if chain.kept.is_none() {
-            makers.insert(chain.out, fused.len());
+            producers.insert(chain.out, fused.len());
         }
         let node = chain.into_node(graph, node);
         fused.push(Some(node));
@@ -57,8 +57,13 @@ fn fuse_where(graph: &mut Graph<'_>, keep: bool) -> bool {
 }
 
 /// Whether no call after the value's producer has read the value so far.
-fn may_be_made_later(graph: &Graph<'_>, fused: &[Option<Node>], place: usize, id: ValueId) -> bool {
-    let between = fused.iter().skip(place + 1).flatten();
+fn may_be_computed_later(
+    graph: &Graph<'_>,
+    fused: &[Option<Node>],
+    index: usize,
+    id: ValueId,
+) -> bool {
+    let between = fused.iter().skip(index + 1).flatten();
     let mut args = between.flat_map(|node| &node.args);
     !args.any(|arg| graph.items(arg).contains(&id))
 }
@@ -97,23 +102,23 @@ impl Chain {
         Some(Chain { parts: vec![node.clone()], inputs, out: *out, kept: None })
     }
 
-    /// Prepends the chain of `maker` to this chain.
-    fn join(&self, graph: &Graph<'_>, maker: &Node) -> Option<Self> {
-        let maker = Chain::of(graph, maker)?;
-        let between = floating(graph, maker.out)?;
+    /// Prepends the chain of `producer` to this chain.
+    fn join(&self, graph: &Graph<'_>, producer: &Node) -> Option<Self> {
+        let producer = Chain::of(graph, producer)?;
+        let between = floating(graph, producer.out)?;
         let out = floating(graph, self.out)?;
-        if maker.parts.len() + self.parts.len() > MAX_STAGES || between.sizes != out.sizes {
+        if producer.parts.len() + self.parts.len() > MAX_STAGES || between.sizes != out.sizes {
             return None;
         }
         let mut inputs: Vec<ValueId> =
-            self.inputs.iter().copied().filter(|id| *id != maker.out).collect();
-        inputs.extend(maker.inputs.iter().filter(|id| !self.inputs.contains(id)));
+            self.inputs.iter().copied().filter(|id| *id != producer.out).collect();
+        inputs.extend(producer.inputs.iter().filter(|id| !self.inputs.contains(id)));
         let operands: Vec<Operand> =
             inputs.iter().map(|id| floating(graph, *id)).collect::<Option<_>>()?;
         if !ops::fits(&operands, &out.sizes) {
             return None;
         }
-        let parts = maker.parts.into_iter().chain(self.parts.iter().cloned()).collect();
+        let parts = producer.parts.into_iter().chain(self.parts.iter().cloned()).collect();
         Some(Chain { parts, inputs, out: self.out, kept: self.kept })
     }
 

@@ -6,7 +6,7 @@
 //! use channels last, no permutations between blocks remain.
 
 use super::places::drop_unused;
-use super::{each_is_made_once, uses};
+use super::{has_unique_producers, uses};
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
 use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
@@ -20,7 +20,7 @@ pub(super) fn run(graph: &mut Graph<'_>) {
     // After a write in place, a tensor may differ from its permutation: neither can replace the
     // other.
     let writes = graph.nodes.iter().any(|node| node.operator.writes_arguments());
-    if writes || !each_is_made_once(graph) {
+    if writes || !has_unique_producers(graph) {
         return;
     }
     let wanted: HashSet<ValueId> =
@@ -261,11 +261,11 @@ mod tests {
             let (host_type, dynamic, changes) = (scalar_type, false, Some(false));
             Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
         };
-        let picture = |id| match last.contains(&id) {
+        let image = |id| match last.contains(&id) {
             true => tensor(vec![1, 5, 6, 4], None),
             false => tensor(vec![1, 4, 5, 6], None),
         };
-        let mut values: Vec<Value<'static>> = (0..FIRST_OF_OTHERS).map(picture).collect();
+        let mut values: Vec<Value<'static>> = (0..FIRST_OF_OTHERS).map(image).collect();
         values.extend([
             tensor(vec![4, 1, 3, 3], Some(vec![0; 4 * 9 * 4])),
             Value::None,
@@ -313,7 +313,7 @@ mod tests {
     const LAST: &[ValueId] = &[2, 3, 7, 8];
 
     #[test]
-    fn blocks_take_and_give_channels_last() {
+    fn blocks_become_channels_last() {
         use Operator as O;
         let (last, permute) = (O::DEPTHWISE_LAST, O::PERMUTE_COPY);
         let block = [last, O::NEG, O::ADD_TENSOR];
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_by_name_is_there() {
+    fn outputs_keep_their_ids() {
         // The permutation in the first block is also an output.
         let mut graph = graph(blocks(), LAST, &[10, 2]);
         run(&mut graph);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_permutation_goes_all_stays() {
+    fn unchanged_without_removable_permutations() {
         let same = |nodes: Vec<Node>, outputs: &[ValueId]| {
             let before: Vec<Operator> = nodes.iter().map(|node| node.operator).collect();
             assert_eq!(operators(graph(nodes, LAST, outputs)), before);

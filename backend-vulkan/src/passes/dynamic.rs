@@ -43,7 +43,7 @@ mod tests {
     use torchlet_core::ScalarType;
 
     #[test]
-    fn products_of_the_same_rows_have_them_rounded_once() {
+    fn shared_rows_are_quantized_once() {
         let float = |sizes: &[usize], data| tensor(ScalarType::Float, sizes, data);
         let values = vec![
             float(&[2, 8], false),

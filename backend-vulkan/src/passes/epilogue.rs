@@ -10,30 +10,30 @@ use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// The indices of a call that can be extended by an epilogue, and of the views of its result.
-type Maker = Vec<usize>;
+type ProducerCalls = Vec<usize>;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let uses = uses(graph);
     let nodes = std::mem::take(&mut graph.nodes);
     let mut fused: Vec<Option<Node>> = Vec::with_capacity(nodes.len());
-    let mut makers: HashMap<ValueId, Maker> = HashMap::new();
+    let mut producers: HashMap<ValueId, ProducerCalls> = HashMap::new();
     for node in nodes {
         if node.operator.writes_arguments() {
             // Reads must not move behind this write.
-            makers.clear();
+            producers.clear();
         }
         let joined = taken(graph, &node).into_iter().find_map(|id| {
-            let maker = makers.get(&id).filter(|_| uses.get(&id) == Some(&1))?;
-            let product = fused.get(*maker.first()?)?.as_ref()?;
-            Some((id, maker.clone(), join(graph, product, &node, id)?))
+            let producer = producers.get(&id).filter(|_| uses.get(&id) == Some(&1))?;
+            let matmul = fused.get(*producer.first()?)?.as_ref()?;
+            Some((id, producer.clone(), join(graph, matmul, &node, id)?))
         });
-        if let Some((id, maker, product)) = joined {
+        if let Some((id, producer, matmul)) = joined {
             // All of them move to the index of the fused call, since it may read values produced in
             // between.
             let mut moved: Vec<Node> =
-                maker.iter().filter_map(|place| fused.get_mut(*place)?.take()).collect();
+                producer.iter().filter_map(|index| fused.get_mut(*index)?.take()).collect();
             if let Some(first) = moved.first_mut() {
-                *first = product;
+                *first = matmul;
             }
             let out = node.args.last().copied().unwrap_or(id);
             moved.push(Node {
@@ -42,14 +42,14 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
                 args: vec![id, out],
                 parts: Vec::new(),
             });
-            makers.insert(out, (fused.len()..fused.len() + moved.len()).collect());
+            producers.insert(out, (fused.len()..fused.len() + moved.len()).collect());
             fused.extend(moved.into_iter().map(Some));
             continue;
         }
-        if let Some(maker) = maker_of(graph, &makers, &uses, &node, fused.len())
+        if let Some(producer) = producer_of(graph, &producers, &uses, &node, fused.len())
             && let Some(out) = node.args.last()
         {
-            makers.insert(*out, maker);
+            producers.insert(*out, producer);
         }
         fused.push(Some(node));
     }
@@ -57,21 +57,21 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
 }
 
 /// Returns the GEMM whose result this call produces, directly or as a view of it.
-fn maker_of(
+fn producer_of(
     graph: &Graph<'_>,
-    makers: &HashMap<ValueId, Maker>,
+    producers: &HashMap<ValueId, ProducerCalls>,
     uses: &HashMap<ValueId, usize>,
     node: &Node,
-    place: usize,
-) -> Option<Maker> {
+    index: usize,
+) -> Option<ProducerCalls> {
     if is_product(graph, node) {
-        return Some(vec![place]);
+        return Some(vec![index]);
     }
     let input = node.args.first().filter(|_| node.operator.is_view())?;
     let out = floating(graph, *node.args.last()?)?;
-    let maker = makers.get(input).filter(|_| uses.get(input) == Some(&1))?;
+    let producer = producers.get(input).filter(|_| uses.get(input) == Some(&1))?;
     (out.element == floating(graph, *input)?.element)
-        .then(|| maker.iter().copied().chain([place]).collect())
+        .then(|| producer.iter().copied().chain([index]).collect())
 }
 
 /// Whether a call supports an epilogue.
@@ -97,22 +97,22 @@ fn taken(graph: &Graph<'_>, node: &Node) -> Vec<ValueId> {
     inputs.iter().filter(is_tensor).copied().collect()
 }
 
-/// Returns `product` with `node`, which reads `result`, appended to its epilogue.
-fn join(graph: &Graph<'_>, product: &Node, node: &Node, result: ValueId) -> Option<Node> {
+/// Returns `matmul` with `node`, which reads `result`, appended to its epilogue.
+fn join(graph: &Graph<'_>, matmul: &Node, node: &Node, result: ValueId) -> Option<Node> {
     let out = *node.args.last()?;
     let (between, after) = (floating(graph, result)?, floating(graph, out)?);
     if between.sizes != after.sizes || between.element != after.element {
         return None;
     }
-    let parts = match product.parts.as_slice() {
-        [] => vec![product.clone()],
+    let parts = match matmul.parts.as_slice() {
+        [] => vec![matmul.clone()],
         parts => parts.to_vec(),
     };
     let is_activation =
         |part: &Node| ops::find(part.operator).is_some_and(|operator| operator.is_activation);
     let is_sum = |part: &Node| part.operator == Operator::ADD_TENSOR;
     let mut epilogue = parts.iter().skip(1);
-    let (own, inputs) = product.args.split_last()?;
+    let (own, inputs) = matmul.args.split_last()?;
     let mut args = inputs.to_vec();
     match taken(graph, node)[..] {
         // An activation comes last.

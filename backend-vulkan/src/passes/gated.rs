@@ -1,18 +1,18 @@
 //! Fuses two GEMMs of the same rows, of which one gates the other (as in SwiGLU).
 
-use super::{Makers, floating, remove};
+use super::{Producers, floating, remove};
 use crate::ops;
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// The maximum number of views between a GEMM and its reader.
-const MOST_VIEWS: usize = 4;
+const MAX_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let makers = Makers::of(graph);
+    let producers = Producers::of(graph);
     let mut fused = Vec::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let [a, b, out] = node.args[..] else { continue };
         if node.operator != Operator::MUL_TENSOR {
             continue;
@@ -23,23 +23,23 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
             continue;
         }
         let found = [(a, b), (b, a)].into_iter().find_map(|(gate, other)| {
-            let mut places = makers.activated(gate)?;
-            places.extend(makers.product(other)?);
-            makers.are_alike(&places, out).then_some(places)
+            let mut indices = producers.activated(gate)?;
+            indices.extend(producers.matmul(other)?);
+            producers.are_alike(&indices, out).then_some(indices)
         });
-        let Some(mut places) = found else { continue };
+        let Some(mut indices) = found else { continue };
         // Inputs must not be overwritten before the last of the calls.
-        let first = places.iter().min().copied().unwrap_or(place);
-        let between = graph.nodes.get(first..place).unwrap_or_default();
+        let first = indices.iter().min().copied().unwrap_or(index);
+        let between = graph.nodes.get(first..index).unwrap_or_default();
         if between.iter().any(|node| node.operator.writes_arguments()) {
             continue;
         }
-        places.push(place);
-        fused.push(places);
+        indices.push(index);
+        fused.push(indices);
     }
     let mut gone = HashSet::new();
-    for places in fused {
-        if let (Some(node), Some((last, before))) = (joined(graph, &places), places.split_last())
+    for indices in fused {
+        if let (Some(node), Some((last, before))) = (joined(graph, &indices), indices.split_last())
             && let Some(slot) = graph.nodes.get_mut(*last)
         {
             *slot = node;
@@ -50,9 +50,9 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
 }
 
 /// Returns one call in place of these.
-fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
+fn joined(graph: &Graph<'_>, indices: &[usize]) -> Option<Node> {
     let parts: Vec<Node> =
-        places.iter().map(|place| graph.nodes.get(*place).cloned()).collect::<Option<_>>()?;
+        indices.iter().map(|index| graph.nodes.get(*index).cloned()).collect::<Option<_>>()?;
     let last = parts.last()?;
     let (id, out) = (last.id, *last.args.last()?);
     let products = parts.iter().filter(|part| ops::weighs_floats(part.operator));
@@ -62,28 +62,28 @@ fn joined(graph: &Graph<'_>, places: &[usize]) -> Option<Node> {
     Some(Node { id, operator: Operator::GATED, args, parts })
 }
 
-impl Makers<'_, '_> {
+impl Producers<'_, '_> {
     /// Returns the indices of a GEMM, views of its result, and the activation that produces `id`.
     fn activated(&self, id: ValueId) -> Option<Vec<usize>> {
-        let (place, node) = self.taken(id, 1)?;
+        let (index, node) = self.producer_with_uses(id, 1)?;
         if !ops::find(node.operator).is_some_and(|operator| operator.is_activation) {
             return None;
         }
-        let mut places = self.product(*node.args.first()?)?;
-        places.push(place);
-        Some(places)
+        let mut indices = self.matmul(*node.args.first()?)?;
+        indices.push(index);
+        Some(indices)
     }
 
     /// The same without an activation.
-    fn product(&self, id: ValueId) -> Option<Vec<usize>> {
-        let mut places = Vec::new();
+    fn matmul(&self, id: ValueId) -> Option<Vec<usize>> {
+        let mut indices = Vec::new();
         let mut id = id;
-        while places.len() <= MOST_VIEWS {
-            let (place, node) = self.taken(id, 1)?;
-            places.push(place);
+        while indices.len() <= MAX_VIEWS {
+            let (index, node) = self.producer_with_uses(id, 1)?;
+            indices.push(index);
             if ops::weighs_floats(node.operator) && !self.has_bias(node) {
-                places.reverse();
-                return Some(places);
+                indices.reverse();
+                return Some(indices);
             }
             id = *node.args.first().filter(|_| node.operator == Operator::VIEW_COPY)?;
         }
@@ -99,9 +99,9 @@ impl Makers<'_, '_> {
 
     /// Whether all these calls produce tensors with as many elements as `out`, and both GEMMs read
     /// the same rows.
-    fn are_alike(&self, places: &[usize], out: ValueId) -> bool {
+    fn are_alike(&self, indices: &[usize], out: ValueId) -> bool {
         let Some(out) = floating(self.graph, out) else { return false };
-        let nodes = || places.iter().filter_map(|place| self.graph.nodes.get(*place));
+        let nodes = || indices.iter().filter_map(|index| self.graph.nodes.get(*index));
         let same = nodes().all(|node| {
             let made = node.args.last().and_then(|id| floating(self.graph, *id));
             made.is_some_and(|made| made.numel() == out.numel() && made.element == out.element)

@@ -4,7 +4,7 @@
 //! before and after each one. Element-wise calls between them work in either layout. Each value
 //! therefore exists in both layouts at first, and unused copies are removed.
 
-use super::{each_is_made_once, uses};
+use super::{has_unique_producers, uses};
 use crate::derived::GROUP;
 use crate::tensors::element_of;
 use std::collections::{HashMap, HashSet};
@@ -15,30 +15,30 @@ use torchlet_graph::operators::Operator;
 /// Converts the convolutions that are `suited`, and the element-wise calls between them, to
 /// channels-last layout, unless a tensor would exceed `most` bytes.
 pub(crate) fn run(graph: &mut Graph<'_>, most: u64, suited: impl Fn(&Graph<'_>, &Node) -> bool) {
-    if !each_is_made_once(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
+    if !has_unique_producers(graph) || !graph.nodes.iter().any(|node| suited(graph, node)) {
         return;
     }
-    let mut twice = Twice { most, ..Twice::default() };
+    let mut both = BothLayouts { most, ..BothLayouts::default() };
     for node in std::mem::take(&mut graph.nodes) {
         if node.operator.writes_arguments() {
             // The channels-last copies may be outdated after this write.
-            twice.by_place.clear();
+            both.by_place.clear();
         }
         if suited(graph, &node) {
-            twice.convolution(graph, node);
+            both.convolution(graph, node);
         } else {
-            twice.other(graph, node);
+            both.other(graph, node);
         }
     }
-    graph.nodes = twice.nodes;
-    drop_unused(graph, &twice.added);
+    graph.nodes = both.nodes;
+    drop_unused(graph, &both.added);
     restore_lonely(graph);
     recode(graph);
 }
 
 /// Calls in both layouts.
 #[derive(Default)]
-struct Twice {
+struct BothLayouts {
     /// The maximum bytes of a tensor.
     most: u64,
     nodes: Vec<Node>,
@@ -48,7 +48,7 @@ struct Twice {
     by_place: HashMap<ValueId, ValueId>,
 }
 
-impl Twice {
+impl BothLayouts {
     /// Adds a channels-last convolution, and the conversion of its result to the default layout.
     fn convolution(&mut self, graph: &mut Graph<'_>, node: Node) {
         let ends = node.args.first().copied().zip(node.args.last().copied());
@@ -56,7 +56,7 @@ impl Twice {
         let source = match self.by_place.get(&input) {
             Some(there) => *there,
             None => {
-                let Some(source) = tensor_by_place(graph, input, self.most) else {
+                let Some(source) = channels_last_tensor(graph, input, self.most) else {
                     return self.nodes.push(node);
                 };
                 self.add(Node { id: node.id, ..Node::new(Operator::PLACES, vec![input, source]) });
@@ -64,7 +64,7 @@ impl Twice {
                 source
             }
         };
-        let Some(result) = tensor_by_place(graph, out, self.most) else {
+        let Some(result) = channels_last_tensor(graph, out, self.most) else {
             return self.nodes.push(node);
         };
         let mut args = node.args.clone();
@@ -91,10 +91,10 @@ impl Twice {
     fn other(&mut self, graph: &mut Graph<'_>, node: Node) {
         let Some((there, out)) = self.swapped(graph, &node) else { return self.nodes.push(node) };
         let result = there.args.last().copied().unwrap_or(out);
-        let is_of_codes = graph.tensor(out).is_some_and(|it| it.scalar_type == ScalarType::Char);
+        let is_quantized = graph.tensor(out).is_some_and(|it| it.scalar_type == ScalarType::Char);
         self.by_place.insert(out, result);
         self.add(there);
-        self.add(match is_of_codes {
+        self.add(match is_quantized {
             true => Node { id: node.id, ..Node::new(Operator::PLANES, vec![result, out]) },
             false => node,
         });
@@ -116,7 +116,7 @@ impl Twice {
             }
             *slot = *self.by_place.get(slot)?;
         }
-        args.push(tensor_by_place(graph, *out, self.most)?);
+        args.push(channels_last_tensor(graph, *out, self.most)?);
         Some((Node { id: node.id, ..Node::new(node.operator, args) }, *out))
     }
 
@@ -129,7 +129,7 @@ impl Twice {
 
 /// Adds a tensor for the channels-last copy of an image tensor, unless it would exceed `most`
 /// bytes.
-fn tensor_by_place(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
+fn channels_last_tensor(graph: &mut Graph<'_>, id: ValueId, most: u64) -> Option<ValueId> {
     let tensor = graph.tensor(id).filter(|tensor| !tensor.dynamic)?;
     let [batch, channels, height, width] = tensor.sizes[..] else { return None };
     let sizes = vec![batch, height.checked_mul(width)?, channels.checked_next_multiple_of(GROUP)?];
@@ -206,7 +206,7 @@ fn restore_lonely(graph: &mut Graph<'_>) {
 /// Fuses requantization into convolutions: dequantize, clamp, quantize.
 fn recode(graph: &mut Graph<'_>) {
     let uses = uses(graph);
-    let takers: HashMap<ValueId, usize> = {
+    let readers: HashMap<ValueId, usize> = {
         let nodes = graph.nodes.iter().enumerate();
         nodes.filter_map(|(place, node)| Some((*node.args.first()?, place))).collect()
     };
@@ -217,8 +217,8 @@ fn recode(graph: &mut Graph<'_>) {
             continue;
         }
         let only = |id: Option<&ValueId>| {
-            let taker = *takers.get(id.filter(|id| uses.get(id) == Some(&1))?)?;
-            Some((taker, graph.nodes.get(taker)?))
+            let reader = *readers.get(id.filter(|id| uses.get(id) == Some(&1))?)?;
+            Some((reader, graph.nodes.get(reader)?))
         };
         let Some(behind) = recoding(graph, node, only) else { continue };
         // All of them move to the index of the last call, which may read values produced in
@@ -290,7 +290,7 @@ fn recoding<'g>(
 mod tests {
     use super::*;
 
-    const PICTURE: &[usize] = &[1, 20, 4, 4];
+    const IMAGE: &[usize] = &[1, 20, 4, 4];
 
     /// A graph of calls `(operator, inputs, output)` over int8 images, or float images for ids in
     /// `floats`. Value 0 is the input.
@@ -303,7 +303,7 @@ mod tests {
         let value = |id: ValueId| {
             let scalar_type =
                 if floats.contains(&id) { ScalarType::Float } else { ScalarType::Char };
-            let sizes = PICTURE.to_vec();
+            let sizes = IMAGE.to_vec();
             let host_type = scalar_type;
             let (dynamic, data, changes) = (false, None, None);
             Value::Tensor(Tensor { scalar_type, host_type, sizes, dynamic, data, changes })
@@ -329,7 +329,7 @@ mod tests {
     const BY_PLACE: Operator = Operator::CONVOLUTION_BY_PLACE;
 
     #[test]
-    fn channels_stay_beside_each_other_between_convolutions() {
+    fn layout_stays_channels_last_between_convolutions() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::Q8TA_MUL, &[1, 1], 2),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_convolution_alone_is_what_it_was() {
+    fn single_convolutions_are_unchanged() {
         let calls: &[(Operator, &[ValueId], ValueId)] =
             &[(CONVOLUTION, &[0], 1), (Operator::MAX_POOL2D, &[1], 2), (CONVOLUTION, &[2], 3)];
         let (operators, _) = after(graph(calls, &[], &[3]));
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_made_in_the_order_that_is_asked_for() {
+    fn floats_are_computed_in_the_required_layout() {
         // The quantized tensor has no other reader: the float tensor, four times as large, is not
         // converted to another layout.
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_other_codes_is_part_of_the_convolution() {
+    fn requantization_is_fused_into_the_convolution() {
         // The lookup table, value 3, is produced after the convolution.
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_stays_in_planes() {
+    fn too_large_tensors_keep_the_default_layout() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::QUANTIZED_DECOMPOSED_DEQUANTIZE_PER_TENSOR, &[1], 2),
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_made_twice_stay_as_they_are() {
+    fn values_with_two_producers_are_unchanged() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (CONVOLUTION, &[1], 2),
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_take_is_not_recoded() {
+    fn shared_results_are_not_requantized() {
         let calls: &[(Operator, &[ValueId], ValueId)] = &[
             (CONVOLUTION, &[0], 1),
             (Operator::ET_VK_Q8TA_RELU, &[1], 2),

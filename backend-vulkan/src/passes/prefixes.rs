@@ -4,7 +4,7 @@
 //! If each concatenation starts with the previous one, the layers' results can be written directly
 //! into the last one, without copies ([`give_part`](crate::encoder::Encoder::give_part)).
 
-use super::each_is_made_once;
+use super::has_unique_producers;
 use std::collections::HashMap;
 use torchlet_graph::graph::{Graph, Value, ValueId};
 use torchlet_graph::operators::Operator;
@@ -12,13 +12,13 @@ use torchlet_graph::operators::Operator;
 /// Rewrites each concatenation that starts with all tensors of another, over the same dimension, to
 /// start with the result of that one.
 pub(super) fn share(graph: &mut Graph<'_>) {
-    if !each_is_made_once(graph) {
+    if !has_unique_producers(graph) {
         return;
     }
     // The latest concatenation by its first tensor and dimension: its items, and its result.
     let mut latest: HashMap<(ValueId, i64), (Vec<ValueId>, ValueId)> = HashMap::new();
-    for place in 0..graph.nodes.len() {
-        let Some(node) = graph.nodes.get(place) else { continue };
+    for index in 0..graph.nodes.len() {
+        let Some(node) = graph.nodes.get(index) else { continue };
         if node.operator.writes_arguments() {
             latest.clear();
         }
@@ -45,7 +45,7 @@ pub(super) fn share(graph: &mut Graph<'_>) {
             let shorter = [&[*made], rest].concat();
             graph.values.push(Value::List(shorter));
             let list = graph.values.len() - 1;
-            if let Some(slot) = graph.nodes.get_mut(place).and_then(|node| node.args.first_mut()) {
+            if let Some(slot) = graph.nodes.get_mut(index).and_then(|node| node.args.first_mut()) {
                 *slot = list;
             }
         }
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn each_begins_with_the_one_before() {
+    fn concatenations_reuse_their_prefix() {
         let found = shared(&[(&[0, 1], 1), (&[0, 1, 2], 1), (&[0, 1, 2, 3], 1)]);
         assert_eq!(found, [vec![0, 1], vec![10, 2], vec![11, 3]]);
         // A repeated concatenation becomes a concatenation of the first result alone.
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn others_stay() {
+    fn other_concatenations_stay() {
         let cases: [&[(&[ValueId], i64)]; 3] = [
             &[(&[0, 1], 1), (&[0, 1, 2], 0)],
             &[(&[0, 1], 1), (&[0, 2, 1], 1)],

@@ -12,7 +12,7 @@ use torchlet_graph::graph::{Graph, Node, Tensor, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 /// The maximum number of views between a step and its slice of the inputs.
-const MOST_VIEWS: usize = 4;
+const MAX_VIEWS: usize = 4;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
     let layers = Finder::new(graph).layers();
@@ -23,13 +23,13 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
     let mut made: HashMap<usize, Vec<Node>> = HashMap::new();
     for layer in layers {
         let nodes = layer.nodes(graph);
-        made.entry(layer.place).or_default().extend(nodes);
+        made.entry(layer.position).or_default().extend(nodes);
     }
-    for (place, node) in std::mem::take(&mut graph.nodes).into_iter().enumerate() {
-        if !gone.contains(&place) {
+    for (position, node) in std::mem::take(&mut graph.nodes).into_iter().enumerate() {
+        if !gone.contains(&position) {
             graph.nodes.push(node);
         }
-        graph.nodes.extend(made.remove(&place).unwrap_or_default());
+        graph.nodes.extend(made.remove(&position).unwrap_or_default());
     }
 }
 
@@ -48,7 +48,7 @@ struct Step {
     /// The input projection, which is added to the product of state and weights.
     input: ValueId,
     /// The indices of the step's calls.
-    places: Vec<usize>,
+    positions: Vec<usize>,
 }
 
 /// Positions of the steps' tensors in the first dimension of another tensor: that of the first
@@ -71,7 +71,7 @@ struct Layer {
     /// The last cell state, if it has readers.
     inner: Option<ValueId>,
     /// The index of the call that the layer replaces; it runs there.
-    place: usize,
+    position: usize,
     /// The indices of the calls that the layer replaces.
     gone: Vec<usize>,
 }
@@ -82,19 +82,19 @@ impl Layer {
         let Some((first, last)) = self.steps.first().zip(self.steps.last()) else {
             return Vec::new();
         };
-        let id = graph.nodes.get(self.place).map_or(0, |node| node.id);
+        let id = graph.nodes.get(self.position).map_or(0, |node| node.id);
         let mut push = |value| {
             graph.values.push(value);
             graph.values.len() - 1
         };
         let count = i64::try_from(self.steps.len()).unwrap_or(i64::MAX);
-        let Rows { whole, first: place, next } = self.states;
+        let Rows { whole, first: position, next } = self.states;
         let numbers = [
             i64::from(first.cell.number()),
             count,
             self.inputs.first,
             self.inputs.next,
-            place,
+            position,
             next,
         ];
         let inner = first.inner.map_or_else(|| push(Value::None), |[before, _]| before);
@@ -106,7 +106,7 @@ impl Layer {
         });
         let mut nodes = vec![Node { id, ..Node::new(Operator::RECURRENT, args) }];
         if self.last.is_some() {
-            let at = place + next * (count - 1);
+            let at = position + next * (count - 1);
             let [dim, start, end, step] = [0, at, at + 1, 1].map(|it| push(Value::Int(it)));
             let args = vec![whole, dim, start, end, step, last.state[1]];
             nodes.push(Node { id, ..Node::new(Operator::SLICE_COPY_TENSOR, args) });
@@ -118,30 +118,30 @@ impl Layer {
 struct Finder<'g, 'p> {
     graph: &'g Graph<'p>,
     /// The producer and the readers of each value, also through lists.
-    makers: HashMap<ValueId, usize>,
-    takers: HashMap<ValueId, Vec<usize>>,
+    producers: HashMap<ValueId, usize>,
+    readers: HashMap<ValueId, Vec<usize>>,
     uses: HashMap<ValueId, usize>,
 }
 
 impl<'g, 'p> Finder<'g, 'p> {
     fn new(graph: &'g Graph<'p>) -> Self {
-        let mut makers = HashMap::new();
-        let mut takers: HashMap<ValueId, Vec<usize>> = HashMap::new();
-        for (place, node) in graph.nodes.iter().enumerate() {
+        let mut producers = HashMap::new();
+        let mut readers: HashMap<ValueId, Vec<usize>> = HashMap::new();
+        for (position, node) in graph.nodes.iter().enumerate() {
             let Some((out, inputs)) = node.args.split_last() else { continue };
-            makers.extend(graph.items(out).iter().map(|id| (*id, place)));
+            producers.extend(graph.items(out).iter().map(|id| (*id, position)));
             let taken: HashSet<ValueId> =
                 inputs.iter().flat_map(|id| graph.items(id)).copied().collect();
             for id in taken {
-                takers.entry(id).or_default().push(place);
+                readers.entry(id).or_default().push(position);
             }
         }
-        Finder { graph, makers, takers, uses: uses(graph) }
+        Finder { graph, producers, readers, uses: uses(graph) }
     }
 
     /// Finds the layers that can be fused.
     fn layers(&self) -> Vec<Layer> {
-        let steps = (0..self.graph.nodes.len()).filter_map(|place| self.step(place));
+        let steps = (0..self.graph.nodes.len()).filter_map(|position| self.step(position));
         // The steps by the state that they start from; steps with different weights may share one.
         let mut following: HashMap<ValueId, Vec<Step>> = HashMap::new();
         let mut order = Vec::new();
@@ -174,8 +174,8 @@ impl<'g, 'p> Finder<'g, 'p> {
         layers
     }
 
-    fn node(&self, place: usize) -> Option<&'g Node> {
-        self.graph.nodes.get(place)
+    fn node(&self, position: usize) -> Option<&'g Node> {
+        self.graph.nodes.get(position)
     }
 
     fn tensor(&self, id: ValueId) -> Option<&'g Tensor<'p>> {
@@ -199,16 +199,16 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 
     /// Returns the readers of a value if there are exactly `count`, and nothing else reads it.
-    fn takers(&self, id: ValueId, count: usize) -> Option<&[usize]> {
-        let takers = self.takers.get(&id)?;
-        (takers.len() == count && self.uses.get(&id) == Some(&count)).then_some(takers.as_slice())
+    fn readers(&self, id: ValueId, count: usize) -> Option<&[usize]> {
+        let readers = self.readers.get(&id)?;
+        (readers.len() == count && self.uses.get(&id) == Some(&count)).then_some(readers.as_slice())
     }
 
     /// Returns the result of the only reader of a value, if it is a call of this operator.
-    fn only(&self, id: ValueId, operator: Operator, places: &mut Vec<usize>) -> Option<ValueId> {
-        let place = *self.takers(id, 1)?.first()?;
-        let node = self.node(place).filter(|node| node.operator == operator)?;
-        places.push(place);
+    fn only(&self, id: ValueId, operator: Operator, positions: &mut Vec<usize>) -> Option<ValueId> {
+        let position = *self.readers(id, 1)?.first()?;
+        let node = self.node(position).filter(|node| node.operator == operator)?;
+        positions.push(position);
         node.args.last().copied()
     }
 
@@ -217,17 +217,17 @@ impl<'g, 'p> Finder<'g, 'p> {
         &self,
         id: ValueId,
         operator: Operator,
-        places: &mut Vec<usize>,
+        positions: &mut Vec<usize>,
     ) -> Option<[ValueId; 2]> {
-        let place = *self.takers(id, 1)?.first()?;
-        let pair = self.operands(place, operator, id)?;
-        places.push(place);
+        let position = *self.readers(id, 1)?.first()?;
+        let pair = self.operands(position, operator, id)?;
+        positions.push(position);
         Some(pair)
     }
 
     /// Returns the other operand of a call and its result, if it neither scales nor broadcasts.
-    fn operands(&self, place: usize, operator: Operator, id: ValueId) -> Option<[ValueId; 2]> {
-        let node = self.node(place).filter(|node| node.operator == operator)?;
+    fn operands(&self, position: usize, operator: Operator, id: ValueId) -> Option<[ValueId; 2]> {
+        let node = self.node(position).filter(|node| node.operator == operator)?;
         let (out, inputs) = node.args.split_last()?;
         let (a, b) = match inputs {
             [a, b] => (*a, *b),
@@ -245,8 +245,8 @@ impl<'g, 'p> Finder<'g, 'p> {
     fn layer(&self, steps: Vec<Step>) -> Option<Layer> {
         let (first, last) = steps.first().zip(steps.last()).filter(|_| steps.len() > 1)?;
         let [_, rows, hidden] = self.tensor(first.state[0])?.sizes[..] else { return None };
-        let mut gone: Vec<usize> = steps.iter().flat_map(|step| &step.places).copied().collect();
-        let place = *gone.iter().max()?;
+        let mut gone: Vec<usize> = steps.iter().flat_map(|step| &step.positions).copied().collect();
+        let position = *gone.iter().max()?;
         let width = first.cell.gates() * hidden;
         let (mut inputs, mut earliest) = (Vec::new(), first.first);
         for step in &steps {
@@ -258,13 +258,13 @@ impl<'g, 'p> Finder<'g, 'p> {
         gone.extend(joiner);
         // The inputs must not be overwritten during the layer, or between their slicing and the
         // layer.
-        let between = self.graph.nodes.get(earliest..place)?;
+        let between = self.graph.nodes.get(earliest..position)?;
         if between.iter().any(|node| node.operator.writes_arguments()) {
             return None;
         }
         let others = |id: ValueId, own: &[usize], joiner: Option<usize>| {
-            let takers = self.takers.get(&id).map(Vec::as_slice).unwrap_or_default();
-            let own = takers.iter().filter(|it| own.contains(it) || joiner == Some(**it)).count();
+            let readers = self.readers.get(&id).map(Vec::as_slice).unwrap_or_default();
+            let own = readers.iter().filter(|it| own.contains(it) || joiner == Some(**it)).count();
             self.uses.get(&id).copied().unwrap_or(0) > own
         };
         let is_asked_for = joiner.is_some() && others(last.state[1], &[], joiner);
@@ -276,20 +276,20 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
         // Readers of the last states must follow the layer.
         let too_early = |id: &ValueId| {
-            let takers = self.takers.get(id).map(Vec::as_slice).unwrap_or_default();
-            takers.iter().any(|taker| *taker < place && !gone.contains(taker))
+            let readers = self.readers.get(id).map(Vec::as_slice).unwrap_or_default();
+            readers.iter().any(|reader| *reader < position && !gone.contains(reader))
         };
         if too_early(&last.state[1]) || inner.as_ref().is_some_and(too_early) {
             return None;
         }
-        let inner = inner.filter(|inner| others(*inner, &last.places, None));
+        let inner = inner.filter(|inner| others(*inner, &last.positions, None));
         if inner.is_some_and(|inner| {
             !self.is_like(inner, last.state[1]) || !self.is_float(inner, &[1, rows, hidden])
         }) {
             return None;
         }
         let last = is_asked_for.then_some(last.state[1]);
-        Some(Layer { inputs, states, last, inner, place, gone, steps })
+        Some(Layer { inputs, states, last, inner, position, gone, steps })
     }
 
     /// Returns where the states of the steps are concatenated, and that call. Intermediate states
@@ -299,13 +299,14 @@ impl<'g, 'p> Finder<'g, 'p> {
         let mut joiners = HashSet::new();
         for pair in steps.windows(2) {
             let [step, next] = pair else { continue };
-            let takers = self.all_takers(step.state[1])?;
-            let mut others = takers.iter().filter(|place| !next.places.contains(place));
+            let readers = self.all_readers(step.state[1])?;
+            let mut others = readers.iter().filter(|position| !next.positions.contains(position));
             joiners.insert(others.next().copied());
-            let is_inside =
-                |place: &usize| next.places.contains(place) || step.places.contains(place);
+            let is_inside = |position: &usize| {
+                next.positions.contains(position) || step.positions.contains(position)
+            };
             let inner = step.inner.is_none_or(|[_, behind]| {
-                self.all_takers(behind).is_some_and(|takers| takers.iter().all(is_inside))
+                self.all_readers(behind).is_some_and(|readers| readers.iter().all(is_inside))
             });
             if others.next().is_some() || !inner {
                 return None;
@@ -322,7 +323,7 @@ impl<'g, 'p> Finder<'g, 'p> {
         let [list, dim, whole] = &node.args[..] else { return None };
         let joined = self.graph.items(list);
         let count = i64::try_from(steps.len()).ok()?;
-        let places = match () {
+        let positions = match () {
             () if joined == states => (0, 1),
             () if joined.iter().rev().eq(&states) => (count - 1, -1),
             () => return None,
@@ -330,14 +331,14 @@ impl<'g, 'p> Finder<'g, 'p> {
         let fits = self.int(*dim)? == 0
             && self.is_float(*whole, &[steps.len(), rows, hidden])
             && self.is_like(*whole, last);
-        let rows = Rows { whole: *whole, first: places.0, next: places.1 };
+        let rows = Rows { whole: *whole, first: positions.0, next: positions.1 };
         fits.then_some((rows, Some(joiner)))
     }
 
     /// Returns the calls that read a value, if nothing else reads it.
-    fn all_takers(&self, id: ValueId) -> Option<&[usize]> {
-        let takers = self.takers.get(&id)?;
-        (self.uses.get(&id) == Some(&takers.len())).then_some(takers)
+    fn all_readers(&self, id: ValueId) -> Option<&[usize]> {
+        let readers = self.readers.get(&id)?;
+        (self.uses.get(&id) == Some(&readers.len())).then_some(readers)
     }
 
     /// Whether two values are identical, both absent, or constants with the same contents:
@@ -374,24 +375,24 @@ impl<'g, 'p> Finder<'g, 'p> {
     ) -> Option<(ValueId, i64)> {
         let mut id = id;
         let mut only_here = true;
-        for _ in 0..MOST_VIEWS {
-            let place = *self.makers.get(&id)?;
-            let node = self.node(place)?;
-            *earliest = place.min(*earliest);
+        for _ in 0..MAX_VIEWS {
+            let position = *self.producers.get(&id)?;
+            let node = self.node(position)?;
+            *earliest = position.min(*earliest);
             // Once a call must stay, its inputs must stay too.
-            only_here &= self.all_takers(id).is_some_and(|takers| takers.len() == 1);
+            only_here &= self.all_readers(id).is_some_and(|readers| readers.len() == 1);
             if only_here {
-                gone.push(place);
+                gone.push(position);
             }
             let same_type = |other: ValueId| self.is_like(other, id);
             let (whole, at) = match (node.operator, &node.args[..]) {
                 (Operator::SLICE_COPY_TENSOR, [whole, dim, start, _, step, _])
                     if self.int(*dim)? == 0 && self.int(*step)? == 1 =>
                 {
-                    (*whole, self.place(*whole, self.int(*start)?, true)?)
+                    (*whole, self.position(*whole, self.int(*start)?, true)?)
                 }
                 (Operator::SELECT_COPY_INT, [whole, dim, index, _]) if self.int(*dim)? == 0 => {
-                    (*whole, self.place(*whole, self.int(*index)?, false)?)
+                    (*whole, self.position(*whole, self.int(*index)?, false)?)
                 }
                 // Views may convert types, hence the check.
                 (operator, [whole, ..]) if operator.is_view() && same_type(*whole) => {
@@ -410,7 +411,7 @@ impl<'g, 'p> Finder<'g, 'p> {
 
     /// Returns the start of a slice, or the index of a selection, in the first dimension. Indices
     /// from the end of a dynamic dimension are unknown.
-    fn place(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
+    fn position(&self, whole: ValueId, index: i64, clamps: bool) -> Option<i64> {
         let tensor = self.tensor(whole)?;
         let count = i64::try_from(*tensor.sizes.first()?).ok()?;
         let from_end = index < 0;
@@ -431,23 +432,29 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 
     /// Returns the parts of a value that is split evenly over its last dimension.
-    fn split(&self, id: ValueId, count: usize, places: &mut Vec<usize>) -> Option<&'g [ValueId]> {
-        let place = *self.takers(id, 1)?.first()?;
-        let node = self.node(place).filter(|it| it.operator == Operator::SPLIT_WITH_SIZES_COPY)?;
+    fn split(
+        &self,
+        id: ValueId,
+        count: usize,
+        positions: &mut Vec<usize>,
+    ) -> Option<&'g [ValueId]> {
+        let position = *self.readers(id, 1)?.first()?;
+        let node =
+            self.node(position).filter(|it| it.operator == Operator::SPLIT_WITH_SIZES_COPY)?;
         let [input, _, dim, parts] = &node.args[..] else { return None };
         let rank = i64::try_from(self.tensor(*input)?.sizes.len()).ok()?;
         let is_last = [-1, rank - 1].contains(&self.int(*dim)?);
         let parts = self.graph.items(parts);
         let width = |id: &ValueId| self.tensor(*id)?.sizes.last().copied();
         let even = parts.iter().all(|part| width(part) == parts.first().and_then(width));
-        places.push(place);
+        positions.push(position);
         (is_last && even && parts.len() == count).then_some(parts)
     }
 
-    /// Returns the step whose state GEMM is the call at `place`.
-    fn step(&self, place: usize) -> Option<Step> {
-        let node = self.node(place).filter(|node| node.operator == Operator::LINEAR)?;
-        let [state, weight, bias, product] = node.args[..] else { return None };
+    /// Returns the step whose state GEMM is the call at `position`.
+    fn step(&self, position: usize) -> Option<Step> {
+        let node = self.node(position).filter(|node| node.operator == Operator::LINEAR)?;
+        let [state, weight, bias, gemm] = node.args[..] else { return None };
         let weights = self.tensor(weight).filter(|it| it.data.is_some())?;
         let [outputs, hidden] = weights.sizes[..] else { return None };
         let [1, rows, width] = self.tensor(state)?.sizes[..] else { return None };
@@ -464,41 +471,41 @@ impl<'g, 'p> Finder<'g, 'p> {
         }
         let mut step = Step {
             cell: Cell::Lstm,
-            first: place,
+            first: position,
             state: [state; 2],
             inner: None,
             weight,
             bias,
-            input: product,
-            places: vec![place],
+            input: gemm,
+            positions: vec![position],
         };
         match gates {
-            4 => self.lstm(&mut step, product)?,
-            3 => self.gru(&mut step, product)?,
-            1 => self.plain(&mut step, product)?,
+            4 => self.lstm(&mut step, gemm)?,
+            3 => self.gru(&mut step, gemm)?,
+            1 => self.plain(&mut step, gemm)?,
             _ => return None,
         }
         self.is_float(step.state[1], &[1, rows, hidden]).then_some(step)
     }
 
     /// `c = sigmoid(f) * c + sigmoid(i) * tanh(g)`, `h = sigmoid(o) * tanh(c)`.
-    fn lstm(&self, step: &mut Step, product: ValueId) -> Option<()> {
-        let places = &mut step.places;
-        let [input, sum] = self.pair(product, Operator::ADD_TENSOR, places)?;
-        let [i, f, g, o] = *self.split(sum, 4, places)? else { return None };
-        let i = self.only(i, Operator::SIGMOID, places)?;
-        let f = self.only(f, Operator::SIGMOID, places)?;
-        let g = self.only(g, Operator::TANH, places)?;
-        let o = self.only(o, Operator::SIGMOID, places)?;
-        let [other, fresh] = self.pair(i, Operator::MUL_TENSOR, places)?;
-        let [before, old] = self.pair(f, Operator::MUL_TENSOR, places)?;
-        let [same, behind] = self.pair(fresh, Operator::ADD_TENSOR, places)?;
-        let [shown, state] = self.pair(o, Operator::MUL_TENSOR, places)?;
-        let place = *self.makers.get(&shown)?;
-        let node = self.node(place).filter(|node| node.operator == Operator::TANH)?;
-        places.push(place);
-        let is_cell = node.args.first() == Some(&behind) && self.takers(shown, 1).is_some();
-        let sums_up = self.takers(g, 1).is_some() && self.takers(old, 1).is_some();
+    fn lstm(&self, step: &mut Step, gemm: ValueId) -> Option<()> {
+        let positions = &mut step.positions;
+        let [input, sum] = self.pair(gemm, Operator::ADD_TENSOR, positions)?;
+        let [i, f, g, o] = *self.split(sum, 4, positions)? else { return None };
+        let i = self.only(i, Operator::SIGMOID, positions)?;
+        let f = self.only(f, Operator::SIGMOID, positions)?;
+        let g = self.only(g, Operator::TANH, positions)?;
+        let o = self.only(o, Operator::SIGMOID, positions)?;
+        let [other, fresh] = self.pair(i, Operator::MUL_TENSOR, positions)?;
+        let [before, old] = self.pair(f, Operator::MUL_TENSOR, positions)?;
+        let [same, behind] = self.pair(fresh, Operator::ADD_TENSOR, positions)?;
+        let [shown, state] = self.pair(o, Operator::MUL_TENSOR, positions)?;
+        let position = *self.producers.get(&shown)?;
+        let node = self.node(position).filter(|node| node.operator == Operator::TANH)?;
+        positions.push(position);
+        let is_cell = node.args.first() == Some(&behind) && self.readers(shown, 1).is_some();
+        let sums_up = self.readers(g, 1).is_some() && self.readers(old, 1).is_some();
         if other != g || same != old || !is_cell || !sums_up {
             return None;
         }
@@ -509,33 +516,33 @@ impl<'g, 'p> Finder<'g, 'p> {
 
     /// `r = sigmoid(xr + hr)`, `z = sigmoid(xz + hz)`, `n = tanh(xn + hn * r)`,
     /// `h = (h - n) * z + n`.
-    fn gru(&self, step: &mut Step, product: ValueId) -> Option<()> {
-        let places = &mut step.places;
-        let [r, z, n] = *self.split(product, 3, places)? else { return None };
-        let [xr, r] = self.pair(r, Operator::ADD_TENSOR, places)?;
-        let r = self.only(r, Operator::SIGMOID, places)?;
-        let [xz, z] = self.pair(z, Operator::ADD_TENSOR, places)?;
-        let z = self.only(z, Operator::SIGMOID, places)?;
-        let [with, n] = self.pair(n, Operator::MUL_TENSOR, places)?;
-        let [xn, n] = self.pair(n, Operator::ADD_TENSOR, places)?;
-        let n = self.only(n, Operator::TANH, places)?;
-        let [left, mixed] = self.pair(z, Operator::MUL_TENSOR, places)?;
-        let [same, state] = self.pair(mixed, Operator::ADD_TENSOR, places)?;
+    fn gru(&self, step: &mut Step, gemm: ValueId) -> Option<()> {
+        let positions = &mut step.positions;
+        let [r, z, n] = *self.split(gemm, 3, positions)? else { return None };
+        let [xr, r] = self.pair(r, Operator::ADD_TENSOR, positions)?;
+        let r = self.only(r, Operator::SIGMOID, positions)?;
+        let [xz, z] = self.pair(z, Operator::ADD_TENSOR, positions)?;
+        let z = self.only(z, Operator::SIGMOID, positions)?;
+        let [with, n] = self.pair(n, Operator::MUL_TENSOR, positions)?;
+        let [xn, n] = self.pair(n, Operator::ADD_TENSOR, positions)?;
+        let n = self.only(n, Operator::TANH, positions)?;
+        let [left, mixed] = self.pair(z, Operator::MUL_TENSOR, positions)?;
+        let [same, state] = self.pair(mixed, Operator::ADD_TENSOR, positions)?;
         // The difference must be `h - n`, not `n - h`.
-        let place = *self.makers.get(&left)?;
-        let [other, _] = self.operands(place, Operator::SUB_TENSOR, n)?;
-        let from = self.node(place)?.args.first();
-        places.push(place);
-        let taken = self.takers(n, 2).is_some()
-            && self.takers(r, 1).is_some()
-            && self.takers(left, 1).is_some();
+        let position = *self.producers.get(&left)?;
+        let [other, _] = self.operands(position, Operator::SUB_TENSOR, n)?;
+        let from = self.node(position)?.args.first();
+        positions.push(position);
+        let taken = self.readers(n, 2).is_some()
+            && self.readers(r, 1).is_some()
+            && self.readers(left, 1).is_some();
         if with != r || same != n || other != step.state[0] || from != Some(&other) || !taken {
             return None;
         }
         // All parts of the input come from one split.
-        let input = *self.node(*self.makers.get(&xr)?)?.args.first()?;
-        let parts = self.split(input, 3, places)?;
-        let alone = [xr, xz, xn].iter().all(|part| self.takers(*part, 1).is_some());
+        let input = *self.node(*self.producers.get(&xr)?)?.args.first()?;
+        let parts = self.split(input, 3, positions)?;
+        let alone = [xr, xz, xn].iter().all(|part| self.readers(*part, 1).is_some());
         if parts != [xr, xz, xn] || !alone {
             return None;
         }
@@ -544,17 +551,17 @@ impl<'g, 'p> Finder<'g, 'p> {
     }
 
     /// `h = tanh(x + h)` or `h = relu(x + h)`.
-    fn plain(&self, step: &mut Step, product: ValueId) -> Option<()> {
-        let places = &mut step.places;
-        let [input, sum] = self.pair(product, Operator::ADD_TENSOR, places)?;
-        let place = *self.takers(sum, 1)?.first()?;
-        let node = self.node(place)?;
+    fn plain(&self, step: &mut Step, gemm: ValueId) -> Option<()> {
+        let positions = &mut step.positions;
+        let [input, sum] = self.pair(gemm, Operator::ADD_TENSOR, positions)?;
+        let position = *self.readers(sum, 1)?.first()?;
+        let node = self.node(position)?;
         step.cell = match node.operator {
             Operator::TANH => Cell::Tanh,
             Operator::RELU => Cell::Relu,
             _ => return None,
         };
-        places.push(place);
+        positions.push(position);
         (step.input, step.state[1]) = (input, *node.args.last()?);
         Some(())
     }

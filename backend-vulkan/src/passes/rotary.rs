@@ -5,15 +5,15 @@
 //! the elements of a pair, and half-split heads, `x · c + cat(-x₂, x₁) · s`. The fused call
 //! computes in `f32` and rounds once.
 
-use super::{Makers, adds_once, floating, remove};
+use super::{Producers, adds_once, floating, remove};
 use std::collections::HashSet;
 use torchlet_graph::graph::{Graph, Node, Value, ValueId};
 use torchlet_graph::operators::Operator;
 
 pub(super) fn fuse(graph: &mut Graph<'_>) {
-    let search = Search { makers: Makers::of(graph), graph };
+    let search = Search { producers: Producers::of(graph), graph };
     let mut found = Vec::new();
-    for (place, node) in graph.nodes.iter().enumerate() {
+    for (index, node) in graph.nodes.iter().enumerate() {
         let mut gone = Vec::new();
         let rotation = match node.operator {
             Operator::CAT => search.neighbours(node, &mut gone),
@@ -22,16 +22,16 @@ pub(super) fn fuse(graph: &mut Graph<'_>) {
         };
         let Some(rotation) = rotation else { continue };
         // The inputs must not be overwritten in between.
-        let first = gone.iter().min().copied().unwrap_or(place);
-        let mut between = graph.nodes.get(first..place).unwrap_or_default().iter();
+        let first = gone.iter().min().copied().unwrap_or(index);
+        let mut between = graph.nodes.get(first..index).unwrap_or_default().iter();
         if between.all(|node| !node.operator.writes_arguments()) {
-            found.push((place, rotation, gone));
+            found.push((index, rotation, gone));
         }
     }
     let mut all_gone = HashSet::new();
-    for (place, Rotation { input, angles: [cosine, sine], form }, gone) in found {
+    for (index, Rotation { input, angles: [cosine, sine], form }, gone) in found {
         let form_id = graph.values.len();
-        if let Some(slot) = graph.nodes.get_mut(place)
+        if let Some(slot) = graph.nodes.get_mut(index)
             && let Some(out) = slot.args.last().copied()
         {
             graph.values.push(Value::Int(form));
@@ -56,7 +56,7 @@ struct Rotation {
 
 struct Search<'g, 'p> {
     graph: &'g Graph<'p>,
-    makers: Makers<'g, 'p>,
+    producers: Producers<'g, 'p>,
 }
 
 impl Search<'_, '_> {
@@ -69,11 +69,11 @@ impl Search<'_, '_> {
         uses: usize,
         gone: &mut Vec<usize>,
     ) -> Option<&[ValueId]> {
-        let (place, node) = self.makers.taken(id, uses)?;
+        let (index, node) = self.producers.producer_with_uses(id, uses)?;
         if !operators.contains(&node.operator) || !node.parts.is_empty() {
             return None;
         }
-        gone.push(place);
+        gone.push(index);
         Some(&node.args)
     }
 
@@ -324,8 +324,8 @@ mod tests {
         let (one, x) = (&[1, 3, 2, 4, 1][..], build.float(all));
         let [cosine, sine] = [(); 2].map(|()| build.float(&[1, 3, 1, 4]));
         let last = build.value(Value::Int(4));
-        let [r, i] = [[4, 0, 1], second].map(|place| {
-            let slice = build.slice(x, place, one);
+        let [r, i] = [[4, 0, 1], second].map(|index| {
+            let slice = build.slice(x, index, one);
             build.call(Operator::SQUEEZE_COPY_DIM, &[slice, last], each)
         });
         let mut product = |a, b| build.call(Operator::MUL_TENSOR, &[a, b], each);
@@ -340,13 +340,13 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_that_turn_are_one_call() {
+    fn neighbour_rotations_are_fused() {
         let (build, out, _) = neighbours([4, 1, 2]);
         assert_eq!(build.operators(&[out]), [Operator::ROTARY]);
     }
 
     #[test]
-    fn what_is_no_rotation_of_neighbours_stays() {
+    fn other_neighbour_patterns_stay() {
         // The same elements twice, and elements with other readers.
         let (build, out, _) = neighbours([4, 0, 1]);
         assert!(!build.operators(&[out]).contains(&Operator::ROTARY));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_that_turn_are_one_call() {
+    fn half_split_rotations_are_fused() {
         assert_eq!(halves(8, 4), [Operator::ROTARY]);
         assert!(!halves(8, 3).contains(&Operator::ROTARY));
         assert!(!halves(7, 3).contains(&Operator::ROTARY));

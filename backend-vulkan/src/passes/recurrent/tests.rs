@@ -109,7 +109,7 @@ impl Layer {
 }
 
 #[test]
-fn steps_become_one_call() {
+fn unrolled_steps_become_one_call() {
     let (operators, graph) = Layer::new().fused();
     assert_eq!(operators, [Operator::RECURRENT]);
     let numbers = graph.nodes[0].args[5..11].iter();
@@ -119,7 +119,7 @@ fn steps_become_one_call() {
 }
 
 #[test]
-fn inputs_that_others_take_stay() {
+fn shared_inputs_stay() {
     // If a view is an output, the selection before it is needed too.
     let mut layer = Layer::new();
     layer.graph.outputs.push(layer.views[1]);
@@ -132,7 +132,7 @@ fn inputs_that_others_take_stay() {
 }
 
 #[test]
-fn states_that_others_take_between_stay_steps() {
+fn shared_intermediate_states_prevent_fusion() {
     let mut layer = Layer::new();
     layer.graph.outputs.push(layer.states[1]);
     layer.stays();
@@ -143,7 +143,7 @@ fn states_that_others_take_between_stay_steps() {
 }
 
 #[test]
-fn inputs_that_are_converted_are_others() {
+fn converted_inputs_prevent_fusion() {
     let mut layer = Layer::new();
     let (id, whole) = (layer.slices[0], layer.whole);
     layer.change(id, |slice| slice.scalar_type = ScalarType::Int);
@@ -154,7 +154,7 @@ fn inputs_that_are_converted_are_others() {
 }
 
 #[test]
-fn places_are_those_that_every_shape_has() {
+fn indices_must_be_valid_for_every_shape() {
     // Indices from the end of a dynamic dimension.
     let mut layer = Layer::new();
     (0..3).for_each(|step| layer.set_int(Operator::SELECT_COPY_INT, step, 2, step as i64 - 3));
@@ -176,7 +176,7 @@ fn places_are_those_that_every_shape_has() {
 }
 
 #[test]
-fn what_is_written_meanwhile_is_read_before() {
+fn writes_between_steps_prevent_fusion() {
     let mut layer = Layer::new();
     let zero = layer.value(Value::Int(0));
     let args = vec![layer.whole, layer.graph.inputs[1], zero, layer.whole];

@@ -1,11 +1,11 @@
 //! Cache of recordings for shapes that were run before. A language model alternates between prompts
 //! and single tokens, so the recording for a token is used again.
 
+use crate::argmax::Search;
 use crate::compiled::Compiled;
 use crate::device::Recording;
 use crate::error::Error;
 use crate::ids::IdMap;
-use crate::largest::Search;
 use crate::replay::Replay;
 use crate::state::{DeviceTensor, Storage};
 use crate::steps::Step;
@@ -14,7 +14,7 @@ use crate::trace::{Label, Stopwatch};
 use torchlet_graph::graph::ValueId;
 
 /// The maximum number of cached recordings beside the current one.
-const MOST: usize = 3;
+const MAX_CACHED: usize = 3;
 
 /// The cache key of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(crate) struct RecordingKey {
 }
 
 /// A cached recording, with the tensor shapes and integers that belong to it.
-pub(crate) struct Kept {
+pub(crate) struct CachedRecording {
     key: RecordingKey,
     pub(crate) recording: Recording,
     replay: Replay,
@@ -59,7 +59,7 @@ impl Compiled {
     /// # Errors
     /// An input exceeds its bound, or memory for another recording is missing. Nothing changes
     /// then.
-    pub(crate) fn turn_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
+    pub(crate) fn switch_to(&mut self, wanted: RecordingKey) -> Result<(), Error> {
         let now = self.key();
         if now == wanted {
             return Ok(());
@@ -68,9 +68,9 @@ impl Compiled {
         let found = self.kept.iter().position(|kept| kept.key == wanted);
         let mut other = match found.map(|at| self.kept.remove(at)) {
             Some(other) => other,
-            None if self.recorded && self.kept.len() < MOST => {
+            None if self.recorded && self.kept.len() < MAX_CACHED => {
                 let recording = Recording::new(&self.context).or_else(|error| {
-                    self.make_room(error)?;
+                    self.evict(error)?;
                     Recording::new(&self.context)
                 })?;
                 self.snapshot(wanted.clone(), recording)
@@ -96,13 +96,13 @@ impl Compiled {
     }
 
     /// Records steps. If memory runs out, frees the cached recordings and tries again.
-    pub(crate) fn record_in_room(
+    pub(crate) fn record_or_evict(
         &mut self,
         steps: Vec<Step>,
         watch: &mut Stopwatch,
     ) -> Result<(), Error> {
         self.record(&steps, watch).or_else(|error| {
-            self.make_room(error)?;
+            self.evict(error)?;
             self.record(&steps, watch)
         })?;
         self.replay.hold(steps);
@@ -110,7 +110,7 @@ impl Compiled {
     }
 
     /// Frees the cached recordings if that may resolve the error; otherwise returns the error.
-    fn make_room(&mut self, error: Error) -> Result<(), Error> {
+    fn evict(&mut self, error: Error) -> Result<(), Error> {
         if !error.is_out_of_memory() || self.kept.is_empty() {
             return Err(error);
         }
@@ -143,7 +143,7 @@ impl Compiled {
     }
 
     /// Copies the current shapes and integers, with an empty recording.
-    fn snapshot(&self, key: RecordingKey, recording: Recording) -> Kept {
+    fn snapshot(&self, key: RecordingKey, recording: Recording) -> CachedRecording {
         let known = |tensor: &DeviceTensor| {
             let place = match tensor.storage {
                 Storage::Alias(root, start) => Some((root, start)),
@@ -152,7 +152,7 @@ impl Compiled {
             (tensor.sizes.clone(), place)
         };
         let numbers = |id: &ValueId| (*id, self.state.host.get(id).cloned());
-        Kept {
+        CachedRecording {
             key,
             recording,
             replay: Replay::new(self.replay.calls.clone()),
@@ -166,7 +166,7 @@ impl Compiled {
     }
 
     /// Swaps the current recording with a cached one.
-    fn exchange(&mut self, other: &mut Kept) {
+    fn exchange(&mut self, other: &mut CachedRecording) {
         std::mem::swap(&mut self.recording, &mut other.recording);
         std::mem::swap(&mut self.replay, &mut other.replay);
         std::mem::swap(&mut self.search, &mut other.search);

@@ -5,7 +5,7 @@
 use crate::choices::Choices;
 use crate::compiled::Build;
 use crate::device::{
-    Best, Context, DeviceFeature, DeviceFeatures, DeviceKind, Found, PipelineKey, Question,
+    Best, Context, DeviceFeature, DeviceFeatures, DeviceKind, PipelineKey, Question, TuningResults,
 };
 use crate::encode::encode;
 use crate::error::Error;
@@ -43,20 +43,20 @@ fn are_worth_it([with, without]: [u64; 2]) -> bool {
 /// The result to store: variant 0 uses matrix units.
 fn answer(times: [u64; 2]) -> Best {
     let share = times[1] as f32 / times[0].max(1) as f32;
-    Best { way: u8::from(!are_worth_it(times)), share, tried: 2 }
+    Best { variant: u8::from(!are_worth_it(times)), share, tried: 2 }
 }
 
 /// Whether a stored result favours matrix units.
-fn says_so(best: &Best) -> bool {
-    best.way == 0
+fn favours_units(best: &Best) -> bool {
+    best.variant == 0
 }
 
 /// Returns the initial state for a newly opened device: the stored result, or `true` if the
 /// benchmark is disabled.
-pub(crate) fn known(asks: bool, found: &Found) -> OnceLock<bool> {
+pub(crate) fn known(asks: bool, found: &TuningResults) -> OnceLock<bool> {
     match found.all().get(&question()) {
         _ if !asks => OnceLock::from(true),
-        Some(best) => OnceLock::from(says_so(best)),
+        Some(best) => OnceLock::from(favours_units(best)),
         None => OnceLock::new(),
     }
 }
@@ -112,12 +112,12 @@ fn product(side: usize) -> Graph<'static> {
 }
 
 /// The benchmark of a GEMM with and without matrix units.
-pub(crate) struct Contest {
+pub(crate) struct Benchmark {
     graph: Graph<'static>,
     keys: HashSet<PipelineKey>,
 }
 
-impl Contest {
+impl Benchmark {
     /// Prepares the benchmark that must run before a program with these steps is recorded. Returns
     /// `None` if the program does not use matrix units, or the result is known.
     pub(crate) fn of(context: &Context, steps: &[Step]) -> Option<Self> {
@@ -128,7 +128,7 @@ impl Contest {
         let graph = product(side(context.info.kind));
         let mut state = State::on(context, &graph, HashSet::new()).ok()?;
         let keys = Self::keys(&graph, &mut state)?;
-        Some(Contest { graph, keys })
+        Some(Benchmark { graph, keys })
     }
 
     /// Returns the pipelines of both variants; `None` if they do not differ.
@@ -136,7 +136,7 @@ impl Contest {
         let mut again = state.clone();
         again.features = state.features.without(WITHOUT);
         let encoded = |state: &mut State| {
-            state.choices = Choices::trying(0);
+            state.choices = Choices::forced(0);
             Some(encode(graph, state, true).ok()?.0)
         };
         let (with, without) = (encoded(state)?, encoded(&mut again)?);
@@ -156,15 +156,15 @@ impl Contest {
     /// # Errors
     /// The device was lost.
     pub(crate) fn settle(&self, build: Build<'_>) -> Result<(bool, String), Error> {
-        let raced = self.trials(build).and_then(|mut trials| race(&mut trials, LONGEST));
-        let times = match raced {
+        let measured = self.trials(build).and_then(|mut trials| measure(&mut trials, LONGEST));
+        let times = match measured {
             Err(error) if error.is_device_loss() => return Err(error),
-            raced => raced.ok().flatten(),
+            measured => measured.ok().flatten(),
         };
         let context = build.context;
         // If several loads measure at the same time, the first result is used.
         let mut decides = false;
-        let goes_on = *context.matrices.get_or_init(|| {
+        let uses_units = *context.matrices.get_or_init(|| {
             decides = true;
             times.is_none_or(are_worth_it)
         });
@@ -178,7 +178,7 @@ impl Contest {
             }
             _ => String::from("not measurable"),
         };
-        Ok((goes_on, why))
+        Ok((uses_units, why))
     }
 
     fn trials(&self, build: Build<'_>) -> Result<[Trial; 2], Error> {
@@ -200,15 +200,15 @@ pub(crate) fn settle_for(build: Build<'_>, graph: &Graph<'_>) -> Result<(), Erro
     let Ok(mut state) = State::on(context, graph, HashSet::new()) else { return Ok(()) };
     // Encoding errors are reported when the program is loaded.
     let Ok((steps, _)) = encode(graph, &mut state, true) else { return Ok(()) };
-    match Contest::of(context, &steps) {
-        Some(contest) => contest.settle(build).map(drop),
+    match Benchmark::of(context, &steps) {
+        Some(benchmark) => benchmark.settle(build).map(drop),
         None => Ok(()),
     }
 }
 
 /// Runs two trials alternately for a limited time, and returns the shortest time of each in ticks.
 /// Returns `None` if nothing can be compared.
-fn race(trials: &mut [Trial; 2], longest: Duration) -> Result<Option<[u64; 2]>, Error> {
+fn measure(trials: &mut [Trial; 2], longest: Duration) -> Result<Option<[u64; 2]>, Error> {
     let began = Instant::now();
     let mut least = [u64::MAX; 2];
     for run in 0..RUNS {
@@ -230,7 +230,7 @@ mod tests {
     use torchlet_core::Serial;
 
     #[test]
-    fn units_that_are_not_faster_are_left_alone() {
+    fn slow_matrix_units_are_not_used() {
         for (times, expected) in [
             ([10, 50], true),
             ([60, 50], true),
@@ -239,15 +239,15 @@ mod tests {
             ([1, 0], false),
         ] {
             assert_eq!(are_worth_it(times), expected, "{times:?}");
-            assert_eq!(says_so(&answer(times)), expected, "{times:?}");
+            assert_eq!(favours_units(&answer(times)), expected, "{times:?}");
         }
-        assert_eq!(answer([10, 50]), Best { way: 0, share: 5.0, tried: 2 });
+        assert_eq!(answer([10, 50]), Best { variant: 0, share: 5.0, tried: 2 });
     }
 
     #[test]
-    fn what_was_found_holds_for_later_loads() {
+    fn benchmark_result_applies_to_later_loads() {
         for (times, expected) in [([10, 50], true), ([90, 50], false)] {
-            let found = Found::new(None);
+            let found = TuningResults::new(None);
             assert_eq!(known(true, &found).get(), None, "not measured yet");
             found.keep([(question(), answer(times))]);
             assert_eq!(known(true, &found).get(), Some(&expected));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_go_without_units_that_are_slow() {
+    fn slow_matrix_units_are_disabled() {
         let all = DeviceFeatures::multiplying_halves();
         assert_eq!([None, Some(true)].map(|known| used(&all, known)), [all.clone(), all.clone()]);
         let without = used(&all, Some(false));
@@ -273,21 +273,21 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_are_of_the_same_product() {
+    fn benchmark_compares_both_gemm_kernels() {
         for kind in [DeviceKind::Discrete, DeviceKind::Integrated] {
             let (graph, mut state) = state(DeviceFeatures::multiplying_halves(), kind);
-            let keys = Contest::keys(&graph, &mut state).unwrap();
+            let keys = Benchmark::keys(&graph, &mut state).unwrap();
             let names: HashSet<&str> = keys.iter().map(|key| key.module.name).collect();
             assert!(names.contains("matmul_cooperative"), "{kind:?}: {names:?}");
             assert!(names.contains("matmul_tiled"), "{kind:?}: {names:?}");
         }
         // Without matrix units, nothing is compared.
         let (graph, mut state) = state(DeviceFeatures::default(), DeviceKind::Discrete);
-        assert!(Contest::keys(&graph, &mut state).is_none());
+        assert!(Benchmark::keys(&graph, &mut state).is_none());
     }
 
     #[test]
-    fn the_shorter_one_is_found() {
+    fn measure_finds_the_faster_trial() {
         let wanted = std::env::var("TORCHLET_TEST_VULKAN").unwrap_or_default();
         let context = match Context::open(&Options::default()) {
             Ok(context) if wanted != "off" && context.clock.is_some() => context,
@@ -306,11 +306,11 @@ mod tests {
         // last longer.
         let trial = |side| Trial::new(build, &product(side), 0).unwrap();
         let longest = Duration::from_secs(1);
-        let times = race(&mut [trial(32), trial(256)], longest).unwrap().unwrap();
+        let times = measure(&mut [trial(32), trial(256)], longest).unwrap().unwrap();
         assert!(are_worth_it(times), "{times:?}");
-        let times = race(&mut [trial(256), trial(32)], longest).unwrap().unwrap();
+        let times = measure(&mut [trial(256), trial(32)], longest).unwrap().unwrap();
         assert!(!are_worth_it(times), "{times:?}");
         // Each trial runs at least once, even with no time.
-        assert!(race(&mut [trial(32), trial(32)], Duration::ZERO).unwrap().is_some());
+        assert!(measure(&mut [trial(32), trial(32)], Duration::ZERO).unwrap().is_some());
     }
 }

@@ -32,24 +32,24 @@ pub(crate) struct Search {
 }
 
 /// The caller's request for a search.
-pub(crate) struct Wanted<'w> {
+pub(crate) struct SearchRequest<'w> {
     /// The argument of the call to search.
     pub(crate) arg: usize,
     /// Receives the index of the largest element of each row.
     pub(crate) indices: &'w mut [i32],
 }
 
-impl Wanted<'_> {
+impl SearchRequest<'_> {
     /// Copies the results from staging memory.
     pub(crate) fn take(self, found: &[u8]) -> Result<usize, Error> {
-        let answers = found.as_chunks::<4>().0;
-        let (rows, room) = (answers.len(), self.indices.len());
+        let results = found.as_chunks::<4>().0;
+        let (rows, room) = (results.len(), self.indices.len());
         let indices = self.indices.get_mut(..rows);
         let indices = indices.ok_or_else(|| {
             Error::Invalid(format!("output: expected at most {room} rows, found {rows}"))
         })?;
-        for (index, answer) in indices.iter_mut().zip(answers) {
-            *index = i32::from_le_bytes(*answer);
+        for (index, result) in indices.iter_mut().zip(results) {
+            *index = i32::from_le_bytes(*result);
         }
         Ok(rows)
     }
@@ -81,7 +81,7 @@ impl Compiled {
         let parts = count.div_ceil(share);
         let search =
             Search { position, id, input: tensor.element, staging, rows, count, parts, share };
-        let is_taken = search.answers() <= staging.bytes
+        let is_taken = search.result_bytes() <= staging.bytes
             && self.state.limits.check_tensor("largest", tensor.bytes()).is_ok()
             && self.state.limits.check_tensor("largest", search.left()).is_ok()
             && self.groups(search.parts, rows).is_some();
@@ -102,10 +102,10 @@ impl Compiled {
     ) -> Result<(), Error> {
         let Search { id, input, rows, count, parts, share, .. } = *search;
         let logits = self.binding(id, false)?;
-        let answers = search.staging.binding(self.output_staging.raw, true);
+        let results = search.staging.binding(self.output_staging.raw, true);
         if parts == 1 {
             let pipeline = Largest { input, combines: false };
-            commands.push(self.dispatch(&pipeline, [logits, answers], rows, [count, share], 1)?);
+            commands.push(self.dispatch(&pipeline, [logits, results], rows, [count, share], 1)?);
             purposes.push(Purpose::Search(search.position));
             return Ok(());
         }
@@ -125,7 +125,7 @@ impl Compiled {
         commands.push(self.dispatch(&pipeline, [logits, left], rows, [count, share], parts)?);
         let (pipeline, left) =
             (Largest { input, combines: true }, Binding { written: false, ..left });
-        commands.push(self.dispatch(&pipeline, [left, answers], rows, [parts, parts], 1)?);
+        commands.push(self.dispatch(&pipeline, [left, results], rows, [parts, parts], 1)?);
         purposes.extend([Purpose::Search(search.position), Purpose::Search(search.position)]);
         Ok(())
     }
@@ -156,10 +156,14 @@ impl Compiled {
     }
 
     /// Copies the results of the last run.
-    pub(crate) fn found(&mut self, search: &Search, wanted: Wanted<'_>) -> Result<usize, Error> {
+    pub(crate) fn found(
+        &mut self,
+        search: &Search,
+        wanted: SearchRequest<'_>,
+    ) -> Result<usize, Error> {
         let start = search.staging.offset as usize;
         let found = self.output_staging.mapped().get(start..);
-        let found = found.and_then(|rest| rest.get(..search.answers() as usize));
+        let found = found.and_then(|rest| rest.get(..search.result_bytes() as usize));
         wanted.take(
             found
                 .ok_or_else(|| Error::invalid("the argmax results lie outside of their memory"))?,
@@ -169,7 +173,7 @@ impl Compiled {
 
 impl Search {
     /// Returns the bytes of the results.
-    fn answers(&self) -> u64 {
+    fn result_bytes(&self) -> u64 {
         4 * self.rows as u64
     }
 

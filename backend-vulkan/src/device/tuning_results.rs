@@ -22,7 +22,7 @@ impl Question {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Best {
     /// Its index among the variants.
-    pub(crate) way: u8,
+    pub(crate) variant: u8,
     /// Its time as a share of the first variant's time.
     pub(crate) share: f32,
     /// How many variants were measured, from the first on.
@@ -30,7 +30,7 @@ pub(crate) struct Best {
 }
 
 /// The results for one device.
-pub(crate) struct Found {
+pub(crate) struct TuningResults {
     known: Mutex<HashMap<Question, Best>>,
     file: Option<CacheFile>,
 }
@@ -40,18 +40,20 @@ const ENTRY: usize = 14;
 
 /// Parses the results in a file's bytes.
 fn entries(bytes: &[u8]) -> impl Iterator<Item = (Question, Best)> {
-    bytes.as_chunks::<ENTRY>().0.iter().map(|[a, b, c, d, e, f, g, h, way, share @ .., tried]| {
-        let question = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
-        let share = f32::from_le_bytes(*share);
-        (Question(question), Best { way: *way, share, tried: *tried })
-    })
+    bytes.as_chunks::<ENTRY>().0.iter().map(
+        |[a, b, c, d, e, f, g, h, variant, share @ .., tried]| {
+            let question = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]);
+            let share = f32::from_le_bytes(*share);
+            (Question(question), Best { variant: *variant, share, tried: *tried })
+        },
+    )
 }
 
-impl Found {
+impl TuningResults {
     /// Loads the results that `file` stores.
     pub(crate) fn new(file: Option<CacheFile>) -> Self {
         let bytes = file.as_ref().and_then(CacheFile::read).unwrap_or_default();
-        Found { known: Mutex::new(entries(&bytes).collect()), file }
+        TuningResults { known: Mutex::new(entries(&bytes).collect()), file }
     }
 
     /// Returns all results.
@@ -76,7 +78,7 @@ impl Found {
         let mut bytes = Vec::with_capacity(all.len() * ENTRY);
         for (question, best) in all {
             bytes.extend(question.0.to_le_bytes());
-            bytes.push(best.way);
+            bytes.push(best.variant);
             bytes.extend(best.share.to_le_bytes());
             bytes.push(best.tried);
         }
@@ -95,21 +97,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_remembered() {
+    fn tuning_results_are_stored() {
         let key = CacheKey { vendor: 1, device: 2, driver: 3, uuid: [4; 16] };
         let folder = std::env::temp_dir().join(format!("torchlet-found-{}", std::process::id()));
         let file = || Some(CacheFile::new(&folder, key, Holds::Choices));
         let [a, b] = ["a", "b"].map(Question::of);
-        let [first, second] = [Found::new(file()), Found::new(file())];
+        let [first, second] = [TuningResults::new(file()), TuningResults::new(file())];
         assert!(first.all().is_empty());
-        let best = |way, tried| Best { way, share: 0.5, tried };
+        let best = |variant, tried| Best { variant, share: 0.5, tried };
         first.keep([(a, best(3, 4))]);
         // Another process with fewer measurements for the same question does not overwrite the
         // result.
         second.keep([(a, best(1, 2)), (b, best(0, 1))]);
         let expected = HashMap::from([(a, best(3, 4)), (b, best(0, 1))]);
         assert_eq!(second.all(), expected);
-        assert_eq!(Found::new(file()).all(), expected);
+        assert_eq!(TuningResults::new(file()).all(), expected);
         let _ = std::fs::remove_dir_all(&folder);
     }
 }
