@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "the public API of {} is not as in api/; if that is meant, `cargo xtask api --overwrite`",
+        "the public API of {} differs from api/; if intended, run `cargo xtask api --overwrite`",
         changed.join(", ")
     )
 }

@@ -39,7 +39,7 @@ pub(crate) fn check() -> Result<()> {
         Some(mdbook) => build(&mdbook),
         None => {
             println!(
-                "mdBook is not installed: pages are not built; `cargo xtask book` installs it"
+                "skipping the pages, because mdBook is not installed; `cargo xtask book` installs it"
             );
             Ok(())
         }
@@ -56,7 +56,7 @@ fn spelling() -> Result<()> {
     let files = String::from_utf8(output(files)?)?;
     let files: Vec<&str> = files.split_terminator('\0').collect();
     if files.is_empty() {
-        bail!("git lists no text");
+        bail!("git lists no text files");
     }
     process::run_quietly(command("codespell", &files), &format!("codespell, {} files", files.len()))
 }
@@ -79,7 +79,7 @@ fn install() -> Result<String> {
     let mut install = command("cargo", &["install", "--quiet", "--locked", "mdbook"]);
     install.args(["--no-default-features", "--version", MDBOOK, "--root"]).arg(tools_folder());
     process::run(install)?;
-    installed().context("mdBook was installed, and does not start")
+    installed().context("mdBook was installed but cannot be started")
 }
 
 /// Builds the pages, refuses warnings, and rewrites and checks links.
@@ -90,7 +90,7 @@ fn build(mdbook: &str) -> Result<()> {
     let result = build.output().with_context(|| format!("cannot start {mdbook}"))?;
     let text = String::from_utf8_lossy(&result.stderr);
     if !result.status.success() || text.contains("WARN") || text.contains("ERROR") {
-        bail!("mdBook complains:\n{text}");
+        bail!("mdBook printed warnings:\n{text}");
     }
     let repository = repository()?;
     let mut pages = BTreeMap::new();
@@ -117,7 +117,7 @@ fn repository() -> Result<String> {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml"))?;
     let line = manifest.lines().find_map(|line| line.strip_prefix("repository = \""));
     let address = line.and_then(|rest| rest.strip_suffix('"'));
-    Ok(address.context("Cargo.toml names no repository")?.to_owned())
+    Ok(address.context("Cargo.toml has no repository")?.to_owned())
 }
 
 /// Redirects links to files outside the book to the repository, because pages are published alone.
@@ -127,14 +127,14 @@ fn outside(page: &str, root: &Path, repository: &str) -> Result<String> {
     let mut mended = String::with_capacity(page.len());
     let mut rest = page;
     while let Some((before, behind)) = rest.split_once(LINK) {
-        let (target, behind) = behind.split_once('"').context("a link without an end")?;
+        let (target, behind) = behind.split_once('"').context("an unterminated link")?;
         let (file, heading) = target.split_once('#').map_or((target, None), |(a, b)| (a, Some(b)));
         let file = match file.strip_suffix(".html") {
             Some(name) if !root.join(file).exists() => format!("{name}.md"),
             _ => file.to_owned(),
         };
         if !root.join(&file).exists() {
-            bail!("a link leads to {file}, which is not there");
+            bail!("a link leads to {file}, which does not exist");
         }
         let heading = heading.map(|heading| format!("#{heading}")).unwrap_or_default();
         mended.push_str(&format!("{before}href=\"{repository}{FILES}{file}{heading}\""));
@@ -174,7 +174,7 @@ fn dead_links(path: &Path, page: &str, pages: &BTreeMap<PathBuf, String>) -> Vec
         !(target.exists() && has_heading)
     };
     let dead = links.into_iter().filter(is_dead);
-    dead.map(|link| format!("{}: {link} leads nowhere", path.display())).collect()
+    dead.map(|link| format!("{}: broken link {link}", path.display())).collect()
 }
 
 /// Takes screenshots of some pages in a browser.

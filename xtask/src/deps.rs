@@ -64,8 +64,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match package["license"].as_str() {
             Some(licence) if allowed(licence) => {}
             Some(licence) if EXCEPTIONS.contains(&(text("name"), licence)) => {}
-            Some(licence) => faults.push(format!("{label}: licence {licence} is not on the list")),
-            None => faults.push(format!("{label}: names no licence")),
+            Some(licence) => faults
+                .push(format!("{label}: licence {licence} is not in the list of allowed licences")),
+            None => faults.push(format!("{label}: no licence")),
         }
         match package["source"].as_str() {
             None => {}
@@ -73,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                 registries.insert(source.to_owned());
             }
             Some(source) => {
-                faults.push(format!("{label}: comes from {source}, not from a registry"))
+                faults.push(format!("{label}: its source is {source}, expected a registry"))
             }
         }
     }
@@ -86,7 +87,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         bail!("{}", faults.join("\n"));
     }
     if options.advisories.is_none() {
-        println!("advisories are not checked here: `cargo deny --workspace check` fetches them");
+        println!("advisories were not checked: `cargo deny --workspace check` fetches them");
     }
     cargo_deny()
 }

@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let result = again(target, &elsewhere, &archive);
         std::fs::remove_dir_all(&elsewhere)?;
         result?;
-        println!("the same, built from {}", elsewhere.display());
+        println!("identical when built from {}", elsewhere.display());
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ fn archive(target: &str, sources: &Path, build: &Path, out: &Path) -> Result<Pat
     let built = build.join(target).join("release").join(program);
     let bytes = std::fs::read(&built).with_context(|| built.display().to_string())?;
     if !bytes.windows(DEPENDENCIES.len()).any(|part| part == DEPENDENCIES) {
-        bail!("{} does not list its dependencies: cargo auditable added none", built.display());
+        bail!("{} has no dependency list: cargo auditable did not add one", built.display());
     }
     std::fs::copy(&built, folder.join(program)).with_context(|| built.display().to_string())?;
     for file in ["README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE"] {
@@ -142,7 +142,7 @@ fn auditable() -> Result<()> {
 fn remapped(sources: &Path) -> Result<String> {
     let home = match std::env::var_os("CARGO_HOME") {
         Some(home) => PathBuf::from(home),
-        None => std::env::home_dir().context("there is no home folder")?.join(".cargo"),
+        None => std::env::home_dir().context("no home folder")?.join(".cargo"),
     };
     let sysroot = String::from_utf8(output(command("rustc", &["--print", "sysroot"]))?)?;
     let paths = [(sources, "/torchlet"), (&home, "/cargo"), (Path::new(sysroot.trim()), "/rust")];

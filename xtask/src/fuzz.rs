@@ -40,7 +40,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let chosen = |name: &str| options.target.as_ref().is_none_or(|target| target == name);
     if !TARGETS.iter().any(|(name, _)| chosen(name)) {
         let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
-        bail!("there is no such target; there are {}", names.join(", "));
+        bail!("no such target; expected one of {}", names.join(", "));
     }
     tools::cpp_compiler()?;
     tools::toolchain("nightly")?;

@@ -30,7 +30,7 @@ use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "What developers of torchlet run")]
+#[command(name = "cargo xtask", about = "Development tasks of torchlet")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -10,7 +10,7 @@ pub(crate) const BOARDS: &str = "boards/README.md";
 /// Finds a section of a page: between `<!-- NAME -->` and `<!-- end of NAME -->`.
 fn place(text: &str, name: &str) -> Result<Range<usize>> {
     let (start, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let lost = |what: &str| format!("the page has lost `{what}`");
+    let lost = |what: &str| format!("the page has no `{what}`");
     let from = text.find(&start).with_context(|| lost(start.trim()))? + start.len();
     let to = from + text[from..].find(&end).with_context(|| lost(&end))?;
     Ok(from..to)

@@ -26,7 +26,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let newest_first = ["tag", "--list", "--sort=-version:refname", "v*"];
     let tags = String::from_utf8(output(process::command("git", &newest_first))?)?;
     let Some(last) = tags.lines().next() else {
-        println!("no version is tagged yet: nothing to compare the API with");
+        println!("skipping the comparison of the API: no version is tagged yet");
         return Ok(());
     };
     if !process::succeeds("cargo", &["semver-checks", "--version"]) {
@@ -71,8 +71,8 @@ fn problems(package: &Value) -> Vec<&'static str> {
         (package["license"].is_string(), "no licence"),
         (package["repository"].is_string(), "no repository"),
         (package["rust_version"].is_string(), "no rust-version"),
-        (are_keywords(&keywords), "one to five keywords of at most 20 letters are wanted"),
-        ((1..=5).contains(&texts("categories").len()), "one to five categories are wanted"),
+        (are_keywords(&keywords), "expected one to five keywords of at most 20 letters"),
+        ((1..=5).contains(&texts("categories").len()), "expected one to five categories"),
         (has_readme, "no README.md"),
         (docs["all-features"] == true, "no [package.metadata.docs.rs] with all features"),
     ];

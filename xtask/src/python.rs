@@ -44,6 +44,6 @@ fn wheel(python: &str) -> Result<PathBuf> {
         built.map(|file| Ok(file?.path())).collect::<Result<_, std::io::Error>>()?;
     match &built[..] {
         [wheel] => Ok(wheel.clone()),
-        _ => bail!("maturin built {} wheels, not one", built.len()),
+        _ => bail!("maturin built {} wheels, expected 1", built.len()),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let flatc = options.flatc.to_string_lossy();
     if !succeeds(&flatc, &["--version"]) {
-        bail!("{flatc} is missing: name it with --flatc, or install the flatbuffers compiler");
+        bail!("{flatc} is missing: set its path with --flatc, or install the FlatBuffers compiler");
     }
     let mut schemas: Vec<PathBuf> = std::fs::read_dir(root().join("core/schema"))?
         .map(|entry| entry.map(|entry| entry.path()))

@@ -75,7 +75,7 @@ fn validate() -> Result<Option<String>> {
     }
     println!("{} shader modules, valid", modules.len() - newer.len());
     if !newer.is_empty() {
-        println!("not validated, as this spirv-val is too old for them: {}", newer.join(", "));
+        println!("not validated, because this spirv-val is too old for them: {}", newer.join(", "));
     }
     Ok(None)
 }
@@ -119,6 +119,6 @@ fn vulkan_of(module: &Path) -> Result<&'static str> {
         Some([0, 3, 1, 0]) => "vulkan1.1",
         Some([0, 5, 1, 0]) => "vulkan1.2",
         Some([0, 6, 1, 0]) => "vulkan1.3",
-        version => bail!("{}: no known version of SPIR-V: {version:?}", module.display()),
+        version => bail!("{}: unknown SPIR-V version {version:?}", module.display()),
     })
 }

@@ -93,7 +93,7 @@ pub(crate) fn run_all(options: &Options) -> Result<()> {
     let is_known = |name: &String| SYSTEMS.iter().any(|system| system.target == name);
     if let Some(name) = options.targets.iter().find(|name| !is_known(name)) {
         let known: Vec<&str> = SYSTEMS.iter().map(|system| system.target).collect();
-        bail!("there is nothing to do for {name}; expected one of {}", known.join(", "));
+        bail!("no check for {name}; expected one of {}", known.join(", "));
     }
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -130,7 +130,7 @@ impl How {
             How::Run { .. } => "run",
             How::Compile => "compiled",
             How::Static => "run, without any library",
-            How::Refuse => "refused when compiled",
+            How::Refuse => "compilation fails as expected",
         }
     }
 }
@@ -205,8 +205,8 @@ fn refuse(target: &str) -> Result<()> {
     let output = check.current_dir(root()).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     if output.status.success() || !text.contains("big-endian processors are not supported") {
-        bail!("core is not refused for {target}: {text}");
+        bail!("core compiles for {target}, or fails with another error: {text}");
     }
-    println!("{target}: refused, since core is for little-endian processors");
+    println!("{target}: compilation fails, because core requires little-endian processors");
     Ok(())
 }

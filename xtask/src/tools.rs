@@ -78,7 +78,7 @@ pub(crate) fn qemu() -> Result<()> {
         let fedora = name.replace("riscv32", "riscv");
         let elsewhere = format!(
             "Fedora: `dnf install {fedora}`; macOS: `brew install qemu`; \
-             or leave the boards out: `cargo xtask test --skip board`"
+             or skip the boards: `cargo xtask test --skip board`"
         );
         program(name, package, &elsewhere)?;
     }
@@ -101,7 +101,7 @@ pub(crate) fn cpp_compiler() -> Result<()> {
 
 /// Ensures that the tools for programs in C and C++ are installed.
 pub(crate) fn c_toolchain() -> Result<()> {
-    let elsewhere = "or leave C out: `cargo xtask test --skip capi`";
+    let elsewhere = "or skip C: `cargo xtask test --skip capi`";
     for (name, package) in [
         ("cc", "gcc"),
         ("c++", "g++"),
@@ -129,7 +129,7 @@ pub(crate) fn python() -> Result<()> {
     if !present() {
         bail!(
             "Python 3.11 or later with venv is missing. Debian, Ubuntu: `apt-get install python3 python3-venv`; \
-             Fedora: `dnf install python3`; or leave Python out: `cargo xtask test --skip python`"
+             Fedora: `dnf install python3`; or skip Python: `cargo xtask test --skip python`"
         );
     }
     Ok(())
@@ -150,7 +150,7 @@ pub(crate) fn cross_compiler(name: &str, package: &str) -> Result<()> {
         _ => package,
     };
     apt_install(&[package, library]);
-    program(name, package, "other systems have packages of similar names")
+    program(name, package, "package names on other systems are similar")
 }
 
 /// Emulator for Windows programs.
@@ -184,7 +184,7 @@ pub(crate) fn wine_library(compiler: &str) -> Result<Option<PathBuf>> {
 
 /// Ensures that Node.js and npm are installed.
 pub(crate) fn node() -> Result<()> {
-    let elsewhere = "or leave the browser out: `cargo xtask test --skip web`";
+    let elsewhere = "or skip the browser: `cargo xtask test --skip web`";
     program("node", "nodejs", elsewhere)?;
     program("npm", "npm", elsewhere)
 }
@@ -205,7 +205,7 @@ pub(crate) fn chromium() -> Result<&'static str> {
     match found() {
         Some(name) => Ok(name),
         None => bail!(
-            "Chromium is missing. Debian: `apt-get install chromium`; or leave the browser out: `cargo xtask test --skip web`"
+            "Chromium is missing. Debian: `apt-get install chromium`; or skip the browser: `cargo xtask test --skip web`"
         ),
     }
 }
@@ -213,7 +213,7 @@ pub(crate) fn chromium() -> Result<&'static str> {
 /// Ensures that the tools for firmware in C are installed.
 pub(crate) fn arm_toolchain() -> Result<()> {
     embedded_targets()?;
-    let elsewhere = "or leave firmware in C out: `cargo xtask test --skip c-board`";
+    let elsewhere = "or skip firmware in C: `cargo xtask test --skip c-board`";
     program("cmake", "cmake", elsewhere)?;
     program("make", "make", elsewhere)?;
     program("qemu-system-arm", "qemu-system-arm", elsewhere)?;

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}: {bytes} bytes; {}: {packed} bytes", module.display(), archive.display());
     println!("{}", package.with_file_name("torchlet.html").display());
     if packed > MOST {
-        bail!("the package has {packed} bytes, and may have {MOST}");
+        bail!("the package has {packed} bytes, more than the limit of {MOST}");
     }
     if let Some(model) = &options.speed {
         speed(&package, model)?;
@@ -184,18 +184,22 @@ fn speed(package: &Path, model: &Path) -> Result<()> {
         let mut native = command(&torchlet.to_string_lossy(), &["bench", "--json", "--random"]);
         native.args(["--backend", "cpu", "--threads", "1", "--iterations", "20"]).arg(&model);
         let native = serde_json::from_slice::<serde_json::Value>(&output(native)?)?;
-        let native = native["min_ms"].as_f64().context("torchlet bench gives no min_ms")?;
+        let native =
+            native["min_ms"].as_f64().context("the output of torchlet bench has no min_ms")?;
         fastest = fastest.min(native);
         for ((kind, engine), fastest) in &mut engines {
             let mut web = command("node", &["tests/speed.mjs"]);
             web.args([package, &model]).args([kind, engine]);
             let web = String::from_utf8(output(in_folder(web, &sources()))?)?;
-            *fastest = web.trim().parse::<f64>().context("the time is no number")?.min(*fastest);
+            *fastest = web.trim().parse::<f64>().context("the time is not a number")?.min(*fastest);
         }
     }
     println!("native, 1 thread: {fastest:.2} ms");
     for ((kind, engine), time) in engines {
-        println!("{engine}, {kind} SIMD: {time:.2} ms, {:.2} times that", time / fastest);
+        println!(
+            "{engine}, {kind} SIMD: {time:.2} ms, {:.2} times the native time",
+            time / fastest
+        );
     }
     Ok(())
 }

@@ -91,7 +91,7 @@ fn start(python: &str, program: &Path, threads: usize) -> Result<Peer> {
             peer.measure(1)?;
             Ok(peer)
         }
-        Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+        Start::NotHere(why) => bail!("ExecuTorch's runtime is not available: {why}"),
     }
 }
 
@@ -108,8 +108,8 @@ fn start_others(python: &str, name: &str, threads: usize) -> Result<[Option<Peer
                 peer.measure(1)?;
                 *slot = Some(peer);
             }
-            Ok(Start::NotHere(why)) => eprintln!("{title} is not here: {why}"),
-            Err(error) => eprintln!("{title} does not run {name}: {error}"),
+            Ok(Start::NotHere(why)) => eprintln!("{title} is not available: {why}"),
+            Err(error) => eprintln!("{title} cannot run {name}: {error}"),
         }
     }
     Ok(peers)

@@ -88,8 +88,9 @@ pub(crate) fn run(options: &KernelOptions) -> Result<()> {
         );
     }
     println!(
-        "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device are measured in the same run. PyTorch's \
-         times are those of a captured graph of many calls; for codes of 4 and 8 bits, of 16.",
+        "\nMedians of {} runs on the device, each dispatch timed; batch 1. The rates of the device \
+         are measured in the same run. PyTorch's times are those of a captured graph of many \
+         calls; for 4-bit and 8-bit weights, of 16-bit ones.",
         options.iterations
     );
     if let Some(why) = why_not {
@@ -118,7 +119,7 @@ fn chosen(python: &str, names: &[String]) -> Result<Vec<Kernel>> {
         }
     }
     if kernels.is_empty() || (!names.is_empty() && kernels.len() < names.len()) {
-        bail!("not all of these are listed: {}", names.join(", "));
+        bail!("missing from the profile, at least one of: {}", names.join(", "));
     }
     Ok(kernels)
 }
@@ -158,8 +159,10 @@ fn measure(torchlet: &Path, file: &Path, iterations: u32) -> Result<Measured> {
 /// Returns the GPU's measured peak rates from a profile, in operations and bytes per second.
 pub(super) fn rates(profile: &Value) -> Result<[f64; 2]> {
     let roofs = profile["roofline"].as_array().context("torchlet profile measures no device")?;
-    let gpu =
-        roofs.iter().find(|roof| roof["processor"] == "gpu").context("no GPU was measured")?;
+    let gpu = roofs
+        .iter()
+        .find(|roof| roof["processor"] == "gpu")
+        .context("no GPU in the measured rates")?;
     let rates = [number(gpu, "operations")?, number(gpu, "bytes")?];
     if rates.iter().any(|rate| *rate <= 0.0) {
         bail!("no rate: {gpu}");

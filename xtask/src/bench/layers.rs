@@ -106,7 +106,7 @@ pub(crate) fn run(options: &LayerOptions) -> Result<()> {
             }
         }
         let all = layers.values().map(|counts| (1, *counts));
-        let sum = sum(all).context("CMSIS-NN's instructions were not counted for all layers")?;
+        let sum = sum(all).context("CMSIS-NN's instructions are missing for some layers")?;
         println!("  {:29}{}", "all of them", shown(&sum));
         wrong.extend(exceeded(chip.name, &sum, chip.most));
         for (model, parts) in MODELS {
@@ -195,11 +195,11 @@ fn sum(counts: impl Iterator<Item = (u64, Counts)>) -> Option<Counts> {
 /// Total counts of a model's layers.
 fn of_model(parts: &[(u64, &str)], layers: &BTreeMap<String, Counts>) -> Result<Counts> {
     let counts = parts.iter().map(|(times, layer)| {
-        let counts = layers.get(*layer).with_context(|| format!("there is no layer {layer}"))?;
+        let counts = layers.get(*layer).with_context(|| format!("no layer {layer}"))?;
         Ok((*times, *counts))
     });
     let counts: Vec<_> = counts.collect::<Result<_>>()?;
-    sum(counts.into_iter()).context("CMSIS-NN's instructions were not counted for all layers")
+    sum(counts.into_iter()).context("CMSIS-NN's instructions are missing for some layers")
 }
 
 /// Reports a count that exceeds a percentage of CMSIS-NN's.
@@ -278,9 +278,10 @@ fn parse(lines: &[String], chip: &Chip) -> Result<Vec<(String, u64, Option<u64>)
 }
 
 const HEAD: &str = "\
-# Instructions of layers as QEMU counts them: ours, which `cargo xtask bench layers` holds to them, with 5 percent to spare; and those of
-# CMSIS-NN and of TFLite Micro's reference kernels, as they were when these were last there.
-# `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR --overwrite` writes all anew.
+# Instructions per layer, counted by QEMU: limits for torchlet's kernels, which `cargo xtask bench
+# layers` checks with a tolerance of 5 percent; and counts of CMSIS-NN and of TFLite Micro's
+# reference kernels, from the last run in which they were available.
+# `cargo xtask bench layers --cmsis-nn DIR --tflite-micro DIR --overwrite` updates all of them.
 ";
 
 /// Table header with columns for each chip.

@@ -112,7 +112,7 @@ fn date() -> String {
 
 /// Reads a numeric field of a torchlet command's output.
 fn number(found: &Value, key: &str) -> Result<f64> {
-    found[key].as_f64().with_context(|| format!("torchlet says no {key}: {found}"))
+    found[key].as_f64().with_context(|| format!("torchlet's output has no {key}: {found}"))
 }
 
 /// Returns the given torchlet, or builds one.

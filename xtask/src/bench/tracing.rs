@@ -67,7 +67,7 @@ fn instructions(program: &Path, file: &str) -> Result<u64> {
         let said = String::from_utf8_lossy(&output.stderr);
         let counted = said.lines().find_map(|line| line.split_once("Collected :"));
         let counted = counted.and_then(|(_, count)| count.trim().parse::<u64>().ok());
-        counted.with_context(|| format!("valgrind counted nothing:\n{said}"))
+        counted.with_context(|| format!("no instruction count in valgrind's output:\n{said}"))
     };
     Ok((all(MANY)? - all(1)?) / (MANY - 1))
 }

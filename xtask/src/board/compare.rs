@@ -70,7 +70,7 @@ impl Host {
         }
         let host = &self.outputs[model];
         let (found, expected) = (ran.outputs.len(), host.len());
-        ensure!(found == expected, "{model}: {found} outputs, and {expected} on the host");
+        ensure!(found == expected, "{model}: {found} outputs, but {expected} on the host");
         for (index, (board, host)) in ran.outputs.iter().zip(host).enumerate() {
             let exact = is_exact(&source(model).0)?;
             host.compare(board, exact).with_context(|| format!("{model}: output {index}"))?;
@@ -134,18 +134,18 @@ impl Array {
 
     fn compare(&self, board: &Output, exact: bool) -> Result<()> {
         let (found, expected) = (board.bytes.len(), self.bytes.len());
-        ensure!(found == expected, "{found} bytes, and {expected} on the host");
-        ensure!(board.is_float == self.is_float, "another type than on the host");
+        ensure!(found == expected, "{found} bytes, but {expected} on the host");
+        ensure!(board.is_float == self.is_float, "the type differs from the host");
         if exact || !self.is_float {
             let differs = self.bytes.iter().zip(&board.bytes).position(|(a, b)| a != b);
             let Some(place) = differs else { return Ok(()) };
-            bail!("byte {place} is {}, and {} on the host", board.bytes[place], self.bytes[place]);
+            bail!("byte {place} is {}, but {} on the host", board.bytes[place], self.bytes[place]);
         }
         for (index, (found, host)) in floats(&board.bytes).zip(floats(&self.bytes)).enumerate() {
             let allowed = TOLERANCE.0 + TOLERANCE.1 * host.abs();
             ensure!(
                 (found - host).abs() <= allowed,
-                "element {index}: {found}, {host} on the host"
+                "element {index} is {found}, but {host} on the host"
             );
         }
         Ok(())

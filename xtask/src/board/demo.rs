@@ -35,7 +35,7 @@ const TOLERANCE: (f32, f32) = (1e-4, 1e-4);
 pub(super) fn show() -> Result<()> {
     let lines = shown()?;
     compare_lines(&lines, &std::fs::read_to_string(snapshot())?)?;
-    println!("as expected ({}); `cargo xtask board` compares with this machine, too", EXPECTED);
+    println!("as expected ({}); `cargo xtask board` also compares with this machine", EXPECTED);
     Ok(())
 }
 
@@ -51,7 +51,7 @@ pub(super) fn check(host: &mut Host, overwrite: bool) -> Result<()> {
     compare_host(&lines, host, "tests/fixtures/digits/digits.pte")?;
     println!("as expected, and as on the host");
     compare_host(&run(&[("MODEL", &format!("../../{OTHER}"))])?, host, OTHER)?;
-    println!("as on the host with another program, too: {OTHER}");
+    println!("as on the host with another program: {OTHER}");
     Ok(())
 }
 
@@ -71,14 +71,14 @@ fn snapshot() -> PathBuf {
 fn run(variables: &[(&str, &str)]) -> Result<Vec<String>> {
     let image = Image::build(&DEMO, variables)?;
     println!("image: {}", Sizes::of(&image.elf)?);
-    image.run(DEMO.machine.as_ref().context("QEMU has it")?, &[])
+    image.run(DEMO.machine.as_ref().context("an output of QEMU")?, &[])
 }
 
 fn compare_host(lines: &[String], host: &mut Host, program: &str) -> Result<()> {
     let expected = host.picture(program)?;
     let found: Vec<f32> = lines.iter().filter_map(|line| number(line)).map(|(_, it)| it).collect();
     let (count, wanted) = (found.len(), expected.len());
-    ensure!(count == wanted, "{count} numbers instead of the host's {wanted}");
+    ensure!(count == wanted, "expected {wanted} values as on the host, found {count}");
     for (index, (found, host)) in found.iter().zip(&expected).enumerate() {
         ensure!(close(*found, *host), "logit {index}: {found} on the board, {host} on the host");
     }
@@ -115,11 +115,16 @@ fn compare_lines(lines: &[String], expected: &str) -> Result<()> {
         if !same(line, wanted) {
             bail!(
                 "line {} differs:\n  expected: {wanted}\n  found:    {line}\n\
-                 `cargo xtask board --overwrite` takes it as the new expectation",
+                 `cargo xtask board --overwrite` accepts it",
                 index + 1
             );
         }
     }
-    ensure!(lines.len() == expected.len(), "{} lines instead of {}", lines.len(), expected.len());
+    ensure!(
+        lines.len() == expected.len(),
+        "found {} lines, expected {}",
+        lines.len(),
+        expected.len()
+    );
     Ok(())
 }

@@ -23,7 +23,7 @@ pub(super) fn check(lines: &[String]) -> Result<()> {
         };
         *counts.entry(kind).or_default() += 1;
         match fault.split_once(": ") {
-            Some((_, error)) => ensure!(error.len() > 8, "an error that says nothing: {fault}"),
+            Some((_, error)) => ensure!(error.len() > 8, "an error without a message: {fault}"),
             // Undetectable damage: other weights.
             None if fault.ends_with(" runs") => harmless += 1,
             None => bail!("no error: {fault}"),
@@ -31,9 +31,9 @@ pub(super) fn check(lines: &[String]) -> Result<()> {
     }
     for (kind, least) in KINDS {
         let found = counts.get(kind).copied().unwrap_or(0);
-        ensure!(found >= *least, "{found} faults `{kind}` were tried, not {least}");
+        ensure!(found >= *least, "tested {found} faults `{kind}`, expected at least {least}");
     }
-    ensure!(harmless < counts["damaged"], "no damage of the program was noticed");
+    ensure!(harmless < counts["damaged"], "no damage of the program was detected");
     let all: usize = counts.values().sum();
     println!("  {all} faults, each an error ({harmless} damaged programs run, with other weights)");
     Ok(())

@@ -52,7 +52,10 @@ impl Figures {
         let [program, arena, planned, scratch] = ran.sizes;
         let dispatch = dispatch(ran, machine);
         if dispatch >= DISPATCH {
-            bail!("{}: {dispatch} instructions between operators: not under {DISPATCH}", ran.model);
+            bail!(
+                "{}: {dispatch} instructions between operators, expected fewer than {DISPATCH}",
+                ran.model
+            );
         }
         let figures = vec![
             ("program", program),
@@ -204,8 +207,9 @@ pub(super) fn show_operators(ran: &Ran, machine: &Machine) {
 }
 
 const HEAD: &str = "\
-# What images take in bytes, and models on boards in bytes and instructions: `cargo xtask board` holds them to it, with 5 percent to
-# spare; `cargo xtask board --overwrite` writes it anew. Lower it when something shrinks.
+# Limits for the sizes of images in bytes, and for models on boards in bytes and instructions.
+# `cargo xtask board` checks them with a tolerance of 5 percent, and `cargo xtask board --overwrite`
+# updates them. Lower a limit when its figure shrinks.
 ";
 
 /// Named figures of named items.

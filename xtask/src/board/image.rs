@@ -79,7 +79,7 @@ impl Image {
         let lines = decode(&self.elf, &bytes)?;
         let log = || lines.join("\n");
         let Some(status) = status else {
-            bail!("the firmware did not end within {} s:\n{}", TIME_LIMIT.as_secs(), log());
+            bail!("the firmware did not finish within {} s:\n{}", TIME_LIMIT.as_secs(), log());
         };
         ensure!(status.success(), "the firmware failed ({status}):\n{}", log());
         Ok(lines)
@@ -88,7 +88,7 @@ impl Image {
 
 /// Decodes the log frames of the firmware.
 fn decode(elf: &[u8], bytes: &[u8]) -> Result<Vec<String>> {
-    let table = Table::parse(elf)?.context("the image has no texts of log lines")?;
+    let table = Table::parse(elf)?.context("the image has no strings of log lines")?;
     let mut decoder = table.new_stream_decoder();
     decoder.received(bytes);
     let mut lines = Vec::new();

@@ -73,7 +73,7 @@ pub(crate) fn bench(boards: &[String], overwrite: bool) -> Result<()> {
     let with_models = || BOARDS.iter().filter(|board| !board.models.is_empty());
     if let Some(name) = boards.iter().find(|name| with_models().all(|known| known.name != **name)) {
         let names: Vec<&str> = with_models().map(|board| board.name).collect();
-        bail!("no board {name} runs models; there are {}", names.join(", "));
+        bail!("no board {name} runs models; expected one of {}", names.join(", "));
     }
     let mut operators = Operators::default();
     for board in with_models().filter(|board| is_chosen(board.name)) {
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let all = || [&DEMO, &PROGRAMS].into_iter().chain(BOARDS);
     let names = || all().map(|board| board.name);
     if let Some(name) = options.boards.iter().find(|name| names().all(|known| known != **name)) {
-        bail!("there is no board {name}; there are {}", names().collect::<Vec<_>>().join(", "));
+        bail!("no board {name}; expected one of {}", names().collect::<Vec<_>>().join(", "));
     }
     if let Some(model) = &options.model {
         let names = match &options.boards[..] {
@@ -150,15 +150,12 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     figures.image(board, &image.elf, &sizes)?;
     let has_heap = board.machine.as_ref().is_some_and(|machine| machine.takes_files);
     match (allocator(&image.elf)?, has_heap) {
-        (Some(name), false) => bail!("something allocates: the image has {name}"),
+        (Some(name), false) => bail!("the image contains an allocator: {name}"),
         (None, true) => bail!("the allocator of the board with a heap was not found"),
         _ => {}
     }
     if board.name == UF2_BOARD {
-        println!(
-            "to be copied onto the board: {}",
-            image.write_beside("uf2", &uf2::of(&image.elf)?)?
-        );
+        println!("copy to the board: {}", image.write_beside("uf2", &uf2::of(&image.elf)?)?);
     }
     let Some(machine) = &board.machine else { return Ok(()) };
     let lines = image.run(machine, &files(board, machine))?;
@@ -170,7 +167,7 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     let all = log::parse(&lines)?;
     let (plain, special): (Vec<_>, Vec<_>) = all.iter().partition(|ran| !ran.model.contains(' '));
     let ran: Vec<&str> = plain.iter().map(|ran| ran.model.as_str()).collect();
-    ensure!(ran == board.models, "ran {ran:?} instead of {:?}", board.models);
+    ensure!(ran == board.models, "ran {ran:?}, expected {:?}", board.models);
     for ran in plain {
         host.compare(ran)?;
         show(ran, machine);
@@ -190,14 +187,14 @@ fn check(board: &Board, host: &mut Host, figures: &mut Figures, options: &Option
     }
     let with = |special: &str| all.iter().filter(|ran| ran.model.ends_with(special)).count();
     if board.models.contains(&"mlp") {
-        ensure!(with(" shared") == 2 && with(" external") == 1, "not all special runs took place");
+        ensure!(with(" shared") == 2 && with(" external") == 1, "some special runs are missing");
     }
     let kernels = lines.iter().find(|line| line.starts_with("kernels: "));
     if let Some(kernels) = kernels {
         println!("  {kernels}");
     }
     let has_own_kernels = DSP_BOARDS.contains(&board.name);
-    ensure!(kernels.is_some() == has_own_kernels, "kernels were compared: {kernels:?}");
+    ensure!(kernels.is_some() == has_own_kernels, "compared kernels: {kernels:?}");
     faults::check(&lines)
 }
 
@@ -215,11 +212,11 @@ fn check_swapped(board: &Board, host: &mut Host) -> Result<()> {
     let lines = image.run(machine, &[])?;
     let all = log::parse(&lines)?;
     let ran: Vec<&str> = all.iter().map(|ran| ran.model.as_str()).collect();
-    ensure!(ran.first() == Some(&compare::OWN), "ran {ran:?} instead of {}", compare::OWN);
+    ensure!(ran.first() == Some(&compare::OWN), "ran {ran:?}, expected {}", compare::OWN);
     for ran in &all {
         host.compare(ran)?;
     }
-    println!("  {}, in the place of its own: as on the host", compare::OWN_FILE);
+    println!("  {}, as a replacement of its own program: as on the host", compare::OWN_FILE);
     faults::check(&lines)
 }
 
@@ -229,11 +226,11 @@ fn try_out(board: &Board, model: &Path) -> Result<()> {
     let machine = board.machine.as_ref().filter(|machine| !machine.takes_files);
     let machine = machine.filter(|_| !board.models.is_empty());
     let Some(machine) = machine else {
-        bail!("{} takes no other program in QEMU", board.name);
+        bail!("{} cannot run another program in QEMU", board.name);
     };
     crate::tools::targets(&[board.target])?;
     let model = std::path::absolute(model)?;
-    ensure!(model.is_file(), "there is no file {}", model.display());
+    ensure!(model.is_file(), "no file {}", model.display());
     let image = Image::build(board, &[(variable, &model.to_string_lossy())])?;
     println!("image: {}", Sizes::of(&image.elf)?);
     for line in image.run(machine, &[])? {

@@ -24,12 +24,12 @@ const IMAGES: [(&[(&str, &str)], usize); 2] = [(&[], 8), (&[("SHARE_ACTIVATIONS"
 pub(super) fn check() -> Result<()> {
     for (variables, tests) in IMAGES {
         let image = Image::build(&PROGRAMS, variables)?;
-        let lines = image.run(PROGRAMS.machine.as_ref().context("QEMU has it")?, &[])?;
+        let lines = image.run(PROGRAMS.machine.as_ref().context("an output of QEMU")?, &[])?;
         for line in &lines {
             println!("  {line}");
         }
         let passed = lines.iter().filter(|line| line.ends_with(": ok")).count();
-        ensure!(passed == tests, "{passed} tests passed instead of {tests}");
+        ensure!(passed == tests, "{passed} tests passed, expected {tests}");
     }
     Ok(())
 }

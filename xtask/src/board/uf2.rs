@@ -40,7 +40,8 @@ fn pages(elf: &[u8]) -> Result<BTreeMap<u32, [u8; PAYLOAD]>> {
             continue;
         }
         let start = segment.p_paddr(endian);
-        let data = segment.data(endian, elf).map_err(|()| anyhow::anyhow!("a cut segment"))?;
+        let data =
+            segment.data(endian, elf).map_err(|()| anyhow::anyhow!("a truncated segment"))?;
         for (address, byte) in (start..).zip(data) {
             let within = address as usize % PAYLOAD;
             let page = pages.entry(address - within as u32).or_insert([0xff; PAYLOAD]);

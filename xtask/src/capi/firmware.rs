@@ -42,11 +42,17 @@ pub(crate) fn run(overwrite: bool) -> Result<()> {
     let expected = std::fs::read_to_string(expected_path())?;
     let (found, expected): (Vec<&str>, Vec<&str>) =
         (printed.lines().collect(), expected.lines().collect());
-    ensure!(found.len() == expected.len(), "{} lines, not {}", found.len(), expected.len());
+    ensure!(
+        found.len() == expected.len(),
+        "found {} lines, expected {}",
+        found.len(),
+        expected.len()
+    );
     for (found, expected) in found.iter().zip(&expected) {
         ensure!(
             same(found, expected),
-            "the firmware says `{found}`, not `{expected}`; `cargo xtask capi --overwrite-firmware` takes that"
+            "the firmware printed `{found}`, expected `{expected}`; `cargo xtask capi \
+         --overwrite-firmware` accepts it"
         );
     }
     Ok(())
@@ -66,7 +72,7 @@ fn cmake(source: &str, build: &Path, definitions: &[&str]) -> Result<()> {
 fn no_allocator(elf: &[u8]) -> Result<()> {
     let file = object::File::parse(elf)?;
     for name in file.symbols().filter_map(|symbol| symbol.name().ok()) {
-        ensure!(!ALLOCATORS.contains(&name), "the firmware links {name}: something allocates");
+        ensure!(!ALLOCATORS.contains(&name), "the firmware contains an allocator: {name}");
     }
     Ok(())
 }
@@ -83,7 +89,7 @@ pub(super) fn compare_logits(printed: &str) -> Result<()> {
     ensure!(wanted.len() == 11, "{} results in expected.txt", wanted.len());
     let agree = found.len() == wanted.len() && found.iter().zip(&wanted).all(|(a, b)| same(a, b));
     if !agree {
-        bail!("it printed\n{printed}\nwhere the firmware has\n{expected}");
+        bail!("it printed\n{printed}\nbut the firmware printed\n{expected}");
     }
     Ok(())
 }

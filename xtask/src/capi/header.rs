@@ -53,8 +53,8 @@ pub(super) fn overwrite() -> Result<()> {
 pub(super) fn compare() -> Result<()> {
     let found = std::fs::read_to_string(path()).unwrap_or_default();
     if found != generate()? {
-        bail!("capi/include/torchlet.h is not that of the sources: `cargo xtask capi --overwrite`");
+        bail!("capi/include/torchlet.h is out of date: run `cargo xtask capi --overwrite`");
     }
-    println!("capi/include/torchlet.h is that of the sources");
+    println!("capi/include/torchlet.h is up to date");
     Ok(())
 }

@@ -99,7 +99,7 @@ fn examples(prefix: &Path, found_by: &str) -> Result<()> {
     flags.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     let flags = String::from_utf8(process::output(flags)?)?;
     let is_found = flags.contains("-ltorchlet") && !flags.contains("elsewhere");
-    ensure!(is_found, "pkg-config does not know where the library was installed: {flags}");
+    ensure!(is_found, "pkg-config did not find the installed library: {flags}");
     let program = folder().join("classify_shared");
     let mut cc = command("cc", &["-std=c11", "-O1", "capi/examples/classify.c", "-o"]);
     cc.arg(&program).args(flags.split_whitespace());

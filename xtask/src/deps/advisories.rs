@@ -11,7 +11,7 @@ use toml::Table;
 /// Accepted advisories, with reasons.
 const KNOWN: &[(&str, &str)] = &[(
     "RUSTSEC-2026-0110",
-    "bare-metal is not maintained any more; `cortex-m` 0.7, which firmware for Cortex-M has, is built on it",
+    "bare-metal is unmaintained, but `cortex-m` 0.7, which firmware for Cortex-M uses, depends on it",
 )];
 
 /// An advisory about a package.
@@ -45,11 +45,11 @@ pub(super) fn check(database: &Path) -> Result<()> {
         let before = found.len();
         found.retain(|about| !about.ends_with(&format!("({id})")));
         match before - found.len() {
-            0 => println!("{id} is about nothing here any more: it need not be on the list"),
-            count => println!("{id}, {count} times, stays: {why}"),
+            0 => println!("{id} applies to no dependency: remove it from the list"),
+            count => println!("{id} ({count} times) is ignored: {why}"),
         }
     }
-    println!("{count} advisories were read, the newest of {newest}");
+    println!("{count} advisories read, the newest of {newest}");
     if found.is_empty() { Ok(()) } else { bail!("{}", found.join("\n")) }
 }
 
@@ -73,8 +73,8 @@ fn read(database: &Path) -> Result<BTreeMap<String, Vec<Advisory>>> {
 
 /// Parses an advisory and its package; `None` if withdrawn.
 fn advisory(text: &str) -> Result<Option<(String, Advisory)>> {
-    let data = text.strip_prefix("```toml\n").context("expected ```toml in the first line")?;
-    let (data, text) = data.split_once("\n```").context("expected ``` behind the data")?;
+    let data = text.strip_prefix("```toml\n").context("expected ```toml on the first line")?;
+    let (data, text) = data.split_once("\n```").context("expected ``` after the data")?;
     let data: Table = data.parse()?;
     let about = data.get("advisory").and_then(|about| about.as_table()).context("no [advisory]")?;
     if about.contains_key("withdrawn") {
@@ -88,7 +88,7 @@ fn advisory(text: &str) -> Result<Option<(String, Advisory)>> {
     let lists = ["patched", "unaffected"].into_iter();
     let lists = lists.filter_map(|name| versions?.get(name)?.as_array()).flatten();
     let unaffected = lists.map(|text| {
-        let text = text.as_str().context("a version is no text")?;
+        let text = text.as_str().context("a version is not a string")?;
         VersionReq::parse(text).with_context(|| text.to_owned())
     });
     let title = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();

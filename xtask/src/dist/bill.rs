@@ -33,7 +33,7 @@ impl Bill {
         let mut path: Vec<Name> = Vec::new();
         for line in tree.lines().filter(|line| !line.trim().is_empty()) {
             let (depth, name) =
-                parsed(line).with_context(|| format!("cargo tree says {line:?}"))?;
+                parsed(line).with_context(|| format!("unexpected line of cargo tree: {line:?}"))?;
             path.truncate(depth);
             if let Some(parent) = path.last().and_then(|parent| packages.get_mut(parent)) {
                 parent.needs.insert(name.clone());
@@ -43,7 +43,7 @@ impl Bill {
             }
             path.push(name);
         }
-        let root = path.into_iter().next().context("cargo tree names no package")?;
+        let root = path.into_iter().next().context("cargo tree lists no package")?;
         Ok(Bill { root, packages })
     }
 
@@ -58,8 +58,8 @@ impl Bill {
     /// Licences of all external packages, with their texts.
     pub(super) fn licences(&self, with_libc: bool) -> Result<String> {
         let mut text = String::from(
-            "torchlet has parts of these packages, under these licences. Beside them, it has parts of Rust's standard library\n\
-             (MIT OR Apache-2.0, The Rust Project Contributors).\n",
+            "torchlet contains parts of these packages, under these licences, and parts of Rust's \
+             standard library\n(MIT OR Apache-2.0, The Rust Project Contributors).\n",
         );
         if with_libc {
             text.push_str("It is linked with the C library musl (MIT, Rich Felker, et al.).\n");
@@ -152,7 +152,7 @@ fn known(name: &Name, metadata: &Value, checksums: &BTreeMap<Name, String>) -> R
     let manifest = text("manifest_path").unwrap_or_default();
     let folder = Path::new(&manifest).parent().unwrap_or(Path::new(""));
     Ok(Package {
-        licence: text("license").with_context(|| format!("{name:?} names no licence"))?,
+        licence: text("license").with_context(|| format!("{name:?} has no licence"))?,
         folder: folder.to_string_lossy().into_owned(),
         repository: text("repository"),
         checksum: checksums.get(name).cloned(),

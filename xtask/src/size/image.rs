@@ -46,7 +46,8 @@ pub(super) fn run(symbols: usize) -> Result<()> {
         "\nwhole images without logs, {TARGET}, opt-level z, LTO, types of the program alone:"
     );
     for case in CASES {
-        let chip = CHIPS.iter().find(|chip| chip.target == TARGET).context("the chip is gone")?;
+        let chip =
+            CHIPS.iter().find(|chip| chip.target == TARGET).context("no chip has this target")?;
         let elf = link(chip, case.model)?;
         let sizes = Sizes::of(&elf)?;
         let (flash, ram) = (sizes.flash(), sizes.ram());
@@ -64,7 +65,7 @@ pub(super) fn run(symbols: usize) -> Result<()> {
         for (what, found, limit) in [("flash", flash, case.flash), ("RAM", ram, case.ram)] {
             ensure!(
                 found <= limit,
-                "the image of {} takes {found} bytes of {what}, more than the limit of {limit}",
+                "the image of {} uses {found} bytes of {what}, more than the limit of {limit}",
                 case.name
             );
         }
@@ -135,7 +136,7 @@ const MODELS: &[(&str, &str)] = &[
 pub(super) fn models(chips: &[String]) -> Result<()> {
     let names = || CHIPS.iter().map(|chip| chip.name);
     if let Some(name) = chips.iter().find(|name| names().all(|known| known != **name)) {
-        bail!("there is no chip {name}; there are {}", names().collect::<Vec<_>>().join(", "));
+        bail!("no chip {name}; expected one of {}", names().collect::<Vec<_>>().join(", "));
     }
     let is_chosen = |chip: &&Chip| chips.is_empty() || chips.iter().any(|name| name == chip.name);
     let mut rows = page::rows(page::BOARDS, SECTION)?;

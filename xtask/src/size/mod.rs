@@ -120,17 +120,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let messages = Sizes::of(&link(&["messages"])?)?;
     let plain = link(&[])?;
     let sizes = Sizes::of(&plain)?;
-    println!(
-        "torchlet-core, {TARGET}, opt-level z, LTO, one backend and one operator of next to no size:"
-    );
+    println!("torchlet-core, {TARGET}, opt-level z, LTO, one backend and one trivial operator:");
     println!("  whole image           {sizes}");
-    println!("  with texts of errors  {messages}");
+    println!("  with error messages   {messages}");
     println!("  without core          {empty}");
     let core = sizes.flash().saturating_sub(empty.flash());
-    println!("core: {core} bytes of flash, and {} of an image without it", empty.flash());
+    println!("core: {core} bytes of flash, beside {} of an image without it", empty.flash());
     list_symbols(&plain, options.symbols)?;
     if core > LIMIT {
-        bail!("core takes {core} bytes of flash, more than the limit of {LIMIT}");
+        bail!("core uses {core} bytes of flash, more than the limit of {LIMIT}");
     }
     image::run(options.symbols)
 }

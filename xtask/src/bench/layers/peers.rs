@@ -79,7 +79,7 @@ fn tflite_micro(compile: &mut Command, sources: &Path) -> Result<()> {
     for library in ["gemmlowp", "ruy"] {
         // Where TFLite Micro's own build puts them.
         let folder = sources.join("tensorflow/lite/micro/tools/make/downloads").join(library);
-        ensure!(folder.is_dir(), "there is no {}: a clone of {library}", folder.display());
+        ensure!(folder.is_dir(), "{} does not exist: clone {library} there", folder.display());
         compile.arg("-I").arg(folder);
     }
     for file in ["common.cc", "runtime_shape.cc"] {
@@ -99,7 +99,7 @@ impl Peer {
         let header = sources.join(self.header);
         ensure!(
             header.is_file(),
-            "there is no {}: are these the sources of {}?",
+            "no {}: are these the sources of {}?",
             header.display(),
             self.title
         );

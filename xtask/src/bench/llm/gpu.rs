@@ -64,7 +64,7 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
         (Some(_), None) => None,
         _ => Some(options.python()?),
     };
-    let mut not_here = python.is_none().then(|| "no Python for it".to_owned());
+    let mut not_here = python.is_none().then(|| "no Python with PyTorch".to_owned());
     println!(
         "| model | text, torchlet | PyTorch, CUDA graph | times as fast | of the rate of sums | prompt, torchlet | PyTorch | times as fast | of the rate of products | memory on the host |"
     );
@@ -94,9 +94,11 @@ pub(super) fn run(options: &LlmOptions, torchlet: &Path) -> Result<()> {
         );
     }
     println!(
-        "\nTokens a second, fastest / median of {} rounds in turns, each the fastest of {AT_ONCE}; a prompt of {PROMPT}, then {TEXT} one by one, always \
-         the likeliest. Torchlet's weights are random and repeat themselves. PyTorch's are of 16 bits in both rows; it is not compiled, and its tokens \
-         lie behind a prompt of half its cache. Rates are those that torchlet's sum and product of large tensors reach in the same run.",
+        "\nTokens per second, fastest / median of {} alternating rounds, each the fastest of \
+         {AT_ONCE}; a prompt of {PROMPT} tokens, then {TEXT} decoded greedily. Torchlet's weights \
+         are random and repeated. PyTorch's are 16-bit in both rows; it is not compiled, and \
+         decodes after a prompt of half its cache. Peak rates are those of torchlet's add and \
+         matmul of large tensors in the same run.",
         options.rounds
     );
     if let Some(why) = not_here {

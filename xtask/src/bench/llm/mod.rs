@@ -112,7 +112,9 @@ pub(crate) fn run(options: &LlmOptions) -> Result<()> {
         println!("{row}");
     }
     println!(
-        "\nTokens a second, fastest / median of {} rounds in turns; a prompt of {PROMPT}, then {TEXT} one by one; {threads} threads, {:.1} GB/s read from memory, above which are weights that caches hold. {}, {}\n{}",
+        "\nTokens per second, fastest / median of {} alternating rounds; a prompt of {PROMPT} \
+         tokens, then {TEXT} decoded; {threads} threads, {:.1} GB/s memory bandwidth, which \
+         weights in caches can exceed. {}, {}\n{}",
         options.rounds,
         bandwidth / 1e9,
         processors(),
@@ -153,7 +155,7 @@ fn compare(
         let arguments = ["serve", &program.to_string_lossy(), &threads_text, &tokens];
         match Peer::start(python, &script, &arguments, threads)? {
             Start::Ready(peer) => Ok(peer),
-            Start::NotHere(why) => bail!("ExecuTorch's runtime is not here: {why}"),
+            Start::NotHere(why) => bail!("ExecuTorch's runtime is not available: {why}"),
         }
     };
     let (mut of_prompts, mut of_text) = (start(PROMPT)?, start(1)?);

@@ -15,7 +15,7 @@ use std::path::Path;
 pub(crate) fn compile(module: &Module, folder: &Path) -> Result<Vec<u8>> {
     let text = std::fs::read_to_string(&module.source)?;
     if text.contains('\0') {
-        bail!("{} is no text", module.source.display());
+        bail!("{} is not UTF-8", module.source.display());
     }
     let words = words(module, &text, folder)
         .with_context(|| format!("{} (module {})", module.source.display(), module.name))?;
@@ -23,7 +23,7 @@ pub(crate) fn compile(module: &Module, folder: &Path) -> Result<Vec<u8>> {
 }
 
 fn words(module: &Module, text: &str, folder: &Path) -> Result<Vec<u32>> {
-    let compiler = Compiler::acquire().context("the GLSL compiler does not start")?;
+    let compiler = Compiler::acquire().context("cannot start the GLSL compiler")?;
     let options = CompilerOptions {
         source_language: SourceLanguage::GLSL,
         target: Target::Vulkan {

@@ -52,7 +52,7 @@ fn run(options: &Options) -> Result<()> {
             Err(error) => faults.push(format!("{error:#}")),
             Ok(spirv) if std::fs::read(&file).is_ok_and(|old| old == spirv) => {}
             Ok(_) if options.check => {
-                faults.push(format!("{} is not what its source compiles to", file.display()));
+                faults.push(format!("{} is not up to date with its source", file.display()));
             }
             Ok(spirv) => {
                 std::fs::write(&file, &spirv)
@@ -67,11 +67,11 @@ fn run(options: &Options) -> Result<()> {
             faults.push(format!("{} has no source", orphan.display()));
         } else {
             std::fs::remove_file(&orphan)?;
-            println!("{}: removed, it has no source", orphan.display());
+            println!("{}: removed, because it has no source", orphan.display());
         }
     }
     if !faults.is_empty() {
-        let advice = if options.check { "\n`cargo xtask shaders` compiles them anew" } else { "" };
+        let advice = if options.check { "\n`cargo xtask shaders` compiles them" } else { "" };
         bail!("{}{advice}", faults.join("\n"));
     }
     let result =
@@ -85,7 +85,7 @@ fn choose<'a>(all: &'a [Module], names: &[String]) -> Result<Vec<&'a Module>> {
     let is = |module: &Module, name: &String| module.name == *name || module.source_name() == name;
     for name in names {
         if !all.iter().any(|module| is(module, name)) {
-            bail!("there is no shader {name}");
+            bail!("no shader {name}");
         }
     }
     let named = |module: &&Module| names.is_empty() || names.iter().any(|name| is(module, name));

@@ -40,7 +40,7 @@ impl Module {
         let mut items = declaration.split_whitespace();
         let name = items.next().context("a module without a name")?.to_owned();
         if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
-            bail!("{name}: names of modules are of lower-case letters, digits and underscores");
+            bail!("{name}: module names consist of lower-case letters, digits and underscores");
         }
         let mut module = Module {
             name,
@@ -66,7 +66,7 @@ fn target(version: &str) -> Result<VulkanVersion> {
         "vulkan1.1" => VulkanVersion::Vulkan1_1,
         "vulkan1.2" => VulkanVersion::Vulkan1_2,
         "vulkan1.3" => VulkanVersion::Vulkan1_3,
-        _ => bail!("the target {version} is none of vulkan1.1, vulkan1.2, vulkan1.3"),
+        _ => bail!("target {version}: expected vulkan1.1, vulkan1.2 or vulkan1.3"),
     })
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn all(sources: &Path) -> Result<Vec<Module>> {
     let mut names = BTreeSet::new();
     for module in &modules {
         if !names.insert(&module.name) {
-            bail!("several sources make a module {}", module.name);
+            bail!("several sources define the module {}", module.name);
         }
     }
     Ok(modules)
