@@ -170,7 +170,7 @@ fn run_on(backend: &str) -> PyResult<RunOn> {
         "as-exported" => RunOn::AsExported,
         _ => {
             let known = "'auto', 'cpu', 'vulkan' or 'as-exported'";
-            return Err(invalid(format!("there is no backend {backend:?}; it may be {known}")));
+            return Err(invalid(format!("no backend {backend:?}; expected {known}")));
         }
     })
 }
@@ -215,7 +215,7 @@ impl Module {
     /// Opens a program by path, or from its bytes, with files of external data.
     #[staticmethod]
     #[pyo3(signature = (source, *, data = Vec::new(), backend = "auto", threads = None, memory_limit = None, compile_cache = None, map = false, record = None, record_values = 0))]
-    #[allow(clippy::too_many_arguments, reason = "they have names")]
+    #[allow(clippy::too_many_arguments, reason = "they are keyword arguments")]
     fn open(
         py: Python<'_>,
         source: Source,
@@ -246,7 +246,11 @@ impl Module {
                 builder = builder.event_tracer(recorder.clone());
                 recorders.recorder = Some(recorder);
             }
-            Some(other) => return Err(invalid(format!("nothing records {other:?}"))),
+            Some(other) => {
+                return Err(invalid(format!(
+                    "cannot record {other:?}; expected 'profile' or 'events'"
+                )));
+            }
         }
         if let Some(threads) = threads {
             builder = builder.threads(threads);
@@ -396,10 +400,7 @@ impl Module {
         tensor: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
         let Value::Tensor(tensor) = Value::from_object(tensor)? else {
-            return Err(invalid(format!(
-                "state is written with tensors, not {}",
-                tensor.get_type()
-            )));
+            return Err(invalid(format!("state: expected a tensor, found {}", tensor.get_type())));
         };
         let tensor = tensor.facade()?;
         self.with(py, |state| Ok(state.module.method(method)?.write_state(value, &tensor)?))
@@ -436,7 +437,7 @@ impl Module {
             let cases = cases(&state.module, method)?;
             let case = cases.get(index).ok_or_else(|| {
                 Failure::invalid(format!(
-                    "test case {index} of '{method}'; there are {} of it",
+                    "test case {index} of '{method}' does not exist; the method has {}",
                     cases.len()
                 ))
             })?;

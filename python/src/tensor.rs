@@ -28,7 +28,9 @@ fn scalar_type_of(name: &str) -> PyResult<ScalarType> {
     (0..)
         .map_while(ScalarType::from_number)
         .find(|scalar_type| scalar_type.name() == short)
-        .ok_or_else(|| invalid(format!("there is no element type {name:?}; one is 'float32'")))
+        .ok_or_else(|| {
+            invalid(format!("no element type {name:?}; expected a name such as 'float32'"))
+        })
 }
 
 impl Tensor {
@@ -66,7 +68,7 @@ impl Tensor {
             result => result,
         }?;
         let capsule = capsule.cast::<PyCapsule>().map_err(|_| {
-            invalid(format!("`__dlpack__` of {} gave no capsule", object.get_type()))
+            invalid(format!("`__dlpack__` of {} returned no capsule", object.get_type()))
         })?;
         let (info, memory) = memory::import_capsule(capsule)?.adopt()?;
         Ok(Some(Tensor { info, memory }))
@@ -101,7 +103,9 @@ impl Tensor {
     fn of(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         Tensor::from_object(object)?.ok_or_else(|| {
             let kind = object.get_type();
-            PyTypeError::new_err(format!("{kind} has neither a buffer nor `__dlpack__`"))
+            PyTypeError::new_err(format!(
+                "{kind} supports neither the buffer protocol nor `__dlpack__`"
+            ))
         })
     }
 
@@ -110,7 +114,7 @@ impl Tensor {
     #[pyo3(signature = (shape, dtype = "float32"))]
     fn zeros(shape: Vec<i32>, dtype: &str) -> PyResult<Self> {
         let info = TensorInfo::contiguous(scalar_type_of(dtype)?, &shape)
-            .ok_or_else(|| invalid(format!("a tensor of shape {shape:?} cannot be")))?;
+            .ok_or_else(|| invalid(format!("{shape:?} is not a valid shape")))?;
         let memory = Memory::zeroed(info.nbytes());
         let memory = memory.ok_or_else(|| Failure::out_of_memory(info.nbytes()))?;
         Ok(Tensor { info, memory: Arc::new(memory) })
@@ -122,7 +126,7 @@ impl Tensor {
         let scalar_type = scalar_type_of(dtype)?;
         if scalar_type.size() != self.info.scalar_type.size() {
             return Err(invalid(format!(
-                "elements of {} have other sizes than those of {scalar_type}",
+                "elements of {} and {scalar_type} have different sizes",
                 self.info.scalar_type
             )));
         }
@@ -218,7 +222,7 @@ impl Tensor {
         }
         if !versioned && !self.memory.is_writable() {
             return Err(PyBufferError::new_err(
-                "the tensor is read-only, which only DLPack 1.0 and later can say",
+                "the tensor is read-only, which only DLPack 1.0 and later can express",
             ));
         }
         memory::export_capsule(py, &self.info, &self.memory, versioned)
@@ -253,7 +257,7 @@ impl Tensor {
     fn __len__(&self) -> PyResult<usize> {
         let first = self.info.sizes.first();
         let first =
-            first.ok_or_else(|| PyTypeError::new_err("len() of a tensor without dimensions"))?;
+            first.ok_or_else(|| PyTypeError::new_err("len() of a zero-dimensional tensor"))?;
         Ok(usize::try_from(*first).unwrap_or(0))
     }
 
@@ -266,7 +270,7 @@ impl Tensor {
     /// The only element as a Python number.
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         if self.info.numel() != 1 {
-            return Err(invalid(format!("item() of a tensor of {} elements", self.info.numel())));
+            return Err(invalid(format!("item() of a tensor with {} elements", self.info.numel())));
         }
         self.numbers(py)?.get_item(0)
     }
@@ -298,8 +302,9 @@ impl Tensor {
         bytes.resize(len, 0);
         self.memory.read(&mut bytes);
         let tensor = TensorRef::new(self.info.clone(), &bytes);
-        let tensor = tensor
-            .ok_or_else(|| Failure::invalid("a tensor has other bytes than its shape".into()))?;
+        let tensor = tensor.ok_or_else(|| {
+            Failure::invalid("the size of a tensor does not match its shape".into())
+        })?;
         Ok(torchlet::Tensor::try_from(&tensor)?)
     }
 

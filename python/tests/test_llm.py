@@ -277,7 +277,7 @@ def test_pictures_become_what_the_program_takes() -> None:
     for picture, wrong in [
         (llm.Picture(points, "diagonal"), "no tiling"),
         (llm.Picture(points, "canvas", tiles=0), "tiles is 0"),
-        (llm.Picture(points, std=0.0), "std is not 0"),
+        (llm.Picture(points, std=0.0), "std must not be 0"),
         (llm.Picture(points, mean=[0.0, 1.0]), "mean has 2 values"),
         (llm.Picture(tensor), "uint8"),
         (llm.Picture(points[:0]), "pixels"),

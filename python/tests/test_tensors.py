@@ -179,7 +179,7 @@ def test_what_is_no_tensor() -> None:
         Tensor.zeros([2**31 - 1] * 3)
     with pytest.raises(torchlet.Error):
         Tensor.zeros([-1])
-    with pytest.raises(torchlet.Error, match="other sizes"):
+    with pytest.raises(torchlet.Error, match="different sizes"):
         Tensor.zeros([1]).with_dtype("int8")
 
 

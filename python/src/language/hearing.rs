@@ -61,7 +61,7 @@ impl Turn {
     fn begin(&self, stop: &Stop) -> PyResult<()> {
         let mut progress = self.progress();
         if let Progress::IsOver = *progress {
-            return Err(invalid_state("it was given up before its turn came"));
+            return Err(invalid_state("the request was cancelled before its turn"));
         }
         *progress = Progress::Runs(stop.clone());
         Ok(())
@@ -120,7 +120,7 @@ impl<T: Send> Model<T> {
     fn check(&self) -> PyResult<()> {
         let user = *self.user.lock().unwrap_or_else(PoisonError::into_inner);
         if user == Some(std::thread::current().id()) {
-            let sentence = "what listens to a model cannot use it; end the generation first";
+            let sentence = "a callback that listens to a generation cannot use its model; end the generation first";
             return Err(invalid_state(sentence));
         }
         Ok(())

@@ -240,7 +240,10 @@ impl Runner {
     /// Messages consist of role, parts, function calls, call id, and other fields; functions and
     /// template variables are JSON. Returns function calls separately from the text.
     #[pyo3(signature = (messages, tools, arguments, config, on_text, turn = None))]
-    #[expect(clippy::too_many_arguments, reason = "they are those of Python's method")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "they are the keyword arguments of the Python method"
+    )]
     fn chat<'py>(
         &self,
         py: Python<'py>,

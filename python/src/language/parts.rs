@@ -28,13 +28,20 @@ type PictureSource<'py> = (Bound<'py, PyAny>, Option<String>, usize, Vec<f32>, V
 
 impl Picture {
     fn of((points, tiling, tiles, mean, std): PictureSource<'_>) -> PyResult<Self> {
-        let none = || invalid(format!("{} has neither a buffer nor DLPack", points.get_type()));
+        let none = || {
+            invalid(format!(
+                "{} supports neither the buffer protocol nor DLPack",
+                points.get_type()
+            ))
+        };
         let tensor = Tensor::from_object(&points)?.ok_or_else(none)?.facade()?;
         let (height, width) = match (tensor.scalar_type(), tensor.shape()) {
             (ScalarType::Byte, [height, width, 3]) => (*height, *width),
             (scalar_type, shape) => {
                 let found = format!("{} {shape:?}", scalar_type.name());
-                return Err(invalid(format!("a picture is uint8 [height, width, 3], not {found}")));
+                return Err(invalid(format!(
+                    "image: expected uint8 [height, width, 3], found {found}"
+                )));
             }
         };
         let points = tensor.to_vec::<u8>().map_err(Failure::from)?;
@@ -44,18 +51,18 @@ impl Picture {
             Some("closest") => Some(Tiling::Closest(tiles)),
             Some("rows") => Some(Tiling::Rows(tiles)),
             Some(other) => {
-                let known = "'canvas', 'closest' and 'rows'";
-                return Err(invalid(format!("there is no tiling {other:?}; there are {known}")));
+                let known = "'canvas', 'closest' or 'rows'";
+                return Err(invalid(format!("no tiling {other:?}; expected {known}")));
             }
         };
         let each = |name: &str, values: Vec<f32>| match *values {
             [one] => Ok([one; 3]),
             [red, green, blue] => Ok([red, green, blue]),
-            _ => Err(invalid(format!("{name} has {} values, not 1 or 3", values.len()))),
+            _ => Err(invalid(format!("{name} has {} values, expected 1 or 3", values.len()))),
         };
         let (mean, std) = (each("mean", mean)?, each("std", std)?);
         if !mean.iter().chain(&std).all(|value| value.is_finite()) || std.contains(&0.0) {
-            return Err(invalid("mean and std are finite, and std is not 0".into()));
+            return Err(invalid("mean and std must be finite, and std must not be 0".into()));
         }
         let points = llm::Picture::from_rgb(width, height, points).map_err(Failure::from)?;
         Ok(Picture { points, tiling, mean, std })
@@ -63,13 +70,13 @@ impl Picture {
 
     /// Preprocesses the image for the encoder: tiles, and the text between them.
     fn parts(&self, runner: &llm::Runner) -> Result<Vec<Part>, Failure> {
-        let none = || Failure::invalid("the program takes no pictures".into());
+        let none = || Failure::invalid("the program takes no images".into());
         let info = runner.image_input().ok_or_else(none)?;
         let shape: Vec<usize> = (0..info.rank()).map(|dim| info.size(dim)).collect();
         let (height, width) = match *shape {
             [1, 3, height, width] | [3, height, width] => (height, width),
             _ => {
-                let message = format!("the program takes {info}, not a picture in colour");
+                let message = format!("the program takes {info}, expected an RGB image");
                 return Err(Failure::invalid(message));
             }
         };
@@ -102,7 +109,12 @@ impl Part {
     /// Converts a part by its kind.
     pub(super) fn of((kind, value): &(String, Bound<'_, PyAny>)) -> PyResult<Self> {
         let tensor = || {
-            let none = || invalid(format!("{} has neither a buffer nor DLPack", value.get_type()));
+            let none = || {
+                invalid(format!(
+                    "{} supports neither the buffer protocol nor DLPack",
+                    value.get_type()
+                ))
+            };
             let tensor = Tensor::from_object(value)?.ok_or_else(none)?;
             Ok::<_, PyErr>(tensor.facade()?)
         };
@@ -112,7 +124,7 @@ impl Part {
             "image" => Part::Image(tensor()?),
             "audio" => Part::Audio(tensor()?),
             "picture" => Part::Picture(Picture::of(value.extract()?)?),
-            other => return Err(invalid(format!("{other:?} is no part of a prompt"))),
+            other => return Err(invalid(format!("{other:?} is not a valid part of a prompt"))),
         })
     }
 

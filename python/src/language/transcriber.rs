@@ -62,8 +62,9 @@ impl Transcriber {
     ) -> PyResult<Transcribed<'py>> {
         let sound = match rate {
             Some(rate) => {
-                let tensor = Tensor::from_object(sound)?
-                    .ok_or_else(|| invalid(format!("{} are no samples", sound.get_type())))?;
+                let tensor = Tensor::from_object(sound)?.ok_or_else(|| {
+                    invalid(format!("expected samples, found {}", sound.get_type()))
+                })?;
                 let samples = tensor.facade()?.to_type(ScalarType::Float);
                 let samples = samples.and_then(|tensor| tensor.to_vec::<f32>());
                 llm::Sound::new(rate, samples.map_err(Failure::from)?)

@@ -90,20 +90,20 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
     let view = &*keep.0;
     let rank = usize::try_from(view.ndim).ok().filter(|rank| *rank <= MAX_RANK);
     let rank = rank.ok_or_else(|| {
-        invalid(format!("a buffer of {} dimensions; there may be {MAX_RANK}", view.ndim))
+        invalid(format!("a buffer with {} dimensions; at most {MAX_RANK} are supported", view.ndim))
     })?;
     if !view.suboffsets.is_null() {
-        return Err(unsupported("a buffer of pointers to buffers".into()));
+        return Err(unsupported("a buffer with suboffsets".into()));
     }
     let size = usize::try_from(view.itemsize).unwrap_or(0);
     let format = if view.format.is_null() {
         "B"
     } else {
         // SAFETY: a format is a C string that lives as long as the view.
-        unsafe { CStr::from_ptr(view.format) }.to_str().unwrap_or("not a text")
+        unsafe { CStr::from_ptr(view.format) }.to_str().unwrap_or("(not UTF-8)")
     };
     let scalar_type = scalar_type(format, size)
-        .ok_or_else(|| unsupported(format!("elements of {size} bytes in the format {format:?}")))?;
+        .ok_or_else(|| unsupported(format!("{size}-byte elements of the format {format:?}")))?;
     let list = |start: *mut ffi::Py_ssize_t| match start.is_null() || rank == 0 {
         true => None,
         // SAFETY: shape and strides, if present, have one element per dimension.
@@ -120,7 +120,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>) -> PyResult<Foreign> {
         Some(strides) if strides.iter().all(|stride| stride % view.itemsize.max(1) == 0) => {
             Some(strides.into_iter().map(|stride| (stride / view.itemsize.max(1)) as i64).collect())
         }
-        Some(_) => return Err(unsupported("a buffer whose elements overlap in part".into())),
+        Some(_) => return Err(unsupported("a buffer whose elements overlap partially".into())),
     };
     let (data, writable) = (view.buf.cast(), view.readonly == 0);
     let owner = Owner::Buffer { _keep: keep };
@@ -146,7 +146,7 @@ pub(crate) unsafe fn export(
     flags: c_int,
 ) -> PyResult<()> {
     if view.is_null() {
-        return Err(PyBufferError::new_err("there is no view to fill"));
+        return Err(PyBufferError::new_err("the view is null"));
     }
     // SAFETY: the view is Python's, to be filled here; a null `obj` means that nothing is to be
     // released.
@@ -154,7 +154,7 @@ pub(crate) unsafe fn export(
     let refuse = |why: &str| Err(PyBufferError::new_err(why.to_owned()));
     let Some(format) = format_of(info.scalar_type) else {
         return Err(PyBufferError::new_err(format!(
-            "buffers have no elements of {}; use DLPack (torch.from_dlpack), or `with_dtype` for the bits",
+            "the buffer protocol has no {}; use DLPack (torch.from_dlpack), or `with_dtype` for the bits",
             info.scalar_type
         )));
     };
@@ -165,7 +165,7 @@ pub(crate) unsafe fn export(
     if !asks(ffi::PyBUF_STRIDES) && !info.is_contiguous()
         || asks(ffi::PyBUF_C_CONTIGUOUS) && !info.is_contiguous()
     {
-        return refuse("the tensor's elements do not lie in row-major order");
+        return refuse("the tensor is not in row-major order");
     }
     let size = info.scalar_type.size();
     let signed = |number: usize| ffi::Py_ssize_t::try_from(number).unwrap_or(ffi::Py_ssize_t::MAX);
@@ -175,7 +175,7 @@ pub(crate) unsafe fn export(
     });
     let f_contiguous = lists.shape.iter().filter(|size| **size > 1).count() <= 1;
     if asks(ffi::PyBUF_F_CONTIGUOUS) && !f_contiguous {
-        return refuse("the tensor's elements do not lie in column-major order");
+        return refuse("the tensor is not in column-major order");
     }
     let lists = Box::into_raw(lists);
     // SAFETY: the view is Python's, to be filled here. It points to memory of the owner, of which

@@ -83,7 +83,7 @@ pub(crate) fn import(capsule: &Bound<'_, PyCapsule>) -> PyResult<Foreign> {
         let tensor = unsafe { &managed.as_ref().tensor };
         return foreign(tensor, true, keep);
     }
-    Err(invalid("the capsule holds no DLPack tensor, or was used before".into()))
+    Err(invalid("the capsule has no DLPack tensor, or was used before".into()))
 }
 
 fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign> {
@@ -93,7 +93,10 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
     }
     let rank = usize::try_from(tensor.ndim).ok().filter(|rank| *rank <= MAX_RANK);
     let rank = rank.ok_or_else(|| {
-        invalid(format!("a tensor of {} dimensions; there may be {MAX_RANK}", tensor.ndim))
+        invalid(format!(
+            "a tensor with {} dimensions; at most {MAX_RANK} are supported",
+            tensor.ndim
+        ))
     })?;
     let scalar_type = tensor.dtype.scalar_type();
     let scalar_type =
@@ -111,7 +114,7 @@ fn foreign(tensor: &Tensor, writable: bool, keep: Imported) -> PyResult<Foreign>
         (list(tensor.shape), strides)
     };
     let offset = usize::try_from(tensor.byte_offset)
-        .map_err(|_| invalid("a DLPack tensor starts beyond all memory".into()))?;
+        .map_err(|_| invalid("the byte offset of a DLPack tensor overflows".into()))?;
     let data = if tensor.data.is_null() {
         ptr::null_mut()
     } else {
@@ -174,7 +177,7 @@ pub(crate) fn export<'py>(
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let dtype = DataType::of(info.scalar_type)
-        .ok_or_else(|| unsupported(format!("DLPack has no elements of {}", info.scalar_type)))?;
+        .ok_or_else(|| unsupported(format!("DLPack has no element type {}", info.scalar_type)))?;
     let mut shape: Vec<i64> = info.sizes.iter().copied().map(i64::from).collect();
     let strides = info.strides();
     let strides = strides.iter().map(|&stride| i64::try_from(stride).unwrap_or(i64::MAX));

@@ -33,7 +33,7 @@ impl Foreign {
             return Ok((info, Memory::copy_of(&[]).ok_or_else(|| Failure::out_of_memory(0))?));
         }
         let start = NonNull::new(self.data)
-            .ok_or_else(|| invalid("a tensor with elements has no memory".into()))?;
+            .ok_or_else(|| invalid("a non-empty tensor has a null pointer".into()))?;
         if let Some(strides) = &self.strides {
             match dense_order(&info.sizes, strides) {
                 Some(order) => info.dim_order = order,
@@ -70,7 +70,7 @@ fn dense_order(sizes: &Sizes, strides: &[i64]) -> Option<DimOrder> {
 
 /// Copies elements with any strides to row-major order.
 fn gather(start: NonNull<u8>, sizes: &[i64], strides: &[i64], size: usize) -> PyResult<Memory> {
-    let unusable = || invalid(format!("strides {strides:?} of shape {sizes:?} leave the memory"));
+    let unusable = || invalid(format!("strides {strides:?} of shape {sizes:?} exceed the memory"));
     let step = i64::try_from(size).map_err(|_| unusable())?;
     // Byte strides; offsets of all elements must not overflow.
     let strides: Option<Vec<i64>> = strides.iter().map(|stride| stride.checked_mul(step)).collect();
